@@ -43,8 +43,8 @@ def system_node() -> bool:
     node = shutil.which("node")
     if node is None or shutil.which("npm") is None:
         return False
-    told = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
-    version = re.match(r"v(\d+)\.(\d+)", told)
+    output = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
+    version = re.match(r"v(\d+)\.(\d+)", output)
     return version is not None and (int(version[1]), int(version[2])) >= OLDEST_NODE
 
 
@@ -57,10 +57,10 @@ def build(*, force: bool = False) -> bool:
     """Build the page unless it is up to date; whether it was built now. Raises BuildError."""
     if not force and up_to_date():
         return False
-    wanted = sources_digest()
+    digest = sources_digest()
     install_packages()
     run_npm("run", "--silent", "build")
-    STAMP.write_text(wanted, encoding="utf-8")
+    STAMP.write_text(digest, encoding="utf-8")
     return True
 
 
@@ -72,21 +72,21 @@ def check() -> None:
 
 def install_packages() -> None:
     """What package-lock.json names, into node_modules; nothing when it is there. Raises BuildError."""
-    wanted = sha256((FRONTEND / "package-lock.json").read_bytes()).hexdigest()
-    if not _holds(INSTALLED, wanted):
+    digest = sha256((FRONTEND / "package-lock.json").read_bytes()).hexdigest()
+    if not _holds(INSTALLED, digest):
         run_npm("ci", "--no-audit", "--no-fund", "--ignore-scripts")
-        INSTALLED.write_text(wanted, encoding="utf-8")
+        INSTALLED.write_text(digest, encoding="utf-8")
 
 
 def sources_digest() -> str:
     """Of every file the page is made of, by name and content."""
-    found = sha256()
-    kept = [p for p in FRONTEND.iterdir() if p.is_file()]
-    kept += [p for folder in ("src", "public") for p in (FRONTEND / folder).rglob("*") if p.is_file()]
-    for path in sorted(kept):
-        found.update(f"{path.relative_to(FRONTEND).as_posix()}\0{path.stat().st_size}\0".encode())
-        found.update(path.read_bytes())
-    return found.hexdigest()
+    digest = sha256()
+    files = [p for p in FRONTEND.iterdir() if p.is_file()]
+    files += [p for folder in ("src", "public") for p in (FRONTEND / folder).rglob("*") if p.is_file()]
+    for path in sorted(files):
+        digest.update(f"{path.relative_to(FRONTEND).as_posix()}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def npm_command() -> tuple[list[str], dict[str, str]]:

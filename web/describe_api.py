@@ -23,9 +23,9 @@ def description() -> str:
 
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Workspace.create(Path(folder) / "workspace"))
-        found = app.openapi()
-    found["info"]["version"] = "0"  # the types do not depend on it
-    return json.dumps(found, indent=1, sort_keys=True) + "\n"
+        schema = app.openapi()
+    schema["info"]["version"] = "0"  # the types do not depend on it
+    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ from assay_web.curate.routes import router as curate_router
 from assay_web.curate.stage_routes import router as stage_router
 from assay_web.rewards.routes import router as rewards_router
 from assay_web.runs.routes import router as runs_router
-from assay_web.server.gate import Gate
-from assay_web.server.lanes import Lanes
+from assay_web.server.gate import RequestGate
 from assay_web.server.page import mount_page
 from assay_web.server.same_origin import SameOrigin
+from assay_web.server.thread_limits import ThreadLimits
 from assay_web.service import WebService
 from assay_web.settings import WebSettings
 from assay_web.training_sets.routes import router as training_set_router
@@ -73,9 +73,9 @@ def create_app(workspace: Workspace, settings: WebSettings | None = None) -> Fas
     mount_pages(app)
     mount_page(app, settings.page)
     install_handlers(app)
-    app.add_middleware(Lanes)
+    app.add_middleware(ThreadLimits)
     app.add_middleware(SameOrigin, allowed_hosts=settings.allowed_hosts)
-    app.add_middleware(Gate, limits=settings.body_limits)  # the last one is the outermost
+    app.add_middleware(RequestGate, limits=settings.body_limits)  # the last one is the outermost
     return app
 
 

@@ -18,7 +18,7 @@ from assay.errors import AssayError
 from assay.workspace import Workspace
 from assay_pipelines.annotation.service import Desk
 from assay_web.accounts.access_file import FILE, AccessFile
-from assay_web.accounts.attempts import Attempts
+from assay_web.accounts.attempts import SignInAttempts
 from assay_web.accounts.passwords import Passwords
 from assay_web.settings import WebSettings
 
@@ -44,7 +44,7 @@ class WebService:
         self._ending = threading.Event()
         self._desk: Desk | None = None
         self._access: AccessFile | None = None
-        self._attempts: Attempts | None = None
+        self._attempts: SignInAttempts | None = None
         self._folding: threading.Thread | None = None
 
     @property
@@ -58,7 +58,7 @@ class WebService:
         return self._access
 
     @property
-    def attempts(self) -> Attempts:
+    def attempts(self) -> SignInAttempts:
         assert self._attempts is not None, "the service has not been started"
         return self._attempts
 
@@ -71,9 +71,9 @@ class WebService:
 
     def start(self) -> None:
         self._access = AccessFile(self.workspace.root / FILE)
-        self._attempts = Attempts(self._access, self.settings.sign_in_limits)
+        self._attempts = SignInAttempts(self._access, self.settings.sign_in_limits)
         if not self.settings.open_access:
-            _ = self.passwords.nobodys  # so that the first name without an account takes no longer than the next
+            _ = self.passwords.dummy_hash  # so that the first name without an account takes no longer than the next
         self._desk = Desk(self._patient)
         self._folding = threading.Thread(target=self._fold, name="assay-fold", daemon=True)
         self._folding.start()

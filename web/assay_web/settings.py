@@ -15,8 +15,8 @@ PAGE_ENVIRONMENT = "ASSAY_WEB_PAGE"
 
 
 def page_folder() -> Path:
-    named = os.environ.get(PAGE_ENVIRONMENT)
-    return Path(named) if named else BUILT_PAGE
+    folder = os.environ.get(PAGE_ENVIRONMENT)
+    return Path(folder) if folder else BUILT_PAGE
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from assay.workspace import Workspace
 from assay_rm_training.evaluation.pairs import PairEvaluation, ScoredPair, evaluate
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
-from assay_web.demo.curating import SOURCE, errors_found, import_file
+from assay_web.demo.curation import SOURCE, detected_errors, import_file
+from assay_web.demo.pipeline import _difference
 from assay_web.demo.source import Injected
-from assay_web.demo.story import _difference
 
 ROW = (
     '{"id": "%s", "source": "%s", "prompt": [{"role": "user", "content": "%s?"}], "responses": [], '
@@ -35,7 +35,7 @@ def test_a_pair_without_a_score_is_no_caught_error(workspace: Workspace, tmp_pat
             Decision(found["unscored"], "pending", None, "no_score", ""),
         ]
         insert_decisions(db, made, None)
-    errors = errors_found(workspace, Injected(3, frozenset({"flipped", "unscored"})))
+    errors = detected_errors(workspace, Injected(3, frozenset({"flipped", "unscored"})))
     assert (errors.pairs, errors.errors, errors.caught, errors.false_alarms, errors.kept) == (2, 1, 1, 0, 1)
 
 

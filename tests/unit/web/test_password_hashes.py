@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from assay.errors import BadInputError, RateLimitError
 from assay_web.accounts import attempts as attempts_module
 from assay_web.accounts.access_file import FILE, AccessFile
-from assay_web.accounts.attempts import KNOWN_S, Attempts, network_of
+from assay_web.accounts.attempts import KNOWN_S, SignInAttempts, network_of
 from assay_web.accounts.passwords import Passwords, check_new_password
 from assay_web.settings import PasswordCost, SignInLimits, WebSettings
 
@@ -30,21 +30,21 @@ def test_what_ships_is_the_second_choice_of_rfc_9106() -> None:
     passwords = Passwords(WebSettings().password_cost)
     kept = passwords.hashed("correct horse")
     assert kept.startswith("$argon2id$v=19$m=65536,t=3,p=4$")
-    assert passwords.fits(kept, "correct horse")
-    assert not passwords.fits(kept, "correct hors")
-    assert not passwords.outdated(kept)
-    assert Passwords(CHEAP).outdated(kept)
+    assert passwords.verify(kept, "correct horse")
+    assert not passwords.verify(kept, "correct hors")
+    assert not passwords.needs_rehash(kept)
+    assert Passwords(CHEAP).needs_rehash(kept)
 
 
 def test_nobody_has_a_password() -> None:
     passwords = Passwords(CHEAP)
-    assert not passwords.fits(None, "nobody's password")
-    assert not passwords.fits("not a hash", "x")
+    assert not passwords.verify(None, "nobody's password")
+    assert not passwords.verify("not a hash", "x")
 
 
 def test_a_password_is_the_same_however_it_was_typed() -> None:
     passwords = Passwords(CHEAP)
-    assert passwords.fits(passwords.hashed("caf\u00e9 au lait"), "cafe\u0301 au lait")
+    assert passwords.verify(passwords.hashed("caf\u00e9 au lait"), "cafe\u0301 au lait")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ HOME, AWAY = "192.0.2.1", "198.51.100.7"
 
 def test_failures_refill_evenly(access: AccessFile) -> None:
     clock = Clock()
-    attempts = Attempts(access, SignInLimits(by_pair=3, by_address=100, refill_s=90.0), clock=clock)
+    attempts = SignInAttempts(access, SignInLimits(by_pair=3, by_address=100, refill_s=90.0), clock=clock)
     for _ in range(3):
         attempts.take("ada", HOME)
     with pytest.raises(RateLimitError) as refused:
@@ -99,9 +99,9 @@ def test_failures_refill_evenly(access: AccessFile) -> None:
 def test_a_restart_and_a_second_server_forget_nothing_and_the_file_holds_no_name(access: AccessFile) -> None:
     clock, limits = Clock(), SignInLimits(by_pair=3)
     for _ in range(3):
-        Attempts(access, limits, clock=clock).take("hunter2 in the wrong field", HOME)
+        SignInAttempts(access, limits, clock=clock).take("hunter2 in the wrong field", HOME)
     with AccessFile(access.path) as again, pytest.raises(RateLimitError):
-        Attempts(again, limits, clock=clock).take("hunter2 in the wrong field", HOME)
+        SignInAttempts(again, limits, clock=clock).take("hunter2 in the wrong field", HOME)
     with access.reading() as db:
         kept = [row["key"] for row in db.execute("SELECT key FROM attempts")]
     assert {len(key) for key in kept if key.startswith("account")} == {len("account ") + 4}
@@ -111,7 +111,7 @@ def test_a_restart_and_a_second_server_forget_nothing_and_the_file_holds_no_name
 def test_a_stranger_who_knows_a_name_keeps_its_owner_from_nothing(access: AccessFile) -> None:
     """From one address or from a hundred; whoever comes from a new one waits with them."""
     clock = Clock()
-    attempts = Attempts(access, SignInLimits(), clock=clock)
+    attempts = SignInAttempts(access, SignInLimits(), clock=clock)
     attempts.take("Ada", HOME)
     attempts.give_back("Ada", HOME)
     for _ in range(10):
@@ -138,7 +138,7 @@ def test_a_stranger_who_knows_a_name_keeps_its_owner_from_nothing(access: Access
 
 def test_a_clock_that_is_set_back_locks_nobody_out(access: AccessFile) -> None:
     clock = Clock()
-    attempts = Attempts(access, SignInLimits(by_pair=1), clock=clock)
+    attempts = SignInAttempts(access, SignInLimits(by_pair=1), clock=clock)
     attempts.take("ada", HOME)
     clock.now -= 0.5
     with pytest.raises(RateLimitError):
@@ -154,7 +154,7 @@ def test_no_account_gets_more_than_its_rate(access: AccessFile, moves: list[tupl
     with access.writing() as db:
         db.execute("DELETE FROM attempts")
     limits = SignInLimits(by_pair=1000, by_address=1000, by_account=4, account_refill_s=100.0)
-    attempts = Attempts(access, limits, clock=clock)
+    attempts = SignInAttempts(access, limits, clock=clock)
     begun, let_in = clock.now, {"a": 0, "b": 0}
     for number, (name, pause) in enumerate(moves):
         clock.now += pause
@@ -169,7 +169,7 @@ def test_no_account_gets_more_than_its_rate(access: AccessFile, moves: list[tupl
 def test_the_buckets_stay_few(access: AccessFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts_module, "MOST_KEPT", 200)
     clock = Clock()
-    attempts = Attempts(access, SignInLimits(by_pair=2, by_address=10**6), clock=clock)
+    attempts = SignInAttempts(access, SignInLimits(by_pair=2, by_address=10**6), clock=clock)
     for _ in range(2):
         attempts.take("ada", HOME)
     for number in range(300):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from assay_web.report.pages.curves import _series
-from assay_web.run_charts.chart import Curve
+from assay_web.run_charts.chart import MetricCurve
 
 
 def test_a_spread_that_was_not_measured_has_no_band() -> None:
-    curve = Curve(key="reward", name="reward", spread="std", scale=100.0)
+    curve = MetricCurve(key="reward", name="reward", spread="std", scale=100.0)
     rows: list[dict[str, Any]] = [
         {"step": 1, "reward": 0.5, "std": 0.1},
         {"step": 2, "reward": 0.6, "std": None},

@@ -112,8 +112,8 @@ class AuditReply(BaseModel):
 @router.get("/api/accounts")
 def get_accounts(person: Admin, service: ServiceNow) -> AccountsReply:
     """Every account."""
-    found = accounts.list_accounts(service.access)
-    return AccountsReply(accounts=[AccountReply(**vars(account)) for account in found])
+    rows = accounts.list_accounts(service.access)
+    return AccountsReply(accounts=[AccountReply(**vars(account)) for account in rows])
 
 
 @router.patch("/api/accounts/{name}", status_code=204)
@@ -130,32 +130,32 @@ def make_password_link(
 ) -> LinkReply:
     """A link by which somebody who has forgotten their password sets a new one."""
     _with_accounts(service)
-    made = invitations.invite_to_new_password(service.access, name, by=person.name, days=body.days)
+    link = invitations.invite_to_new_password(service.access, name, by=person.name, days=body.days)
     note_change(request, name, days=body.days)
-    return _link(*made)
+    return _link(*link)
 
 
 @router.get("/api/invitations")
 def get_invitations(person: Admin, service: ServiceNow) -> InvitationsReply:
     """Every invitation; never its link."""
-    found = invitations.list_invitations(service.access)
-    return InvitationsReply(invitations=[SentInvitation(**vars(invitation)) for invitation in found])
+    rows = invitations.list_invitations(service.access)
+    return InvitationsReply(invitations=[SentInvitation(**vars(invitation)) for invitation in rows])
 
 
 @router.post("/api/invitations", status_code=201)
 def make_invitation(body: NewInvitation, person: Admin, request: Request, service: ServiceNow) -> LinkReply:
     """A link that makes one account with this role."""
     _with_accounts(service)
-    token, made = invitations.invite(service.access, body.role, by=person.name, days=body.days)
-    note_change(request, made.id, role=body.role, days=body.days)
-    return _link(token, made)
+    token, invitation = invitations.invite(service.access, body.role, by=person.name, days=body.days)
+    note_change(request, invitation.id, role=body.role, days=body.days)
+    return _link(token, invitation)
 
 
 @router.delete("/api/invitations/{invitation_id}", status_code=204)
 def withdraw_invitation(invitation_id: str, person: Admin, request: Request, service: ServiceNow) -> None:
     """Its link is good for nothing from now on."""
-    found = invitations.withdraw(service.access, invitation_id)
-    note_change(request, found.id, role=found.role)
+    invitation = invitations.withdraw(service.access, invitation_id)
+    note_change(request, invitation.id, role=invitation.role)
 
 
 @router.get("/api/audit")
@@ -185,5 +185,5 @@ def _with_accounts(service: WebService) -> None:
         raise ProblemError(409, "this server runs without accounts: start it without --open to manage them")
 
 
-def _link(token: str, made: invitations.Invitation) -> LinkReply:
-    return LinkReply(path=invitations.link_of("", token), invitation=SentInvitation(**vars(made)))
+def _link(token: str, invitation: invitations.Invitation) -> LinkReply:
+    return LinkReply(path=invitations.link_of("", token), invitation=SentInvitation(**vars(invitation)))

@@ -11,7 +11,7 @@ from assay.http.problems import ProblemError
 from assay_web.access.audited_route import AuditedRoute, address_of, note_change
 from assay_web.access.guard import Anybody, PersonNow, Viewer, cookie_of
 from assay_web.accounts.access_file import digest
-from assay_web.accounts.accounts import account_named, check_name, has_accounts, right_password, set_password
+from assay_web.accounts.accounts import account_named, authenticate, check_name, has_accounts, set_password
 from assay_web.accounts.audit_log import record
 from assay_web.accounts.invitations import accept, open_invitation
 from assay_web.accounts.passwords import LONGEST
@@ -83,7 +83,7 @@ def sign_in(body: SignIn, request: Request, response: Response, service: Service
         return _enter(check_name(body.name), "admin", request, response, service)
     address = address_of(request)
     service.attempts.take(body.name, address)
-    name = right_password(service.access, service.passwords, body.name, body.password or "")
+    name = authenticate(service.access, service.passwords, body.name, body.password or "")
     if name is None:
         # Whose account was tried; not what was typed, which may be a password in the wrong field.
         record(service.access, "", "sign_in_refused", account_named(service.access, body.name) or "", address=address)
@@ -106,11 +106,11 @@ def change_own_password(body: PasswordChange, person: Viewer, request: Request, 
         raise ProblemError(409, "this server runs without accounts: there is no password to change")
     address = address_of(request)
     service.attempts.take(person.name, address)
-    if right_password(service.access, service.passwords, person.name, body.current) is None:
+    if authenticate(service.access, service.passwords, person.name, body.current) is None:
         raise ProblemError(403, "that is not the password until now")
     service.attempts.give_back(person.name, address)
-    own = digest(request.cookies[cookie_of(request)])
-    set_password(service.access, service.passwords, person.name, body.new, but=own)
+    session_digest = digest(request.cookies[cookie_of(request)])
+    set_password(service.access, service.passwords, person.name, body.new, but=session_digest)
     note_change(request, person.name)
 
 
@@ -119,8 +119,8 @@ def get_invitation(
     service: ServiceNow, _: Anybody, token: Annotated[str, Header(alias="X-Invitation", max_length=200)]
 ) -> InvitationReply:
     """What the invitation is for. Its token is a header, since addresses are written into logs. 404 once it is used."""
-    found = open_invitation(service.access, token)
-    return InvitationReply(role=found.role, name=found.name, expires_at=found.expires_at)
+    invitation = open_invitation(service.access, token)
+    return InvitationReply(role=invitation.role, name=invitation.name, expires_at=invitation.expires_at)
 
 
 @router.post("/api/invitation")

@@ -98,20 +98,22 @@ def set_password(access: AccessFile, passwords: Passwords, name: str, password: 
         db.execute("DELETE FROM invitations WHERE name = ? AND used_at IS NULL", (name,))
 
 
-def right_password(access: AccessFile, passwords: Passwords, name: str, password: str) -> str | None:
+def authenticate(access: AccessFile, passwords: Passwords, name: str, password: str) -> str | None:
     """The account's name where it may sign in with this password, else None, which takes as long for a name without
     an account. A hash of another cost is made anew."""
     with access.reading() as db:
         row = _row_of(db, name)
-    kept = row["password"] if row is not None and not row["disabled"] else None
-    if not passwords.fits(kept, password) or row is None:
+    stored_hash = row["password"] if row is not None and not row["disabled"] else None
+    if not passwords.verify(stored_hash, password) or row is None:
         return None
-    if passwords.outdated(row["password"]):
+    if passwords.needs_rehash(row["password"]):
         hashed = passwords.hashed(password)
         with access.writing() as db:
-            db.execute("UPDATE accounts SET password = ? WHERE name = ? AND password = ?", (hashed, row["name"], kept))
-    found: str = row["name"]
-    return found
+            db.execute(
+                "UPDATE accounts SET password = ? WHERE name = ? AND password = ?", (hashed, row["name"], stored_hash)
+            )
+    account: str = row["name"]
+    return account
 
 
 def account_named(access: AccessFile, name: str) -> str | None:
@@ -164,11 +166,11 @@ def account_row(db: sqlite3.Connection, name: str) -> sqlite3.Row:
 
 def _row_of(db: sqlite3.Connection, name: str) -> sqlite3.Row | None:
     """Whatever its capitals, of which SQLite knows only those of ASCII, and its spaces."""
-    wanted = plain_name(name).casefold()
+    folded = plain_name(name).casefold()
     for row in db.execute("SELECT * FROM accounts"):
-        if plain_name(row["name"]).casefold() == wanted:
-            found: sqlite3.Row = row
-            return found
+        if plain_name(row["name"]).casefold() == folded:
+            account: sqlite3.Row = row
+            return account
     return None
 
 

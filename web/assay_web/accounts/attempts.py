@@ -41,7 +41,7 @@ class _Bucket:
         return 0.0 if at > now + 1 else max(0.0, used - max(0.0, now - at) * self.most / self.refill_s)
 
 
-class Attempts:
+class SignInAttempts:
     """The buckets of a workspace; its servers share them, and a restart forgets nothing. Threads may share it."""
 
     def __init__(self, access: AccessFile, limits: SignInLimits, *, clock: Callable[[], float] = time.time) -> None:
@@ -53,34 +53,34 @@ class Attempts:
         """Before the password is looked at. Raises RateLimitError, which takes nothing, and says when to come back."""
         now = self._clock()
         with self._access.writing(durable=False) as db:
-            found = [(bucket, bucket.used(db, now)) for bucket in self._buckets(db, name, address, now)]
-            wait = max((used + 1 - bucket.most) * bucket.refill_s / bucket.most for bucket, used in found)
+            usage = [(bucket, bucket.used(db, now)) for bucket in self._buckets(db, name, address, now)]
+            wait = max((used + 1 - bucket.most) * bucket.refill_s / bucket.most for bucket, used in usage)
             if wait > 1e-6:
                 seconds = math.ceil(wait)
                 raise RateLimitError(f"too many attempts to sign in: try again in {seconds} s", retry_after=wait)
-            for bucket, used in found:
+            for bucket, used in usage:
                 _keep(db, bucket, used + 1, now)
             self._forget(db, now)
 
     def give_back(self, name: str, address: str) -> None:
         """It was the right password: the address is known from now on."""
-        now, own = self._clock(), _own(name)
+        now, account = self._clock(), _own(name)
         with self._access.writing(durable=False) as db:
             for bucket in self._buckets(db, name, address, now):
                 _keep(db, bucket, max(0.0, bucket.used(db, now) - 1), now)
-            db.execute("INSERT OR REPLACE INTO known_addresses VALUES (?, ?, ?)", (own, network_of(address), now))
+            db.execute("INSERT OR REPLACE INTO known_addresses VALUES (?, ?, ?)", (account, network_of(address), now))
 
     def _buckets(self, db: sqlite3.Connection, name: str, address: str, now: float) -> list[_Bucket]:
         limits, network = self.limits, network_of(address)
         marked = sha256(_own(name).encode()).hexdigest()[: NAME_BITS // 4]
-        found = [
+        buckets = [
             _Bucket(f"pair {marked} {network}", limits.by_pair, limits.refill_s),
             _Bucket(f"address {network}", limits.by_address, limits.refill_s),
         ]
         query = "SELECT 1 FROM known_addresses WHERE name = ? AND network = ? AND at > ?"
         if db.execute(query, (_own(name), network, now - KNOWN_S)).fetchone() is None:
-            found.append(_Bucket(f"account {marked}", limits.by_account, limits.account_refill_s))
-        return found
+            buckets.append(_Bucket(f"account {marked}", limits.by_account, limits.account_refill_s))
+        return buckets
 
     def _forget(self, db: sqlite3.Connection, now: float) -> None:
         """What has refilled, and the least used of the rest if there are still too many."""
@@ -105,11 +105,11 @@ def _own(name: str) -> str:
 def network_of(address: str) -> str:
     """What one household has: an IPv4 address, or the first half of an IPv6 one."""
     try:
-        found = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return address
-    if isinstance(found, IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(IPv6Address(int(found) >> 64 << 64))
-    return str(found)
+    if isinstance(parsed, IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(IPv6Address(int(parsed) >> 64 << 64))
+    return str(parsed)

@@ -31,11 +31,11 @@ def record(
     access: AccessFile, person: str, action: str, subject: str = "", *, detail: Any = None, address: str = ""
 ) -> None:
     """`action`: e.g. "cast_vote". `subject`: what it was done to, e.g. a queue. `detail`: anything that JSON holds."""
-    told = json.dumps({} if detail is None else detail, ensure_ascii=False, sort_keys=True)
+    payload = json.dumps({} if detail is None else detail, ensure_ascii=False, sort_keys=True)
     with access.writing(durable=False) as db:
         db.execute(
             "INSERT INTO audit (at, person, action, subject, detail, address) VALUES (?, ?, ?, ?, ?, ?)",
-            (time.time(), person, action, subject, told, address),
+            (time.time(), person, action, subject, payload, address),
         )
 
 
@@ -49,17 +49,17 @@ def read_audit(
     most: int = 100,
 ) -> list[AuditLine]:
     """Newest first. `before`: lines older than the one with this id. `subject`: a part of it."""
-    asked = [
+    conditions = [
         ("person = ?", person),
         ("action = ?", action),
         ("instr(lower(subject), lower(?)) > 0", subject or None),
         ("id < ?", before),
     ]
-    given = [(condition, value) for condition, value in asked if value is not None]
-    where = f"WHERE {' AND '.join(condition for condition, _ in given)}" if given else ""
+    bound = [(condition, value) for condition, value in conditions if value is not None]
+    where = f"WHERE {' AND '.join(condition for condition, _ in bound)}" if bound else ""
     with access.reading() as db:
         rows = db.execute(
-            f"SELECT * FROM audit {where} ORDER BY id DESC LIMIT ?", (*(value for _, value in given), most)
+            f"SELECT * FROM audit {where} ORDER BY id DESC LIMIT ?", (*(value for _, value in bound), most)
         ).fetchall()
     return [AuditLine(**dict(row)) for row in rows]
 

@@ -31,7 +31,7 @@ class Passwords:
         self._turns = threading.BoundedSemaphore(AT_ONCE)
 
     @cached_property
-    def nobodys(self) -> str:
+    def dummy_hash(self) -> str:
         """What is checked for names without an account. Looked at once before the first request: it takes its time."""
         return self._hasher.hash("nobody's password")
 
@@ -39,17 +39,17 @@ class Passwords:
         with self._turn():
             return self._hasher.hash(_normal(password))
 
-    def fits(self, kept: str | None, password: str) -> bool:
+    def verify(self, expected: str | None, password: str) -> bool:
         """Whether it is the password of this hash. None, for a name without an account, takes as long and does not."""
         with self._turn():
             try:
-                return self._hasher.verify(kept or self.nobodys, _normal(password)) and kept is not None
+                return self._hasher.verify(expected or self.dummy_hash, _normal(password)) and expected is not None
             except (VerificationError, InvalidHashError):
                 return False
 
-    def outdated(self, kept: str) -> bool:
+    def needs_rehash(self, expected: str) -> bool:
         """Whether the hash was made at another cost than this one's."""
-        return self._hasher.check_needs_rehash(kept)
+        return self._hasher.check_needs_rehash(expected)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

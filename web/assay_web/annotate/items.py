@@ -126,40 +126,40 @@ class ReceiptReply(BaseModel):
     votes: list[RevealedOpinion]
 
 
-def item_reply(given: Assignment) -> SittingItem:
-    shown, checked = given.shown, given.shown.pre_verification
+def item_reply(assignment: Assignment) -> SittingItem:
+    content, checked = assignment.shown, assignment.shown.pre_verification
     return SittingItem(
-        ticket=given.ticket,
-        seal=seal_of(given),
-        role=given.role,
-        prompt=list(shown.prompt),
-        first=shown.first,
-        second=shown.second,
-        attributes=ShownAttributes(**shown.attributes.to_dict()) if shown.attributes is not None else None,
-        guideline=shown.guideline,
+        ticket=assignment.ticket,
+        seal=seal_of(assignment),
+        role=assignment.role,
+        prompt=list(content.prompt),
+        first=content.first,
+        second=content.second,
+        attributes=ShownAttributes(**content.attributes.to_dict()) if content.attributes is not None else None,
+        guideline=content.guideline,
         checked=ShownChecks(first=checked[0], second=checked[1]) if checked is not None else None,
-        reason=shown.reason,
-        principles=list(shown.principles),
-        expires_at=given.expires_at,
+        reason=content.reason,
+        principles=list(content.principles),
+        expires_at=assignment.expires_at,
     )
 
 
-def seal_of(given: Assignment) -> str:
+def seal_of(assignment: Assignment) -> str:
     """A vote may wait in a browser while the operational file is made anew, or another workspace is served at the same
     address; its ticket could then name another item."""
-    return draw("seal", given.ticket, given.annotator, given.comparison_id, given.shown_order)[:16]
+    return draw("seal", assignment.ticket, assignment.annotator, assignment.comparison_id, assignment.shown_order)[:16]
 
 
-def check_seal(given: Assignment, seal: str, queue: str) -> None:
+def check_seal(assignment: Assignment, seal: str, queue: str) -> None:
     """Raises ConflictError for a vote about other texts than the ticket's."""
-    if seal != seal_of(given) or queue != given.queue:
+    if seal != seal_of(assignment) or queue != assignment.queue:
         raise ConflictError("this vote is about an item that is not here: of another workspace, or made anew since")
 
 
-def receipt_reply(given: Assignment, receipt: Receipt, votes: list[RevealedOpinion]) -> ReceiptReply:
-    order = given.shown_order
+def receipt_reply(assignment: Assignment, receipt: Receipt, votes: list[RevealedOpinion]) -> ReceiptReply:
+    order = assignment.shown_order
     return ReceiptReply(
-        ticket=given.ticket,
+        ticket=assignment.ticket,
         said=placed(receipt.answer, order),
         repeated=receipt.repeated,
         opinions=[
@@ -181,12 +181,12 @@ def vote_replies(
             rationale=v.rationale or "",
             principles=[
                 RevealedAnswer(
-                    place="first" if said.response == order[0] else "second",
-                    principle=said.principle,
-                    answer=said.answer,
-                    evidence=said.evidence,
+                    place="first" if answer.response == order[0] else "second",
+                    principle=answer.principle,
+                    answer=answer.answer,
+                    evidence=answer.evidence,
                 )
-                for said in principles.get(v.judgment_id, ())
+                for answer in principles.get(v.judgment_id, ())
             ],
         )
         for v in votes
@@ -197,5 +197,5 @@ def placed(answer: str, order: ShownOrder) -> Said:
     """A canonical answer by the places on the screen."""
     if (answer, order) in _PLACES:
         return _PLACES[answer, order]
-    found: dict[str, Said] = {"tie": "tie", "both_good": "both_good", "both_bad": "both_bad"}
-    return found.get(answer, "skip")
+    ties: dict[str, Said] = {"tie": "tie", "both_good": "both_good", "both_bad": "both_bad"}
+    return ties.get(answer, "skip")

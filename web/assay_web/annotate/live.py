@@ -30,31 +30,31 @@ RESAMPLES = 200  #: a live interval may be a little rough; `assay queue agreemen
 
 
 @dataclass
-class _Kept(Generic[T]):
+class _QueueCache(Generic[T]):
     """The last value of each queue, and until when it is good. While one thread works out a new one, others get the
     old."""
 
-    work_out: Callable[[str], T]
+    compute: Callable[[str], T]
     seconds: float
-    found: dict[str, tuple[float, T]] = field(default_factory=dict)
+    entries: dict[str, tuple[float, T]] = field(default_factory=dict)
     turns: dict[str, threading.Lock] = field(default_factory=dict)
 
     def of(self, queue: str) -> T:
-        kept = self.found.get(queue)
-        if kept is not None and time.monotonic() < kept[0]:
-            return kept[1]
+        cached = self.entries.get(queue)
+        if cached is not None and time.monotonic() < cached[0]:
+            return cached[1]
         turn = self.turns.setdefault(queue, threading.Lock())
-        if not turn.acquire(blocking=kept is None):
-            assert kept is not None
-            return kept[1]
+        if not turn.acquire(blocking=cached is None):
+            assert cached is not None
+            return cached[1]
         try:
-            kept = self.found.get(queue)
-            if kept is None or time.monotonic() >= kept[0]:
+            cached = self.entries.get(queue)
+            if cached is None or time.monotonic() >= cached[0]:
                 began = time.monotonic()
-                value = self.work_out(queue)
+                value = self.compute(queue)
                 ended = time.monotonic()
-                self.found[queue] = kept = (ended + max(self.seconds, (ended - began) / BUSY), value)
-            return kept[1]
+                self.entries[queue] = cached = (ended + max(self.seconds, (ended - began) / BUSY), value)
+            return cached[1]
         finally:
             turn.release()
 
@@ -73,8 +73,8 @@ class LiveFigures:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._states = _Kept(self._read_state, PROGRESS_S)
-        self._agreement = _Kept(self._read_agreement, AGREEMENT_S)
+        self._states = _QueueCache(self._read_state, PROGRESS_S)
+        self._agreement = _QueueCache(self._read_agreement, AGREEMENT_S)
 
     def state(self, queue: str) -> QueueState:
         """Raises NotFoundError for an unknown queue."""
@@ -85,11 +85,11 @@ class LiveFigures:
 
     def forget(self, queue: str) -> None:
         """After a change that its maker should see at once."""
-        self._states.found.pop(queue, None)
+        self._states.entries.pop(queue, None)
 
     def _read_state(self, queue: str) -> QueueState:
         with open_ledger(self._workspace) as ledger:
-            found = find_queue(ledger, queue)
+            row = find_queue(ledger, queue)
             progress = progress_of(ledger, queue)
             with ledger.reading() as db:
                 (voting,) = db.execute(
@@ -97,9 +97,9 @@ class LiveFigures:
                            SELECT annotator FROM votes JOIN items USING (item_id) WHERE queue = :queue AND at > :since
                            UNION SELECT annotator FROM leases JOIN items USING (item_id)
                                  WHERE queue = :queue AND leased_at > :since)""",
-                    {"queue": found.name, "since": time.time() - VOTING_S},
+                    {"queue": row.name, "since": time.time() - VOTING_S},
                 ).fetchone()
-        return QueueState(found, progress, voting)
+        return QueueState(row, progress, voting)
 
     def _read_agreement(self, queue: str) -> AgreementReport:
         with open_ledger(self._workspace) as ledger:
@@ -111,8 +111,8 @@ async def live_of(request: Request, service: ServiceNow) -> LiveFigures:
     state = request.app.state
     if not hasattr(state, "live_figures"):
         state.live_figures = LiveFigures(service.workspace)
-    found: LiveFigures = state.live_figures
-    return found
+    figures: LiveFigures = state.live_figures
+    return figures
 
 
 #: For routes: `live: LiveNow`.

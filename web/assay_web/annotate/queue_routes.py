@@ -157,7 +157,7 @@ def make_queue(body: NewQueue, person: Curator, service: ServiceNow, live: LiveN
             )
         if not items:
             raise BadInputError("no comparison is named: the queue would be empty")
-        made = create_queue(
+        created = create_queue(
             here,
             body.name,
             items,
@@ -168,9 +168,9 @@ def make_queue(body: NewQueue, person: Curator, service: ServiceNow, live: LiveN
             seed=body.seed,
             lease_seconds=60 * body.lease_minutes,
         )
-        run.metrics.update(items=made.items, checks=made.checks)
-    note_change(request, made.name, items=made.items, run=run.id)
-    return _now(live, made.name, person)
+        run.metrics.update(items=created.items, checks=created.checks)
+    note_change(request, created.name, items=created.items, run=run.id)
+    return _now(live, created.name, person)
 
 
 @router.post("/api/queues/{queue}/items")
@@ -226,18 +226,18 @@ def resolve_queue_by_name(
 ) -> ResolutionReport:
     """Turn majorities and adjudications into decisions; again, it writes only what has changed."""
     here = Workspace(service.workspace.root, wait=service.settings.store_wait_s)
-    asked = {"queue": queue, "least_votes": body.least_votes, "person": person.name}
-    with start_run(here, "queue-resolve", asked) as run:
-        found = resolve_queue(here, queue, run.id, least_votes=body.least_votes)
-        run.metrics.update(found.to_dict())
-    note_change(request, queue, new=found.new, run=run.id)
+    settings = {"queue": queue, "least_votes": body.least_votes, "person": person.name}
+    with start_run(here, "queue-resolve", settings) as run:
+        report = resolve_queue(here, queue, run.id, least_votes=body.least_votes)
+        run.metrics.update(report.to_dict())
+    note_change(request, queue, new=report.new, run=run.id)
     live.forget(queue)
-    return found
+    return report
 
 
-def _items(comparisons: list[str], asked: NewQueue | MoreItems) -> list[QueueItem]:
-    principles = principle_statements(asked.principles)
-    return [QueueItem(comparison, reason=asked.reason, principles=principles) for comparison in comparisons]
+def _items(comparisons: list[str], body: NewQueue | MoreItems) -> list[QueueItem]:
+    principles = principle_statements(body.principles)
+    return [QueueItem(comparison, reason=body.reason, principles=principles) for comparison in comparisons]
 
 
 def _now(live: LiveFigures, queue: str, person: Person) -> QueueReply:

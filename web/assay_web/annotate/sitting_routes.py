@@ -132,27 +132,27 @@ def cast_vote(
     if body.person != person.name:
         raise ProblemError(403, f"this vote is {body.person}'s; {person.name} is signed in", code="another_person")
     desk = service.desk
-    given = desk.given(body.ticket, person.name)
-    check_seal(given, body.seal, queue)
-    adjudicating = _may_adjudicate(given, person)
+    assignment = desk.given(body.ticket, person.name)
+    check_seal(assignment, body.seal, queue)
+    adjudicating = _may_adjudicate(assignment, person)
     if (body.choice is None) == (body.skip is None):
         raise BadInputError("a vote has a choice or a reason to skip", field="choice")
     text, seconds = body.rationale.strip(), body.seconds
-    said = [answer.placed() for answer in body.principles]
+    answers = [answer.placed() for answer in body.principles]
     if body.skip is not None:
-        receipt = desk.skip(given, body.skip, text=text, seconds=seconds, principles=said)
+        receipt = desk.skip(assignment, body.skip, text=text, seconds=seconds, principles=answers)
     else:
         assert body.choice is not None
         receipt = desk.vote(
-            given, body.choice, strength=body.strength, rationale=text or None, seconds=seconds, principles=said
+            assignment, body.choice, strength=body.strength, rationale=text or None, seconds=seconds, principles=answers
         )
     note_change(request, queue, judgment=receipt.judgment_id, repeated=receipt.repeated)
     try:  # whatever happens now, the vote is cast: the reply must say so
-        votes = _others(desk, given) if adjudicating else []
+        votes = _others(desk, assignment) if adjudicating else []
         following = _sitting(service, live, queue, person, adjudicating=adjudicating)
     except AssayError:
         votes, following = [], None
-    return VoteReply(receipt=receipt_reply(given, receipt, votes), next=following)
+    return VoteReply(receipt=receipt_reply(assignment, receipt, votes), next=following)
 
 
 @router.post("/api/annotate/queues/{queue}/undo")
@@ -189,8 +189,8 @@ def release_item(queue: QueueName, body: TicketBody, person: Annotator, service:
 def reveal_votes(queue: QueueName, body: TicketBody, person: Curator, service: ServiceNow) -> RevealReply:
     """Show an adjudicator the votes before their own, which the records then say."""
     desk = service.desk
-    given = desk.reveal(desk.given(body.ticket, person.name))
-    return RevealReply(item=item_reply(given), votes=_others(desk, given))
+    assignment = desk.reveal(desk.given(body.ticket, person.name))
+    return RevealReply(item=item_reply(assignment), votes=_others(desk, assignment))
 
 
 @router.get("/api/annotate/queues/{queue}/live")
@@ -222,13 +222,13 @@ def share_done(progress: Progress) -> float:
 
 def _sitting(service: WebService, live: LiveFigures, queue: str, person: Person, *, adjudicating: bool) -> SittingReply:
     desk = service.desk
-    given = desk.next_conflict(queue, person.name) if adjudicating else desk.next(queue, person.name)
+    assignment = desk.next_conflict(queue, person.name) if adjudicating else desk.next(queue, person.name)
     standing = desk.standing(queue, person.name, adjudication=adjudicating)
-    if given is None:
+    if assignment is None:
         live.forget(queue)
     state = live.state(queue)
     return SittingReply(
-        item=item_reply(given) if given is not None else None,
+        item=item_reply(assignment) if assignment is not None else None,
         progress=SittingProgress(
             share=share_done(state.progress),
             mine=standing.votes,
@@ -238,13 +238,13 @@ def _sitting(service: WebService, live: LiveFigures, queue: str, person: Person,
         ),
         guideline=state.queue.guideline,
         lease_seconds=state.queue.lease_seconds,
-        empty=_why_nothing(state, adjudicating) if given is None else None,
+        empty=_why_nothing(state, adjudicating) if assignment is None else None,
     )
 
 
-def _others(desk: Desk, given: Assignment) -> list[RevealedOpinion]:
-    votes = desk.votes_on(given)
-    return vote_replies(votes, desk.principles_with(votes), given.shown_order)
+def _others(desk: Desk, assignment: Assignment) -> list[RevealedOpinion]:
+    votes = desk.votes_on(assignment)
+    return vote_replies(votes, desk.principles_with(votes), assignment.shown_order)
 
 
 def _why_nothing(state: QueueState, adjudicating: bool) -> Literal["closed", "done", "waiting"]:
@@ -255,9 +255,9 @@ def _why_nothing(state: QueueState, adjudicating: bool) -> Literal["closed", "do
     return "waiting" if state.progress.leased and state.queue.overlap != "all" else "done"
 
 
-def _may_adjudicate(given: Assignment, person: Person) -> bool:
+def _may_adjudicate(assignment: Assignment, person: Person) -> bool:
     """Whether the item is an adjudicator's. Raises ProblemError for one that the person may not decide any more."""
-    if given.role == "vote":
+    if assignment.role == "vote":
         return False
     if not allows(person.role, "curator"):
         raise ProblemError(403, f"this takes the role curator; {person.name} has {person.role}")

@@ -54,9 +54,9 @@ def add(
 
     check_role(role)
     with _opened(workspace) as (access, say):
-        found = add_account(access, _passwords(), name, role, _asked(password_stdin), by=_who())  # type: ignore[arg-type]
-        say("add_account", found, role=role)
-    emit({"name": found, "role": role}, f"{found} may sign in as {role}", as_json=as_json)
+        account = add_account(access, _passwords(), name, role, _read_password(password_stdin), by=_actor())  # type: ignore[arg-type]
+        say("add_account", account, role=role)
+    emit({"name": account, "role": role}, f"{account} may sign in as {role}", as_json=as_json)
 
 
 def invite(
@@ -73,9 +73,9 @@ def invite(
     from assay_web.accounts import invitations
 
     with _opened(workspace) as (access, say):
-        token, made = invitations.invite(access, role, by=_who(), days=days)  # type: ignore[arg-type]
-        say("make_invitation", made.id, role=role, days=days)
-    _show_link(invitations.link_of(url, token), made, as_json=as_json)
+        token, invitation = invitations.invite(access, role, by=_actor(), days=days)  # type: ignore[arg-type]
+        say("make_invitation", invitation.id, role=role, days=days)
+    _show_link(invitations.link_of(url, token), invitation, as_json=as_json)
 
 
 def password_link(
@@ -92,9 +92,9 @@ def password_link(
     from assay_web.accounts import invitations
 
     with _opened(workspace) as (access, say):
-        token, made = invitations.invite_to_new_password(access, name, by=_who(), days=days)
+        token, invitation = invitations.invite_to_new_password(access, name, by=_actor(), days=days)
         say("make_password_link", name, days=days)
-    _show_link(invitations.link_of(url, token), made, as_json=as_json)
+    _show_link(invitations.link_of(url, token), invitation, as_json=as_json)
 
 
 def list_all(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
@@ -160,7 +160,7 @@ def password(
     with _opened(workspace) as (access, say):
         with access.reading() as db:
             account_row(db, name)  # before anybody types
-        set_password(access, _passwords(), name, _asked(password_stdin))
+        set_password(access, _passwords(), name, _read_password(password_stdin))
         say("set_password", name)
     emit({"name": name}, f"{name} has a new password; their sessions have ended", as_json=as_json)
 
@@ -171,15 +171,19 @@ def _change(workspace: Path | None, name: str, *, as_json: bool, **change: Any) 
     with _opened(workspace) as (access, say):
         change_account(access, name, **change)
         say("change_account", name, **change)
-    told = change["role"] if "role" in change else "disabled" if change["disabled"] else "enabled"
-    emit({"name": name, **change}, f"{name}: {told}", as_json=as_json)
+    state = change["role"] if "role" in change else "disabled" if change["disabled"] else "enabled"
+    emit({"name": name, **change}, f"{name}: {state}", as_json=as_json)
 
 
-def _show_link(link: str, made: Invitation, *, as_json: bool) -> None:
+def _show_link(link: str, invitation: Invitation, *, as_json: bool) -> None:
     if not as_json:
-        what = f"a new password of {made.name}" if made.name else f"one account with the role {made.role}"
-        typer.echo(f"{what}, once, until {_date(made.expires_at)}; shown this once:", err=True)
-    emit({"link": link, **vars(made)}, link, as_json=as_json)
+        what = (
+            f"a new password of {invitation.name}"
+            if invitation.name
+            else f"one account with the role {invitation.role}"
+        )
+        typer.echo(f"{what}, once, until {_date(invitation.expires_at)}; shown this once:", err=True)
+    emit({"link": link, **vars(invitation)}, link, as_json=as_json)
 
 
 @contextmanager
@@ -190,10 +194,10 @@ def _opened(workspace: Path | None) -> Iterator[tuple[AccessFile, Callable[..., 
     from assay_web.accounts.audit_log import record
 
     with AccessFile(Workspace.find(workspace).root / FILE) as access:
-        yield access, lambda action, subject, **detail: record(access, _who(), action, subject, detail=detail)
+        yield access, lambda action, subject, **detail: record(access, _actor(), action, subject, detail=detail)
 
 
-def _who() -> str:
+def _actor() -> str:
     """No account has such a name."""
     import getpass
 
@@ -203,13 +207,13 @@ def _who() -> str:
         return "command line /"
 
 
-def _asked(stdin: bool) -> str:
+def _read_password(stdin: bool) -> str:
     import sys
 
     if stdin:
         return sys.stdin.readline().rstrip("\r\n")
-    found: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    return found
+    password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    return password
 
 
 def _passwords() -> Any:

@@ -71,16 +71,16 @@ def up(
     """
     from assay.errors import BackendError
     from assay.workspace import Workspace
-    from assay_web.commands.web import claimed, run_web, tls_of
+    from assay_web.commands.web import claim_listener, run_web, tls_of
     from assay_web.server.reward_child import RewardChild
     from assay_web.settings import RewardServer
 
-    found = Workspace.find(workspace)
+    opened = Workspace.find(workspace)
     tls = tls_of(tls_cert, tls_key)
     shared = ("dtype", "device", "token_budget", "kind", "question", "allow_failed_parity", "engine")
-    options = [*models, "--host", rewards_host, "--port", str(rewards_port), "--workspace", str(found.root)]
+    options = [*models, "--host", rewards_host, "--port", str(rewards_port), "--workspace", str(opened.root)]
     options += [part for each in name or () for part in ("--name", each)]
-    options += _given(context, shared)
+    options += _command_arguments(context, shared)
     keys = (os.environ.get(KEY) or secrets.token_urlsafe(32)).split()
     ended: list[int] = []
 
@@ -90,7 +90,7 @@ def up(
 
     before = signal.signal(signal.SIGTERM, _terminated)
     child: RewardChild | None = None
-    listening = claimed(host, port, open_access=open_access, proxies=proxy or ())
+    listening = claim_listener(host, port, open_access=open_access, proxies=proxy or ())
     try:
         child = RewardChild(options, key=" ".join(keys))
         ready = child.wait_ready()
@@ -98,7 +98,7 @@ def up(
         child.when_it_ends(end_with)
         run_web(
             listening,
-            workspace=found.root,
+            workspace=opened.root,
             open_access=open_access,
             servers=(RewardServer(ready.url, keys[0]),),
             allowed_hosts=tuple(allowed_host or ()),
@@ -114,16 +114,16 @@ def up(
         raise BackendError(f"the reward server ended with status {ended[0]}, and the web pages with it")
 
 
-def _given(context: typer.Context, names: tuple[str, ...]) -> list[str]:
+def _command_arguments(context: typer.Context, names: tuple[str, ...]) -> list[str]:
     """What was said of these options, as the reward server's command line has it."""
-    told: list[str] = []
+    arguments: list[str] = []
     for name in names:
         value: Any = context.params[name]
         if value is True:
-            told.append(f"--{name.replace('_', '-')}")
+            arguments.append(f"--{name.replace('_', '-')}")
         elif value is not None and value is not False:
-            told += [f"--{name.replace('_', '-')}", str(value)]
-    return told
+            arguments += [f"--{name.replace('_', '-')}", str(value)]
+    return arguments
 
 
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:

@@ -78,7 +78,7 @@ def web(
 
     servers = tuple(RewardServer(url.rstrip("/"), reward_key) for url in reward_server or ())
     tls = tls_of(tls_cert, tls_key)
-    listening = claimed(host, port, open_access=open_access, proxies=proxy or ())
+    listening = claim_listener(host, port, open_access=open_access, proxies=proxy or ())
     try:
         run_web(
             listening,
@@ -93,7 +93,7 @@ def web(
         listening.close()
 
 
-def claimed(host: str, port: int, *, open_access: bool, proxies: Sequence[str] = ()) -> socket.socket:
+def claim_listener(host: str, port: int, *, open_access: bool, proxies: Sequence[str] = ()) -> socket.socket:
     """The port, before anything that takes time. Raises BadInputError for an open server that others would reach."""
     from assay.http.listening import claim_port
 
@@ -136,19 +136,19 @@ def run_web(
     from assay_web.settings import WebSettings
 
     local = listening.getsockname()[0] in LOOPBACK
-    known = WebSettings.allowed_hosts
+    local_names = WebSettings.allowed_hosts
     settings = WebSettings(
         open_access=open_access,
         reward_servers=servers,
         secure_cookies=tls is not None,
-        allowed_hosts=(*known, *allowed_hosts) if local or allowed_hosts else ("*",),
+        allowed_hosts=(*local_names, *allowed_hosts) if local or allowed_hosts else ("*",),
     )
-    found = Workspace.find(workspace)
-    app = create_app(found, settings)
+    opened = Workspace.find(workspace)
+    app = create_app(opened, settings)
 
     def ready() -> None:
         url = url_of(listening, tls=tls)
-        typer.echo(f"{found.root} at {url}", err=True)
+        typer.echo(f"{opened.root} at {url}", err=True)
         if not (settings.page / "index.html").is_file():
             typer.echo(MISSING, err=True)
         for line in access_lines(app.state.service, url):
@@ -168,8 +168,8 @@ def access_lines(service: WebService, url: str) -> list[str]:
 
     accounts = has_accounts(service.access)
     if service.settings.open_access:
-        said = "the workspace's accounts play no part" if accounts else "no accounts"
-        return [f"open access: {said}, everybody on this machine may do everything here"]
+        note = "the workspace's accounts play no part" if accounts else "no accounts"
+        return [f"open access: {note}, everybody on this machine may do everything here"]
     if accounts:
         return []
     return [

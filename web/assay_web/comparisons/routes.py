@@ -111,7 +111,7 @@ class LineageNode:
 def list_comparisons(
     person: Viewer,
     service: ServiceNow,
-    wanted: FilterNow,
+    filters: FilterNow,
     after: After = None,
     order: Order = "oldest",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -119,17 +119,17 @@ def list_comparisons(
     """The comparisons that match, in the order of import."""
     cursor = Cursor.parse(after) if after is not None else None
     with service.store() as db:
-        page = first_rows(db, wanted, after=cursor, order=order, limit=limit)
-    return ComparisonList(page.rows, _told(page.after), page.examined, page.total)
+        page = first_rows(db, filters, after=cursor, order=order, limit=limit)
+    return ComparisonList(page.rows, _cursor_text(page.after), page.examined, page.total)
 
 
 @router.get("/api/comparisons/count")
-def count_comparisons(person: Viewer, service: ServiceNow, wanted: FilterNow, after: After = None) -> ComparisonCount:
+def count_comparisons(person: Viewer, service: ServiceNow, filters: FilterNow, after: After = None) -> ComparisonCount:
     """A part of their number."""
     cursor = Cursor.parse(after) if after is not None else None
     with service.store() as db:
-        part = count(db, wanted, after=cursor, seconds=COUNTING_S)
-    return ComparisonCount(part.matches, _told(part.after), part.examined, part.total)
+        part = count(db, filters, after=cursor, seconds=COUNTING_S)
+    return ComparisonCount(part.matches, _cursor_text(part.after), part.examined, part.total)
 
 
 @router.get("/api/comparisons/facets")
@@ -165,5 +165,5 @@ def _reading(service: WebService) -> Workspace:
     return Workspace(service.workspace.root, wait=service.settings.store_wait_s)
 
 
-def _told(cursor: Cursor | None) -> str | None:
+def _cursor_text(cursor: Cursor | None) -> str | None:
     return None if cursor is None else str(cursor)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
-from pathlib import Path
 
 from assay.browsing.candidates import count_candidates
 from assay.data.snapshots import Selection
@@ -20,7 +19,7 @@ from assay_pipelines.curation.loop.estimating import (
     estimate_stage2,
 )
 from assay_pipelines.hygiene.contamination.check import chosen_benchmarks
-from assay_web.curate.loop_files import located, loop_of
+from assay_web.curate.loop_files import find_file, loop_of
 from assay_web.curate.replies import EstimateReply
 from assay_web.curate.stage_process import command_line
 from assay_web.curate.stage_settings import (
@@ -34,26 +33,26 @@ from assay_web.curate.stage_settings import (
 )
 
 
-def estimated(workspace: Workspace, settings: StageSettings) -> EstimateReply:
+def stage_estimate(workspace: Workspace, settings: StageSettings) -> EstimateReply:
     """Raises what the stage's settings are refused with."""
-    looked_at, found = _estimate(workspace, settings)
+    looked_at, estimate = _estimate(workspace, settings)
     plain = {
         "settings": settings.model_dump(mode="json"),
-        "figures": [looked_at, found.calls, found.tokens, found.cost, found.people, found.spent],
+        "figures": [looked_at, estimate.calls, estimate.tokens, estimate.cost, estimate.people, estimate.spent],
     }
     token = sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:32]
     return EstimateReply(
         command=command_line(settings),
         comparisons=looked_at,
-        judges=found.judges,
-        calls=found.calls,
-        tokens=found.tokens,
-        cost=found.cost,
-        people=found.people,
-        known=found.known,
-        spent=found.spent,
-        budget=found.budget,
-        not_counted=found.not_counted,
+        judges=estimate.judges,
+        calls=estimate.calls,
+        tokens=estimate.tokens,
+        cost=estimate.cost,
+        people=estimate.people,
+        known=estimate.known,
+        spent=estimate.spent,
+        budget=estimate.budget,
+        not_counted=estimate.not_counted,
         token=token,
     )
 
@@ -70,12 +69,12 @@ def _estimate(workspace: Workspace, settings: StageSettings) -> tuple[int, Stage
         return count_candidates(workspace, config.pool), estimate_stage1(workspace, config)
     if isinstance(settings, Stage2Stage):
         selection = Selection(("unverified",), settings.sources)
-        judges: Path | None = None if settings.judges is None else located(workspace, settings.judges)
-        found = estimate_stage2(workspace, selection, None if judges is None else str(judges), budget=settings.max_cost)
-        return count_candidates(workspace, selection), found
+        judges = None if settings.judges is None else str(find_file(workspace, settings.judges))
+        estimate = estimate_stage2(workspace, selection, judges, budget=settings.max_cost)
+        return count_candidates(workspace, selection), estimate
     if isinstance(settings, JudgeStage):
         selection = Selection(settings.pools or Selection().pools, settings.sources)
-        path = located(workspace, settings.judges)
+        path = find_file(workspace, settings.judges)
         return estimate_judging(workspace, selection, str(path), limit=settings.limit, budget=settings.max_cost)
     if isinstance(settings, ConsistencyStage):
         ConsistencyConfig(settings.keep_above, settings.flip_below)  # refuses what the command would refuse

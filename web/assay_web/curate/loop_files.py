@@ -24,7 +24,7 @@ LARGEST = 1_000_000  #: bytes of a file that is looked at
 
 def loop_files(workspace: Workspace, begun: dict[str, str]) -> list[LoopFile]:
     """`begun`: name -> settings (JSON) of the loops of the store."""
-    found = []
+    files = []
     for path in _yaml_files(workspace.root):
         payload = _payload(path)
         if not isinstance(payload, dict) or "name" not in payload:
@@ -33,19 +33,19 @@ def loop_files(workspace: Workspace, begun: dict[str, str]) -> list[LoopFile]:
         try:
             config = Stage1Config.read(path)
         except AssayError as error:
-            found.append(LoopFile(file=file, name=None, begun=False, iterations=None, problem=str(error)))
+            files.append(LoopFile(file=file, name=None, begun=False, iterations=None, problem=str(error)))
             continue
-        found.append(
+        files.append(
             LoopFile(
                 file=file, name=config.name, begun=config.name in begun, iterations=config.iterations, problem=None
             )
         )
-    there = {one.name for one in found}
+    described = {one.name for one in files}
     for name, settings in begun.items():
-        if name not in there:
+        if name not in described:
             number = json.loads(settings)["iterations"]
-            found.append(LoopFile(file=_own(name), name=name, begun=True, iterations=number, problem=None))
-    return found
+            files.append(LoopFile(file=_own(name), name=name, begun=True, iterations=number, problem=None))
+    return files
 
 
 def judge_files(workspace: Workspace) -> list[str]:
@@ -57,7 +57,7 @@ def judge_files(workspace: Workspace) -> list[str]:
     ]
 
 
-def located(workspace: Workspace, file: str) -> Path:
+def find_file(workspace: Workspace, file: str) -> Path:
     """One of the workspace's files by its relative path. Raises NotFoundError."""
     for path in _yaml_files(workspace.root):
         if path.relative_to(workspace.root).as_posix() == file:
@@ -70,10 +70,10 @@ def loop_of(workspace: Workspace, file: str, begun: dict[str, str]) -> Stage1Con
     for name, settings in begun.items():
         if file == _own(name) and not (workspace.root / file).exists():
             return Stage1Config.of(json.loads(settings))
-    return Stage1Config.read(located(workspace, file))
+    return Stage1Config.read(find_file(workspace, file))
 
 
-def written_out(workspace: Workspace, file: str, config: Stage1Config) -> None:
+def write_loop_file(workspace: Workspace, file: str, config: Stage1Config) -> None:
     """Write the loop's file where it is not there."""
     path = workspace.root / file
     if not path.exists():
@@ -83,23 +83,23 @@ def written_out(workspace: Workspace, file: str, config: Stage1Config) -> None:
             temporary.write_text(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
-def new_loop(workspace: Workspace, made: NewLoop, begun: dict[str, str]) -> str:
+def new_loop(workspace: Workspace, settings: NewLoop, begun: dict[str, str]) -> str:
     """Write a new loop's file; its relative path. Raises ConflictError where the name is taken."""
-    file = _own(made.name)
+    file = _own(settings.name)
     names = {one.name for one in loop_files(workspace, begun)}
-    if made.name in names or (workspace.root / file).exists():
-        raise ConflictError(f"there is a loop {made.name!r} already: choose another name")
-    payload: dict[str, object] = {"name": made.name, "iterations": made.iterations, "seed": made.seed}
-    if made.sources:
-        payload["sources"] = list(made.sources)
-    if made.judges is not None:
-        payload["judges"] = str(located(workspace, made.judges))
+    if settings.name in names or (workspace.root / file).exists():
+        raise ConflictError(f"there is a loop {settings.name!r} already: choose another name")
+    payload: dict[str, object] = {"name": settings.name, "iterations": settings.iterations, "seed": settings.seed}
+    if settings.sources:
+        payload["sources"] = list(settings.sources)
+    if settings.judges is not None:
+        payload["judges"] = str(find_file(workspace, settings.judges))
     else:
         payload |= {"source_votes": True, "model_votes": True}
-    if made.max_cost is not None:
-        payload["max_cost"] = made.max_cost
-    people = {"seed": made.people_seed, "per_iteration": made.people_per_iteration, "overlap": made.overlap}
-    payload |= {"people": people, "model": {"base": made.base}, "encoder": made.encoder}
+    if settings.max_cost is not None:
+        payload["max_cost"] = settings.max_cost
+    people = {"seed": settings.people_seed, "per_iteration": settings.people_per_iteration, "overlap": settings.overlap}
+    payload |= {"people": people, "model": {"base": settings.base}, "encoder": settings.encoder}
     Stage1Config.of(payload)
     path = workspace.root / file
     path.parent.mkdir(exist_ok=True)

@@ -30,18 +30,18 @@ def quality_of(workspace: Workspace) -> QualityReply:
     """Reads the store and the queues' votes."""
     report = judges_report(workspace)
     with workspace.store.unit() as db:
-        against_gold = {(found.kind, found.annotator): found for found in answer_errors(db)}
+        against_gold = {(errors.kind, errors.annotator): errors for errors in answer_errors(db)}
     judges = [_judge(judge) for judge in report.judges]
     people = [_person(person, against_gold.get(("human", person.annotator))) for person in _people(workspace)]
-    known = {(one.kind, one.name) for one in (*judges, *people)}
-    others = [_other(found) for key, found in against_gold.items() if key not in known]
-    people += [one for one in others if one.kind == "human"]
+    listed = {(one.kind, one.name) for one in (*judges, *people)}
+    unlisted = [_other(errors) for key, errors in against_gold.items() if key not in listed]
+    people += [one for one in unlisted if one.kind == "human"]
     agreements = [
         JudgesAgreement(first=one.first, second=one.second, same=counted_share(one.agreed, one.both), kappa=one.kappa)
         for one in report.agreements
     ]
-    rest = [one for one in others if one.kind != "human"]
-    return QualityReply(annotators=[*people, *judges, *rest], agreements=agreements)
+    sources = [one for one in unlisted if one.kind != "human"]
+    return QualityReply(annotators=[*people, *judges, *sources], agreements=agreements)
 
 
 def _people(workspace: Workspace) -> list[AnnotatorQuality]:
@@ -104,19 +104,19 @@ def _person(person: AnnotatorQuality, gold: AnswerErrors | None) -> AnnotatorFig
     )
 
 
-def _other(found: AnswerErrors) -> AnnotatorFigures:
+def _other(errors: AnswerErrors) -> AnnotatorFigures:
     """Somebody known by opinions on gold alone."""
     return AnnotatorFigures(
-        kind=found.kind,
-        name=found.annotator,
-        opinions=found.compared,
-        gold=_sides(found),
+        kind=errors.kind,
+        name=errors.annotator,
+        opinions=errors.compared,
+        gold=_sides(errors),
         checks=NOTHING,
         first_shown=NOTHING,
         consistent=NOTHING,
         agreement=NOTHING,
-        ties=found.tie_for_side,
-        skips=found.skipped,
+        ties=errors.tie_for_side,
+        skips=errors.skipped,
         failures=[],
         calls=0,
         tokens=0,
@@ -126,5 +126,5 @@ def _other(found: AnswerErrors) -> AnnotatorFigures:
     )
 
 
-def _sides(found: AnswerErrors | None) -> CountedShare:
-    return NOTHING if found is None else counted_share(found.right_sides, found.right_sides + found.flipped)
+def _sides(errors: AnswerErrors | None) -> CountedShare:
+    return NOTHING if errors is None else counted_share(errors.right_sides, errors.right_sides + errors.flipped)

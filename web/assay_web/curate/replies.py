@@ -214,7 +214,7 @@ class EstimateReply(BaseModel):
     token: str
 
 
-class StageAsked(RequestBody):
+class StageRequest(RequestBody):
     """`token`: of the estimate that was shown."""
 
     settings: StageSettings

@@ -18,7 +18,6 @@ from assay_pipelines.hygiene.near_duplicates.stored import duplicate_clusters, d
 from assay_web.access.audited_route import AuditedRoute
 from assay_web.access.guard import Viewer
 from assay_web.curate.quality import quality_of
-from assay_web.curate.remembered import remembered
 from assay_web.curate.replies import (
     PAGE,
     ChoicesPage,
@@ -36,6 +35,7 @@ from assay_web.curate.replies import (
     SearchesReply,
     counted_share,
 )
+from assay_web.curate.reply_cache import reply_cache
 from assay_web.service import ServiceNow
 
 router = APIRouter(tags=["curate"], route_class=AuditedRoute)
@@ -50,10 +50,10 @@ def read_funnel(person: Viewer, service: ServiceNow) -> FunnelReply:
 
     def make() -> FunnelReply:
         with service.store() as db:
-            found = funnel(db)
-        return FunnelReply(comparisons=found.comparisons, flows=found.flows, rules=found.rules, rejected=found.rejected)
+            flow = funnel(db)
+        return FunnelReply(comparisons=flow.comparisons, flows=flow.flows, rules=flow.rules, rejected=flow.rejected)
 
-    return remembered(service).reply("funnel", make)
+    return reply_cache(service).reply("funnel", make)
 
 
 @router.get("/api/curate/decided")
@@ -65,7 +65,7 @@ def list_decided(person: Viewer, service: ServiceNow, pool: Text, rule: Text, pa
             pairs, total = decided_by(db, pool, rule, limit=PAGE, offset=PAGE * page)
         return DecidedPage(pairs=pairs, total=total)
 
-    return remembered(service).reply(("decided", pool, rule, page), make)
+    return reply_cache(service).reply(("decided", pool, rule, page), make)
 
 
 @router.get("/api/curate/loops")
@@ -88,7 +88,7 @@ def list_loop_choices(
 @router.get("/api/curate/quality")
 def read_annotator_quality(person: Viewer, service: ServiceNow) -> QualityReply:
     """Judges, people and sources against gold, their position bias, failures and cost."""
-    return remembered(service).reply("quality", lambda: quality_of(service.workspace))
+    return reply_cache(service).reply("quality", lambda: quality_of(service.workspace))
 
 
 @router.get("/api/curate/errors")
@@ -97,14 +97,14 @@ def read_error_types(person: Viewer, service: ServiceNow) -> ErrorTypesReply:
 
     def make() -> ErrorTypesReply:
         with service.store() as db:
-            found = error_types(db)
+            errors = error_types(db)
         return ErrorTypesReply(
-            by_rule=[_entry(counts) for counts in found.by_rule],
-            by_category=[_entry(counts) for counts in found.by_category],
-            annotators=found.annotators,
+            by_rule=[_entry(counts) for counts in errors.by_rule],
+            by_category=[_entry(counts) for counts in errors.by_category],
+            annotators=errors.annotators,
         )
 
-    return remembered(service).reply("errors", make)
+    return reply_cache(service).reply("errors", make)
 
 
 @router.get("/api/curate/contamination")
@@ -147,7 +147,7 @@ def read_conflicts(person: Viewer, service: ServiceNow) -> ConflictsReply:
         with service.store() as db:
             return ConflictsReply(parties=party_agreements(db))
 
-    return remembered(service).reply("conflicts", make)
+    return reply_cache(service).reply("conflicts", make)
 
 
 @router.get("/api/curate/conflicts/{between}")
@@ -156,10 +156,10 @@ def list_conflicts(person: Viewer, service: ServiceNow, between: Between, page: 
 
     def make() -> ConflictsPage:
         with service.store() as db:
-            found, total = conflicts_between(db, between, limit=PAGE, offset=PAGE * page)
-        return ConflictsPage(between=between, conflicts=found, total=total)
+            conflicts, total = conflicts_between(db, between, limit=PAGE, offset=PAGE * page)
+        return ConflictsPage(between=between, conflicts=conflicts, total=total)
 
-    return remembered(service).reply(("conflicts", between, page), make)
+    return reply_cache(service).reply(("conflicts", between, page), make)
 
 
 def _entry(counts: LabelErrors) -> LabelErrorsEntry:

@@ -34,7 +34,7 @@ from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_web.curate.replies import StageExpected, StageRecord, StageStatus
 from assay_web.curate.stage_child import EXIT_FILE
-from assay_web.curate.stage_progress import Told, counts_of
+from assay_web.curate.stage_progress import StoredFigures, counts_of
 from assay_web.curate.stage_settings import StageSettings
 
 FOLDER, LOCK = "stages", "lock"
@@ -59,7 +59,7 @@ _SETTINGS: TypeAdapter[StageSettings] = TypeAdapter(StageSettings)
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageProcess:
     """As it was started."""
 
     id: str
@@ -77,7 +77,7 @@ def command_line(settings: StageSettings) -> str:
     return shlex.join(["assay", *settings.arguments()])
 
 
-def start_stage(workspace: Workspace, settings: StageSettings, by: str, expected: StageExpected) -> Stage:
+def start_stage(workspace: Workspace, settings: StageSettings, by: str, expected: StageExpected) -> StageProcess:
     """Raises ConflictError while another stage goes on, whoever started it."""
     if (other := running_elsewhere(workspace)) is not None:
         raise ConflictError(f"{other} is going on: one stage at a time")
@@ -110,7 +110,7 @@ def start_stage(workspace: Workspace, settings: StageSettings, by: str, expected
             "stage",
             datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds"),
         )
-        stage = Stage(folder.name, settings, command_line(settings), by, now, process, folder, expected)
+        stage = StageProcess(folder.name, settings, command_line(settings), by, now, process, folder, expected)
         with replacing(folder / STAGE_FILE) as temporary:
             temporary.write_text(json.dumps(_plain(stage)), encoding="utf-8")
         threading.Thread(target=child.wait, name=f"assay-{folder.name}", daemon=True).start()  # leaves no zombie
@@ -119,7 +119,7 @@ def start_stage(workspace: Workspace, settings: StageSettings, by: str, expected
         os.close(lock)
 
 
-def pause_stage(workspace: Workspace, stage_id: str, by: str) -> Stage:
+def pause_stage(workspace: Workspace, stage_id: str, by: str) -> StageProcess:
     """What Ctrl-C does, once. Raises NotFoundError, and ConflictError where it has ended or cannot be reached."""
     stage = stage_of(workspace, stage_id)
     if (stage.folder / PAUSE_FILE).exists() and stage.process.is_alive():
@@ -132,42 +132,42 @@ def pause_stage(workspace: Workspace, stage_id: str, by: str) -> Stage:
     return stage
 
 
-def stages_of(workspace: Workspace) -> list[Stage]:
+def stages_of(workspace: Workspace) -> list[StageProcess]:
     """The newest first, at most SHOWN."""
     folders = sorted((workspace.root / FOLDER).glob("stage-*"), reverse=True)[:SHOWN]
     return [stage for folder in folders if (stage := _read(folder)) is not None]
 
 
-def stage_of(workspace: Workspace, stage_id: str) -> Stage:
+def stage_of(workspace: Workspace, stage_id: str) -> StageProcess:
     """Raises NotFoundError."""
-    found = next((stage for stage in stages_of(workspace) if stage.id == stage_id), None)
-    if found is None:
-        raise NotFoundError(f"no stage {stage_id!r} among the last {SHOWN}")
-    return found
+    for stage in stages_of(workspace):
+        if stage.id == stage_id:
+            return stage
+    raise NotFoundError(f"no stage {stage_id!r} among the last {SHOWN}")
 
 
-def runs_of(workspace: Workspace, stages: Sequence[Stage]) -> dict[str, str]:
+def runs_of(workspace: Workspace, stages: Sequence[StageProcess]) -> dict[str, str]:
     """Stage -> the run that its process began, for those that have; of the newest runs."""
-    own = {(stage.process.pid, stage.process.birth): stage.id for stage in stages}
+    by_process = {(stage.process.pid, stage.process.birth): stage.id for stage in stages}
     return {
-        own[process.pid, process.birth]: run
+        by_process[process.pid, process.birth]: run
         for run, process in _newest_runs(workspace)
-        if (process.pid, process.birth) in own
+        if (process.pid, process.birth) in by_process
     }
 
 
 def running_elsewhere(workspace: Workspace) -> str | None:
     """A run of a stage's kind that goes on and is no stage of ours."""
-    own = {(stage.process.pid, stage.process.birth) for stage in stages_of(workspace)}
+    processes = {(stage.process.pid, stage.process.birth) for stage in stages_of(workspace)}
     for run, process in _newest_runs(workspace):
-        if process.kind in KINDS and (process.pid, process.birth) not in own and process.is_alive():
+        if process.kind in KINDS and (process.pid, process.birth) not in processes and process.is_alive():
             return run
     return None
 
 
-def record_of_stage(stage: Stage, run_id: str | None, told: Told) -> StageRecord:
+def record_of_stage(stage: StageProcess, run_id: str | None, stored: StoredFigures) -> StageRecord:
     """`told`: what the store has of its run."""
-    status, why, ended = _outcome(stage, run_id, told.metrics)
+    status, why, ended = _outcome(stage, run_id, stored.metrics)
     return StageRecord(
         id=stage.id,
         settings=stage.settings,
@@ -179,31 +179,33 @@ def record_of_stage(stage: Stage, run_id: str | None, told: Told) -> StageRecord
         why=why,
         run_id=run_id,
         progress=counts_of(stage.folder.parent.parent / "runs" / run_id) if run_id is not None else [],
-        spent=told.spent,
+        spent=stored.spent,
         expected=stage.expected,
         output=_tail(stage.folder / OUTPUT_FILE),
     )
 
 
-def _outcome(stage: Stage, run_id: str | None, told: dict[str, Any]) -> tuple[StageStatus, str | None, float | None]:
+def _outcome(
+    stage: StageProcess, run_id: str | None, metrics: dict[str, Any]
+) -> tuple[StageStatus, str | None, float | None]:
     if stage.process.is_alive():
-        if (asked := _json(stage.folder / PAUSE_FILE)) is not None:
-            return "pausing", f"{asked.get('by')} asked for a pause", None
+        if (request := _json(stage.folder / PAUSE_FILE)) is not None:
+            return "pausing", f"{request.get('by')} asked for a pause", None
         return ("running" if run_id is not None else "starting"), None, None
     exited = _json(stage.folder / EXIT_FILE)
     if exited is None:
         return "paused", "its process was ended from outside", None
     ended = float(exited["at"])
     if exited["code"] == INTERRUPTED:
-        asked = _json(stage.folder / PAUSE_FILE)
-        return "paused", f"paused by {asked['by']}" if asked else "interrupted", ended
+        request = _json(stage.folder / PAUSE_FILE)
+        return "paused", f"paused by {request['by']}" if request else "interrupted", ended
     if exited["code"] != 0:
         last = _tail(stage.folder / OUTPUT_FILE).strip().splitlines()
-        said = next((line for line in reversed(last) if line.startswith("assay: ")), last[-1] if last else "")
-        return "failed", said.removeprefix("assay: "), ended
-    judges = [judge for judge in told.values() if isinstance(judge, dict)]  # of a run of judges alone
-    why = told.get("waiting") or next((one["stopped"] for one in (told, *judges) if one.get("stopped")), None)
-    return ("waiting", f"{'waiting for people: ' if told.get('waiting') else ''}{why}", ended) if why else (
+        message = next((line for line in reversed(last) if line.startswith("assay: ")), last[-1] if last else "")
+        return "failed", message.removeprefix("assay: "), ended
+    judges = [judge for judge in metrics.values() if isinstance(judge, dict)]  # of a run of judges alone
+    why = metrics.get("waiting") or next((one["stopped"] for one in (metrics, *judges) if one.get("stopped")), None)
+    return ("waiting", f"{'waiting for people: ' if metrics.get('waiting') else ''}{why}", ended) if why else (
         "done", None, ended
     )  # fmt: skip
 
@@ -213,7 +215,7 @@ def _newest_runs(workspace: Workspace) -> list[tuple[str, RunProcess]]:
     return [(folder.name, process) for folder in folders if (process := process_of(folder)) is not None]
 
 
-def _plain(stage: Stage) -> dict[str, Any]:
+def _plain(stage: StageProcess) -> dict[str, Any]:
     return {
         "settings": stage.settings.model_dump(mode="json"),
         "command": stage.command,
@@ -224,22 +226,24 @@ def _plain(stage: Stage) -> dict[str, Any]:
     }
 
 
-def _read(folder: Path) -> Stage | None:
-    found = _json(folder / STAGE_FILE)
-    if found is None:
+def _read(folder: Path) -> StageProcess | None:
+    payload = _json(folder / STAGE_FILE)
+    if payload is None:
         return None
-    settings = _SETTINGS.validate_python(found["settings"])
-    process = RunProcess(**found["process"])
-    expected = StageExpected.model_validate(found["expected"]) if found.get("expected") else None
-    return Stage(folder.name, settings, found["command"], found["by"], found["started"], process, folder, expected)
+    settings = _SETTINGS.validate_python(payload["settings"])
+    process = RunProcess(**payload["process"])
+    expected = StageExpected.model_validate(payload["expected"]) if payload.get("expected") else None
+    return StageProcess(
+        folder.name, settings, payload["command"], payload["by"], payload["started"], process, folder, expected
+    )
 
 
 def _json(path: Path) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        payload: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found
+    return payload
 
 
 def _tail(path: Path) -> str:

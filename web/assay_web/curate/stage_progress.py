@@ -23,14 +23,14 @@ MOST = 1_000  #: runs whose figures are kept for while a stage holds the store
 
 
 @dataclass(frozen=True)
-class Told:
+class StoredFigures:
     """`metrics`: what the run ended with, empty while it goes on. `spent`: None where it called no model."""
 
     metrics: dict[str, Any]
     spent: StageSpent | None
 
 
-NOTHING = Told({}, None)
+NOTHING = StoredFigures({}, None)
 
 
 def counts_of(folder: Path) -> list[StageCount]:
@@ -51,34 +51,34 @@ def counts_of(folder: Path) -> list[StageCount]:
     ]
 
 
-def told_of_runs(workspace: Workspace, runs: Iterable[str]) -> dict[str, Told]:
+def stored_figures(workspace: Workspace, runs: Iterable[str]) -> dict[str, StoredFigures]:
     """Of these runs what the store tells; what it told last while another process holds it."""
-    wanted = list(runs)
-    if not wanted:
+    run_ids = list(runs)
+    if not run_ids:
         return {}
     try:
-        spent = spending_of_runs(workspace, wanted)
+        spent = spending_of_runs(workspace, run_ids)
         with workspace.store.unit() as db:
             rows = db.execute(
                 "SELECT run_id, metrics::VARCHAR FROM runs WHERE list_contains($runs, run_id) AND metrics IS NOT NULL",
-                {"runs": wanted},
+                {"runs": run_ids},
             ).fetchall()
     except BusyError:
         with _LOCK:
-            return {run: _LAST[workspace.root, run] for run in wanted if (workspace.root, run) in _LAST}
+            return {run: _LAST[workspace.root, run] for run in run_ids if (workspace.root, run) in _LAST}
     ended = {run: json.loads(metrics) for run, metrics in rows}
-    found = {run: Told(ended.get(run, {}), _spent(spent.get(run))) for run in wanted}
+    stored = {run: StoredFigures(ended.get(run, {}), _spent(spent.get(run))) for run in run_ids}
     with _LOCK:
-        for run, told in found.items():
-            _LAST[workspace.root, run] = told
+        for run, figures in stored.items():
+            _LAST[workspace.root, run] = figures
         while len(_LAST) > MOST:
             del _LAST[next(iter(_LAST))]
-    return found
+    return stored
 
 
-def _spent(found: RunSpending | None) -> StageSpent | None:
-    return None if found is None else StageSpent(calls=found.calls, tokens=found.tokens, cost=found.cost)
+def _spent(spending: RunSpending | None) -> StageSpent | None:
+    return None if spending is None else StageSpent(calls=spending.calls, tokens=spending.tokens, cost=spending.cost)
 
 
-_LAST: dict[tuple[Path, str], Told] = {}
+_LAST: dict[tuple[Path, str], StoredFigures] = {}
 _LOCK = threading.Lock()

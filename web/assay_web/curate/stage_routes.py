@@ -14,20 +14,20 @@ from fastapi import Path as InPath
 from assay.errors import ConflictError
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
-from assay_web.curate.estimates import begun_loops, estimated
-from assay_web.curate.loop_files import judge_files, loop_files, loop_of, new_loop, written_out
-from assay_web.curate.reach import models_of, require_reach
+from assay_web.curate.estimates import begun_loops, stage_estimate
+from assay_web.curate.loop_files import judge_files, loop_files, loop_of, new_loop, write_loop_file
+from assay_web.curate.model_access import models_of, require_model_access
 from assay_web.curate.replies import (
     EstimateReply,
     LoopFile,
-    StageAsked,
     StageExpected,
     StageOptions,
     StageRecord,
+    StageRequest,
     StagesReply,
 )
 from assay_web.curate.stage_process import (
-    Stage,
+    StageProcess,
     pause_stage,
     record_of_stage,
     running_elsewhere,
@@ -35,7 +35,7 @@ from assay_web.curate.stage_process import (
     stages_of,
     start_stage,
 )
-from assay_web.curate.stage_progress import NOTHING, counts_of, told_of_runs
+from assay_web.curate.stage_progress import NOTHING, counts_of, stored_figures
 from assay_web.curate.stage_settings import NewLoop, Stage1Stage, StageSettings
 from assay_web.service import ServiceNow, WebService
 
@@ -51,10 +51,10 @@ def list_stages(person: Viewer, service: ServiceNow) -> StagesReply:
     workspace = service.workspace
     stages = stages_of(workspace)
     runs = runs_of(workspace, stages)
-    told = told_of_runs(workspace, runs.values())
+    stored = stored_figures(workspace, runs.values())
     elsewhere = running_elsewhere(workspace)
     return StagesReply(
-        stages=[record_of_stage(stage, run := runs.get(stage.id), told.get(run or "", NOTHING)) for stage in stages],
+        stages=[record_of_stage(stage, run := runs.get(stage.id), stored.get(run or "", NOTHING)) for stage in stages],
         elsewhere=elsewhere,
         elsewhere_progress=counts_of(workspace.runs / elsewhere) if elsewhere is not None else [],
         now=time.time(),
@@ -81,7 +81,7 @@ def read_stage_options(person: Viewer, service: ServiceNow) -> StageOptions:
 @router.post("/api/curate/loops")
 def create_loop_file(person: Curator, service: ServiceNow, body: NewLoop, request: Request) -> LoopFile:
     """Describe a new loop in the workspace's folder `loops`; nothing is run. 403 for models outside the workspace."""
-    require_reach(service.workspace, person, (body.base, body.encoder))
+    require_model_access(service.workspace, person, (body.base, body.encoder))
     file = new_loop(service.workspace, body, begun_loops(service.workspace))
     note_change(request, file)
     return LoopFile(file=file, name=body.name, begun=False, iterations=body.iterations, problem=None)
@@ -91,22 +91,22 @@ def create_loop_file(person: Curator, service: ServiceNow, body: NewLoop, reques
 def estimate_stage(person: Curator, service: ServiceNow, body: StageSettings, request: Request) -> EstimateReply:
     """What the stage would ask and cost at most. Asks nobody. 403 for models outside the workspace."""
     note_change(request, body.stage)
-    require_reach(service.workspace, person, models_of(body))
-    return estimated(service.workspace, body)
+    require_model_access(service.workspace, person, models_of(body))
+    return stage_estimate(service.workspace, body)
 
 
 @router.post("/api/curate/stages")
-def begin_stage(person: Curator, service: ServiceNow, body: StageAsked, request: Request) -> StageRecord:
+def begin_stage(person: Curator, service: ServiceNow, body: StageRequest, request: Request) -> StageRecord:
     """Run the stage's command in a process of its own, after its estimate was seen. 409 while another goes on, and
     where the estimate has changed since."""
-    require_reach(service.workspace, person, models_of(body.settings))
-    found = estimated(service.workspace, body.settings)
-    if found.token != body.token:
+    require_model_access(service.workspace, person, models_of(body.settings))
+    estimate = stage_estimate(service.workspace, body.settings)
+    if estimate.token != body.token:
         raise ConflictError("what the stage would take has changed since: look at the estimate again")
     if isinstance(body.settings, Stage1Stage):
         config = loop_of(service.workspace, body.settings.file, begun_loops(service.workspace))
-        written_out(service.workspace, body.settings.file, config)
-    expected = StageExpected(calls=found.calls, cost=found.cost, budget=found.budget, spent=found.spent)
+        write_loop_file(service.workspace, body.settings.file, config)
+    expected = StageExpected(calls=estimate.calls, cost=estimate.cost, budget=estimate.budget, spent=estimate.spent)
     stage = start_stage(service.workspace, body.settings, person.name, expected)
     note_change(request, stage.id, command=stage.command)
     return _record(service, stage)
@@ -118,5 +118,5 @@ def interrupt_stage(person: Curator, service: ServiceNow, stage_id: StageId) -> 
     return _record(service, pause_stage(service.workspace, stage_id, person.name))
 
 
-def _record(service: WebService, stage: Stage) -> StageRecord:
+def _record(service: WebService, stage: StageProcess) -> StageRecord:
     return record_of_stage(stage, runs_of(service.workspace, [stage]).get(stage.id), NOTHING)

@@ -29,8 +29,8 @@ class CleanStage(_Settings):
     control_characters: bool = True
 
     def arguments(self) -> list[str]:
-        kept = "--control-characters" if self.control_characters else "--no-control-characters"
-        return ["data", "clean", "--max-characters", str(self.max_characters), kept]
+        control = "--control-characters" if self.control_characters else "--no-control-characters"
+        return ["data", "clean", "--max-characters", str(self.max_characters), control]
 
 
 class DedupStage(_Settings):
@@ -53,8 +53,8 @@ class NearDuplicatesStage(_Settings):
 
     def arguments(self) -> list[str]:
         action = "discard" if self.discard else "report"
-        given = ["--threshold", f"{self.threshold:g}", "--shingle", str(self.shingle), "--over", self.over]
-        return ["data", "near-dup", *given, "--action", action]
+        options = ["--threshold", f"{self.threshold:g}", "--shingle", str(self.shingle), "--over", self.over]
+        return ["data", "near-dup", *options, "--action", action]
 
 
 class DecontaminateStage(_Settings):
@@ -67,9 +67,9 @@ class DecontaminateStage(_Settings):
     discard: bool = True
 
     def arguments(self) -> list[str]:
-        named = [part for name in self.benchmarks for part in ("--benchmark", name)]
+        options = [part for name in self.benchmarks for part in ("--benchmark", name)]
         action = "discard" if self.discard else "report"
-        return ["data", "decontaminate", *named, "--ngram", str(self.ngram), "--unit", self.unit, "--action", action]
+        return ["data", "decontaminate", *options, "--ngram", str(self.ngram), "--unit", self.unit, "--action", action]
 
 
 class VerifyStage(_Settings):
@@ -80,8 +80,8 @@ class VerifyStage(_Settings):
     sources: tuple[Name, ...] = ()
 
     def arguments(self) -> list[str]:
-        named = [part for name in self.sources for part in ("--source", name)]
-        return ["curate", "verify", "--share", f"{self.share:g}", *named]
+        options = [part for name in self.sources for part in ("--source", name)]
+        return ["curate", "verify", "--share", f"{self.share:g}", *options]
 
 
 class Stage1Stage(_Settings):
@@ -108,12 +108,12 @@ class Stage2Stage(_Settings):
     dry_run: bool = False
 
     def arguments(self) -> list[str]:
-        given = ["--best", self.best, "--gold", self.gold]
-        given += ["--keep-above", f"{self.keep_above:g}", "--recycle-below", f"{self.recycle_below:g}"]
-        given += ["--judges", self.judges] if self.judges is not None else []
-        given += ["--max-cost", f"{self.max_cost:g}"] if self.max_cost is not None else []
-        given += [part for name in self.sources for part in ("--source", name)]
-        return ["curate", "stage2", *given, *(["--dry-run"] if self.dry_run else [])]
+        options = ["--best", self.best, "--gold", self.gold]
+        options += ["--keep-above", f"{self.keep_above:g}", "--recycle-below", f"{self.recycle_below:g}"]
+        options += ["--judges", self.judges] if self.judges is not None else []
+        options += ["--max-cost", f"{self.max_cost:g}"] if self.max_cost is not None else []
+        options += [part for name in self.sources for part in ("--source", name)]
+        return ["curate", "stage2", *options, *(["--dry-run"] if self.dry_run else [])]
 
 
 class ConsistencyStage(_Settings):
@@ -127,10 +127,10 @@ class ConsistencyStage(_Settings):
     dry_run: bool = False
 
     def arguments(self) -> list[str]:
-        given = [part for name in self.models for part in ("--model", name)]
-        given += ["--keep-above", f"{self.keep_above:g}", "--flip-below", f"{self.flip_below:g}"]
-        given += [part for name in self.sources for part in ("--source", name)]
-        return ["curate", "consistency", *given, *(["--dry-run"] if self.dry_run else [])]
+        options = [part for name in self.models for part in ("--model", name)]
+        options += ["--keep-above", f"{self.keep_above:g}", "--flip-below", f"{self.flip_below:g}"]
+        options += [part for name in self.sources for part in ("--source", name)]
+        return ["curate", "consistency", *options, *(["--dry-run"] if self.dry_run else [])]
 
 
 class JudgeStage(_Settings):
@@ -145,12 +145,12 @@ class JudgeStage(_Settings):
     max_cost: Annotated[float, Field(ge=0)] | None = None
 
     def arguments(self) -> list[str]:
-        given = ["--judges", self.judges]
-        given += [part for name in self.pools for part in ("--pool", name)]
-        given += [part for name in self.sources for part in ("--source", name)]
-        given += ["--limit", str(self.limit)] if self.limit is not None else []
-        given += ["--max-cost", f"{self.max_cost:g}"] if self.max_cost is not None else []
-        return ["judge", "run", *given]
+        options = ["--judges", self.judges]
+        options += [part for name in self.pools for part in ("--pool", name)]
+        options += [part for name in self.sources for part in ("--source", name)]
+        options += ["--limit", str(self.limit)] if self.limit is not None else []
+        options += ["--max-cost", f"{self.max_cost:g}"] if self.max_cost is not None else []
+        return ["judge", "run", *options]
 
 
 class SnapshotStage(_Settings):
@@ -167,12 +167,12 @@ class SnapshotStage(_Settings):
     seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
 
     def arguments(self) -> list[str]:
-        given = [part for name in self.pools for part in ("--pool", name)]
-        given += [part for name in self.sources for part in ("--source", name)]
-        given += [part for name in self.categories for part in ("--category", name)]
+        options = [part for name in self.pools for part in ("--pool", name)]
+        options += [part for name in self.sources for part in ("--source", name)]
+        options += [part for name in self.categories for part in ("--category", name)]
         if self.holdout is not None:
-            given += ["--holdout", f"{self.holdout:g}", "--group-by", self.group_by, "--seed", str(self.seed)]
-        return ["data", "snapshot", self.name, *given]
+            options += ["--holdout", f"{self.holdout:g}", "--group-by", self.group_by, "--seed", str(self.seed)]
+        return ["data", "snapshot", self.name, *options]
 
 
 StageSettings: TypeAlias = Annotated[

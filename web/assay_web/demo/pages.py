@@ -16,16 +16,17 @@ from assay.score import ScoreFailure
 from assay.statistics.intervals import Z95, Interval
 from assay.workspace import Workspace
 from assay_policy_training.training.evaluation import PolicyEvaluation
-from assay_web.demo.optimising import Answer
-from assay_web.demo.story import Findings, RewardModel
+from assay_web.demo.pipeline import DemoResults, RewardModel
+from assay_web.demo.policy import PolicyAnswer
 from assay_web.report import (
     BarChart,
-    Bin,
     Block,
     Commands,
-    Figure,
+    DiagramBin,
     Figures,
-    Funnel,
+    FunnelChart,
+    FunnelStage,
+    Headline,
     LineChart,
     Reliability,
     Report,
@@ -33,13 +34,12 @@ from assay_web.report import (
     Samples,
     Section,
     Series,
-    Stage,
     Table,
     Text,
 )
 
 
-def compose(findings: Findings, workspace: Workspace) -> Report:
+def compose(findings: DemoResults, workspace: Workspace) -> Report:
     """The whole report. Every figure is from `findings`, that is, from this run."""
     config = findings.config
     warning = " (quick: a tiny random model, so the figures mean nothing)" if config.base == "tiny" else ""
@@ -58,7 +58,7 @@ def compose(findings: Findings, workspace: Workspace) -> Report:
     )
 
 
-def _headline(findings: Findings) -> Section:
+def _headline(findings: DemoResults) -> Section:
     raw, curated = _model(findings, "raw"), _model(findings, "curated")
     errors, optimised = findings.errors, findings.optimised
     before, after = optimised.trained.before, optimised.trained.after
@@ -67,21 +67,21 @@ def _headline(findings: Findings) -> Section:
         [
             Figures(
                 [
-                    Figure(
+                    Headline(
                         "Wrong labels",
                         _percent(errors.noise_after),
                         f"{_percent(errors.noise_before)} in the raw data",
                     ),
-                    Figure(
+                    Headline(
                         "Injected errors caught", _percent(errors.recall), f"precision {_percent(errors.precision)}"
                     ),
-                    Figure(
+                    Headline(
                         "Reward-model accuracy",
                         _percent(curated.evaluation.accuracy.value),
                         f"{_percent(raw.evaluation.accuracy.value)} on raw data",
                     ),
-                    Figure("Mean reward", _signed(_reward(after)), f"{_signed(_reward(before))} before training"),
-                    Figure("Verifier pass rate", _pass_rate(after), f"{_pass_rate(before)} before training"),
+                    Headline("Mean reward", _signed(_reward(after)), f"{_signed(_reward(before))} before training"),
+                    Headline("Verifier pass rate", _pass_rate(after), f"{_pass_rate(before)} before training"),
                 ]
             ),
             Text(_verdict(findings)),
@@ -89,24 +89,24 @@ def _headline(findings: Findings) -> Section:
     )
 
 
-def _verdict(findings: Findings) -> str:
+def _verdict(findings: DemoResults) -> str:
     """What the intervals allow to be said, whichever way it came out."""
     low, high = findings.difference.low, findings.difference.high
     gain = _model(findings, "curated").evaluation.accuracy.value - _model(findings, "raw").evaluation.accuracy.value
     change = f"{100 * gain:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"
     if low > 0:
-        said = f"Curation raised held-out accuracy by {change}."
+        verdict = f"Curation raised held-out accuracy by {change}."
     elif high < 0:
-        said = f"Curation lowered held-out accuracy by {change}."
+        verdict = f"Curation lowered held-out accuracy by {change}."
     else:
-        said = f"The change in held-out accuracy, {change}, is within the noise of a run this small."
+        verdict = f"The change in held-out accuracy, {change}, is within the noise of a run this small."
     return (
-        f"{said} The brackets are 95 % intervals, bootstrapped over prompts, of the two models on the same pairs. "
+        f"{verdict} The brackets are 95 % intervals, bootstrapped over prompts, of the two models on the same pairs. "
         "One seed and a few hundred pairs: this shows the machinery, not a benchmark."
     )
 
 
-def _curation(findings: Findings) -> Section:
+def _curation(findings: DemoResults) -> Section:
     imported, hygiene = findings.imported, findings.hygiene
     verified, passed, errors = findings.verified, findings.consistency, findings.errors
     repeats = imported.pairs - imported.new.comparisons
@@ -115,14 +115,14 @@ def _curation(findings: Findings) -> Section:
     removed = [*_nonzero(hygiene.cleaned), ("duplicate or contradiction", doubled)]
     undecided = findings.snapshots["raw"] - cleaned - doubled
     stages = [
-        Stage("rows in the file", imported.rows, [*imported.rejected.items(), ("the same pair again", repeats)]),
-        Stage("raw pairs", findings.snapshots["raw"], [(why, n) for why, n in removed if n]),
-        Stage(
+        FunnelStage("rows in the file", imported.rows, [*imported.rejected.items(), ("the same pair again", repeats)]),
+        FunnelStage("raw pairs", findings.snapshots["raw"], [(why, n) for why, n in removed if n]),
+        FunnelStage(
             "clean pairs",
             undecided,
             _nonzero({"reward model disagrees": passed.discarded, "tie": verified.ties, "no score": passed.unscored}),
         ),
-        Stage("trusted pairs", findings.snapshots["curated"] - verified.ties),
+        FunnelStage("trusted pairs", findings.snapshots["curated"] - verified.ties),
     ]
     table = Table(
         ("step", "pairs", "what was found"),
@@ -161,12 +161,12 @@ def _curation(findings: Findings) -> Section:
     )
     return Section(
         "Curation",
-        [Funnel("From file to training data", stages), table, caught],
+        [FunnelChart("From file to training data", stages), table, caught],
         "Nothing is deleted: every pair that was dropped or changed keeps its reason in the store.",
     )
 
 
-def _accuracy(findings: Findings) -> Section:
+def _accuracy(findings: DemoResults) -> Section:
     models = findings.models
     accuracies = [m.evaluation.accuracy for m in models]
     labels = [f"{m.label} ({findings.snapshots[m.label]} pairs)" for m in models] + ["longer response", "majority"]
@@ -199,23 +199,23 @@ def _accuracy(findings: Findings) -> Section:
 
 
 def _accuracy_row(model: RewardModel) -> tuple[str | float | None, ...]:
-    found = model.evaluation
-    calibrated = found.calibrated
+    evaluation = model.evaluation
+    calibrated = evaluation.calibrated
     return (
         model.label,
-        _percent(found.accuracy.value),
-        _interval(found.accuracy.bootstrap),
-        found.margin_mean,
-        found.calibration.ece,
+        _percent(evaluation.accuracy.value),
+        _interval(evaluation.accuracy.bootstrap),
+        evaluation.margin_mean,
+        evaluation.calibration.ece,
         calibrated.ece if calibrated else None,
-        (calibrated or found.calibration).brier,
+        (calibrated or evaluation.calibration).brier,
     )
 
 
-def _calibration(findings: Findings) -> Section:
+def _calibration(findings: DemoResults) -> Section:
     curated = _model(findings, "curated").evaluation
     charts: list[Block] = [
-        Reliability(title, [Bin(b.predicted, b.observed, b.pairs) for b in report.bins])
+        Reliability(title, [DiagramBin(b.predicted, b.observed, b.pairs) for b in report.bins])
         for title, report in (
             ("As trained", curated.calibration),
             ("With the temperature fitted on the dev pairs", curated.calibrated),
@@ -225,7 +225,7 @@ def _calibration(findings: Findings) -> Section:
     return Section("Calibration", charts, "When the curated model says 70 %, is it right in 70 % of the pairs?")
 
 
-def _policy(findings: Findings) -> Section:
+def _policy(findings: DemoResults) -> Section:
     optimised = findings.optimised
     rows = optimised.trained.steps
     steps = [float(row["step"]) for row in rows]
@@ -246,7 +246,7 @@ def _policy(findings: Findings) -> Section:
     )
 
 
-def _before_and_after(findings: Findings) -> list[Block]:
+def _before_and_after(findings: DemoResults) -> list[Block]:
     before, after = findings.optimised.trained.before, findings.optimised.trained.after
     if before is None or after is None:
         return []
@@ -269,26 +269,26 @@ def _before_and_after(findings: Findings) -> list[Block]:
     ]
 
 
-def _samples(findings: Findings) -> Section:
-    shown = [
+def _samples(findings: DemoResults) -> Section:
+    samples = [
         Sample(
             example.prompt.prompt[-1].content,
             [("before", example.before.text), ("after", example.after.text)],
-            tags=[f"before: {_told(example.before)}", f"after: {_told(example.after)}"],
+            tags=[f"before: {_score_text(example.before)}", f"after: {_score_text(example.after)}"],
         )
         for example in findings.optimised.examples
     ]
-    return Section("Samples", [Samples(shown)], "The first held-out prompts, not chosen by hand; one seed for both.")
+    return Section("Samples", [Samples(samples)], "The first held-out prompts, not chosen by hand; one seed for both.")
 
 
-def _told(answer: Answer) -> str:
+def _score_text(answer: PolicyAnswer) -> str:
     met = "meets the constraints" if answer.passed else "misses a constraint"
     if isinstance(answer.score, ScoreFailure):
         return f"no score ({answer.score.code}), {met}"
     return f"reward {answer.score.reward:+.2f}, {met}"
 
 
-def _provenance(findings: Findings, workspace: Workspace) -> Section:
+def _provenance(findings: DemoResults, workspace: Workspace) -> Section:
     packages = ("torch", "transformers", "duckdb", "polars")
     rows: list[tuple[str, str]] = [
         (
@@ -315,7 +315,7 @@ def _provenance(findings: Findings, workspace: Workspace) -> Section:
     return Section("Provenance", [Table(("what", "value"), rows), commands])
 
 
-def _model(findings: Findings, label: str) -> RewardModel:
+def _model(findings: DemoResults, label: str) -> RewardModel:
     return next(m for m in findings.models if m.label == label)
 
 
@@ -335,20 +335,20 @@ def _interval(interval: Interval) -> str:
     return f"{100 * interval.low:.1f} to {100 * interval.high:.1f} %"
 
 
-def _reward(found: PolicyEvaluation | None) -> float | None:
-    return found.reward_mean if found else None
+def _reward(evaluation: PolicyEvaluation | None) -> float | None:
+    return evaluation.reward_mean if evaluation else None
 
 
-def _reward_with_error(found: PolicyEvaluation) -> str | None:
-    if found.reward_mean is None or found.reward_standard_error is None:
+def _reward_with_error(evaluation: PolicyEvaluation) -> str | None:
+    if evaluation.reward_mean is None or evaluation.reward_standard_error is None:
         return None
-    return f"{found.reward_mean:+.3f} ± {Z95 * found.reward_standard_error:.3f}"
+    return f"{evaluation.reward_mean:+.3f} ± {Z95 * evaluation.reward_standard_error:.3f}"
 
 
-def _pass_rate(found: PolicyEvaluation | None) -> str | None:
-    return _percent(found.verifier.share) if found and found.verifier else None
+def _pass_rate(evaluation: PolicyEvaluation | None) -> str | None:
+    return _percent(evaluation.verifier.share) if evaluation and evaluation.verifier else None
 
 
-def _pass_rate_with_interval(found: PolicyEvaluation) -> str | None:
-    share = found.verifier
+def _pass_rate_with_interval(evaluation: PolicyEvaluation) -> str | None:
+    share = evaluation.verifier
     return f"{100 * share.share:.1f} % [{100 * share.low:.1f}, {100 * share.high:.1f}]" if share else None

@@ -13,7 +13,7 @@ from assay.runs.record import start_run
 from assay.workspace import Workspace
 from assay_web.demo.config import DemoConfig
 from assay_web.demo.pages import compose
-from assay_web.demo.story import Findings, tell
+from assay_web.demo.pipeline import DemoResults, run_pipeline
 from assay_web.report import write
 
 
@@ -23,41 +23,41 @@ class DemoOutcome:
 
     report: Path
     workspace: Path
-    findings: Findings
+    findings: DemoResults
 
     def to_dict(self) -> dict[str, Any]:
         """The figures by name, for machines."""
-        found = self.findings
-        trained = found.optimised.trained
+        findings = self.findings
+        trained = findings.optimised.trained
         return {
             "report": str(self.report),
             "workspace": str(self.workspace),
-            "run": found.run_id,
-            "base": found.config.base,
-            "imported": found.imported.to_dict(),
-            "cleaned": found.hygiene.cleaned,
-            "verified": asdict(found.verified),
-            "consistency": asdict(found.consistency),
+            "run": findings.run_id,
+            "base": findings.config.base,
+            "imported": findings.imported.to_dict(),
+            "cleaned": findings.hygiene.cleaned,
+            "verified": asdict(findings.verified),
+            "consistency": asdict(findings.consistency),
             "errors": {
-                **asdict(found.errors),
-                "recall": found.errors.recall,
-                "precision": found.errors.precision,
-                "noise_before": found.errors.noise_before,
-                "noise_after": found.errors.noise_after,
+                **asdict(findings.errors),
+                "recall": findings.errors.recall,
+                "precision": findings.errors.precision,
+                "noise_before": findings.errors.noise_before,
+                "noise_after": findings.errors.noise_after,
             },
             "accuracy": {
                 m.label: {"value": m.evaluation.accuracy.value, "interval": asdict(m.evaluation.accuracy.bootstrap)}
-                for m in found.models
+                for m in findings.models
             },
-            "length_baseline": found.models[0].evaluation.length_baseline,
-            "curated_minus_raw": asdict(found.difference),
+            "length_baseline": findings.models[0].evaluation.length_baseline,
+            "curated_minus_raw": asdict(findings.difference),
             "policy": {
                 "before": trained.before.to_dict() if trained.before else None,
                 "after": trained.after.to_dict() if trained.after else None,
                 "artifact": trained.policy_artifact,
             },
-            "snapshots": found.snapshots,
-            "seconds": found.seconds,
+            "snapshots": findings.snapshots,
+            "seconds": findings.seconds,
         }
 
 
@@ -71,7 +71,7 @@ def run_demo(folder: Path, *, quick: bool, seed: int, say: Callable[[str], None]
     config = DemoConfig.quick(seed) if quick else DemoConfig.full(seed)
     workspace = Workspace.create(folder)
     say(f"workspace: {workspace.root}")
-    findings = tell(workspace, config, say)
+    findings = run_pipeline(workspace, config, say)
     report = workspace.reports / "demo.html"
     with start_run(workspace, "report", {"demo": findings.run_id}, inputs={findings.run_id: "run"}) as run:
         write(compose(findings, workspace), report)

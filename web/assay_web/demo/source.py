@@ -98,11 +98,11 @@ def _contrasts(
     rng.shuffle(pairs)
     pairs.sort(key=lambda pair: share[pair[1]] - share[pair[0]])
     used: Counter[str] = Counter()
-    made = 0
+    yielded = 0
     for better, worse in pairs:
-        if made < limit and used[better] < 2 and used[worse] < 2:
+        if yielded < limit and used[better] < 2 and used[worse] < 2:
             used.update((better, worse))
-            made += 1
+            yielded += 1
             yield better, worse
 
 

@@ -15,22 +15,22 @@ MISSING = "–"
 _TINY = 1e-200  # nothing that is measured is smaller, and steps between smaller numbers underflow
 
 
-def present(value: Number) -> float | None:
+def finite_or_none(value: Number) -> float | None:
     """The value as a finite float, None when there is none."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def all_present(values: Iterable[Number]) -> list[float]:
-    return [number for value in values if (number := present(value)) is not None]
+def finite_values(values: Iterable[Number]) -> list[float]:
+    return [number for value in values if (number := finite_or_none(value)) is not None]
 
 
-def written(value: Cell, *, percent: bool = False) -> str:
+def format_value(value: Cell, *, percent: bool = False) -> str:
     """Text as it is, whole numbers with thousands separators, other numbers with four significant digits."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "yes" if value else "no"
-    number = present(value)
+    number = finite_or_none(value)
     if number is None:
         return MISSING
     if percent:
@@ -64,7 +64,7 @@ def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class LinearScale:
     """A linear map from [low, high] in data to [start, end] in drawing units."""
 
     low: float
@@ -73,7 +73,7 @@ class Scale:
     end: float
 
     @classmethod
-    def over(cls, ticks: Sequence[float], start: float, end: float) -> Scale:
+    def over(cls, ticks: Sequence[float], start: float, end: float) -> LinearScale:
         return cls(ticks[0], ticks[-1], start, end)
 
     def __call__(self, value: float) -> float:

@@ -59,7 +59,7 @@ class BarChart:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class FunnelStage:
     """What is left after one step of a funnel, and why the rest went: reason -> count."""
 
     name: str
@@ -68,16 +68,16 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Funnel:
+class FunnelChart:
     """Counts that shrink from stage to stage; the first stage is the whole."""
 
     title: str
-    stages: Sequence[Stage]
+    stages: Sequence[FunnelStage]
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Bin:
+class DiagramBin:
     """One bin of a reliability diagram. `predicted` and `observed` are means over the bin, None when it is empty."""
 
     predicted: Number
@@ -90,24 +90,8 @@ class Reliability:
     """Predicted probability against observed frequency; a calibrated model lies on the diagonal."""
 
     title: str
-    bins: Sequence[Bin]
+    bins: Sequence[DiagramBin]
     note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """Counts between edges; several series share the edges. `series.y` holds one count per bin."""
-
-    title: str
-    edges: Sequence[float]
-    series: Sequence[Series]
-    x_label: str = ""
-    note: str = ""
-
-    def __post_init__(self) -> None:
-        for series in self.series:
-            if len(series.y) != max(0, len(self.edges) - 1):
-                raise ValueError(f"series {series.name!r}: {len(series.y)} counts for {len(self.edges)} edges")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +105,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Headline:
     """One headline number with its unit and what it is compared with."""
 
     label: str
@@ -133,7 +117,7 @@ class Figure:
 class Figures:
     """A row of headline numbers."""
 
-    figures: Sequence[Figure]
+    figures: Sequence[Headline]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +152,7 @@ class Commands:
     title: str = ""
 
 
-Chart: TypeAlias = LineChart | BarChart | Funnel | Reliability | Histogram
+Chart: TypeAlias = LineChart | BarChart | FunnelChart | Reliability
 Block: TypeAlias = Chart | Table | Figures | Samples | Text | Commands
 
 

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from assay_web.report.axis import Scale, all_present, present, round_ticks, written
+from assay_web.report.axis import LinearScale, finite_or_none, finite_values, format_value, round_ticks
 from assay_web.report.content import Cell, LineChart, Series, Table
-from assay_web.report.svg import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Canvas, Drawing, colour
+from assay_web.report.svg import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Canvas, ChartSvg, colour
 
 HEIGHT = 260
 _MARKED = 40  # points a series up to which each gets a visible dot
 _HOVERED = 400  # points a series up to which each gets a hover title; more would make the file heavy
 
 
-def draw_lines(chart: LineChart, key: str) -> Drawing:
+def draw_lines(chart: LineChart, key: str) -> ChartSvg:
     """`key` makes the ids in the page unique."""
     legend = tuple((colour(index), series.name) for index, series in enumerate(chart.series))
     table = _numbers(chart)
     xs = [float(x) for series in chart.series for x in _xs(series)]
     bounds = [value for series in chart.series for part in (series.y, series.low, series.high) for value in part or ()]
-    ys = all_present(bounds)
+    ys = finite_values(bounds)
     if not xs or not ys:
-        return Drawing(None, legend, table)
+        return ChartSvg(None, legend, table)
     if chart.reference is not None:
         ys.append(chart.reference)
     top = TOP + (18 if chart.y_label else 0)
     x_ticks, y_ticks = round_ticks(min(xs), max(xs), 6), round_ticks(min(ys), max(ys))
-    x_scale = Scale(min(xs), max(xs), LEFT, WIDTH - RIGHT) if min(xs) < max(xs) else None
-    x_scale = x_scale or Scale.over(x_ticks, LEFT, WIDTH - RIGHT)
-    y_scale = Scale.over(y_ticks, HEIGHT - BOTTOM, top)
+    x_scale = LinearScale(min(xs), max(xs), LEFT, WIDTH - RIGHT) if min(xs) < max(xs) else None
+    x_scale = x_scale or LinearScale.over(x_ticks, LEFT, WIDTH - RIGHT)
+    y_scale = LinearScale.over(y_ticks, HEIGHT - BOTTOM, top)
     canvas = Canvas(key, HEIGHT, chart.title, _description(chart))
     canvas.y_axis(y_ticks, y_scale, chart.y_label, percent=chart.percent)
     canvas.x_axis([tick for tick in x_ticks if x_scale.low <= tick <= x_scale.high], x_scale, chart.x_label)
@@ -38,7 +38,7 @@ def draw_lines(chart: LineChart, key: str) -> Drawing:
         _draw_band(canvas, series, colour(index), x_scale, y_scale)
     for index, series in enumerate(chart.series):
         _draw_series(canvas, series, colour(index), x_scale, y_scale, percent=chart.percent)
-    return Drawing(canvas.to_string(), legend, table)
+    return ChartSvg(canvas.to_string(), legend, table)
 
 
 def _xs(series: Series) -> list[float]:
@@ -49,7 +49,7 @@ def _stretches(series: Series) -> Iterator[list[tuple[float, float]]]:
     """Runs of neighbouring points without a gap."""
     run: list[tuple[float, float]] = []
     for x, value in zip(_xs(series), series.y, strict=True):
-        if (y := present(value)) is not None:
+        if (y := finite_or_none(value)) is not None:
             run.append((float(x), y))
         elif run:
             yield run
@@ -58,14 +58,14 @@ def _stretches(series: Series) -> Iterator[list[tuple[float, float]]]:
         yield run
 
 
-def _draw_band(canvas: Canvas, series: Series, css: str, x_scale: Scale, y_scale: Scale) -> None:
+def _draw_band(canvas: Canvas, series: Series, css: str, x_scale: LinearScale, y_scale: LinearScale) -> None:
     if series.low is None or series.high is None:
         return
     upper: list[tuple[float, float]] = []
     lower: list[tuple[float, float]] = []
     edges = [*zip(_xs(series), series.low, series.high, strict=True), (0.0, None, None)]
     for x, low_value, high_value in edges:
-        low, high = present(low_value), present(high_value)
+        low, high = finite_or_none(low_value), finite_or_none(high_value)
         if low is not None and high is not None:
             upper.append((x_scale(x), y_scale(high)))
             lower.append((x_scale(x), y_scale(low)))
@@ -74,7 +74,9 @@ def _draw_band(canvas: Canvas, series: Series, css: str, x_scale: Scale, y_scale
             upper, lower = [], []
 
 
-def _draw_series(canvas: Canvas, series: Series, css: str, x_scale: Scale, y_scale: Scale, *, percent: bool) -> None:
+def _draw_series(
+    canvas: Canvas, series: Series, css: str, x_scale: LinearScale, y_scale: LinearScale, *, percent: bool
+) -> None:
     many = len(series.y) > _MARKED
     for run in _stretches(series):
         if len(run) > 1:
@@ -82,7 +84,7 @@ def _draw_series(canvas: Canvas, series: Series, css: str, x_scale: Scale, y_sca
         for x, y in run:
             if len(series.y) > _HOVERED and len(run) > 1:
                 continue
-            hover = f"{series.name}: {written(y, percent=percent)} at {written(x)}"
+            hover = f"{series.name}: {format_value(y, percent=percent)} at {format_value(x)}"
             mark = "hit" if many and len(run) > 1 else "dot"
             canvas.add("circle", f"{mark} {css}", hover, cx=x_scale(x), cy=y_scale(y), r=6 if mark == "hit" else 3)
 
@@ -90,9 +92,9 @@ def _draw_series(canvas: Canvas, series: Series, css: str, x_scale: Scale, y_sca
 def _description(chart: LineChart) -> str:
     ends = []
     for series in chart.series:
-        values = all_present(series.y)
+        values = finite_values(series.y)
         if values:
-            first, last = (written(value, percent=chart.percent) for value in (values[0], values[-1]))
+            first, last = (format_value(value, percent=chart.percent) for value in (values[0], values[-1]))
             ends.append(f"{series.name} from {first} to {last}")
         else:
             ends.append(f"{series.name} without data")
@@ -109,6 +111,6 @@ def _numbers(chart: LineChart) -> Table:
                 continue
             columns.append(name)
             for x, value in zip(_xs(series), values, strict=True):
-                by_x.setdefault(float(x), {})[name] = written(present(value), percent=chart.percent)
+                by_x.setdefault(float(x), {})[name] = format_value(finite_or_none(value), percent=chart.percent)
     rows = [[x, *(by_x[x].get(name) for name in columns)] for x in sorted(by_x)]
     return Table([chart.x_label or "index", *columns], rows)

@@ -9,9 +9,7 @@ Leaves out: gathering what is reported (the demo and the training commands).
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -22,14 +20,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from assay.errors import BackendError
-from assay_web.report.axis import MISSING, written
-from assay_web.report.bar_charts import draw_bars, draw_funnel, draw_histogram
+from assay.system.atomic_files import replacing
+from assay_web.report.axis import MISSING, format_value
+from assay_web.report.bar_charts import draw_bars, draw_funnel
 from assay_web.report.content import (
     BarChart,
     Block,
     Chart,
-    Funnel,
-    Histogram,
+    FunnelChart,
     LineChart,
     Reliability,
     Report,
@@ -37,33 +35,31 @@ from assay_web.report.content import (
 )
 from assay_web.report.line_chart import draw_lines
 from assay_web.report.reliability import draw_reliability
-from assay_web.report.svg import Drawing, printable
+from assay_web.report.svg import ChartSvg, printable
 
 _NUMERIC = re.compile(r"-?[\d.,]+(e[-+]\d+)?( %)?")
 _LONG_TABLE = 200  # rows of a chart's table in the page; longer ones are thinned evenly, and say so
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _RenderedBlock:
     """A block with the name of its macro in the template and, for a chart, its drawing."""
 
     kind: str
     block: Block
-    drawing: Drawing | None = None
+    drawing: ChartSvg | None = None
     table_note: str = ""
 
 
-def draw(chart: Chart, key: str) -> Drawing:
+def draw(chart: Chart, key: str) -> ChartSvg:
     """The drawing of any chart. `key` must be unique in the page."""
     match chart:
         case LineChart():
             return draw_lines(chart, key)
         case BarChart():
             return draw_bars(chart, key)
-        case Funnel():
+        case FunnelChart():
             return draw_funnel(chart, key)
-        case Histogram():
-            return draw_histogram(chart, key)
         case Reliability():
             return draw_reliability(chart, key)
 
@@ -72,7 +68,11 @@ def render(report: Report) -> str:
     """The whole page as text."""
     keys = (f"chart-{number}" for number in count(1))
     sections = [
-        {"title": section.title, "intro": section.intro, "blocks": [_show(block, keys) for block in section.blocks]}
+        {
+            "title": section.title,
+            "intro": section.intro,
+            "blocks": [_render_block(block, keys) for block in section.blocks],
+        }
         for section in report.sections
     ]
     page: str = _template().render(title=report.title, subtitle=report.subtitle, sections=sections)
@@ -81,43 +81,34 @@ def render(report: Report) -> str:
 
 def write(report: Report, path: Path) -> None:
     """Write the page to `path`; a reader sees the old file or the whole new one. Raises BackendError on disk errors."""
-    page = render(report).encode("utf-8")
-    temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp makes it private; a report is meant to be shared
-        os.replace(temporary, path)
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
         raise BackendError(f"cannot write the report {path}: {error.strerror or error}") from error
+    with replacing(path) as temporary:
+        temporary.write_text(render(report), encoding="utf-8")
 
 
-def _show(block: Block, keys: Any) -> _Shown:
+def _render_block(block: Block, keys: Any) -> _RenderedBlock:
     kind = type(block).__name__.lower()
-    if not isinstance(block, LineChart | BarChart | Funnel | Histogram | Reliability):
-        return _Shown(kind, block)
+    if not isinstance(block, LineChart | BarChart | FunnelChart | Reliability):
+        return _RenderedBlock(kind, block)
     drawing = draw(block, next(keys))
     rows = drawing.table.rows
     if len(rows) <= _LONG_TABLE:
-        return _Shown("chart", block, drawing)
+        return _RenderedBlock("chart", block, drawing)
     step = -(-len(rows) // _LONG_TABLE)
     thinned = Table(drawing.table.columns, [*rows[::step], *([] if (len(rows) - 1) % step == 0 else rows[-1:])])
     note = f"Every {step}th of {len(rows):,} rows and the last."
-    return _Shown("chart", block, Drawing(drawing.svg, drawing.legend, thinned), note)
+    return _RenderedBlock("chart", block, ChartSvg(drawing.svg, drawing.legend, thinned), note)
 
 
 def _numeric_columns(table: Table) -> set[int]:
     """Columns that hold nothing but numbers and gaps: they are aligned right."""
     return {
-        place
-        for place in range(len(table.columns))
-        if (cells := [written(row[place]) for row in table.rows if place < len(row)])
+        column
+        for column in range(len(table.columns))
+        if (cells := [format_value(row[column]) for row in table.rows if column < len(row)])
         and all(cell in ("", MISSING) or _NUMERIC.fullmatch(cell) for cell in cells)
         and any(_NUMERIC.fullmatch(cell) for cell in cells)
     }
@@ -138,7 +129,7 @@ def _template() -> Any:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    environment.filters["written"] = written
+    environment.filters["format_value"] = format_value
     environment.filters["drawn"] = Markup
     environment.filters["numeric_columns"] = _numeric_columns
     return environment.get_template("report.html.j2")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from assay_web.report.axis import Scale, written
+from assay_web.report.axis import LinearScale, format_value
 from assay_web.report.content import Table
 
 WIDTH = 460  #: drawing units; about one CSS pixel each on a phone, so 12 units of text stay readable
@@ -22,7 +22,7 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class ChartSvg:
     """A chart ready for the page: its SVG text (None = there was nothing to draw), its key, and its numbers."""
 
     svg: str | None
@@ -83,20 +83,20 @@ class Canvas:
         steps = " ".join(f"{'L' if index else 'M'}{x:g} {y:g}" for index, (x, y) in enumerate(points))
         self.add("path", css, d=steps + ("Z" if close else ""))
 
-    def x_axis(self, ticks: Sequence[float], scale: Scale, label: str, *, percent: bool = False) -> None:
+    def x_axis(self, ticks: Sequence[float], scale: LinearScale, label: str, *, percent: bool = False) -> None:
         base = self.height - BOTTOM
         self.line(scale.start, base, scale.end, base, "axis")
         for tick in ticks:
             self.line(scale(tick), base, scale(tick), base + 4, "axis")
-            self.text(scale(tick), base + 16, written(tick, percent=percent), "tick", "middle")
+            self.text(scale(tick), base + 16, format_value(tick, percent=percent), "tick", "middle")
         if label:
             self.text((scale.start + scale.end) / 2, self.height - 6, label, "label", "middle")
 
-    def y_axis(self, ticks: Sequence[float], scale: Scale, label: str, *, percent: bool = False) -> None:
+    def y_axis(self, ticks: Sequence[float], scale: LinearScale, label: str, *, percent: bool = False) -> None:
         """Grid lines with numbers; the label stands above the axis, where it can be read without turning one's head."""
         for tick in ticks:
             self.line(LEFT, scale(tick), WIDTH - RIGHT, scale(tick), "grid")
-            self.text(LEFT - 6, scale(tick) + 4, written(tick, percent=percent), "tick", "end")
+            self.text(LEFT - 6, scale(tick) + 4, format_value(tick, percent=percent), "tick", "end")
         if label:
             self.text(2, scale.end - 10, label)
 

@@ -167,7 +167,7 @@ def list_scored_models(person: Viewer, service: ServiceNow) -> ScoredModels:
 def read_calibration(person: Viewer, service: ServiceNow) -> CalibrationPage:
     """Reliability that runs measured, and the calibrations that stored probabilities came from."""
     with service.store() as db:
-        runs, kept = reliability_runs(db), stored_calibrations(db)
+        runs, calibrations = reliability_runs(db), stored_calibrations(db)
     return CalibrationPage(
         runs=[
             ReliabilityEntry(
@@ -200,7 +200,7 @@ def read_calibration(person: Viewer, service: ServiceNow) -> CalibrationPage:
                 scores=one.scores,
                 newest=one.newest,
             )
-            for one in kept
+            for one in calibrations
         ],
     )
 
@@ -221,7 +221,7 @@ def read_length_bias(
         return LengthPage(
             responses=0, total=0, overall=None, within_prompt=None, slope=None, groups=[], dots=[], labelled=None
         )
-    found = length_correlation(scored)
+    correlation = length_correlation(scored)
     labelled = None
     if len(pairs.prompts):
         bias = length_bias(pairs.rewards, pairs.lengths, pairs.prompts, unit="characters")
@@ -229,9 +229,9 @@ def read_length_bias(
     return LengthPage(
         responses=len(scored.rewards),
         total=scored.total,
-        overall=_estimate(found.overall),
-        within_prompt=_estimate(found.within_prompt),
-        slope=_estimate(found.slope),
+        overall=_estimate(correlation.overall),
+        within_prompt=_estimate(correlation.within_prompt),
+        slope=_estimate(correlation.slope),
         groups=[
             LengthGroup(
                 shortest=group.low,
@@ -291,7 +291,9 @@ def _labelled(bias: LengthBias, total: int) -> LabelledLengthBias:
     )
 
 
-def _estimate(found: Estimate | None) -> LengthEstimate | None:
-    if found is None:
+def _estimate(estimate: Estimate | None) -> LengthEstimate | None:
+    if estimate is None:
         return None
-    return LengthEstimate(value=found.value, low=found.interval.low, high=found.interval.high, count=found.pairs)
+    return LengthEstimate(
+        value=estimate.value, low=estimate.interval.low, high=estimate.interval.high, count=estimate.pairs
+    )

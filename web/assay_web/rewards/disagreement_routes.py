@@ -155,7 +155,7 @@ def list_raters(person: Viewer, service: ServiceNow) -> Raters:
         scored, annotators = scored_models(db), known_annotators(db)
         raters = [Rater(one.version, one.template_hash, one.principle) for one in scored if one.scored]
         start = most_in_common(db, raters[:MOST_MODELS] + [Rater(annotator_id=one.annotator_id) for one in annotators])
-    found = [
+    entries = [
         RaterEntry(
             reference=Rater(one.version, one.template_hash, one.principle).reference,
             kind="scores",
@@ -165,13 +165,13 @@ def list_raters(person: Viewer, service: ServiceNow) -> Raters:
         for one in scored
         if one.scored
     ]
-    found += [
+    entries += [
         RaterEntry(
             reference=Rater(annotator_id=one.annotator_id).reference, kind=one.kind, name=one.name, rated=one.opinions
         )
         for one in annotators
     ]
-    return Raters(raters=found, start=(start[0].reference, start[1].reference) if start else None)
+    return Raters(raters=entries, start=(start[0].reference, start[1].reference) if start else None)
 
 
 @router.get("/api/rewards/agreement")
@@ -179,20 +179,20 @@ def read_rater_agreement(person: Viewer, service: ServiceNow, first: Reference, 
     """How often two raters prefer the same response."""
     one, two = Rater.parse(first), Rater.parse(second)
     with service.store() as db:
-        found = agreement_of(db, one, two)
+        agreement = agreement_of(db, one, two)
     return AgreementReply(
-        first=found.first,
-        second=found.second,
-        common=found.common,
-        agree=found.agree,
-        disagree=found.disagree,
-        tied=found.tied,
-        share=found.share,
-        low=found.interval.low if found.interval else None,
-        high=found.interval.high if found.interval else None,
-        label_supports_first=found.supports["first"],
-        label_supports_second=found.supports["second"],
-        unlabelled=found.supports["unlabelled"],
+        first=agreement.first,
+        second=agreement.second,
+        common=agreement.common,
+        agree=agreement.agree,
+        disagree=agreement.disagree,
+        tied=agreement.tied,
+        share=agreement.share,
+        low=agreement.interval.low if agreement.interval else None,
+        high=agreement.interval.high if agreement.interval else None,
+        label_supports_first=agreement.supports["first"],
+        label_supports_second=agreement.supports["second"],
+        unlabelled=agreement.supports["unlabelled"],
     )
 
 
@@ -234,18 +234,18 @@ def send_disagreements_to_queue(
     one, two = Rater.parse(body.first), Rater.parse(body.second)
     with service.store() as db:
         items = queue_items(db, one, two, body.comparison_ids, body.note)
-    made = body.queue not in {queue.name for queue in list_queues(service.workspace)}
+    is_new = body.queue not in {queue.name for queue in list_queues(service.workspace)}
     settings = body.model_dump(exclude={"note"}) | {"by": person.name, "reason": items[0].reason}
-    with start_run(service.workspace, "queue-create" if made else "queue-extend", settings) as run:
-        if made:
+    with start_run(service.workspace, "queue-create" if is_new else "queue-extend", settings) as run:
+        if is_new:
             added = create_queue(service.workspace, body.queue, items, overlap=body.overlap, run_id=run.id).items
         else:
             added = add_items(service.workspace, body.queue, items, run.id)
         queue = get_queue(service.workspace, body.queue)
         run.metrics.update(added=added, items=queue.items, checks=queue.checks)
     # The run says between whom: a rater's reference holds a principle's text.
-    note_change(request, body.queue, added=added, made=made, run=run.id)
-    return SentToQueue(queue=queue.name, added=added, items=queue.items, made=made, run_id=run.id)
+    note_change(request, body.queue, added=added, made=is_new, run=run.id)
+    return SentToQueue(queue=queue.name, added=added, items=queue.items, made=is_new, run_id=run.id)
 
 
 def _pair(pair: Contradiction) -> DisagreedPair:

@@ -117,9 +117,9 @@ class BenchmarkResult(BaseModel):
 def list_leaderboards(person: Viewer, service: ServiceNow) -> Leaderboards:
     """The newest result of every model on every benchmark."""
     with service.store() as db:
-        found = newest_results(db)
+        results = newest_results(db)
     boards: dict[str, list[BenchmarkEntry]] = {}
-    for one in found:
+    for one in results:
         boards.setdefault(one.bench, []).append(_entry(one))
     order = [*BENCHMARKS.members, *sorted(boards.keys() - BENCHMARKS.members.keys())]
     return Leaderboards(
@@ -137,17 +137,17 @@ def list_leaderboards(person: Viewer, service: ServiceNow) -> Leaderboards:
 def read_benchmark_result(person: Viewer, service: ServiceNow, run_id: str, bench: str, model: str) -> BenchmarkResult:
     """Every aggregate, curve and subset of one model's result in one run."""
     with service.store() as db:
-        found = stored_result(db, run_id, bench, model)
+        stored = stored_result(db, run_id, bench, model)
         items = item_credits(db, run_id, bench, model)
     return BenchmarkResult(
-        entry=_entry(found),
+        entry=_entry(stored),
         bench=bench,
-        aggregates=[_aggregate(found, name) for name in found.aggregates],
-        counts=dict(found.counts),
-        failures=dict(found.failures),
-        protocol=dict(found.protocol),
-        truncated_share=found.truncated_share,
-        curves=[BestOfCurve(name=name, points=[_point(p) for p in points]) for name, points in found.curves.items()],
+        aggregates=[_aggregate(stored, name) for name in stored.aggregates],
+        counts=dict(stored.counts),
+        failures=dict(stored.failures),
+        protocol=dict(stored.protocol),
+        truncated_share=stored.truncated_share,
+        curves=[BestOfCurve(name=name, points=[_point(p) for p in points]) for name, points in stored.curves.items()],
         subsets=[
             SubsetCredit(
                 part=share.part,

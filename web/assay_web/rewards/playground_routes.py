@@ -14,7 +14,7 @@ from assay.domain import Message, Role
 from assay.errors import BadInputError
 from assay.score import Score, ScoreResult
 from assay_web.access.guard import Viewer
-from assay_web.rewards.served_models import Column, Offer, Question, Served, ask, offers
+from assay_web.rewards.served_models import Column, Offer, ScoreQuery, Served, ask, offers
 from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow
 
@@ -26,7 +26,7 @@ MOST_SCORES = 512  #: of one question
 Text = Annotated[str, Field(max_length=TEXT)]
 
 
-class ServedModel(BaseModel):
+class OfferedModel(BaseModel):
     """A model that a server offers. `principle_use`: required, optional or refused; `principles`: some that it was
     trained with. `max_length`: tokens. `parity`: whether the saved checkpoint gave the trainer's scores."""
 
@@ -46,7 +46,7 @@ class RewardServerOffer(BaseModel):
 
     address: str
     error: str | None
-    models: list[ServedModel]
+    models: list[OfferedModel]
 
 
 class ServedModels(BaseModel):
@@ -119,7 +119,7 @@ class PlaygroundColumn(BaseModel):
     basis: Literal["calibration", "bradley_terry"] | None
 
 
-class Standing(BaseModel):
+class ResponseStanding(BaseModel):
     """How often a response was ranked best and worst, of the columns that rank it among others. A tie for a place
     counts for each of those that share it; where all are tied, for none."""
 
@@ -132,7 +132,7 @@ class PlaygroundReply(BaseModel):
     """`standings`: one a response."""
 
     columns: list[PlaygroundColumn]
-    standings: list[Standing]
+    standings: list[ResponseStanding]
 
 
 @router.get("/api/rewards/served")
@@ -144,20 +144,20 @@ def list_served_models(person: Viewer, service: ServiceNow) -> ServedModels:
 @router.post("/api/rewards/playground")
 def score_in_playground(person: Viewer, service: ServiceNow, body: PlaygroundQuestion) -> PlaygroundReply:
     """Scores of the responses by each model, side by side."""
-    asked = len(body.responses) * len(body.models) * max(1, len(body.principles))
-    if asked > MOST_SCORES:
-        raise BadInputError(f"at most {MOST_SCORES} scores at once, not {asked}: fewer responses or principles")
-    question = Question(
+    requested = len(body.responses) * len(body.models) * max(1, len(body.principles))
+    if requested > MOST_SCORES:
+        raise BadInputError(f"at most {MOST_SCORES} scores at once, not {requested}: fewer responses or principles")
+    question = ScoreQuery(
         tuple(Message(turn.role, turn.content) for turn in body.prompt),
         tuple(body.responses),
         tuple(dict.fromkeys(body.principles)),
         body.label or None,
     )
-    wanted = list(dict.fromkeys((choice.address, choice.model) for choice in body.models))
-    columns = ask(service.settings.reward_servers, wanted, question)
+    choices = list(dict.fromkeys((choice.address, choice.model) for choice in body.models))
+    columns = ask(service.settings.reward_servers, choices, question)
     return PlaygroundReply(
         columns=[_column(column, len(question.responses)) for column in columns],
-        standings=[_standing(columns, place) for place in range(len(question.responses))],
+        standings=[_standing(columns, index) for index in range(len(question.responses))],
     )
 
 
@@ -167,9 +167,9 @@ def _offer(offer: Offer) -> RewardServerOffer:
     )
 
 
-def _served(served: Served) -> ServedModel:
+def _served(served: Served) -> OfferedModel:
     info, use = served.info, served.principles
-    return ServedModel(
+    return OfferedModel(
         name=info.name,
         version=info.version,
         kind=info.kind,
@@ -216,15 +216,15 @@ def _score(result: ScoreResult, rank: int | None) -> PlaygroundScore:
     )
 
 
-def _standing(columns: list[Column], place: int) -> Standing:
+def _standing(columns: list[Column], index: int) -> ResponseStanding:
     best = worst = ranked = 0
     for column in columns:
         ranks = column.ranking.ranks if column.ranking else ()
-        known = [rank for rank in ranks if rank is not None]
-        if len(known) < 2 or ranks[place] is None:
+        ranked_responses = [rank for rank in ranks if rank is not None]
+        if len(ranked_responses) < 2 or ranks[index] is None:
             continue
         ranked += 1
-        if min(known) < max(known):
-            best += ranks[place] == min(known)
-            worst += ranks[place] == max(known)
-    return Standing(best=best, worst=worst, columns=ranked)
+        if min(ranked_responses) < max(ranked_responses):
+            best += ranks[index] == min(ranked_responses)
+            worst += ranks[index] == max(ranked_responses)
+    return ResponseStanding(best=best, worst=worst, columns=ranked)

@@ -43,7 +43,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Question:
+class ScoreQuery:
     """What is asked of every model. `label`: what verifiers in composed rewards check against."""
 
     prompt: Prompt
@@ -81,20 +81,20 @@ def offers(servers: Sequence[RewardServer]) -> list[Offer]:
         return list(pool.map(_offer, servers))
 
 
-def ask(servers: Sequence[RewardServer], wanted: Sequence[tuple[str, str]], question: Question) -> list[Column]:
+def ask(servers: Sequence[RewardServer], choices: Sequence[tuple[str, str]], question: ScoreQuery) -> list[Column]:
     """The columns of each (address, model), in order. Raises NotFoundError for an address that is not one of ours.
 
     A model that takes principles is asked by each of them, others once; what a server cannot answer is a failure in
     place of each score.
     """
-    known = {address_of(server): server for server in servers}
-    for address, _ in wanted:
-        if address not in known:
+    by_address = {address_of(server): server for server in servers}
+    for address, _ in choices:
+        if address not in by_address:
             raise NotFoundError(f"this web server was not started with a reward server {address}")
-    if not wanted:
+    if not choices:
         return []
-    with ThreadPoolExecutor(min(len(wanted), AT_ONCE)) as pool:
-        parts = pool.map(lambda one: _columns(known[one[0]], one[1], question), wanted)
+    with ThreadPoolExecutor(min(len(choices), AT_ONCE)) as pool:
+        parts = pool.map(lambda one: _columns(by_address[one[0]], one[1], question), choices)
         return [column for part in parts for column in part]
 
 
@@ -103,11 +103,11 @@ def _offer(server: RewardServer) -> Offer:
         with _client(server, LOOK_S) as client:
             infos, uses = client.models(), {use.model: use for use in client.principles()}
     except AssayError as error:
-        return Offer(address_of(server), error=_told(str(error), server))
+        return Offer(address_of(server), error=_redacted(str(error), server))
     return Offer(address_of(server), tuple(Served(info, uses[info.name]) for info in infos if info.name in uses))
 
 
-def _columns(server: RewardServer, model: str, question: Question) -> list[Column]:
+def _columns(server: RewardServer, model: str, question: ScoreQuery) -> list[Column]:
     address = address_of(server)
     offer = _offer(server)
     served = next((one for one in offer.models if one.info.name == model), None)
@@ -117,15 +117,15 @@ def _columns(server: RewardServer, model: str, question: Question) -> list[Colum
     use = served.principles.use
     if use == "required" and not question.principles:
         return [Column(address, model, served.info, refused="it judges by a principle: choose one")]
-    asked: Sequence[str | None] = [None] if use == "refused" or not question.principles else question.principles
+    principles: Sequence[str | None] = [None] if use == "refused" or not question.principles else question.principles
     items = [
         ScoreItem(question.prompt, response, principle, label=question.label)
-        for principle in asked
+        for principle in principles
         for response in question.responses
     ]
     with _client(server, ASK_S, model=model) as client:
         results = [
-            ScoreFailure(result.code, _told(result.message, server), result.model)
+            ScoreFailure(result.code, _redacted(result.message, server), result.model)
             if isinstance(result, ScoreFailure)
             else result
             for result in client.score(items)
@@ -133,12 +133,12 @@ def _columns(server: RewardServer, model: str, question: Question) -> list[Colum
     each = len(question.responses)
     return [
         _column(address, served.info, principle, rank(results[number * each : (number + 1) * each]))
-        for number, principle in enumerate(asked)
+        for number, principle in enumerate(principles)
     ]
 
 
 def _column(address: str, info: ModelInfo, principle: str | None, ranking: Ranking) -> Column:
-    scores = [ranking.results[place] for place in ranking.order]
+    scores = [ranking.results[index] for index in ranking.order]
     rewards = [score.reward for score in scores if isinstance(score, Score)]
     probability: float | None = None
     basis: Basis | None = None
@@ -159,8 +159,8 @@ def _client(server: RewardServer, seconds: float, *, model: str | None = None) -
     )
 
 
-def _told(said: str, server: RewardServer) -> str:
+def _redacted(message: str, server: RewardServer) -> str:
     """An error in words, without what the URL may carry besides the address."""
-    told = said.replace(server.url, address_of(server))
+    redacted = message.replace(server.url, address_of(server))
     secret = urlsplit(server.url).netloc.rpartition("@")[0]
-    return told.replace(f"{secret}@", "") if secret else told
+    return redacted.replace(f"{secret}@", "") if secret else redacted

@@ -1,14 +1,14 @@
 """Which curves of a training belong on a page, in which chart, under which title: for reports and for the live page."""
 
-from assay_web.run_charts.chart import Curve, CurveChart, Extent, Measured
+from assay_web.run_charts.chart import CurveChart, Extent, MetricCurve, MetricExtents
 from assay_web.run_charts.policy import overoptimised_from, policy_charts
 from assay_web.run_charts.training import slice_charts, training_charts, with_slices
 
 __all__ = [
-    "Curve",
     "CurveChart",
     "Extent",
-    "Measured",
+    "MetricCurve",
+    "MetricExtents",
     "overoptimised_from",
     "policy_charts",
     "slice_charts",

@@ -16,7 +16,7 @@ Source: TypeAlias = Literal["step", "evaluation"]
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class MetricCurve:
     """The number `key` of each row of one source. Its band goes from `low` to `high`, or `spread` to either side."""
 
     name: str
@@ -39,11 +39,11 @@ class CurveChart:
 
     section: str
     title: str
-    curves: tuple[Curve, ...]
+    curves: tuple[MetricCurve, ...]
     unit: str = ""
     share: bool = False  #: 0.25 is shown as 25 %
     note: str = ""
-    reference: Curve | None = None  #: its last value is a line across
+    reference: MetricCurve | None = None  #: its last value is a line across
     x: str = "step"
     x_label: str = "step"
 
@@ -58,21 +58,21 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MetricExtents:
     """What there is to draw, by key."""
 
     step: Mapping[str, Extent]
     evaluation: Mapping[str, Extent]
 
     @classmethod
-    def of_rows(cls, steps: Sequence[Row], evaluations: Sequence[Row] = ()) -> Measured:
+    def of_rows(cls, steps: Sequence[Row], evaluations: Sequence[Row] = ()) -> MetricExtents:
         return cls(_extents(steps), _extents(evaluations))
 
-    def of(self, curve: Curve) -> Extent | None:
+    def of(self, curve: MetricCurve) -> Extent | None:
         return (self.step if curve.of == "step" else self.evaluation).get(curve.key)
 
 
-def drawn(chart: CurveChart, measured: Measured) -> CurveChart | None:
+def with_available_curves(chart: CurveChart, measured: MetricExtents) -> CurveChart | None:
     """The chart with those of its curves that there are numbers for; None without any."""
     curves = tuple(curve for curve in chart.curves if measured.of(curve) is not None)
     reference = chart.reference if chart.reference and measured.of(chart.reference) else None
@@ -84,14 +84,14 @@ def drawn(chart: CurveChart, measured: Measured) -> CurveChart | None:
 
 
 def _extents(rows: Sequence[Row]) -> dict[str, Extent]:
-    found: dict[str, Extent] = {}
+    extents: dict[str, Extent] = {}
     for row in rows:
         for key, value in row.items():
             if isinstance(value, int | float):
-                known = found.get(key)
-                found[key] = (
+                extent = extents.get(key)
+                extents[key] = (
                     Extent(value, value, 1)
-                    if known is None
-                    else Extent(min(known.low, value), max(known.high, value), known.rows + 1)
+                    if extent is None
+                    else Extent(min(extent.low, value), max(extent.high, value), extent.rows + 1)
                 )
-    return found
+    return extents

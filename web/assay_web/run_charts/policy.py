@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from assay_web.run_charts.chart import Curve, CurveChart, Measured, Row, drawn
+from assay_web.run_charts.chart import CurveChart, MetricCurve, MetricExtents, Row, with_available_curves
 
 _STAGES = ("publish", "sample", "reward", "score", "advantage", "update", "critic", "wait", "gather")
 WATCH = "Over-optimisation"
@@ -36,15 +36,15 @@ _CHARTS: dict[str, tuple[tuple[str, str, bool, dict[str, str]], ...]] = {
 }
 
 
-def policy_charts(measured: Measured) -> list[CurveChart]:
+def policy_charts(measured: MetricExtents) -> list[CurveChart]:
     """Those that there are numbers for."""
     charts = [*_rewards(measured), *_watched(measured)]
     charts += [
-        CurveChart(section, title, tuple(Curve(name, key) for name, key in curves.items()), unit, share)
-        for section, found in _CHARTS.items()
-        for title, unit, share, curves in found
+        CurveChart(section, title, tuple(MetricCurve(name, key) for name, key in curves.items()), unit, share)
+        for section, rows in _CHARTS.items()
+        for title, unit, share, curves in rows
     ]
-    return [found for chart in charts if (found := drawn(chart, measured)) is not None]
+    return [available for chart in charts if (available := with_available_curves(chart, measured)) is not None]
 
 
 def overoptimised_from(rows: Iterable[Row]) -> int | None:
@@ -52,31 +52,31 @@ def overoptimised_from(rows: Iterable[Row]) -> int | None:
     return next((row["step"] for row in rows if row.get("overoptimised")), None)
 
 
-def _rewards(measured: Measured) -> Iterator[CurveChart]:
-    there = measured.step
+def _rewards(measured: MetricExtents) -> Iterator[CurveChart]:
+    extents = measured.step
     yield CurveChart(
         "Reward",
         "Reward",
-        (Curve("mean", "reward_mean", spread="reward_std"),),
+        (MetricCurve("mean", "reward_mean", spread="reward_std"),),
         note="The band is one deviation of the step's rollouts.",
     )
-    parts = [key for key in there if key.startswith("reward_") and key.endswith("_mean") and key != "reward_mean"]
+    parts = [key for key in extents if key.startswith("reward_") and key.endswith("_mean") and key != "reward_mean"]
     if len(parts) > 1:
-        curves = tuple(Curve(key.removeprefix("reward_").removesuffix("_mean"), key) for key in parts)
+        curves = tuple(MetricCurve(key.removeprefix("reward_").removesuffix("_mean"), key) for key in parts)
         yield CurveChart("Reward", "Parts of the reward", curves)
-    passed = Curve("every constraint met, before filtering", "verifier_pass_rate")
+    passed = MetricCurve("every constraint met, before filtering", "verifier_pass_rate")
     yield CurveChart("Reward", "Verifier pass rate", (passed,), share=True)
-    if "rewards_missing" in there and there["rewards_missing"].high > 0:
-        yield CurveChart("Reward", "Rollouts without a reward", (Curve("rollouts", "rewards_missing"),))
+    if "rewards_missing" in extents and extents["rewards_missing"].high > 0:
+        yield CurveChart("Reward", "Rollouts without a reward", (MetricCurve("rollouts", "rewards_missing"),))
 
 
-def _watched(measured: Measured) -> Iterator[CurveChart]:
+def _watched(measured: MetricExtents) -> Iterator[CurveChart]:
     """The reward that is trained on beside one that is not, by step and by distance."""
     if "held_out_reward_mean" not in measured.step:
         return
-    both = (Curve("trained on", "reward_mean"), Curve("held out", "held_out_reward_mean"))
+    both = (MetricCurve("trained on", "reward_mean"), MetricCurve("held out", "held_out_reward_mean"))
     yield CurveChart(WATCH, "Reward, trained on and held out", both)
     if "kl_k3" in measured.step:
         far = "KL to the starting policy, nats a token"
         yield CurveChart(WATCH, "The same by distance", both, x="kl_k3", x_label=far)
-    yield CurveChart(WATCH, "Rank agreement of the two", (Curve("Spearman", "held_out_agreement"),))
+    yield CurveChart(WATCH, "Rank agreement of the two", (MetricCurve("Spearman", "held_out_agreement"),))

@@ -41,8 +41,8 @@ class _Column:
         self.rows, self.bounds = 0, (np.inf, -np.inf)
 
     def add(self, places: npt.NDArray[np.int64], values: Array) -> None:
-        there = np.isfinite(values)
-        places, values = places[there], values[there]
+        finite = np.isfinite(values)
+        places, values = places[finite], values[finite]
         if not len(values):
             return
         np.add.at(self.sum, places, values)

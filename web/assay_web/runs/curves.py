@@ -13,7 +13,7 @@ from typing import Any
 
 from assay.runs.process import process_of
 from assay_web.report.pages.runs import METRICS
-from assay_web.run_charts import Curve, CurveChart, policy_charts, training_charts
+from assay_web.run_charts import CurveChart, MetricCurve, policy_charts, training_charts
 from assay_web.run_charts.policy import WATCH
 from assay_web.runs.buckets import Array, Points
 from assay_web.runs.key_figure import POLICY_FIGURES, STEP_FIGURES, figures_of
@@ -34,11 +34,11 @@ class CurveReaders:
 
     def of(self, folder: Path) -> MetricsReader:
         with self._lock:
-            found = self._kept.pop(folder, None) or MetricsReader(folder / METRICS)
-            self._kept[folder] = found
+            reader = self._kept.pop(folder, None) or MetricsReader(folder / METRICS)
+            self._kept[folder] = reader
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-            return found
+            return reader
 
 
 def curves_reply(reader: MetricsReader, folder: Path, since: str | None) -> CurvesReply:
@@ -51,17 +51,17 @@ def curves_reply(reader: MetricsReader, folder: Path, since: str | None) -> Curv
         charts = policy_charts(measured) if reader.policy else training_charts(measured)
         keys = _keys(charts)
         mark = f"{reader.generation}-{zlib.crc32(repr(sorted(keys.items())).encode()):08x}"
-        known = _known(since, mark)
+        previous = _known(since, mark)
         points = [
             buckets.points(keys[source], known_rows=rows, known_width=width)
             for (source, buckets), (width, rows) in zip(
-                (("step", reader.step), ("evaluation", reader.evaluation)), known or ((0, 0), (0, 0)), strict=True
+                (("step", reader.step), ("evaluation", reader.evaluation)), previous or ((0, 0), (0, 0)), strict=True
             )
         ]
         places = [f"{b.width}.{b.rows}" for b in (reader.step, reader.evaluation)]
         return CurvesReply(
             state=".".join([mark, *places]),
-            anew=known is None,
+            anew=previous is None,
             behind=reader.behind,
             read=reader.position / reader.size if reader.size else 1.0,
             running=running,
@@ -84,13 +84,13 @@ def _keys(charts: list[CurveChart]) -> dict[str, list[str]]:
             keys[curve.of] |= dict.fromkeys(curve.keys)
             if chart.x != "step":
                 keys[curve.of][chart.x] = None
-    return {source: list(found) for source, found in keys.items()}
+    return {source: list(names) for source, names in keys.items()}
 
 
 def _known(since: str | None, mark: str) -> list[tuple[int, int]] | None:
     """Width and rows of steps and of evaluations that the reader of the page has; None when they do not hold here."""
-    found, *numbers = (since or "").split(".")
-    if found != mark or len(numbers) != 4 or not all(number.isascii() and number.isdigit() for number in numbers):
+    state, *numbers = (since or "").split(".")
+    if state != mark or len(numbers) != 4 or not all(number.isascii() and number.isdigit() for number in numbers):
         return None
     first, second, third, fourth = map(int, numbers)
     return [(first, second), (third, fourth)]
@@ -139,7 +139,7 @@ def _chart(chart: CurveChart) -> ChartReply:
     )
 
 
-def _curve(curve: Curve) -> CurveReply:
+def _curve(curve: MetricCurve) -> CurveReply:
     return CurveReply(**asdict(curve))
 
 

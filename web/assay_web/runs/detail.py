@@ -13,7 +13,7 @@ from assay.runs.process import process_of
 from assay.runs.record import mark_dead_runs
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_web.report.pages.runs import METRICS, ROLLOUTS, flattened
-from assay_web.runs.records import Record, gone_on_in, has_dead, links_of, named_values, record_of, row_of
+from assay_web.runs.records import RunRecord, has_dead, links_of, named_values, record_of, row_of, runs_resuming
 from assay_web.runs.replies import RunDetail, RunLink
 from assay_web.runs.stopping import stop_note
 from assay_web.service import WebService
@@ -26,11 +26,11 @@ STATE = "state.pt"  #: of a reward-model training; naming it here spares the ser
 class Facts:
     """What the store says of a run."""
 
-    record: Record
+    record: RunRecord
     inputs: list[RunLink]
     outputs: list[RunLink]
     more_links: int
-    gone_on_in: list[str]
+    resumed_in: list[str]
 
 
 class Details:
@@ -68,7 +68,7 @@ def _read(service: WebService, run_id: str) -> Facts:
             raise NotFoundError(f"no run {run_id!r} in this workspace")
         inputs, more_inputs = links_of(db, run_id, "input")
         outputs, more_outputs = links_of(db, run_id, "output")
-        return Facts(record, inputs, outputs, more_inputs + more_outputs, gone_on_in(db, run_id))
+        return Facts(record, inputs, outputs, more_inputs + more_outputs, runs_resuming(db, run_id))
 
 
 def _detail(facts: Facts, service: WebService, folder: Path) -> RunDetail:
@@ -87,8 +87,8 @@ def _detail(facts: Facts, service: WebService, folder: Path) -> RunDetail:
         inputs=facts.inputs,
         outputs=facts.outputs,
         more_links=facts.more_links,
-        gone_on_in=facts.gone_on_in,
-        go_on=_go_on(record.kind, row.status, settings, folder),
+        gone_on_in=facts.resumed_in,
+        go_on=_resume_command(record.kind, row.status, settings, folder),
         curves=(folder / METRICS).is_file(),
         samples=(folder / ROLLOUTS).is_file(),
         stop=stop_note(folder),
@@ -96,7 +96,7 @@ def _detail(facts: Facts, service: WebService, folder: Path) -> RunDetail:
     )
 
 
-def _go_on(kind: str, status: str, settings: dict[str, Any], folder: Path) -> str | None:
+def _resume_command(kind: str, status: str, settings: dict[str, Any], folder: Path) -> str | None:
     """The command that goes on with a run that ended before its time; None where nothing was saved of it."""
     if status not in ("interrupted", "failed"):
         return None

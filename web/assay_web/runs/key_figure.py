@@ -43,14 +43,14 @@ _NEWEST = 1 << 16  #: bytes at the end of a metrics file
 
 def key_figure(kind: str, metrics: Mapping[str, Any]) -> KeyFigure | None:
     """Of a run that has ended: by its kind, else its first count."""
-    if (found := _of_benchmark(metrics.get("models"))) is not None:
-        return found
-    for place, label, share in _OF_RESULT.get(kind, ()):
+    if (figure := _of_benchmark(metrics.get("models"))) is not None:
+        return figure
+    for path, label, share in _OF_RESULT.get(kind, ()):
         value: Any = metrics
-        for name in place.split("."):
+        for name in path.split("."):
             value = value.get(name) if isinstance(value, Mapping) else None
-        if (found := _figure(label, value, share)) is not None:
-            return found
+        if (figure := _figure(label, value, share)) is not None:
+            return figure
     numbers = ((name, value) for name, value in metrics.items() if not isinstance(value, bool))
     return next((f for name, value in numbers if (f := _figure(name.replace("_", " "), value, False))), None)
 
@@ -58,17 +58,17 @@ def key_figure(kind: str, metrics: Mapping[str, Any]) -> KeyFigure | None:
 def _of_benchmark(models: Any) -> KeyFigure | None:
     """The best model's overall share, of what an evaluation on a benchmark left."""
     reports = [one for one in models if isinstance(one, Mapping)] if isinstance(models, list) else []
-    found: list[KeyFigure] = []
+    figures: list[KeyFigure] = []
     for report in reports:
         aggregates = report.get("aggregates")
-        told = "overall" if len(reports) == 1 else f"best overall, {report.get('model')}"
+        label = "overall" if len(reports) == 1 else f"best overall, {report.get('model')}"
         value = aggregates.get("overall") if isinstance(aggregates, Mapping) else None
-        found += [figure for figure in [_figure(told, value, True)] if figure is not None]
-    return max(found, key=lambda figure: figure.value, default=None)
+        figures += [figure for figure in [_figure(label, value, True)] if figure is not None]
+    return max(figures, key=lambda figure: figure.value, default=None)
 
 
-def figures_of(row: Mapping[str, Any], wanted: Sequence[tuple[str, str, bool]]) -> list[KeyFigure]:
-    return [found for key, label, share in wanted if (found := _figure(label, row.get(key), share)) is not None]
+def figures_of(row: Mapping[str, Any], columns: Sequence[tuple[str, str, bool]]) -> list[KeyFigure]:
+    return [figure for key, label, share in columns if (figure := _figure(label, row.get(key), share)) is not None]
 
 
 def newest_step(path: Path) -> tuple[int | None, KeyFigure | None]:
@@ -85,8 +85,8 @@ def newest_step(path: Path) -> tuple[int | None, KeyFigure | None]:
         except ValueError:
             continue
         if isinstance(row, dict) and isinstance(row.get("step"), int) and row.get("kind") != "eval":
-            found = figures_of(row, POLICY_FIGURES if "rollouts" in row else STEP_FIGURES)
-            return row["step"], found[0] if found else None
+            figures = figures_of(row, POLICY_FIGURES if "rollouts" in row else STEP_FIGURES)
+            return row["step"], figures[0] if figures else None
     return None, None
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from assay_web.run_charts import Measured, with_slices
+from assay_web.run_charts import MetricExtents, with_slices
 from assay_web.runs.buckets import Array, Buckets
 
 BLOCK = 1 << 20  #: bytes read at once
@@ -48,8 +48,8 @@ class MetricsReader:
         self._inode, self._tail = 0, b""
 
     @property
-    def measured(self) -> Measured:
-        return Measured(self.step.extents(), self.evaluation.extents())
+    def measured(self) -> MetricExtents:
+        return MetricExtents(self.step.extents(), self.evaluation.extents())
 
     def read(self, seconds: float) -> None:
         """Take in what is new, for about so long. The caller holds the lock."""
@@ -66,28 +66,28 @@ class MetricsReader:
             stream.seek(self.position)
             while True:  # one block at least, however busy the machine is
                 block = stream.read(BLOCK)
-                whole = block.rfind(b"\n") + 1
-                while not whole and len(block) % BLOCK == 0 and len(block) < LONGEST and (more := stream.read(BLOCK)):
+                end = block.rfind(b"\n") + 1
+                while not end and len(block) % BLOCK == 0 and len(block) < LONGEST and (more := stream.read(BLOCK)):
                     block += more  # a line longer than a block
-                    whole = block.rfind(b"\n") + 1
-                if not whole:
+                    end = block.rfind(b"\n") + 1
+                if not end:
                     break
-                self._take(block[:whole])
-                self.position += whole
-                self._tail = (self._tail + block[max(0, whole - TAIL) : whole])[-TAIL:]
+                self._take(block[:end])
+                self.position += end
+                self._tail = (self._tail + block[max(0, end - TAIL) : end])[-TAIL:]
                 stream.seek(self.position)
                 if time.monotonic() >= until:
                     self.behind = True
                     break
 
     def _check(self, stream: Any) -> None:
-        found = os.fstat(stream.fileno())
+        stat = os.fstat(stream.fileno())
         if self.position:
             stream.seek(max(0, self.position - len(self._tail)))
             same = stream.read(len(self._tail)) == self._tail
-            if found.st_ino != self._inode or found.st_size < self.position or not same:
+            if stat.st_ino != self._inode or stat.st_size < self.position or not same:
                 self._begin()
-        self._inode, self.size = found.st_ino, found.st_size
+        self._inode, self.size = stat.st_ino, stat.st_size
 
     def _take(self, block: bytes) -> None:
         rows: dict[str, list[Mapping[str, Any]]] = {"step": [], "evaluation": []}
@@ -104,11 +104,11 @@ class MetricsReader:
             if self.overoptimised_from is None and row.get("overoptimised"):
                 self.overoptimised_from = int(row["step"])
         for kind, buckets in (("step", self.step), ("evaluation", self.evaluation)):
-            found = rows[kind]
-            if found:
-                self.policy = self.policy or "rollouts" in found[0]
-                buckets.add([row["step"] for row in found], _columns(found))
-                self.last[kind] = found[-1]
+            new_rows = rows[kind]
+            if new_rows:
+                self.policy = self.policy or "rollouts" in new_rows[0]
+                buckets.add([row["step"] for row in new_rows], _columns(new_rows))
+                self.last[kind] = new_rows[-1]
 
 
 def _parsed(line: bytes) -> Mapping[str, Any] | None:
@@ -127,12 +127,12 @@ def _parsed(line: bytes) -> Mapping[str, Any] | None:
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
     """The numbers of rows by key, [N] each."""
     keys = dict.fromkeys(key for row in rows for key, value in row.items() if isinstance(value, int | float))
-    found = {}
+    columns = {}
     for key in keys:
         values = [row.get(key, math.nan) for row in rows]
         try:
-            found[key] = np.array(values, dtype=np.float64)
+            columns[key] = np.array(values, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):  # something else in some rows
             numbers = (value if isinstance(value, float) else math.nan for value in values)
-            found[key] = np.fromiter(numbers, np.float64, len(values))
-    return found
+            columns[key] = np.fromiter(numbers, np.float64, len(values))
+    return columns

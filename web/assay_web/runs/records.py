@@ -31,7 +31,7 @@ _COLUMNS = """run_id, kind, status, error, config, metrics, code_version, pid, h
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """One row of the store's runs."""
 
     run_id: str
@@ -48,35 +48,35 @@ class Record:
 
     @property
     def settings(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.config)
-        return found
+        config: dict[str, Any] = json.loads(self.config)
+        return config
 
     @property
     def results(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.metrics) if self.metrics else {}
-        return found
+        metrics: dict[str, Any] = json.loads(self.metrics) if self.metrics else {}
+        return metrics
 
 
 def records(
     db: duckdb.DuckDBPyConnection, *, kind: str | None, status: str | None, text: str | None, limit: int, offset: int
-) -> tuple[list[Record], int]:
+) -> tuple[list[RunRecord], int]:
     """Newest first, and how many there are in all. `text`: in the id or among the settings' names of things."""
     where = """($kind IS NULL OR kind = $kind) AND ($status IS NULL OR status = $status)
         AND ($text IS NULL OR contains(lower(run_id), $text) OR contains(lower(coalesce(config ->> 'name', '')), $text)
              OR contains(lower(coalesce(config ->> 'model', '')), $text))"""
-    given = {"kind": kind, "status": status, "text": text.lower() if text else None}
-    (total,) = db.execute(f"SELECT count(*) FROM runs WHERE {where}", given).fetchone() or (0,)
+    parameters = {"kind": kind, "status": status, "text": text.lower() if text else None}
+    (total,) = db.execute(f"SELECT count(*) FROM runs WHERE {where}", parameters).fetchone() or (0,)
     rows = db.execute(
         f"""SELECT {_COLUMNS} FROM runs WHERE {where}
             ORDER BY started_at DESC, run_id DESC LIMIT {limit} OFFSET {offset}""",
-        given,
+        parameters,
     ).fetchall()
-    return [Record(*row) for row in rows], int(total)
+    return [RunRecord(*row) for row in rows], int(total)
 
 
-def record_of(db: duckdb.DuckDBPyConnection, run_id: str) -> Record | None:
+def record_of(db: duckdb.DuckDBPyConnection, run_id: str) -> RunRecord | None:
     row = db.execute(f"SELECT {_COLUMNS} FROM runs WHERE run_id = ?", [run_id]).fetchone()
-    return None if row is None else Record(*row)
+    return None if row is None else RunRecord(*row)
 
 
 def kind_counts(db: duckdb.DuckDBPyConnection) -> list[KindCount]:
@@ -105,7 +105,7 @@ def links_of(db: duckdb.DuckDBPyConnection, run_id: str, direction: str) -> tupl
     return links, (int(rows[0][4]) - len(rows) if rows else 0)
 
 
-def gone_on_in(db: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
+def runs_resuming(db: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
     """Later runs of its kind that went on from it."""
     rows = db.execute(
         """SELECT later.run_id FROM run_links l JOIN runs later USING (run_id) JOIN runs own ON own.run_id = l.ref
@@ -115,20 +115,20 @@ def gone_on_in(db: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
     return [str(row[0]) for row in rows]
 
 
-def row_of(record: Record, workspace: Workspace) -> RunRow:
+def row_of(record: RunRecord, workspace: Workspace) -> RunRow:
     """A run as lists show it; of one that goes on, the newest line of its metrics."""
     folder = workspace.runs / record.run_id
     settings = record.settings
     name = settings.get("name") or settings.get("model") or settings.get("bench")
     status, error, ended = state_of(record, folder)
-    goes_on = status in ("running", "ending")
-    step, figure = newest_step(folder / METRICS) if goes_on else (None, None)
-    if not goes_on:
+    is_running = status in ("running", "ending")
+    step, figure = newest_step(folder / METRICS) if is_running else (None, None)
+    if not is_running:
         figure = key_figure(record.kind, record.results)
         step = _steps(record.results)
         if figure is None and step is None and status in ("interrupted", "failed"):  # how far it came
             step, figure = newest_step(folder / METRICS)
-    until = ended if ended is not None else (time.time() if goes_on else None)
+    until = ended if ended is not None else (time.time() if is_running else None)
     return RunRow(
         id=record.run_id,
         kind=record.kind,
@@ -142,7 +142,7 @@ def row_of(record: Record, workspace: Workspace) -> RunRow:
     )
 
 
-def state_of(record: Record, folder: Path) -> tuple[Status, str | None, float | None]:
+def state_of(record: RunRecord, folder: Path) -> tuple[Status, str | None, float | None]:
     """Status, error and end. What the folder says of a run that the store has as running is newer."""
     if record.status != "running":
         return record.status, record.error, record.ended  # type: ignore[return-value]  # the store's own check
@@ -165,7 +165,7 @@ def rows_without_store(
     workspace: Workspace, *, kind: str | None, status: str | None, text: str | None, limit: int, offset: int, held: str
 ) -> RunList:
     """The list from the runs' folders alone: no settings, and figures only of runs that go on."""
-    found: list[RunRow] = []
+    rows: list[RunRow] = []
     kinds: dict[str, int] = {}
     for folder in workspace.runs.glob("run-*"):
         process = process_of(folder)
@@ -173,18 +173,18 @@ def rows_without_store(
             continue
         kinds[process.kind] = kinds.get(process.kind, 0) + 1
         state, error, ended = _state(process, folder)
-        shown: Status = "running" if state == "ending" else state
+        listed_status: Status = "running" if state == "ending" else state
         if (
             (kind and process.kind != kind)
-            or (status and shown != status)
+            or (status and listed_status != status)
             or (text and text.lower() not in folder.name)
         ):
             continue
-        goes_on = state in ("running", "ending")
-        step, figure = newest_step(folder / METRICS) if goes_on else (None, None)
+        is_running = state in ("running", "ending")
+        step, figure = newest_step(folder / METRICS) if is_running else (None, None)
         started = datetime.fromisoformat(process.started).timestamp()
-        until = ended if ended is not None else (time.time() if goes_on else None)
-        found.append(
+        until = ended if ended is not None else (time.time() if is_running else None)
+        rows.append(
             RunRow(
                 id=folder.name,
                 kind=process.kind,
@@ -197,9 +197,9 @@ def rows_without_store(
                 error=error,
             )
         )
-    found.sort(key=lambda row: (row.started, row.id), reverse=True)
+    rows.sort(key=lambda row: (row.started, row.id), reverse=True)
     counts = [KindCount(kind=name, runs=runs) for name, runs in sorted(kinds.items())]
-    return RunList(runs=found[offset : offset + limit], total=len(found), kinds=counts, held=held)
+    return RunList(runs=rows[offset : offset + limit], total=len(rows), kinds=counts, held=held)
 
 
 def named_values(flat: Sequence[tuple[str, Any]]) -> list[NamedValue]:

@@ -192,7 +192,7 @@ class SamplesReply(BaseModel):
     samples: list[SampleReply]
 
 
-class Difference(BaseModel):
+class SettingDifference(BaseModel):
     """A setting that is not the same in all runs; null where a run does not have it."""
 
     name: str
@@ -203,11 +203,11 @@ class ComparedRuns(BaseModel):
     """Runs in the order they were asked for. `same`: how many settings they share."""
 
     runs: list[RunRow]
-    differences: list[Difference]
+    differences: list[SettingDifference]
     same: int
 
 
-class StopAsked(RequestBody):
+class StopRequest(RequestBody):
     """`again`: end now, without waiting for the step and its checkpoint."""
 
     again: bool = False

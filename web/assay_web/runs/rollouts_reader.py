@@ -28,12 +28,12 @@ def step_bounds(path: Path) -> tuple[int, int] | None:
             size = stream.seek(0, 2)
             back = _NEAR
             while first is not None and last is None:
-                place = max(0, size - back)
-                stream.seek(place)
-                lines = stream.read(size - place).split(b"\n")[:-1]  # the last one is not whole, or empty
-                found = [match for line in lines if (match := _STEP.match(line))]
-                last = int(found[-1][1]) if found else None
-                if place == 0 or back >= _FOREIGN:
+                start = max(0, size - back)
+                stream.seek(start)
+                lines = stream.read(size - start).split(b"\n")[:-1]  # the last one is not whole, or empty
+                matches = [match for line in lines if (match := _STEP.match(line))]
+                last = int(matches[-1][1]) if matches else None
+                if start == 0 or back >= _FOREIGN:
                     break
                 back *= 4
     except OSError:
@@ -54,29 +54,29 @@ def _of_step(stream: IO[bytes], step: int) -> Iterator[dict[str, Any]]:
     low, high = 0, stream.seek(0, 2)  # every line that begins before `low` is of an earlier step
     while high - low > _NEAR:
         middle = (low + high) // 2
-        found = _rollout_after(stream, middle)
-        if found is None or found[0] >= step:
+        rollout = _rollout_after(stream, middle)
+        if rollout is None or rollout[0] >= step:
             high = middle
         else:
-            low = found[1]
+            low = rollout[1]
     stream.seek(low)
-    left = MOST
+    remaining = MOST
     for number, _, line in _rollouts(stream):
-        if number > step or not left:
+        if number > step or not remaining:
             return
         if number == step:
             try:
                 yield parse_object(line)
             except RowError:
                 continue
-            left -= 1
+            remaining -= 1
 
 
-def _rollout_after(stream: IO[bytes], place: int) -> tuple[int, int] | None:
+def _rollout_after(stream: IO[bytes], offset: int) -> tuple[int, int] | None:
     """Step and place of the first whole line that begins at or after `place`."""
-    stream.seek(max(0, place - 1))
+    stream.seek(max(0, offset - 1))
     # The rest of the line before; nothing of it when `place` begins one.
-    if place and not stream.readline(_FOREIGN).endswith(b"\n"):
+    if offset and not stream.readline(_FOREIGN).endswith(b"\n"):
         return None
     for number, begins, _ in _rollouts(stream):
         return number, begins
@@ -85,12 +85,12 @@ def _rollout_after(stream: IO[bytes], place: int) -> tuple[int, int] | None:
 
 def _rollouts(stream: IO[bytes]) -> Iterator[tuple[int, int, bytes]]:
     """Step, place and text of the whole lines from here on, until there is none in `_FOREIGN` bytes."""
-    place = since = stream.tell()
+    offset = since = stream.tell()
     while line := stream.readline(_FOREIGN):
-        ends = place + len(line)
+        ends = offset + len(line)
         if line.endswith(b"\n") and (match := _STEP.match(line)):
-            yield int(match[1]), place, line
+            yield int(match[1]), offset, line
             since = ends
         elif ends - since >= _FOREIGN:
             return
-        place = ends
+        offset = ends

@@ -18,7 +18,7 @@ from assay_web.runs.comparing import compared
 from assay_web.runs.curves import CurveReaders, curves_reply
 from assay_web.runs.detail import Details
 from assay_web.runs.records import has_dead, kind_counts, record_of, records, row_of, rows_without_store
-from assay_web.runs.replies import ComparedRuns, CurvesReply, RunDetail, RunList, SamplesReply, StopAsked, StopNote
+from assay_web.runs.replies import ComparedRuns, CurvesReply, RunDetail, RunList, SamplesReply, StopNote, StopRequest
 from assay_web.runs.rollouts_reader import rollouts_of, step_bounds
 from assay_web.runs.samples import Order, samples_of
 from assay_web.runs.stopping import stop
@@ -44,10 +44,10 @@ _MAKING = threading.Lock()
 
 def pages_of(request: Request) -> RunPages:
     with _MAKING:
-        found: RunPages | None = getattr(request.app.state, "run_pages", None)
-        if found is None:
-            found = request.app.state.run_pages = RunPages()
-        return found
+        pages: RunPages | None = getattr(request.app.state, "run_pages", None)
+        if pages is None:
+            pages = request.app.state.run_pages = RunPages()
+        return pages
 
 
 PagesNow: TypeAlias = Annotated[RunPages, Depends(pages_of)]
@@ -73,11 +73,11 @@ def list_runs(
         if dead:
             mark_dead_runs(workspace)
         with service.store() as db:
-            found, total = records(db, **chosen)  # type: ignore[arg-type]
+            rows, total = records(db, **chosen)  # type: ignore[arg-type]
             kinds = kind_counts(db)
     except BusyError as error:
         return rows_without_store(workspace, **chosen, held=str(error))  # type: ignore[arg-type]
-    return RunList(runs=[row_of(record, workspace) for record in found], total=total, kinds=kinds)
+    return RunList(runs=[row_of(record, workspace) for record in rows], total=total, kinds=kinds)
 
 
 @router.get("/api/runs/compare")
@@ -86,13 +86,13 @@ def compare_runs(
 ) -> ComparedRuns:
     """Several runs and the settings in which they differ."""
     with service.store() as db:
-        found = [record_of(db, name) for name in dict.fromkeys(run)]
-    missing = [name for name, record in zip(dict.fromkeys(run), found, strict=True) if record is None]
+        rows = [record_of(db, name) for name in dict.fromkeys(run)]
+    missing = [name for name, record in zip(dict.fromkeys(run), rows, strict=True) if record is None]
     if missing:
         raise NotFoundError(f"no run {', '.join(missing)}")
-    if len(found) < 2:
+    if len(rows) < 2:
         raise BadInputError("name two different runs to compare", field="run")
-    return compared([record for record in found if record is not None], service.workspace)
+    return compared([record for record in rows if record is not None], service.workspace)
 
 
 @router.get("/api/runs/{run_id}")
@@ -135,7 +135,7 @@ def get_run_samples(
 
 
 @router.post("/api/runs/{run_id}/stop")
-def stop_run(person: Curator, service: ServiceNow, run_id: RunId, body: StopAsked, request: Request) -> StopNote:
+def stop_run(person: Curator, service: ServiceNow, run_id: RunId, body: StopRequest, request: Request) -> StopNote:
     """End a run of this machine as Ctrl-C does: after its step, with its checkpoint."""
     note_change(request, again=body.again)
     return stop(_folder(service, run_id), person.name, again=body.again)

@@ -1,7 +1,7 @@
 """What every request passes: a body bounded in bytes, time and shape; headers of every reply; unforeseen errors.
 
 Whoever reaches the server may send a body before anybody knows who they are: it is read here, whole, before anything
-makes sense of it. Leaves out: other sites (`access.same_origin`), threads (`lanes`), slow headers
+makes sense of it. Leaves out: other sites (`access.same_origin`), threads (`thread_limits`), slow headers
 (`assay.http.connections`).
 """
 
@@ -28,7 +28,7 @@ _OWN_NAMES = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
 _API = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 
-class Gate:
+class RequestGate:
     """ASGI middleware around the whole application."""
 
     def __init__(self, app: ASGIApp, limits: BodyLimits) -> None:
@@ -44,16 +44,16 @@ class Gate:
             return
         request_id = secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
-        own = [*_API] if scope["path"].startswith("/api/") else []
+        extra_headers = [*_API] if scope["path"].startswith("/api/") else []
         if scope["scheme"] == "https" and _name(scope) not in _OWN_NAMES:
-            own += _HTTPS_ONLY
+            extra_headers += _HTTPS_ONLY
         begun = False
 
         async def answer(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                message["headers"] = [*message.get("headers", ()), *own]
+                message["headers"] = [*message.get("headers", ()), *extra_headers]
             await send(message)
 
         try:

@@ -48,8 +48,8 @@ def mount_page(app: FastAPI, folder: Path) -> None:
             raise HTTPException(404, f"there is no /{path}")
         if not index.is_file():
             return PlainTextResponse(MISSING + "\n", status_code=503)
-        if path != "index.html" and (named := _beside(folder, path)) is not None:
-            return FileResponse(named, headers={"X-Content-Type-Options": "nosniff"})
+        if path != "index.html" and (file := _beside(folder, path)) is not None:
+            return FileResponse(file, headers={"X-Content-Type-Options": "nosniff"})
         return FileResponse(index, headers=_HEADERS)
 
     app.add_api_route("/{path:path}", page, methods=["GET", "HEAD"], include_in_schema=False)

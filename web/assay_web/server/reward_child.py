@@ -24,7 +24,7 @@ END_S = 75.0  #: a little more than the server gives the requests that it still 
 
 
 @dataclass(frozen=True)
-class Ready:
+class ReadyServer:
     """Where it answers, and the names of its models."""
 
     url: str
@@ -45,7 +45,7 @@ class RewardChild:
         )
         self._ending = False
 
-    def wait_ready(self) -> Ready:
+    def wait_ready(self) -> ReadyServer:
         """When its models are loaded, which takes as long as it takes.
 
         Raises BackendError, with the server's own exit code, where it ends first; it has said why.
@@ -53,10 +53,10 @@ class RewardChild:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             with suppress(ValueError):
-                told = json.loads(line)
-                if "url" in told:
+                address = json.loads(line)
+                if "url" in address:
                     threading.Thread(target=_drain, args=(self._process.stdout,), daemon=True).start()
-                    return Ready(told["url"], tuple(model["name"] for model in told["models"]))
+                    return ReadyServer(address["url"], tuple(model["name"] for model in address["models"]))
         status = self._process.wait()
         error = BackendError("the reward server did not start: see above")
         error.exit_code = status if 0 < status < 128 else error.exit_code

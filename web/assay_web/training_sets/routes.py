@@ -77,10 +77,10 @@ class TrainingSets(BaseModel):
 @router.get("/api/training-sets")
 def list_training_sets(person: Viewer, service: ServiceNow) -> TrainingSets:
     """The newest snapshots."""
-    found = {one.name: one for one in list_snapshots(service.workspace, newest=SHOWN)}
-    parts = {name + HOLDOUT for name in found}
-    whole = [one for one in found.values() if one.name not in parts]
-    return TrainingSets(sets=[_reply(one, found.get(one.name + HOLDOUT)) for one in whole])
+    snapshots = {one.name: one for one in list_snapshots(service.workspace, newest=SHOWN)}
+    parts = {name + HOLDOUT for name in snapshots}
+    complete = [one for one in snapshots.values() if one.name not in parts]
+    return TrainingSets(sets=[_reply(one, snapshots.get(one.name + HOLDOUT)) for one in complete])
 
 
 @router.post("/api/training-sets")
@@ -114,10 +114,10 @@ def get_training_set(person: Viewer, service: ServiceNow, name: SetName) -> Chec
 )
 def download_training_set(person: Curator, service: ServiceNow, name: SetName) -> StreamingResponse:
     """Its decided pairs, a line each. 422 for one that is too large for it, with the command that writes it."""
-    found = download_of(service.workspace, name)
-    record(service.access, person.name, "download_training_set", name, detail={"pairs": found.rows})
-    headers = {"Content-Disposition": found.disposition, "Content-Length": str(found.size)}
-    return StreamingResponse(found.chunks(), media_type="application/x-ndjson", headers=headers)
+    download = download_of(service.workspace, name)
+    record(service.access, person.name, "download_training_set", name, detail={"pairs": download.rows})
+    headers = {"Content-Disposition": download.disposition, "Content-Length": str(download.size)}
+    return StreamingResponse(download.chunks(), media_type="application/x-ndjson", headers=headers)
 
 
 def _holdout(workspace: Workspace, name: str) -> Snapshot | None:

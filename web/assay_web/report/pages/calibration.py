@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from assay_web.report import BarChart, Bin, Reliability, Section, Series, Table
+from assay_web.report import BarChart, DiagramBin, Reliability, Section, Series, Table
 
 _FIGURES = {
     "ece": "calibration error, 10 equal bins",
@@ -29,7 +29,7 @@ def calibration_sections(metrics: Mapping[str, Any]) -> list[Section]:
     elif fitted["method"] == "isotonic":
         numbers = f"{len(fitted['knots'])} knots"
     diagrams = [
-        Reliability(title, [Bin(b["predicted"], b["observed"], b["pairs"]) for b in metrics[when]["bins"]])
+        Reliability(title, [DiagramBin(b["predicted"], b["observed"], b["pairs"]) for b in metrics[when]["bins"]])
         for when, title in (("before", "Before: rewards as log-odds"), ("after", "After, on folds left out of the fit"))
     ]
     bounds = {when: metrics[when]["intervals"] for when in ("before", "after")}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from assay_web.report.content import LineChart, Series
-from assay_web.run_charts.chart import Curve, CurveChart, Row
+from assay_web.run_charts.chart import CurveChart, MetricCurve, Row
 
 
 def line_chart(chart: CurveChart, steps: Sequence[Row], evaluations: Sequence[Row] = ()) -> LineChart:
@@ -27,7 +27,7 @@ def line_chart(chart: CurveChart, steps: Sequence[Row], evaluations: Sequence[Ro
     )
 
 
-def _series(curve: Curve, rows: Sequence[Row], x: str) -> Series:
+def _series(curve: MetricCurve, rows: Sequence[Row], x: str) -> Series:
     rows = [row for row in rows if row.get(curve.key) is not None]
     y = [float(row[curve.key]) * curve.scale for row in rows]
     low: list[float | None] | None = None

@@ -11,9 +11,9 @@ from statistics import fmean
 from typing import Any
 
 from assay.system.plurals import counted
-from assay_web.report import Block, Figure, Figures, Sample, Samples, Section, Table, Text
+from assay_web.report import Block, Figures, Headline, Sample, Samples, Section, Table, Text
 from assay_web.report.pages.curves import line_chart
-from assay_web.run_charts import Measured, overoptimised_from, policy_charts
+from assay_web.run_charts import MetricExtents, overoptimised_from, policy_charts
 from assay_web.run_charts.policy import WATCH
 
 Row = Mapping[str, Any]
@@ -22,13 +22,15 @@ SHOWN = 12  #: rollouts of the last step
 
 def policy_sections(rows: Sequence[Row], rollouts: Iterable[Row]) -> list[Section]:
     """`rollouts`: of the last step at least."""
-    found: dict[str, list[Block]] = {}
+    charts: dict[str, list[Block]] = {}
     watched = [row for row in rows if "held_out_reward_mean" in row]
-    for chart in policy_charts(Measured.of_rows(rows)):
-        drawn = line_chart(chart, watched if chart.section == WATCH else rows)
-        found.setdefault(chart.section, [_verdict(rows)] if chart.section == WATCH else []).append(drawn)
+    for chart in policy_charts(MetricExtents.of_rows(rows)):
+        line = line_chart(chart, watched if chart.section == WATCH else rows)
+        charts.setdefault(chart.section, [_verdict(rows)] if chart.section == WATCH else []).append(line)
     sections = [Section("In short", [Figures(_in_short(rows))])]
-    sections += [Section(title, blocks, _counted(rows) if title == "Reward" else "") for title, blocks in found.items()]
+    sections += [
+        Section(title, blocks, _counted(rows) if title == "Reward" else "") for title, blocks in charts.items()
+    ]
     if rows:
         sections.append(_samples(rows[-1]["step"], rollouts))
     return sections
@@ -38,25 +40,27 @@ def _counted(rows: Sequence[Row]) -> str:
     return f"{counted(len(rows), 'step')} of metrics.jsonl."
 
 
-def _in_short(rows: Sequence[Row]) -> list[Figure]:
+def _in_short(rows: Sequence[Row]) -> list[Headline]:
     if not rows:
-        return [Figure("steps", 0, "nothing was measured yet")]
+        return [Headline("steps", 0, "nothing was measured yet")]
     first, last = rows[0], rows[-1]
     seconds = sum(row.get("seconds", 0.0) for row in rows)
-    figures = [Figure("steps", last["step"], f"{seconds:.0f} s, {fmean(r['seconds'] for r in rows):.1f} s a step")]
+    figures = [Headline("steps", last["step"], f"{seconds:.0f} s, {fmean(r['seconds'] for r in rows):.1f} s a step")]
     for label, key in (("reward", "reward_mean"), ("verifier pass rate", "verifier_pass_rate")):
         if key in last and key in first:
-            figures.append(Figure(f"{label}, last step", last[key], f"first step {first[key]:.3f}"))
+            figures.append(Headline(f"{label}, last step", last[key], f"first step {first[key]:.3f}"))
     rollouts = sum(row["rollouts"] for row in rows)
     missing = sum(row["rewards_missing"] for row in rows)
-    figures.append(Figure("rollouts", rollouts, f"{missing} without a reward, never counted as 0"))
+    figures.append(Headline("rollouts", rollouts, f"{missing} without a reward, never counted as 0"))
     trained = sum(row["rollouts_trained"] for row in rows)
     figures.append(
-        Figure("trained on", f"{100 * trained / max(1, rollouts):.0f} %", "of rollouts; the filters left out the rest")
+        Headline(
+            "trained on", f"{100 * trained / max(1, rollouts):.0f} %", "of rollouts; the filters left out the rest"
+        )
     )
     if "kl_k3" in last:
-        figures.append(Figure("KL, last step", last["kl_k3"], "nats a token, to the starting policy"))
-    figures.append(Figure("tokens a second", fmean(row["tokens_per_second"] for row in rows), "whole steps"))
+        figures.append(Headline("KL, last step", last["kl_k3"], "nats a token, to the starting policy"))
+    figures.append(Headline("tokens a second", fmean(row["tokens_per_second"] for row in rows), "whole steps"))
     return figures
 
 
@@ -72,8 +76,8 @@ def _samples(step: int, rollouts: Iterable[Row]) -> Section:
     last = [row for row in rollouts if row["step"] == step]
     scored = sorted((r for r in last if r["reward"] is not None), key=lambda r: float(r["reward"]), reverse=True)
     missing = [row for row in last if row["reward"] is None]
-    shown = [*scored[: SHOWN // 2], *scored[max(SHOWN // 2, len(scored) - SHOWN // 2) :], *missing[:2]]
-    names = list(dict.fromkeys(name for row in shown for name in row["parts"]))
+    selected = [*scored[: SHOWN // 2], *scored[max(SHOWN // 2, len(scored) - SHOWN // 2) :], *missing[:2]]
+    names = list(dict.fromkeys(name for row in selected for name in row["parts"]))
     table = Table(
         ("group", "reward", *names, "advantage", "tokens", "ended"),
         [
@@ -85,7 +89,7 @@ def _samples(step: int, rollouts: Iterable[Row]) -> Section:
                 row["tokens"],
                 "cut" if row["truncated"] else "itself",
             )
-            for row in shown
+            for row in selected
         ],
     )
     samples = [
@@ -94,6 +98,6 @@ def _samples(step: int, rollouts: Iterable[Row]) -> Section:
             [*((turn["role"], turn["content"]) for turn in row["prompt"]), ("response", row["response"])],
             [*([] if row["trained"] else ["not trained on"]), *(failure["code"] for failure in row["failures"])],
         )
-        for row in shown
+        for row in selected
     ]
     return Section("Rollouts", [table, Samples(samples)], f"Best and worst of {len(last)} in step {step}.")

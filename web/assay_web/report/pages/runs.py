@@ -43,8 +43,8 @@ def write_run_page(workspace: Workspace, run_id: str, target: Path | None = None
         raise NotFoundError(f"no run {run_id!r} in {workspace.root}")
     kind, status, config, metrics, error, code, started = row
     path = workspace.runs / run_id / METRICS
-    found = json.loads(metrics) if metrics else {}
-    sections = calibration_sections(found) if kind == "calibrate" else []
+    figures = json.loads(metrics) if metrics else {}
+    sections = calibration_sections(figures) if kind == "calibrate" else []
     if not sections:
         if kind not in KINDS or not path.is_file():
             raise BadInputError(
@@ -55,13 +55,13 @@ def write_run_page(workspace: Workspace, run_id: str, target: Path | None = None
             sections = training_sections(rows, json.loads(config))
         else:
             rollouts = path.with_name(ROLLOUTS)
-            drawn = (parse_object(line) for _, line in Lines(rollouts)) if rollouts.is_file() else iter(())
-            sections = policy_sections(rows, drawn)
-        sections.append(Section("Figures", _figures(found)))
+            logged = (parse_object(line) for _, line in Lines(rollouts)) if rollouts.is_file() else iter(())
+            sections = policy_sections(rows, logged)
+        sections.append(Section("Figures", _figures(figures)))
     subtitle = f"{kind}, {status}, started {started[:19]} UTC, assay {code}" + (f": {error}" if error else "")
-    named = json.loads(config).get("name") or json.loads(config).get("model")
+    model_name = json.loads(config).get("name") or json.loads(config).get("model")
     report = Report(
-        title=f"{Path(str(named)).name}: {run_id}" if named else run_id,
+        title=f"{Path(str(model_name)).name}: {run_id}" if model_name else run_id,
         subtitle=subtitle,
         sections=[
             *sections,

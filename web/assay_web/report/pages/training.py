@@ -11,9 +11,9 @@ from typing import Any
 
 from assay.system.plurals import counted
 from assay_rm_training.training.early_stopping import BestEvaluation, best_evaluation
-from assay_web.report import BarChart, Block, Figure, Figures, Section, Series, Table
+from assay_web.report import BarChart, Block, Figures, Headline, Section, Series, Table
 from assay_web.report.pages.curves import line_chart
-from assay_web.run_charts import Measured, slice_charts, training_charts, with_slices
+from assay_web.run_charts import MetricExtents, slice_charts, training_charts, with_slices
 from assay_web.run_charts.training import DIVISIONS
 
 Row = Mapping[str, Any]
@@ -27,28 +27,28 @@ def training_sections(rows: Sequence[Row], config: Mapping[str, Any]) -> list[Se
     metric = str(settings.get("metric", "nll"))
     choice = best_evaluation(evaluations, metric if all(metric in row for row in evaluations) else "nll")
     best = next((row for row in evaluations if choice is not None and row["step"] == choice.step), None)
-    found: dict[str, list[Block]] = {}
-    for chart in training_charts(Measured.of_rows(steps, evaluations)):
-        found.setdefault(chart.section, []).append(line_chart(chart, steps, evaluations))
+    charts: dict[str, list[Block]] = {}
+    for chart in training_charts(MetricExtents.of_rows(steps, evaluations)):
+        charts.setdefault(chart.section, []).append(line_chart(chart, steps, evaluations))
     sections = [
         Section("In short", [Figures(_in_short(steps, best, choice, keeps=settings.get("keep") == "best"))]),
-        Section("Curves", found.get("Curves", []), f"{len(rows)} rows of metrics.jsonl."),
+        Section("Curves", charts.get("Curves", []), f"{len(rows)} rows of metrics.jsonl."),
     ]
     if best is not None and choice is not None:
         sections.append(Section("Held out", _held_out(evaluations, best), _held_out_intro(best, choice)))
-    sections += [Section(title, found.get(title, [])) for title in ("Optimiser", "Speed and memory")]
+    sections += [Section(title, charts.get(title, [])) for title in ("Optimiser", "Speed and memory")]
     return sections
 
 
-def _in_short(steps: Sequence[Row], best: Row | None, choice: BestEvaluation | None, *, keeps: bool) -> list[Figure]:
+def _in_short(steps: Sequence[Row], best: Row | None, choice: BestEvaluation | None, *, keeps: bool) -> list[Headline]:
     if not steps:
-        return [Figure("steps", 0, "nothing was measured yet")]
+        return [Headline("steps", 0, "nothing was measured yet")]
     last = steps[-1]
-    figures = [Figure("steps", last["step"], f"{last.get('epoch', 0):.2f} epochs, {last.get('seconds', 0):.0f} s")]
+    figures = [Headline("steps", last["step"], f"{last.get('epoch', 0):.2f} epochs, {last.get('seconds', 0):.0f} s")]
     if best is not None and choice is not None:
         name = "best step (kept)" if keeps else "best step"
         figures.append(
-            Figure(
+            Headline(
                 name, choice.step, f"{choice.metric} {choice.value:.4f} of {counted(choice.evaluations, 'evaluation')}"
             )
         )
@@ -56,17 +56,17 @@ def _in_short(steps: Sequence[Row], best: Row | None, choice: BestEvaluation | N
             note = f"95 %: {best['accuracy_low']:.3f} to {best['accuracy_high']:.3f}"
             if "length_baseline" in best:
                 note += f"; choosing the longer (characters): {best['length_baseline']:.3f}"
-            figures.append(Figure("held-out accuracy there", best["accuracy"], note))
+            figures.append(Headline("held-out accuracy there", best["accuracy"], note))
     if computed := sum(row.get("computed_tokens", 0) for row in steps):
         padding = sum(row["padded_share"] * row["computed_tokens"] for row in steps) / computed
-        figures.append(Figure("padding", f"{100 * padding:.1f} %", "of what went through the model"))
+        figures.append(Headline("padding", f"{100 * padding:.1f} %", "of what went through the model"))
     if all("shared_share" in row for row in steps):
         tokens = sum(row["tokens"] for row in steps)
         shared = sum(row["shared_share"] * row["tokens"] for row in steps) / tokens
-        figures.append(Figure("computed once", f"{100 * shared:.1f} %", "of tokens: common beginnings, not repeated"))
+        figures.append(Headline("computed once", f"{100 * shared:.1f} %", "of tokens: common beginnings, not repeated"))
     if "clipped" in last:
         clipped = sum(row["clipped"] for row in steps) / len(steps)
-        figures.append(Figure("clipped", f"{100 * clipped:.0f} %", "of steps"))
+        figures.append(Headline("clipped", f"{100 * clipped:.0f} %", "of steps"))
     return figures
 
 
@@ -81,24 +81,24 @@ def _held_out(evaluations: Sequence[Row], best: Row) -> list[Block]:
     blocks: list[Block] = []
     parts = list(best.get("slices", ()))
     for by, title in DIVISIONS.items():
-        found = [part for part in parts if part["by"] == by]
-        if not found:
+        slices = [part for part in parts if part["by"] == by]
+        if not slices:
             continue
         accuracy = Series(
             "accuracy",
-            [part["accuracy"] for part in found],
-            low=[part["wilson"]["low"] for part in found],
-            high=[part["wilson"]["high"] for part in found],
+            [part["accuracy"] for part in slices],
+            low=[part["wilson"]["low"] for part in slices],
+            high=[part["wilson"]["high"] for part in slices],
         )
-        longer = Series("choosing the longer response (characters)", [part["length"] for part in found])
+        longer = Series("choosing the longer response (characters)", [part["length"] for part in slices])
         series = [accuracy] if by == "longer" else [accuracy, longer]
-        names = [f"{part['name']} ({part['pairs']})" for part in found]
+        names = [f"{part['name']} ({part['pairs']})" for part in slices]
         note = "In brackets: pairs. The line across: the accuracy on all."
         chart = BarChart(f"Accuracy by {title}", names, series, note=note, percent=True, reference=best["accuracy"])
         blocks.append(chart)
         if len(evaluations) > 1:
             flat = [with_slices(row) for row in evaluations]
-            curves = slice_charts({by: [part["name"] for part in found]})
+            curves = slice_charts({by: [part["name"] for part in slices]})
             blocks += [line_chart(each, (), flat) for each in curves]
     if not parts:
         return [Table(("figure", "value"), [(k, v) for k, v in best.items() if isinstance(v, int | float)])]

@@ -1926,7 +1926,7 @@ export interface components {
          */
         ComparedRuns: {
             /** Differences */
-            differences: components["schemas"]["Difference"][];
+            differences: components["schemas"]["SettingDifference"][];
             /** Runs */
             runs: components["schemas"]["RunRow"][];
             /** Same */
@@ -2286,16 +2286,6 @@ export interface components {
              * @enum {string}
              */
             stage: "dedup";
-        };
-        /**
-         * Difference
-         * @description A setting that is not the same in all runs; null where a run does not have it.
-         */
-        Difference: {
-            /** Name */
-            name: string;
-            /** Values */
-            values: (string | null)[];
         };
         /**
          * DisagreedPair
@@ -3362,6 +3352,31 @@ export interface components {
             sources: string[];
         };
         /**
+         * OfferedModel
+         * @description A model that a server offers. `principle_use`: required, optional or refused; `principles`: some that it was
+         *     trained with. `max_length`: tokens. `parity`: whether the saved checkpoint gave the trainer's scores.
+         */
+        OfferedModel: {
+            /** Calibrated */
+            calibrated: boolean;
+            /** Kind */
+            kind: string;
+            /** Max Length */
+            max_length: number;
+            /** Name */
+            name: string;
+            /** Parity */
+            parity: string;
+            /** Principle Question */
+            principle_question: string | null;
+            /** Principle Use */
+            principle_use: string;
+            /** Principles */
+            principles: string[];
+            /** Version */
+            version: string;
+        };
+        /**
          * OpenQueue
          * @description A queue that takes items.
          */
@@ -3607,7 +3622,7 @@ export interface components {
             /** Columns */
             columns: components["schemas"]["PlaygroundColumn"][];
             /** Standings */
-            standings: components["schemas"]["Standing"][];
+            standings: components["schemas"]["ResponseStanding"][];
         };
         /**
          * PlaygroundScore
@@ -4041,6 +4056,19 @@ export interface components {
             /** Verdict */
             verdict: string;
         };
+        /**
+         * ResponseStanding
+         * @description How often a response was ranked best and worst, of the columns that rank it among others. A tie for a place
+         *     counts for each of those that share it; where all are tied, for none.
+         */
+        ResponseStanding: {
+            /** Best */
+            best: number;
+            /** Columns */
+            columns: number;
+            /** Worst */
+            worst: number;
+        };
         /** ResponseText */
         ResponseText: {
             /** Content */
@@ -4112,7 +4140,7 @@ export interface components {
             /** Error */
             error: string | null;
             /** Models */
-            models: components["schemas"]["ServedModel"][];
+            models: components["schemas"]["OfferedModel"][];
         };
         /**
          * RuleCount
@@ -4428,31 +4456,6 @@ export interface components {
             run_id: string;
         };
         /**
-         * ServedModel
-         * @description A model that a server offers. `principle_use`: required, optional or refused; `principles`: some that it was
-         *     trained with. `max_length`: tokens. `parity`: whether the saved checkpoint gave the trainer's scores.
-         */
-        ServedModel: {
-            /** Calibrated */
-            calibrated: boolean;
-            /** Kind */
-            kind: string;
-            /** Max Length */
-            max_length: number;
-            /** Name */
-            name: string;
-            /** Parity */
-            parity: string;
-            /** Principle Question */
-            principle_question: string | null;
-            /** Principle Use */
-            principle_use: string;
-            /** Principles */
-            principles: string[];
-            /** Version */
-            version: string;
-        };
-        /**
          * ServedModels
          * @description Every reward server that the web server was started with.
          */
@@ -4479,6 +4482,16 @@ export interface components {
             open_access: boolean;
             /** Role */
             role?: ("viewer" | "annotator" | "curator" | "admin") | null;
+        };
+        /**
+         * SettingDifference
+         * @description A setting that is not the same in all runs; null where a run does not have it.
+         */
+        SettingDifference: {
+            /** Name */
+            name: string;
+            /** Values */
+            values: (string | null)[];
         };
         /**
          * ShownAttributes
@@ -4724,16 +4737,6 @@ export interface components {
             stage: "stage2";
         };
         /**
-         * StageAsked
-         * @description `token`: of the estimate that was shown.
-         */
-        StageAsked: {
-            /** Settings */
-            settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"] | components["schemas"]["SnapshotStage"];
-            /** Token */
-            token: string;
-        };
-        /**
          * StageCount
          * @description What a stage counts now: `done` of `total` things called `unit`, with `rate` a second over the last minute.
          *     `total`: null where it is not known; a step that counts nothing is at 0. `seconds_left`: at this rate, null without
@@ -4826,6 +4829,16 @@ export interface components {
             why: string | null;
         };
         /**
+         * StageRequest
+         * @description `token`: of the estimate that was shown.
+         */
+        StageRequest: {
+            /** Settings */
+            settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"] | components["schemas"]["SnapshotStage"];
+            /** Token */
+            token: string;
+        };
+        /**
          * StageSpent
          * @description Calls of models that a stage's run made so far, failed ones too. `cost`: null where a reply has no price.
          */
@@ -4853,19 +4866,6 @@ export interface components {
             stages: components["schemas"]["StageRecord"][];
         };
         /**
-         * Standing
-         * @description How often a response was ranked best and worst, of the columns that rank it among others. A tie for a place
-         *     counts for each of those that share it; where all are tied, for none.
-         */
-        Standing: {
-            /** Best */
-            best: number;
-            /** Columns */
-            columns: number;
-            /** Worst */
-            worst: number;
-        };
-        /**
          * StepDone
          * @description A step that has happened. `at`: seconds since the epoch.
          */
@@ -4878,17 +4878,6 @@ export interface components {
             step: string;
         };
         /**
-         * StopAsked
-         * @description `again`: end now, without waiting for the step and its checkpoint.
-         */
-        StopAsked: {
-            /**
-             * Again
-             * @default false
-             */
-            again: boolean;
-        };
-        /**
          * StopNote
          * @description Who asked for a run's end, and when, in seconds since the epoch.
          */
@@ -4897,6 +4886,17 @@ export interface components {
             at: number;
             /** By */
             by: string;
+        };
+        /**
+         * StopRequest
+         * @description `again`: end now, without waiting for the step and its checkpoint.
+         */
+        StopRequest: {
+            /**
+             * Again
+             * @default false
+             */
+            again: boolean;
         };
         /**
          * SubsetCredit
@@ -6005,7 +6005,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["StageAsked"];
+                "application/json": components["schemas"]["StageRequest"];
             };
         };
         responses: {
@@ -7072,7 +7072,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["StopAsked"];
+                "application/json": components["schemas"]["StopRequest"];
             };
         };
         responses: {

@@ -4,7 +4,7 @@ import { useEffect, useRef } from "react";
 import { api, body, type Schemas } from "../../../api/client";
 
 export type Stage = Schemas["StageRecord"];
-export type Settings = Schemas["StageAsked"]["settings"];
+export type Settings = Schemas["StageRequest"]["settings"];
 export type Options = Schemas["StageOptions"];
 
 export function goesOn(stage: Stage): boolean {

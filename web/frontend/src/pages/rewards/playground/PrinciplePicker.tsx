@@ -10,7 +10,7 @@ export function PrinciplePicker({
   on,
   onChange,
 }: {
-  models: Schemas["ServedModel"][];
+  models: Schemas["OfferedModel"][];
   own: string[];
   on: string[];
   onChange: (change: { own?: string[]; principles?: string[] }) => void;

@@ -34,7 +34,7 @@ POLICY = "policy"
 
 
 @dataclass(frozen=True)
-class Answer:
+class PolicyAnswer:
     """One response, its score and whether every constraint of its prompt holds."""
 
     text: str
@@ -47,8 +47,8 @@ class Example:
     """One held-out prompt as the starting and as the trained policy answered it, with one seed."""
 
     prompt: ConstrainedPrompt
-    before: Answer
-    after: Answer
+    before: PolicyAnswer
+    after: PolicyAnswer
 
 
 @dataclass(frozen=True)
@@ -82,18 +82,20 @@ def optimise(
             [ModelReward(RemoteScorer(client))],
             held_out=[PromptItem(p.prompt, p.constraints) for p in heldout[: config.rl_eval_prompts]],
         )
-        shown = heldout[:EXAMPLES]
-        texts = [_answers(config, name, shown) for name in (config.base, str(trained.policy))]
+        prompts = heldout[:EXAMPLES]
+        texts = [_answers(config, name, prompts) for name in (config.base, str(trained.policy))]
         started = time.monotonic()
         scores = client.score(
-            [ScoreItem(p.prompt, text) for answers in texts for p, text in zip(shown, answers, strict=True)]
+            [ScoreItem(p.prompt, text) for answers in texts for p, text in zip(prompts, answers, strict=True)]
         )
         seconds = time.monotonic() - started
     judged = [
-        Answer(text, score, all(c.check(text).passed for c in prompt.constraints))
-        for text, score, prompt in zip([t for answers in texts for t in answers], scores, [*shown, *shown], strict=True)
+        PolicyAnswer(text, score, all(c.check(text).passed for c in prompt.constraints))
+        for text, score, prompt in zip(
+            [t for answers in texts for t in answers], scores, [*prompts, *prompts], strict=True
+        )
     ]
-    examples = [Example(p, judged[i], judged[len(shown) + i]) for i, p in enumerate(shown)]
+    examples = [Example(p, judged[i], judged[len(prompts) + i]) for i, p in enumerate(prompts)]
     before, after = trained.before, trained.after
     if before is not None and after is not None:
         say(

@@ -26,20 +26,20 @@ def models_of(settings: StageSettings) -> tuple[str, ...]:
     return settings.models if isinstance(settings, ConsistencyStage) else ()
 
 
-def require_reach(workspace: Workspace, person: Person, names: Sequence[str]) -> None:
+def require_model_access(workspace: Workspace, person: Person, names: Sequence[str]) -> None:
     """Raises ProblemError 403 for a folder outside the workspace, BadInputError for one that is not there,
     NotFoundError for a slip of a model's name. An admin may name what the command may."""
     for name in names:
         try:
             path = (workspace.root / Path(name).expanduser()).resolve()  # as the stage, which runs there, will see it
-            there = path.exists()
+            exists = path.exists()
         except RuntimeError as error:
             raise BadInputError(f"{name}: there is no such person on this machine", field="model") from error
         except (OSError, ValueError) as error:  # longer than names can be, or with a zero byte
             raise BadInputError(f"{name!r} can be no model's name", field="model") from error
         path_like = "/" in name or name.startswith((".", "~"))
-        known = locate_model(workspace, str(path) if path_like else name)[1] is not None
-        if known or allows(person.role, "admin"):
+        is_artifact = locate_model(workspace, str(path) if path_like else name)[1] is not None
+        if is_artifact or allows(person.role, "admin"):
             continue  # a model that a run made is known wherever it lies
         if "://" in name:
             raise ProblemError(403, f"{name!r} is an address: a stage loads models of the workspace or of the hub")
@@ -49,5 +49,5 @@ def require_reach(workspace: Workspace, person: Person, names: Sequence[str]) ->
                 f"{name!r} is outside the workspace: name one of its models, a folder in it or a model of the hub "
                 f"(owner/name); other folders take the role admin, {person.name} has {person.role}",
             )
-        if not there and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
+        if not exists and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
             raise BadInputError(f"no such folder in the workspace: {name}", field="model")

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from assay.workspace import Workspace
-from assay_web.curate import remembered as module
-from assay_web.curate.remembered import Remembered, state_of
+from assay_web.curate import reply_cache as module
+from assay_web.curate.reply_cache import ReplyCache, state_of
 
 
 def test_a_reply_is_made_again_once_something_was_written(workspace: Workspace) -> None:
@@ -21,7 +21,7 @@ def test_a_reply_is_made_again_once_something_was_written(workspace: Workspace) 
             made.append(len(db.execute("FROM annotators").fetchall()))
         return made[-1]
 
-    kept = Remembered(workspace)
+    kept = ReplyCache(workspace)
     assert [kept.reply("people", make) for _ in range(3)] == [0, 0, 0]
     assert len(made) == 1
     with workspace.store.unit() as db:
@@ -34,7 +34,7 @@ def test_a_reply_is_made_again_once_something_was_written(workspace: Workspace) 
 
 
 def test_what_is_written_while_a_reply_is_made_makes_it_an_old_one(workspace: Workspace) -> None:
-    kept = Remembered(workspace)
+    kept = ReplyCache(workspace)
     journal = workspace.journal / "votes-1.jsonl"
 
     def written_meanwhile() -> str:
@@ -55,7 +55,7 @@ def test_reading_leaves_the_state_as_it_is(workspace: Workspace) -> None:
 
 
 def test_two_that_ask_at_once_wait_for_one_answer(workspace: Workspace) -> None:
-    kept, made, said = Remembered(workspace), [], []
+    kept, made, said = ReplyCache(workspace), [], []
 
     def slowly() -> int:
         time.sleep(0.2)
@@ -71,7 +71,7 @@ def test_two_that_ask_at_once_wait_for_one_answer(workspace: Workspace) -> None:
 
 
 def test_few_replies_are_kept(workspace: Workspace) -> None:
-    kept = Remembered(workspace)
+    kept = ReplyCache(workspace)
     for number in range(module.MOST + 1):
         kept.reply(number, lambda n=number: n)  # type: ignore[misc]
     assert kept.reply(0, lambda: "made again") == "made again"
@@ -80,7 +80,7 @@ def test_few_replies_are_kept(workspace: Workspace) -> None:
 
 def test_a_reply_of_the_tick_in_which_something_was_written_is_not_kept(workspace: Workspace) -> None:
     """A second write of as many bytes within it has the same size and time."""
-    kept, journal = Remembered(workspace), workspace.journal / "votes-1.jsonl"
+    kept, journal = ReplyCache(workspace), workspace.journal / "votes-1.jsonl"
     journal.write_text("old\n")
     now = time.time_ns() + 3_600_000_000_000  # for as long as this test takes
     os.utime(journal, ns=(now, now))
@@ -97,7 +97,7 @@ def test_requests_that_are_refused_leave_nothing(workspace: Workspace) -> None:
     def refused() -> None:
         raise ValueError("no such pool")
 
-    kept = Remembered(workspace)
+    kept = ReplyCache(workspace)
     for number in range(3):
         with pytest.raises(ValueError, match="no such pool"):
             kept.reply(number, refused)

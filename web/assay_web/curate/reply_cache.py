@@ -28,7 +28,7 @@ T = TypeVar("T")
 State: TypeAlias = tuple[tuple[str, int, int], ...]
 
 
-class Remembered:
+class ReplyCache:
     """Of one workspace. Threads may share it."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -43,37 +43,37 @@ class Remembered:
             making = self._making.setdefault(key, threading.Lock())
         with making:
             try:
-                return self._known_or_made(key, make)
+                return self._cached_or_new(key, make)
             finally:
                 with self._lock:
                     if key not in self._kept:  # else refused requests would leave a lock each
                         self._making.pop(key, None)
 
-    def _known_or_made(self, key: Hashable, make: Callable[[], T]) -> T:
+    def _cached_or_new(self, key: Hashable, make: Callable[[], T]) -> T:
         # Before it is made: what is written meanwhile makes the reply an old one.
         now, state = time.time_ns(), state_of(self._workspace)
         with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None and kept[0] == state:
+            cached = self._kept.get(key)
+            if cached is not None and cached[0] == state:
                 self._kept.move_to_end(key)
-                return cast(T, kept[1])
-        made = make()
+                return cast(T, cached[1])
+        reply = make()
         if any(changed > now - TICK_NS for _, _, changed in state):
-            return made
+            return reply
         with self._lock:
-            self._kept[key] = (state, made)
+            self._kept[key] = (state, reply)
             self._kept.move_to_end(key)
             while len(self._kept) > MOST:
                 gone, _ = self._kept.popitem(last=False)
                 self._making.pop(gone, None)
-        return made
+        return reply
 
 
-def remembered(service: WebService) -> Remembered:
+def reply_cache(service: WebService) -> ReplyCache:
     """What this server remembers."""
     with _LOCK:
         if service not in _OF:
-            _OF[service] = Remembered(service.workspace)
+            _OF[service] = ReplyCache(service.workspace)
         return _OF[service]
 
 
@@ -82,16 +82,16 @@ def state_of(workspace: Workspace) -> State:
     store = workspace.store.path
     files = [store, store.with_name(f"{store.name}.wal"), workspace.root / QUEUES, workspace.root / f"{QUEUES}-wal"]
     files += sorted(workspace.journal.glob("*"))
-    return tuple(found for file in files if (found := _file(file)) is not None)
+    return tuple(stat for file in files if (stat := _file(file)) is not None)
 
 
 def _file(path: Path) -> tuple[str, int, int] | None:
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return path.name, found.st_size, found.st_mtime_ns
+    return path.name, stat.st_size, stat.st_mtime_ns
 
 
-_OF: WeakKeyDictionary[WebService, Remembered] = WeakKeyDictionary()
+_OF: WeakKeyDictionary[WebService, ReplyCache] = WeakKeyDictionary()
 _LOCK = threading.Lock()

@@ -36,18 +36,18 @@ from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_web.demo.config import DemoConfig
-from assay_web.demo.curating import (
+from assay_web.demo.curation import (
     HELDOUT,
     SOURCE,
-    ErrorsFound,
+    ErrorDetection,
     Hygiene,
-    errors_found,
+    clean_and_dedup,
+    consistency_pass,
+    detected_errors,
     import_file,
-    pass_with_model,
-    tidy,
     verify_source,
 )
-from assay_web.demo.optimising import Optimised, optimise
+from assay_web.demo.policy import Optimised, optimise
 from assay_web.demo.source import Injected, Pair, sample_pairs, write_source
 
 Say = Callable[[str], None]
@@ -64,7 +64,7 @@ class RewardModel:
 
 
 @dataclass
-class Findings:
+class DemoResults:
     """Everything the demo measured; the report prints nothing else."""
 
     config: DemoConfig
@@ -74,7 +74,7 @@ class Findings:
     hygiene: Hygiene
     verified: VerifierReport
     consistency: ConsistencyReport
-    errors: ErrorsFound
+    errors: ErrorDetection
     models: list[RewardModel]
     difference: Interval  #: accuracy of curated - raw on the same pairs, 95 % bootstrap over prompts
     optimised: Optimised
@@ -102,7 +102,7 @@ class Clock:
             self._part = ""
 
 
-def tell(workspace: Workspace, config: DemoConfig, say: Say) -> Findings:
+def run_pipeline(workspace: Workspace, config: DemoConfig, say: Say) -> DemoResults:
     """Run the whole story in `workspace`; `say` prints a line for the reader."""
     with start_run(workspace, "demo", asdict(config)) as run:
         clock = Clock(say)
@@ -118,7 +118,7 @@ def tell(workspace: Workspace, config: DemoConfig, say: Say) -> Findings:
         imported = import_file(workspace, source)
         import_file(workspace, truth)
         raw = create_snapshot(workspace, "raw", Selection(("unverified",), (SOURCE,)), run.id)
-        hygiene = tidy(workspace, config.clean)
+        hygiene = clean_and_dedup(workspace, config.clean)
         verified = verify_source(workspace, SOURCE, share=config.gold_share, seed=config.seed)
         verify_source(workspace, HELDOUT, share=1.0, seed=config.seed)
         gold = create_snapshot(workspace, "gold", Selection(("gold",), (SOURCE,)), run.id)
@@ -132,8 +132,8 @@ def tell(workspace: Workspace, config: DemoConfig, say: Say) -> Findings:
         judge = Judge(
             TransformersScorer.load(ModelConfig(str(gold_model.trained.path))), gold_model.calibration or UNCALIBRATED
         )
-        consistency = pass_with_model(workspace, judge, config.consistency)
-        errors = errors_found(workspace, injected)
+        consistency = consistency_pass(workspace, judge, config.consistency)
+        errors = detected_errors(workspace, injected)
         curated = create_snapshot(workspace, "curated", Selection(("gold", "silver", "recycled"), (SOURCE,)), run.id)
         say(
             f"   reward-model pass: {consistency.kept} kept, {consistency.flipped} flipped, "
@@ -147,7 +147,7 @@ def tell(workspace: Workspace, config: DemoConfig, say: Say) -> Findings:
         clock.begin("Serve the curated reward model; train a policy against it")
         optimised = optimise(workspace, config, models[1].trained, train, heldout, say)
         clock.end()
-        findings = Findings(
+        findings = DemoResults(
             config=config,
             run_id=run.id,
             injected=injected,
@@ -189,28 +189,28 @@ def _make_source(
         rows_at_once=96,
     )
     sampler = TransformersSampler(policy, sampling)
-    made: list[list[Pair]] = []
+    splits: list[list[Pair]] = []
     with progress_bar("sampling responses", len(train) + len(heldout), unit="prompts") as advance:
         for prefix, prompts in (("train", train), ("heldout", heldout)):
-            made.append(
+            splits.append(
                 sample_pairs(
                     prompts,
                     sampler,
                     samples=config.samples,
                     pairs_per_prompt=config.pairs_per_prompt,
-                    seed=config.seed + len(made),
+                    seed=config.seed + len(splits),
                     prefix=prefix,
                     on_progress=advance,
                 )
             )
     del policy, sampler
     gc.collect()
-    for name, pairs in zip(("training", "held-out"), made, strict=True):
+    for name, pairs in zip(("training", "held-out"), splits, strict=True):
         if len(pairs) < 10:
             raise BadInputError(f"only {len(pairs)} {name} comparisons came of the sampled responses; use more prompts")
     source, truth = folder / "noisy-source.jsonl", folder / "heldout.jsonl"
-    injected = write_source(source, made[0], source=SOURCE, flip_share=config.flip_share, seed=config.seed)
-    write_source(truth, made[1], source=HELDOUT, flip_share=config.flip_share, seed=config.seed)
+    injected = write_source(source, splits[0], source=SOURCE, flip_share=config.flip_share, seed=config.seed)
+    write_source(truth, splits[1], source=HELDOUT, flip_share=config.flip_share, seed=config.seed)
     return source, truth, injected
 
 
@@ -246,14 +246,14 @@ def _train(
         say(f"   {plan.name} stays uncalibrated: {error}")
     if calibration is not None:
         _write_calibration(trained.path, calibration)
-    found = evaluate(scorer, test, seed=config.seed, calibration=calibration)
-    accuracy = found.accuracy
+    evaluation = evaluate(scorer, test, seed=config.seed, calibration=calibration)
+    accuracy = evaluation.accuracy
     say(
         f"   {plan.name}: {100 * accuracy.value:.1f} % of {accuracy.pairs} held-out gold pairs "
         f"[{100 * accuracy.bootstrap.low:.1f}, {100 * accuracy.bootstrap.high:.1f}]; "
-        f"choosing the longer: {100 * found.length_baseline:.1f} %"
+        f"choosing the longer: {100 * evaluation.length_baseline:.1f} %"
     )
-    return RewardModel(label, trained, found, calibration)
+    return RewardModel(label, trained, evaluation, calibration)
 
 
 def _write_calibration(folder: Path, calibration: Calibration) -> None:

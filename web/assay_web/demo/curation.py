@@ -34,7 +34,7 @@ class Hygiene:
 
 
 @dataclass(frozen=True)
-class ErrorsFound:
+class ErrorDetection:
     """The injected label errors against curation's decisions, over the pairs of the noisy source.
 
     An error is caught when its label was corrected, flipped or discarded; `false_alarms` are right labels that met
@@ -72,7 +72,7 @@ def import_file(workspace: Workspace, file: Path) -> ImportReport:
         return run_import(workspace, source, advance=advance)
 
 
-def tidy(workspace: Workspace, config: CleanConfig) -> Hygiene:
+def clean_and_dedup(workspace: Workspace, config: CleanConfig) -> Hygiene:
     """Clean and de-duplicate the whole store."""
     with start_run(workspace, "clean", asdict(config)) as run:
         cleaned = clean(workspace, config, run.id)
@@ -94,7 +94,7 @@ def verify_source(workspace: Workspace, source: str, *, share: float, seed: int)
     return report
 
 
-def pass_with_model(workspace: Workspace, judge: Judge, config: ConsistencyConfig) -> ConsistencyReport:
+def consistency_pass(workspace: Workspace, judge: Judge, config: ConsistencyConfig) -> ConsistencyReport:
     """The consistency pass over what is still unverified of the noisy source."""
     selection = Selection(("unverified",), (SOURCE,))
     with (
@@ -107,7 +107,7 @@ def pass_with_model(workspace: Workspace, judge: Judge, config: ConsistencyConfi
     return report
 
 
-def errors_found(workspace: Workspace, injected: Injected) -> ErrorsFound:
+def detected_errors(workspace: Workspace, injected: Injected) -> ErrorDetection:
     """Compare the decisions in force with the injected truth. Repeated rows count once, under their own record."""
     with workspace.store.unit() as db:
         rows = db.execute(
@@ -116,17 +116,17 @@ def errors_found(workspace: Workspace, injected: Injected) -> ErrorsFound:
                WHERE o.source = ?""",
             [SOURCE],
         ).fetchall()
-    pairs = errors = caught = alarms = kept = wrong = 0
-    for record, pool, label, said in rows:
+    pairs = errors = caught = alarms = retained = wrong = 0
+    for record, pool, label, source_label in rows:
         if "-again" in record or pool in ("unverified", "pending") or label == "tie":
             continue  # nobody could conclude anything of these: neither caught nor missed
         pairs += 1
         is_error = record in injected.flipped
         errors += is_error
-        flagged = pool == "discarded" or label != said
+        flagged = pool == "discarded" or label != source_label
         caught += flagged and is_error
         alarms += flagged and not is_error
         if pool in ("gold", "silver", "recycled"):
-            kept += 1
-            wrong += (label == said) == is_error
-    return ErrorsFound(pairs, errors, caught, alarms, kept, wrong)
+            retained += 1
+            wrong += (label == source_label) == is_error
+    return ErrorDetection(pairs, errors, caught, alarms, retained, wrong)

@@ -14,16 +14,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from assay_web.server.gate import SAFE_METHODS
 
 PAGES = 20  #: requests that may read the store, or ask a reward server
-SIGNING_IN = 6  #: requests with a password or a link
+SIGN_INS = 6  #: requests with a password or a link
 _SIGNING_IN = ("/api/session", "/api/invitation")
 
 
-class Lanes:
+class ThreadLimits:
     """ASGI middleware. Sittings, and who is signed in, read no store and have what the others leave."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self._pages, self._signing_in = asyncio.Semaphore(PAGES), asyncio.Semaphore(SIGNING_IN)
+        self._pages, self._signing_in = asyncio.Semaphore(PAGES), asyncio.Semaphore(SIGN_INS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         lane = self._lane(scope) if scope["type"] == "http" else None
