@@ -179,11 +179,11 @@ def train_ours(path: Path) -> None:
 
     from assay.models.attention.packing import common_prefix
     from assay.models.devices import pick_device
+    from assay.runs.json_log import read_metrics
     from assay_rm_training.data.encoded_dataset import EncodedDataset
     from assay_rm_training.data.pair_dataset import EncodedPair
     from assay_rm_training.methods.bradley_terry import BradleyTerry
     from assay_rm_training.training.loop import train
-    from assay_rm_training.training.metrics_file import read_metrics
     from assay_rm_training.training_config import TrainingConfig
 
     run_settings = json.loads(path.read_text(encoding="utf-8"))

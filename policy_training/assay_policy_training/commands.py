@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.resume import absolute_file, refuse_changes
 
 if TYPE_CHECKING:
     from assay_policy_training.core.prompt import PromptItem
@@ -186,7 +187,8 @@ def rl(
         return
     target = Workspace.find(workspace)
     if resume is not None:
-        _refuse_changes(context, {*CHANGEABLE, "model"} if reward else CHANGEABLE)
+        flags = {"overrides": "--set", "evaluation_prompts": "--eval-prompts"}
+        refuse_changes(context, {*CHANGEABLE, "model"} if reward else CHANGEABLE, flags)
         plan = Plan.read(target, resume)
         if steps is None or steps <= plan.recipe.steps:
             require_unfinished(target, resume)
@@ -212,12 +214,12 @@ def rl(
         plan = Plan(
             recipe=chosen,
             policy=policy,
-            prompts=_absolute(prompts),
+            prompts=absolute_file(prompts),
             name=name or f"{policy.rstrip('/').split('/')[-1]}-{chosen.name}",
             rewards=tuple(recorded_reward(reference, model) for reference in reward or ()),
             device=device,
             evaluate=evaluate,
-            evaluation_prompts=_absolute(evaluation_prompts) if evaluation_prompts else None,
+            evaluation_prompts=absolute_file(evaluation_prompts) if evaluation_prompts else None,
             tensorboard=tensorboard,
             watch=tuple(recorded_reward(reference, None, "--watch") for reference in watch or ()),
             watch_share=watch_share,
@@ -250,19 +252,6 @@ def rl(
     emit(_payload(trained), _text(trained), as_json=as_json)
 
 
-def _refuse_changes(context: typer.Context, changeable: Set[str]) -> None:
-    from assay.errors import BadInputError
-
-    for option in context.params:
-        source = context.get_parameter_source(option)
-        if option not in changeable and source is not None and source.name != "DEFAULT":
-            flag = {"overrides": "--set", "evaluation_prompts": "--eval-prompts"}.get(option)
-            raise BadInputError(
-                "a resumed run keeps its plan; only --steps, --name, --reward and --parallel may change",
-                field=flag or f"--{option.replace('_', '-')}",
-            )
-
-
 @contextmanager
 def _resume_hint(every: int) -> Iterator[Callable[[Path], None]]:
     """Around a training: prints the run's name when it starts, and how to resume it when it is interrupted.
@@ -286,14 +275,6 @@ def _resume_hint(every: int) -> Iterator[Callable[[Path], None]]:
             setting = f"--set checkpoint_every={every}" if every else "--set checkpoint_every=0: none is made"
             typer.echo(f"stopped before the first checkpoint ({setting})", err=True)
         raise
-
-
-def _absolute(prompts: str) -> str:
-    """A file by its absolute path, so that --resume finds it from any folder."""
-    from assay_policy_training.rollouts.reward_uri import absolute_source
-
-    path = Path(prompts).expanduser()
-    return str(path.resolve()) if path.is_file() else absolute_source(prompts)
 
 
 def _held_out(plan: Plan) -> list[PromptItem]:

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,26 +84,3 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 def checkpoints(folder: Path) -> list[Path]:
     """Complete checkpoints in `folder`, oldest first."""
     return sorted(path for path in folder.glob("checkpoint-*") if _NAME.match(path.name))
-
-
-class JsonLog:
-    """A JSON Lines file that is appended to, a batch of lines at a time."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        with self.path.open("a", encoding="utf-8") as stream:
-            stream.writelines(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-
-    def sync(self) -> int:
-        """Flush to the disk; returns the size in bytes."""
-        with self.path.open("ab") as stream:
-            os.fsync(stream.fileno())
-            return stream.tell()
-
-    def cut(self, size: int) -> None:
-        """Truncate the file to its size at a checkpoint. Raises BadInputError when the file is shorter than that."""
-        if not self.path.is_file() or self.path.stat().st_size < size:
-            raise BadInputError(f"shorter than when the checkpoint was made ({size} bytes)", file=self.path)
-        os.truncate(self.path, size)

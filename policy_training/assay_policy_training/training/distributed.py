@@ -8,8 +8,7 @@ and weights are divided (`assay.models.parallelism.strategy`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from typing import Any
 import torch
 
 from assay.errors import BadInputError
-from assay.models.devices import pick_device
-from assay.models.parallelism.distributed import Parallel, PeerFailedError, local_device, torch_process_group
-from assay.models.parallelism.strategy import SingleProcess, parallel_strategy, resolve
+from assay.models.parallelism.distributed import Parallel, local_device
+from assay.models.parallelism.process_group import worker_group
+from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
@@ -68,39 +67,21 @@ class WorkerConfig:
         return PolicyTrainer(recipe, policy, source, rewards, folder, extra=extra)
 
 
-@contextmanager
-def process_group(config: WorkerConfig) -> Iterator[tuple[SingleProcess, torch.device]]:
-    """For the first process: how the work is divided for the time of the block, and its device. The others receive the
-    configuration. Raises BadInputError where `config.parallel` does not fit the number of processes."""
-    if resolve(config.parallel) == "none":
-        yield SingleProcess(), pick_device(config.device)
-        return
-    device = local_device(config.device)
-    with torch_process_group() as group:
-        group.share(config)
-        yield parallel_strategy(config.parallel, group, device), device
-
-
 def run_worker(open_rewards: Callable[[Sequence[str]], Sequence[RewardSource]]) -> None:
     """All that a process other than the first does. `open_rewards`: sources from their references.
 
-    Raises what goes wrong here; a failure of the first process is reported there, and ends this one quietly.
+    Raises as `worker_group`.
     """
-    try:
-        with torch_process_group() as group:
-            config: WorkerConfig = group.share(None)
-            device = local_device(config.device)
-            parallel = parallel_strategy(config.parallel, group, device)
-            try:
-                trainer = config.begin(parallel, device, open_rewards(config.rewards), Path(os.devnull))
-            except BadInputError as error:
-                if group.first_failure() == (0, str(error)):  # the first process reports the same error
-                    raise SystemExit(error.exit_code) from error
-                raise
-            trainer.resume()
-            trainer.train()
-            parallel.assembled(trainer.policy, lambda: trainer.policy)
-    except PeerFailedError as error:
-        if error.rank == 0:
-            raise SystemExit(error.exit_code) from error
-        raise
+    with worker_group() as group:
+        config: WorkerConfig = group.share(None)
+        device = local_device(config.device)
+        parallel = parallel_strategy(config.parallel, group, device)
+        try:
+            trainer = config.begin(parallel, device, open_rewards(config.rewards), Path(os.devnull))
+        except BadInputError as error:
+            if group.first_failure() == (0, str(error)):  # the first process reports the same error
+                raise SystemExit(error.exit_code) from error
+            raise
+        trainer.resume()
+        trainer.train()
+        parallel.assembled(trainer.policy, lambda: trainer.policy)

@@ -19,12 +19,12 @@ from typing import Any
 from torch import Tensor
 
 from assay.errors import BadInputError
+from assay.runs.json_log import JsonLog
 from assay.statistics.rank_correlation import spearman
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.protocols import RewardSource, StepReport
 from assay_policy_training.rollouts.rewards import gather_rewards
-from assay_policy_training.training.checkpoint import JsonLog
 from assay_policy_training.training.suspects import suspects
 
 SUSPECTS_FILE = "suspects.jsonl"

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from assay.errors import BackendError, BadInputError
+from assay.runs.json_log import METRICS_FILE, JsonLog
 from assay.system.graceful_stop import end_on_request
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import EXTRAS, SUPPLIED
@@ -44,14 +45,13 @@ from assay_policy_training.plugins.watch.stop_rules import missing_metrics
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.collector import CollectedRollouts, RolloutCollector, derived_seed, without_reward
 from assay_policy_training.rollouts.generate import completed_rows
-from assay_policy_training.training.checkpoint import JsonLog
 from assay_policy_training.training.gradients import Gradients
 from assay_policy_training.training.metrics import reward_versions, rollout_measures, rollout_records
 from assay_policy_training.training.parallel_checks import check_parallel
 from assay_policy_training.training.resume import restore, save
 
 log = logging.getLogger(__name__)
-METRICS_FILE, ROLLOUTS_FILE = "metrics.jsonl", "rollouts.jsonl"
+ROLLOUTS_FILE = "rollouts.jsonl"
 
 
 class PolicyTrainer:

@@ -2,7 +2,7 @@
 
 Covers: statistics of rewards, lengths, KL and clipping, one JSON record per rollout. A number that does not exist in
 a step (no verifier, no reference, no update) is left out of the step, never written as 0. Leaves out: writing them
-(`checkpoint.JsonLog`), plotting them (the web part).
+(`assay.runs.json_log`), plotting them (the web part).
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ import torch
 
 from assay.errors import BadInputError
 from assay.models.parallelism.strategy import collect_optimizer, spread_optimizer
+from assay.runs.json_log import JsonLog
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.protocols import Stateful, Tensors
 from assay_policy_training.training.checkpoint import (
     Checkpoint,
-    JsonLog,
     checkpoint_folder,
     newest_checkpoint,
     save_checkpoint,

@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from assay.data.json_lines import Lines, parse_object
 from assay.domain import prompt_of
-from assay.errors import BadInputError, NotFoundError
+from assay.errors import BadInputError
 from assay.models.attention.packing import unwrapped
 from assay.models.parallelism.distributed import Parallel, world_size
+from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.strategy import resolve
 from assay.models.spec import weights_digest
+from assay.runs.json_log import METRICS_FILE
+from assay.runs.model_run import RunPlan, copy_run_files, model_folder, model_run
 from assay.runs.progress_bar import progress_bar
-from assay.runs.record import Run, folder_digest, locate_model, mark_dead_runs, start_run
+from assay.runs.record import Run, folder_digest, locate_model, mark_dead_runs
 from assay.runs.tensorboard_log import TensorBoardLog
 from assay.score import Score
 from assay.system.atomic_files import replacing
-from assay.system.name_lock import claimed
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -40,21 +40,22 @@ from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.process_reward import ProcessReward
 from assay_policy_training.rollouts.rewards import ModelReward
 from assay_policy_training.training.checkpoint import checkpoints
-from assay_policy_training.training.distributed import WorkerConfig, process_group
+from assay_policy_training.training.distributed import WorkerConfig
 from assay_policy_training.training.evaluation import PolicyEvaluation, evaluate_policy
 from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings
-from assay_policy_training.training.loop import METRICS_FILE, ROLLOUTS_FILE
+from assay_policy_training.training.loop import ROLLOUTS_FILE
 from assay_serving.score_records import save_scores
 from assay_serving.scorer import ModelInfo, ScoreItem
 
-PLAN = "plan.json"
 EVALUATION_FILE = "evaluation.json"
 ROWS_PER_UNIT = 5000
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The configuration of a run: enough to resume it after a kill. Written to the run's folder."""
+class Plan(RunPlan):
+    """The configuration of a run, sufficient to resume it."""
+
+    run_name: ClassVar[str] = "policy training"
 
     recipe: Recipe
     policy: str  #: smollm2, tiny, a folder, a hub id, a model of the workspace
@@ -81,17 +82,10 @@ class Plan:
     @classmethod
     def read(cls, workspace: Workspace, run_id: str) -> Plan:
         """Raises NotFoundError for a run that is not a policy training."""
-        path = workspace.runs / run_id / PLAN
-        if not path.is_file():
-            raise NotFoundError(f"{run_id} is not a policy training of {workspace.root}")
-        payload = json.loads(path.read_text(encoding="utf-8"))
+        payload = cls.read_payload(workspace, run_id)
         recipe = recipe_from_dict(payload.pop("recipe"))
         tuples = {name: tuple(payload.get(name, ())) for name in ("rewards", "watch")}
         return cls(**{**payload, **tuples, "recipe": recipe})
-
-    def write(self, folder: Path) -> None:
-        with replacing(folder / PLAN) as temporary:
-            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -127,27 +121,23 @@ def train_policy(
     `on_start` is called with the run's folder. Raises BadInputError for a name that exists or that another run is about
     to give, for resuming a run that has not ended, and all that the parts raise.
     """
-    target = workspace.models / plan.name
     mark_dead_runs(workspace)
     if resume is not None:
         _require_ended(workspace, resume)
-    with claimed(target) as set_owner:
-        if target.exists():
-            raise BadInputError("already exists; choose another --name", file=target)
-        if resume is not None and not checkpoints(workspace.runs / resume):
-            raise BadInputError(
-                f"{resume} has no checkpoint; one was due every {plan.recipe.checkpoint_every} steps",
-                field="--resume",
-            )
-        inputs = _inputs(workspace, plan, rewards, resume)
-        settings = plan.to_dict() | {"processes": world_size(), "division": resolve(plan.parallel)}
-        with start_run(workspace, "rl", settings, inputs=inputs) as run:
-            set_owner(run.id)
-            plan.write(run.folder)
-            if resume is not None:
-                copy_checkpoint(workspace.runs / resume, run.folder)
-            on_start(run.folder)
-            return _train(run, plan, prompts, rewards, held_out, watched, target)
+    model_folder(workspace, plan.name)
+    if resume is not None and not checkpoints(workspace.runs / resume):
+        raise BadInputError(
+            f"{resume} has no checkpoint; one was due every {plan.recipe.checkpoint_every} steps",
+            field="--resume",
+        )
+    inputs = _inputs(workspace, plan, rewards, resume)
+    settings = plan.to_dict() | {"processes": world_size(), "division": resolve(plan.parallel)}
+    with model_run(workspace, "rl", plan.name, settings, inputs=inputs) as (run, target):
+        plan.write(run.folder)
+        if resume is not None:
+            copy_checkpoint(workspace.runs / resume, run.folder)
+        on_start(run.folder)
+        return _train(run, plan, prompts, rewards, held_out, watched, target)
 
 
 def _require_ended(workspace: Workspace, run_id: str) -> None:
@@ -198,7 +188,7 @@ def _train(
             advance(len(held_out))
         return evaluation
 
-    with process_group(config) as (parallel, device):
+    with process_group(plan.parallel, plan.device, config) as (parallel, device):
         trainer = config.begin(parallel, device, rewards, run.folder, watch)
         before = evaluate("before", config.load(device) if parallel.equal_passes else trainer.policy)
         done = trainer.resume()
@@ -283,14 +273,8 @@ def _artifact_of(workspace: Workspace, kind: str, *, version: str = "", name: st
 
 def copy_checkpoint(old: Path, new: Path) -> None:
     """Copy the newest checkpoint and the logs of an interrupted run; the old run is not changed."""
-    newest = checkpoints(old)[-1]
-    try:
-        shutil.copytree(newest, new / newest.name, copy_function=os.link)  # never written to again
-    except OSError:
-        shutil.copytree(newest, new / newest.name, dirs_exist_ok=True)
-    for name in (METRICS_FILE, ROLLOUTS_FILE, SUSPECTS_FILE):
-        if (old / name).is_file():
-            shutil.copyfile(old / name, new / name)
+    newest = checkpoints(old)[-1]  # never written to again
+    copy_run_files(old, new, linked=[newest.name], copied=[METRICS_FILE, ROLLOUTS_FILE, SUSPECTS_FILE])
 
 
 def _record_rollouts(run: Run, name: str, rewards: Sequence[RewardSource]) -> str:
@@ -322,6 +306,13 @@ def _record_rollouts(run: Run, name: str, rewards: Sequence[RewardSource]) -> st
         if count % ROWS_PER_UNIT == 0:
             flush()
     flush()
+    return add_rollouts(run, name, {"rollouts": count})
+
+
+def add_rollouts(run: Run, name: str, spec: Mapping[str, Any] | None = None) -> str:
+    """Record the run's rollouts as an artifact of the policy `name`; returns the artifact's id."""
+    path = run.folder / ROLLOUTS_FILE
+    path.touch()
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()[:32]
-    return run.add_artifact("rollouts", f"{name}-rollouts", path, content_hash=digest, spec={"rollouts": count})
+    return run.add_artifact("rollouts", f"{name}-rollouts", path, content_hash=digest, spec=spec)

@@ -18,7 +18,7 @@ from assay.workspace import Workspace
 from assay_rm_training.generative.content_free import content_free_rows
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow, read_judged
-from assay_rm_training.runs.inputs import recorded_run
+from assay_rm_training.runs.recorded import recorded_run
 from assay_serving.generative.answers import Writer
 from assay_serving.generative.engine import with_settings
 from assay_serving.generative.local import LocalWriter

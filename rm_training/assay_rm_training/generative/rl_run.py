@@ -8,13 +8,11 @@ resume, the checkpoint with its parity, the artifacts. Leaves out: the reward (`
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from assay.data.json_lines import Lines, parse_object
 from assay.errors import BadInputError, NotFoundError
@@ -22,38 +20,39 @@ from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device
 from assay.models.parallelism.distributed import world_size
 from assay.models.spec import Judging, ParityCheck, RewardModelSpec
-from assay.runs.contamination_gate import BenchmarkState, contamination_of, record_waivers, require_clean
+from assay.runs.contamination_gate import BenchmarkState
+from assay.runs.json_log import METRICS_FILE
+from assay.runs.model_run import RunPlan, model_folder
 from assay.runs.progress_bar import progress_bar
-from assay.runs.record import Run, folder_digest, locate_model, mark_dead_runs, start_run
-from assay.system.atomic_files import replacing
+from assay.runs.record import Run, folder_digest, locate_model
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.checkpoint import checkpoints
-from assay_policy_training.training.loop import METRICS_FILE, ROLLOUTS_FILE, PolicyTrainer
-from assay_policy_training.training.run import copy_checkpoint
+from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.run import add_rollouts, copy_checkpoint
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.sft import answered
 from assay_rm_training.generative.verdict_reward import CONSISTENCY, TAIL, JudgePrompts, VerdictReward, judge_prompts
 from assay_rm_training.model.trainable_model import TrainableModel
-from assay_rm_training.runs.inputs import snapshot_id
-from assay_rm_training.runs.model_name import model_folder, reserved_folder
+from assay_rm_training.runs.recorded import inputs_of, snapshot_id, training_run
 from assay_serving.generative.local import LocalWriter, info_of
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, format_named
 
-PLAN = "plan.json"
 RECIPE = "judge"
 
 
 @dataclass(frozen=True)
-class JudgePlan:
+class JudgePlan(RunPlan):
     """Settings of a run, sufficient to resume it. `data`, `eval_data`: snapshot names or absolute paths. `samples`,
     `temperature`: of the finished model's judging."""
+
+    run_name: ClassVar[str] = "reinforcement of a judge"
 
     recipe: Recipe
     base: str
@@ -79,17 +78,12 @@ class JudgePlan:
     def to_dict(self) -> dict[str, Any]:
         return {**self.__dict__, "recipe": recipe_to_dict(self.recipe)}
 
-    def write(self, folder: Path) -> None:
-        with replacing(folder / PLAN) as temporary:
-            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
-
     @classmethod
     def read(cls, workspace: Workspace, run_id: str) -> JudgePlan:
         """Raises NotFoundError for another kind of run."""
-        path = workspace.runs / run_id / PLAN
-        payload = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        payload = cls.read_payload(workspace, run_id)
         if "format" not in payload:
-            raise NotFoundError(f"{run_id} is not a reinforcement of a judge in {workspace.root}")
+            raise NotFoundError(f"{run_id} is not a {cls.run_name} of {workspace.root}")
         return cls(**{**payload, "recipe": recipe_from_dict(payload["recipe"])})
 
 
@@ -136,23 +130,16 @@ def reinforce_judge(
     model_folder(workspace, plan.name, force=plan.force)  # fail first
     if resume is not None and not checkpoints(workspace.runs / resume):
         raise BadInputError(f"{resume} has no checkpoint to resume from", field="--resume")
-    snapshot = snapshot_id(workspace, plan.data)
-    description = f"snapshot {plan.data!r}" if snapshot else f"file {plan.data}"
-    states = require_clean(
-        contamination_of(workspace, snapshot), plan.waivers, data=description, snapshot=snapshot is not None
-    )
-    mark_dead_runs(workspace)
-    inputs = _inputs(workspace, plan, resume)
-    with (
-        reserved_folder(workspace, plan.name, force=plan.force) as (folder, record_holder),
-        start_run(workspace, "train", {"method": "generative-rl", **plan.to_dict()}, inputs=inputs) as run,
-    ):
-        record_holder(run.id)
+    base = locate_model(workspace, plan.base)
+    inputs = inputs_of(workspace, [base] if base[1] else [], filter(None, (plan.data, plan.eval_data)), resume=resume)
+    settings = {"method": "generative-rl", **plan.to_dict()}
+    with training_run(
+        workspace, plan.name, settings, force=plan.force, data=plan.data, waivers=plan.waivers, inputs=inputs
+    ) as (run, folder, states):
         plan.write(run.folder)
-        record_waivers(workspace, run.id, snapshot or plan.data, states)
         if resume is not None:
             copy_checkpoint(workspace.runs / resume, run.folder)
-        return _train(run, plan, rows, eval_rows, folder, states, snapshot)
+        return _train(run, plan, rows, eval_rows, folder, states)
 
 
 def _train(
@@ -162,7 +149,6 @@ def _train(
     eval_rows: Sequence[JudgedRow] | None,
     folder: Path,
     states: Sequence[BenchmarkState],
-    snapshot: str | None,
 ) -> TrainedJudge:
     recipe, form = _with_parts(plan.recipe, plan.form), plan.form
     device = pick_device(plan.device)
@@ -187,7 +173,7 @@ def _train(
         trained_length=recipe.sampling.max_prompt_tokens,
         version="unsaved",
         principles=True,
-        snapshot=snapshot,
+        snapshot=snapshot_id(run.workspace, plan.data),
         run_id=run.id,
         judging=plan.judging,
     )
@@ -246,7 +232,7 @@ def _train(
     artifact = run.add_artifact(
         "reward_model", folder.name, folder, content_hash=folder_digest(folder), spec=asdict(spec)
     )
-    _keep_rollouts(run, folder.name)
+    add_rollouts(run, folder.name)
     return TrainedJudge(
         run.id, run.folder, folder, artifact, spec, dict(run.metrics), steps, before, after, tuple(states)
     )
@@ -279,24 +265,6 @@ def _fitting(rows: Sequence[JudgedRow], form: JudgeFormat, policy: Policy) -> tu
         limit = policy.renderer.max_length
         raise BadInputError(f"no question of {len(rows)} fits in {limit} tokens", field="sampling.max_prompt_tokens")
     return fitting_rows, len(rows) - len(fitting_rows)
-
-
-def _inputs(workspace: Workspace, plan: JudgePlan, resume: str | None) -> dict[str, str]:
-    inputs = {resume: "run"} if resume is not None else {}
-    for data in filter(None, (plan.data, plan.eval_data)):
-        snapshot = snapshot_id(workspace, data)
-        inputs[snapshot or data] = "snapshot" if snapshot else "file"
-    if (artifact := locate_model(workspace, plan.base)[1]) is not None:
-        inputs[artifact] = "artifact"
-    return inputs
-
-
-def _keep_rollouts(run: Run, name: str) -> None:
-    path = run.folder / ROLLOUTS_FILE
-    path.touch()
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()[:32]
-    run.add_artifact("rollouts", f"{name}-rollouts", path, content_hash=digest)
 
 
 def _card(

@@ -24,7 +24,7 @@ from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import table, write_section
 from assay_rm_training.length_bias.fit import CorrectionEffect, ScoredLengths, effect_of, fit_correction
 from assay_rm_training.length_bias.measure import Estimate, LengthBias, length_bias
-from assay_rm_training.runs.inputs import recorded_run
+from assay_rm_training.runs.recorded import recorded_run
 from assay_serving.engines.length_corrected import response_length
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer

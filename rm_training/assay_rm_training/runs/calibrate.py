@@ -22,7 +22,7 @@ from assay.workspace import Workspace
 from assay_rm_training.calibration.held_out import FOLDS, Calibrated, MethodChoice, calibrate, check_choice
 from assay_rm_training.checkpoints.card_sections import calibration_lines, write_section
 from assay_rm_training.evaluation.pairs import evaluate
-from assay_rm_training.runs.inputs import recorded_run
+from assay_rm_training.runs.recorded import recorded_run
 from assay_rm_training.runs.train import was_trained_on
 from assay_serving.engines.ensemble import FILE as ENSEMBLE_FILE
 from assay_serving.engines.ensemble import EnsembleSpec

@@ -15,14 +15,14 @@ import numpy as np
 
 from assay.data.pairs import load_pairs_or_file
 from assay.errors import BadInputError
+from assay.runs.model_run import model_folder, model_run
 from assay.runs.progress_bar import progress_bar
-from assay.runs.record import folder_digest, locate_model, start_run
+from assay.runs.record import folder_digest, locate_model
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import CARD, table
 from assay_rm_training.evaluation.metrics import Accuracy
-from assay_rm_training.runs.inputs import inputs_of
-from assay_rm_training.runs.model_name import model_folder, reserved_folder
+from assay_rm_training.runs.recorded import inputs_of
 from assay_serving.engines.ensemble import (
     FILE,
     Combine,
@@ -98,11 +98,10 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsemble
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
     judged = load_pairs_or_file(workspace, config.eval_data)[: config.limit or None] if config.eval_data else []
     inputs = inputs_of(workspace, located, filter(None, (config.data, config.eval_data)))
-    with (
-        reserved_folder(workspace, config.name, force=config.force) as (target, record_holder),
-        start_run(workspace, "ensemble", asdict(config), inputs=inputs) as run,
+    with model_run(workspace, "ensemble", config.name, asdict(config), force=config.force, inputs=inputs) as (
+        run,
+        target,
     ):
-        record_holder(run.id)
         scorers = [
             load_scorer(
                 ModelConfig(

@@ -20,7 +20,7 @@ from assay.workspace import Workspace
 from assay_rm_training.calibration import calibrate
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.runs.calibrate import calibration_of, keep_calibration, refuse_composed
-from assay_rm_training.runs.inputs import recorded_run
+from assay_rm_training.runs.recorded import recorded_run
 from assay_rm_training.runs.train import was_trained_on
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import load_scorer

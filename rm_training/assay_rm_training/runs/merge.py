@@ -31,16 +31,16 @@ from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device
 from assay.models.loading import load_scalar_model, load_tokenizer
 from assay.models.spec import RewardModelSpec, weights_digest
+from assay.runs.model_run import model_folder, model_run
 from assay.runs.progress_bar import progress_bar
-from assay.runs.record import folder_digest, locate_model, start_run
+from assay.runs.record import folder_digest, locate_model
 from assay.score import Score
 from assay.statistics.intervals import Interval, cluster_bootstrap
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import table
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, save_checkpoint
 from assay_rm_training.model.trainable_model import TrainableModel
-from assay_rm_training.runs.inputs import inputs_of
-from assay_rm_training.runs.model_name import model_folder, reserved_folder
+from assay_rm_training.runs.recorded import inputs_of
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.scorer import ScoreItem
 
@@ -215,11 +215,9 @@ def merge_models(workspace: Workspace, config: MergeConfig) -> MergedModel:
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
     inputs = inputs_of(workspace, located, [config.data])
     with (
-        reserved_folder(workspace, config.name, force=config.force) as (target, record_holder),
-        start_run(workspace, "merge", asdict(config), inputs=inputs) as run,
+        model_run(workspace, "merge", config.name, asdict(config), force=config.force, inputs=inputs) as (run, target),
         ExitStack() as stack,
     ):
-        record_holder(run.id)
         names = list(config.members)
         device = pick_device(config.device)
         tokenizer = load_tokenizer(str(folders[0]))

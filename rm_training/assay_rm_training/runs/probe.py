@@ -12,16 +12,16 @@ from pathlib import Path
 
 from assay.domain import PreferencePair
 from assay.models.spec import RewardModelSpec
-from assay.runs.contamination_gate import contamination_of, record_waivers, require_clean
+from assay.runs.contamination_gate import contamination_of
+from assay.runs.model_run import reserved_folder
 from assay.runs.progress_bar import progress_bar
-from assay.runs.record import Run, folder_digest, start_run
+from assay.runs.record import Run, folder_digest
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.checkpoint import save_checkpoint
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_rm_training.methods.probe import Probe, ProbeConfig, probe_spec, train_probe, with_head
-from assay_rm_training.runs.inputs import snapshot_id
-from assay_rm_training.runs.model_name import reserved_folder
+from assay_rm_training.runs.recorded import inputs_of, snapshot_id, training_run
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
@@ -68,17 +68,17 @@ def train_probe_model(
     """Fit, save and evaluate, with progress on standard error. Raises BadInputError for a name in use or reserved by
     another run (unless `plan.force`), for data neither checked against a registered benchmark nor waived, and what the
     parts raise."""
-    check_contamination(workspace, None, plan.data, waivers or {})
     names = [name for name in (plan.data, plan.gold, plan.eval_data) if name is not None]
-    snapshots = {name: snapshot_id(workspace, name) for name in names}
-    inputs = {snapshot or name: "snapshot" if snapshot else "file" for name, snapshot in snapshots.items()}
     settings = {"method": "probe", **asdict(plan)}
-    with (
-        reserved_folder(workspace, plan.name, force=plan.force) as (folder, record_holder),
-        start_run(workspace, "train", settings, inputs=inputs) as run,
-    ):
-        record_holder(run.id)
-        check_contamination(workspace, run, plan.data, waivers or {})
+    with training_run(
+        workspace,
+        plan.name,
+        settings,
+        force=plan.force,
+        data=plan.data,
+        waivers=waivers or {},
+        inputs=inputs_of(workspace, [], names),
+    ) as (run, folder, _):
         cache = FeatureCache(FrozenBackbone(plan.base, max_length=plan.max_length, device=plan.device), workspace)
         with progress_bar("features", 2 * (len(pairs) + len(gold)), unit="responses") as advance:
             probe = train_probe(cache, pairs, plan.config, gold=gold, advance=advance)
@@ -103,21 +103,6 @@ def train_probe_model(
         return TrainedProbe(artifact, folder, run.id, probe, spec, evaluation)
 
 
-def check_contamination(workspace: Workspace, run: Run | None, data: str, waivers: Mapping[str, str]) -> list[str]:
-    """The contamination state of the data, one line per registered benchmark; with a run, waivers are recorded.
-
-    Raises BadInputError where a benchmark is neither clean nor waived.
-    """
-    snapshot = snapshot_id(workspace, data)
-    description = f"snapshot {data!r}" if snapshot else f"file {data}"
-    states = require_clean(
-        contamination_of(workspace, snapshot), waivers, data=description, snapshot=snapshot is not None
-    )
-    if run is not None:
-        record_waivers(workspace, run.id, snapshot or data, states)
-    return [str(state) for state in states]
-
-
 def save_probe(
     run: Run, cache: FeatureCache, probe: Probe, name: str, *, data: str, sample: Sequence[PreferencePair]
 ) -> tuple[str, Path, RewardModelSpec]:
@@ -125,8 +110,8 @@ def save_probe(
 
     Returns artifact id, folder and spec. `sample`: pairs of the parity check.
     """
-    with reserved_folder(run.workspace, name, force=True) as (folder, record_holder):
-        record_holder(run.id)
+    with reserved_folder(run.workspace, name, force=True) as (folder, set_owner):
+        set_owner(run.id)
         artifact, spec = _save_probe(run, cache, probe, folder, data=data, sample=sample)
     return artifact, folder, spec
 

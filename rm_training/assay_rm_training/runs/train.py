@@ -9,25 +9,25 @@ Covers: resuming an interrupted run. Leaves out: the loop (`training/loop.py`), 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from assay.errors import BadInputError, NotFoundError
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_dtype
 from assay.models.parallelism.distributed import world_size
+from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.strategy import resolve
 from assay.models.spec import ParityCheck, RewardModelSpec
-from assay.runs.contamination_gate import BenchmarkState, contamination_of, record_waivers, require_clean
+from assay.runs.contamination_gate import BenchmarkState
+from assay.runs.json_log import METRICS_FILE
+from assay.runs.model_run import RunPlan, copy_run_files
 from assay.runs.progress_bar import progress_bar
-from assay.runs.record import Run, folder_digest, locate_model, mark_dead_runs, start_run
-from assay.system.atomic_files import replacing
+from assay.runs.record import Run, folder_digest, locate_model
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.checkpoints.model_card import model_card
@@ -36,17 +36,14 @@ from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.method import Divides, Finishes, Method, Prepares, method_of, method_payload
 from assay_rm_training.model.trainable_model import TrainableModel
-from assay_rm_training.runs.inputs import snapshot_id
-from assay_rm_training.runs.model_name import reserved_folder
-from assay_rm_training.training import early_stopping, metrics_file, resume_state
+from assay_rm_training.runs.recorded import inputs_of, snapshot_id, training_run
+from assay_rm_training.training import early_stopping, resume_state
 from assay_rm_training.training.batch_order import StepPlan
-from assay_rm_training.training.distributed import begin, divided, load
+from assay_rm_training.training.distributed import WorkerSettings, begin
 from assay_rm_training.training.loop import train
 from assay_rm_training.training.summary import TrainingSummary
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.scorer import ScoreItem
-
-PLAN = "run.json"
 
 
 @dataclass(frozen=True)
@@ -68,12 +65,15 @@ class TrainedModel:
 
 
 @dataclass(frozen=True)
-class TrainingPlan:
+class TrainingPlan(RunPlan):
     """Settings of a run, sufficient to resume it. `data`, `eval_data`: snapshot names or absolute paths.
 
     `waivers`: registered benchmark -> reason to train although `data` is not checked against it, or overlaps.
     `final_data`: data of the final evaluation instead of `eval_data`, by which a step may have been chosen.
     """
+
+    plan_file: ClassVar[str] = "run.json"
+    run_name: ClassVar[str] = "training run"
 
     config: TrainingConfig
     data: str
@@ -87,17 +87,10 @@ class TrainingPlan:
     def to_dict(self) -> dict[str, Any]:
         return {**self.__dict__, "config": self.config.to_dict(), "method": method_payload(self.method)}
 
-    def write(self, folder: Path) -> None:
-        with replacing(folder / PLAN) as temporary:
-            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
-
     @classmethod
     def read(cls, workspace: Workspace, run_id: str) -> TrainingPlan:
         """Raises NotFoundError for a run that is not a training."""
-        path = workspace.runs / run_id / PLAN
-        if not path.is_file():
-            raise NotFoundError(f"{run_id} is not a training run of {workspace.root}")
-        payload = json.loads(path.read_text(encoding="utf-8"))
+        payload = cls.read_payload(workspace, run_id)
         config, method = TrainingConfig.from_dict(payload["config"]), method_of(payload["method"])
         return cls(**{**payload, "config": config, "method": method})
 
@@ -124,20 +117,21 @@ def train_model(
             final_rows = plan.method.divide(rows, final_rows)[1]
     if plan.config.keep == "best" and eval_rows is None:
         raise BadInputError("early stopping needs held-out data: --eval-data", field="keep")
-    contamination = _contamination(workspace, plan)
-    mark_dead_runs(workspace)
-    inputs = _inputs(workspace, plan, resume)
+    base = locate_model(workspace, plan.config.base)
+    inputs = inputs_of(
+        workspace,
+        [base] if base[1] else [],
+        filter(None, (plan.data, plan.eval_data, plan.final_data)),
+        resume=resume,
+    )
     settings = plan.to_dict() | {"method": plan.method.name, "objective": plan.method.to_dict()}
     settings |= {"processes": world_size(), "division": resolve(plan.config.parallel)}
-    with (
-        reserved_folder(workspace, plan.name, force=plan.force) as (folder, record_holder),
-        start_run(workspace, "train", settings, inputs=inputs) as run,
-    ):
-        record_holder(run.id)
+    with training_run(
+        workspace, plan.name, settings, force=plan.force, data=plan.data, waivers=plan.waivers, inputs=inputs
+    ) as (run, folder, contamination):
         plan.write(run.folder)
-        record_waivers(workspace, run.id, snapshot_id(workspace, plan.data) or plan.data, contamination)
         if resume is not None:
-            _take_over(workspace.runs / resume, run.folder)
+            _copy_state(workspace.runs / resume, run.folder)
         return _train(run, plan, rows, eval_rows, final_rows, folder, contamination, resume=resume)
 
 
@@ -153,8 +147,9 @@ def _train(
     resume: str | None,
 ) -> TrainedModel:
     config, method = plan.config, plan.method
-    with divided(method, config, resume=resume is not None) as (parallel, device):
-        trainable = load(method, config, device, parallel)
+    settings = WorkerSettings(method_payload(method), config, resume is not None)
+    with process_group(config.parallel, config.device, settings) as (parallel, device):
+        trainable = method.load(config, parallel.loading_device(device))
         longest = int(getattr(trainable.model.config, "max_position_embeddings", config.max_length))
         length = min(config.max_length, longest)
         renderer = Renderer(trainable.tokenizer, max_length=length)
@@ -295,24 +290,6 @@ def default_name(base: str, data: str) -> str:
     return re.sub(r"[^\w.+-]+", "-", f"{Path(base).name}-{stem}").strip("-.")[:100]
 
 
-def _inputs(workspace: Workspace, plan: TrainingPlan, resume: str | None) -> dict[str, str]:
-    inputs: dict[str, str] = {}
-    for data in filter(None, (plan.data, plan.eval_data, plan.final_data)):
-        snapshot = snapshot_id(workspace, data)
-        inputs[snapshot or data] = "snapshot" if snapshot else "file"
-    if (artifact := locate_model(workspace, plan.config.base)[1]) is not None:
-        inputs[artifact] = "artifact"
-    if resume is not None:
-        inputs[resume] = "run"
-    return inputs
-
-
-def _contamination(workspace: Workspace, plan: TrainingPlan) -> list[BenchmarkState]:
-    snapshot = snapshot_id(workspace, plan.data)
-    data = f"snapshot {plan.data!r}" if snapshot else f"file {plan.data}"
-    return require_clean(contamination_of(workspace, snapshot), plan.waivers, data=data, snapshot=snapshot is not None)
-
-
 def was_trained_on(workspace: Workspace | None, spec: RewardModelSpec | None, data: str) -> bool:
     """Whether `data`, a snapshot or a file, is the training data of the model of this spec, by spec and run record;
     False where that is unknown."""
@@ -320,25 +297,18 @@ def was_trained_on(workspace: Workspace | None, spec: RewardModelSpec | None, da
         return False
     if (snapshot := snapshot_id(workspace, data)) is not None:
         return snapshot == spec.snapshot
-    path = workspace.runs / (spec.run_id or "") / PLAN
+    path = workspace.runs / (spec.run_id or "") / TrainingPlan.plan_file
     if not path.is_file():
         return False
     trained: Any = json.loads(path.read_text(encoding="utf-8")).get("data")
     return isinstance(trained, str) and trained == str(Path(data).expanduser().resolve())
 
 
-def _take_over(old: Path, new: Path) -> None:
-    """Begin the new run with the old one's state and measurements. Linked, as both are only ever replaced whole."""
+def _copy_state(old: Path, new: Path) -> None:
+    """Copy the state of an interrupted run to the run that resumes it. Raises NotFoundError where there is none."""
     if not (old / resume_state.FILE).is_file():
         raise NotFoundError(f"{old.name} has no saved state to resume from (finished, or never saved)")
-    for file in (resume_state.FILE, early_stopping.FILE):
-        if (old / file).is_file():
-            try:
-                os.link(old / file, new / file)
-            except OSError:
-                shutil.copyfile(old / file, new / file)
-    if (old / metrics_file.FILE).is_file():
-        shutil.copyfile(old / metrics_file.FILE, new / metrics_file.FILE)
+    copy_run_files(old, new, linked=[resume_state.FILE, early_stopping.FILE], copied=[METRICS_FILE])
 
 
 def _principles(rows: Sequence[Any], most: int = 50) -> tuple[str, ...]:

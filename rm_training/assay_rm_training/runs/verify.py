@@ -24,7 +24,7 @@ from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import parity_lines, write_section
 from assay_rm_training.checkpoints.parity import TOLERANCE, check_scorer, compare, verdict
 from assay_rm_training.checkpoints.vllm_parity import vllm_check, vllm_python
-from assay_rm_training.runs.inputs import recorded_run
+from assay_rm_training.runs.recorded import recorded_run
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.generative.reader import VerdictReader, reading_items
 from assay_serving.generative.templates import format_named

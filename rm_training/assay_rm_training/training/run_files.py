@@ -5,7 +5,7 @@ The first process writes:
     metrics.jsonl  state.pt  best.pt (with --keep best)  tensorboard/ (with --tensorboard)
 
 Covers: resuming with all of them consistent, early stopping, the final weights. Leaves out: the files' formats
-(`metrics_file.py`, `resume_state.py`, `early_stopping.py`, `assay.runs.tensorboard_log`).
+(`assay.runs.json_log`, `resume_state.py`, `early_stopping.py`, `assay.runs.tensorboard_log`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from assay.models.parallelism.strategy import SingleProcess
+from assay.runs.json_log import METRICS_FILE, JsonLog
 from assay.runs.tensorboard_log import TensorBoardLog
 from assay_rm_training.training import early_stopping
 from assay_rm_training.training.early_stopping import BestEvaluation
-from assay_rm_training.training.metrics_file import MetricsFile, read_metrics
 from assay_rm_training.training.resume_state import Position, load_state, save_state
 from assay_rm_training.training_config import TrainingConfig
 
@@ -44,7 +44,7 @@ class RunFiles:
         self._folder, self._config, self._parallel = folder, config, parallel
         self._weights, self._optimizer = weights, optimizer
         self._belongs_to = {"data": data, "configuration": config.identity()}
-        self._logs: list[MetricsFile | TensorBoardLog] = []
+        self._logs: list[JsonLog | TensorBoardLog] = []
         self._evaluations: list[Mapping[str, Any]] = []
         self._saved: int | None = None
 
@@ -59,11 +59,13 @@ class RunFiles:
         """Open for a training that continues after `position`; rows of later steps are removed."""
         with ExitStack() as stack:
             if self._parallel.main:
-                self._logs = [stack.enter_context(MetricsFile(self._folder, keep_to_step=position.step))]
+                metrics = JsonLog(self._folder / METRICS_FILE, allow_nan=True)
+                metrics.keep_to_step(position.step)
+                self._logs = [metrics]
                 if self._config.tensorboard:
                     log = TensorBoardLog(self._folder, keep_to_step=position.step)
                     self._logs.append(stack.enter_context(closing(log)))
-                self._evaluations = [row for row in read_metrics(self._folder) if row["kind"] == "eval"]
+                self._evaluations = [row for row in metrics.rows() if row["kind"] == "eval"]
             self._update_best()
             # Killed between saving the state and the best weights of the same step: the state has those weights.
             if self._parallel.share(self._lacks_best(position)):

@@ -29,6 +29,7 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.parallelism.distributed import torch_process_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
+from assay.runs.json_log import METRICS_FILE
 from assay.workspace import Workspace
 from assay_policy_training.core.batch import RolloutBatch, merge_batches
 from assay_policy_training.core.config import Asynchrony, Optimisation
@@ -40,7 +41,7 @@ from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.training.loop import METRICS_FILE, ROLLOUTS_FILE, PolicyTrainer
+from assay_policy_training.training.loop import ROLLOUTS_FILE, PolicyTrainer
 from assay_serving.verifiers import MaxWords
 
 SUPPORT = str(Path(__file__).resolve().parents[2] / "support")

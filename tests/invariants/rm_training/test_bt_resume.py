@@ -19,13 +19,13 @@ from assay.domain import Message, PreferencePair
 from assay.errors import BadInputError, NotFoundError
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
+from assay.runs.json_log import read_metrics
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs
 from assay_rm_training.methods.bradley_terry import PairTask
 from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
 from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.training.loop import train
-from assay_rm_training.training.metrics_file import read_metrics
 from assay_rm_training.training.resume_state import FILE
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 

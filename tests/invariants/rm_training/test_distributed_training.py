@@ -25,13 +25,13 @@ from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.models.parallelism.distributed import torch_process_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
+from assay.runs.json_log import read_metrics
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.odin import Odin
 from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.training.loop import train
-from assay_rm_training.training.metrics_file import read_metrics
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
 SUPPORT = str(Path(__file__).resolve().parents[2] / "support")

@@ -16,6 +16,7 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.spec import RewardModelSpec
+from assay.runs.json_log import read_metrics
 from assay.score import Score
 from assay.workspace import Workspace
 from assay_rm_training.data.encoded_dataset import EncodedDataset
@@ -25,7 +26,6 @@ from assay_rm_training.methods.method import method_of, method_payload
 from assay_rm_training.methods.principle import Principle
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.loop import train
-from assay_rm_training.training.metrics_file import read_metrics
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.engines.principle import PrincipleScorer
 from assay_serving.model_config import ModelConfig

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from assay.runs.json_log import METRICS_FILE
 from assay.workspace import Workspace
 from assay_policy_training.training.checkpoint import checkpoints
-from assay_policy_training.training.loop import METRICS_FILE, ROLLOUTS_FILE
+from assay_policy_training.training.loop import ROLLOUTS_FILE
 
 SMALL = ["--recipe", "grpo", "--reward", "verifier", "--policy", "tiny", "--prompts", "constrained:8"]
 SMALL += ["--prompts-per-step", "3", "--group-size", "2", "--max-new-tokens", "8", "--lr", "1e-3", "--device", "cpu"]

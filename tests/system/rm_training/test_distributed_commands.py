@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from assay.runs.json_log import read_metrics
 from assay.workspace import Workspace
-from assay_rm_training.training.metrics_file import read_metrics
 from assay_rm_training.training.resume_state import FILE
 
 WORDS = ["red", "blue", "green", "tree", "stone", "river", "cloud", "apple"]

@@ -18,13 +18,13 @@ from assay.data.pairs import write_pairs
 from assay.domain import Message, PreferencePair
 from assay.errors import BadInputError
 from assay.models.spec import RewardModelSpec
+from assay.runs import model_run
+from assay.runs.json_log import read_metrics
+from assay.runs.model_run import reserved_folder
 from assay.runs.record import locate_model
 from assay.system.name_lock import claimed
 from assay.workspace import Workspace
-from assay_rm_training.runs import model_name
-from assay_rm_training.runs.model_name import reserved_folder
 from assay_rm_training.training import loop as trainer
-from assay_rm_training.training.metrics_file import read_metrics
 
 WORDS = ["red", "blue", "green", "tree", "stone", "river", "cloud", "apple"]
 FAST = ("--base", "tiny", "--lr", "0.005", "--head-lr", "0.005", "--batch-size", "8", "--device", "cpu")
@@ -177,7 +177,7 @@ def test_a_name_that_is_given_while_its_folder_is_waited_for(workspace: Workspac
         with real(target) as told:
             yield told
 
-    monkeypatch.setattr(model_name, "claimed", late)
+    monkeypatch.setattr(model_run, "claimed", late)
     with reserved_folder(workspace, "one", force=True) as (folder, _):
         assert folder == workspace.models / "one-v3"
     shutil.rmtree(workspace.models / "one")

@@ -37,7 +37,7 @@ def test_a_resumed_run_keeps_its_plan(
         with pytest.raises(SystemExit) as end:
             main(command)
     assert end.value.code == 2
-    assert f"field '{given[0]}': a resumed run keeps its plan" in capsys.readouterr().err
+    assert f"a resumed run keeps its settings; leave out {given[0]}" in capsys.readouterr().err
 
 
 def test_what_may_be_given_anew_is_not_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

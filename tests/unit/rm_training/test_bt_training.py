@@ -19,6 +19,7 @@ from assay.models.attention.packing import forward_rows, group_of
 from assay.models.chat.renderer import Renderer
 from assay.models.heads import apply_head
 from assay.models.loading import load_tokenizer
+from assay.runs.json_log import METRICS_FILE, JsonLog, read_metrics
 from assay_rm_training.data.encoded_dataset import EncodedDataset, micro_batches
 from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs
 from assay_rm_training.methods.bradley_terry import BradleyTerry, PairTask
@@ -29,7 +30,6 @@ from assay_rm_training.runs.sparkline import sparkline
 from assay_rm_training.training.batch_order import StepPlan
 from assay_rm_training.training.loop import make_optimizer, train, train_step
 from assay_rm_training.training.lr_schedules import lr_factor
-from assay_rm_training.training.metrics_file import MetricsFile, read_metrics
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
 CPU = torch.device("cpu")
@@ -302,14 +302,13 @@ def test_configurations_that_make_no_sense_are_refused(wrong: dict[str, object])
 
 
 def test_a_cut_off_metrics_line_is_left_out(tmp_path: Path) -> None:
-    with MetricsFile(tmp_path) as metrics:
-        metrics.add({"kind": "train", "step": 1})
-        metrics.add({"kind": "train", "step": 2})
+    metrics = JsonLog(tmp_path / METRICS_FILE)
+    metrics.append([{"kind": "train", "step": 1}, {"kind": "train", "step": 2}])
     with (tmp_path / "metrics.jsonl").open("a") as stream:
         stream.write('{"kind": "tr')
     assert [row["step"] for row in read_metrics(tmp_path)] == [1, 2]
-    with MetricsFile(tmp_path, keep_to_step=1) as metrics:
-        metrics.add({"kind": "train", "step": 2, "again": True})
+    metrics.keep_to_step(1)
+    metrics.add({"kind": "train", "step": 2, "again": True})
     assert [row.get("again") for row in read_metrics(tmp_path)] == [None, True]
 
 

@@ -18,6 +18,7 @@ from assay.errors import BackendError, BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.models.parallelism.strategy import SingleProcess, split_by_cost
+from assay.runs.json_log import read_metrics
 from assay_rm_training.commands.train.scale_options import scale_options, with_preset
 from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags, tags_of
 from assay_rm_training.data.pair_dataset import encode_pairs
@@ -31,7 +32,6 @@ from assay_rm_training.training.batch_order import StepPlan
 from assay_rm_training.training.eval_step import measure, pair_figures
 from assay_rm_training.training.loop import make_optimizer, train, train_step
 from assay_rm_training.training.lr_schedules import lr_factor
-from assay_rm_training.training.metrics_file import read_metrics
 from assay_rm_training.training.resume_state import FILE as STATE
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.engines.transformers import TransformersScorer

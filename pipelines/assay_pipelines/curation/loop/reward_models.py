@@ -105,7 +105,7 @@ class ProbeModels:
         import numpy as np
 
         from assay_rm_training.methods.probe import ProbeConfig, train_probe
-        from assay_rm_training.runs.probe import check_contamination
+        from assay_rm_training.runs.recorded import check_contamination
 
         check_contamination(self.workspace, run, snapshot, self.waivers)
         with progress_bar("features", 2 * (len(pairs) + len(gold)), unit="responses") as advance:

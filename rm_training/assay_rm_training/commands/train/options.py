@@ -241,9 +241,9 @@ def _payload(trained: TrainedModel) -> dict[str, Any]:
 
 
 def _show(trained: TrainedModel) -> None:
+    from assay.runs.json_log import read_metrics
     from assay.system.plurals import counted
     from assay_rm_training.runs.sparkline import sparkline
-    from assay_rm_training.training.metrics_file import read_metrics
 
     summary = trained.summary
     losses = [row["loss"] for row in read_metrics(trained.folder) if row["kind"] == "train"]

@@ -1,0 +1,97 @@
+"""Run records of this package: inputs for lineage, the contamination check of training data, records without workspace.
+
+Leaves out: the record itself (`assay.runs.record`), names of models (`assay.runs.model_run`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from assay.data.snapshots import get_snapshot
+from assay.errors import NotFoundError
+from assay.runs.contamination_gate import BenchmarkState, contamination_of, record_waivers, require_clean
+from assay.runs.model_run import model_run
+from assay.runs.record import Run, mark_dead_runs, start_run
+from assay.workspace import Workspace
+
+
+def snapshot_id(workspace: Workspace, data: str) -> str | None:
+    """None for data that are no snapshot of the workspace: a file."""
+    try:
+        return get_snapshot(workspace, data).id
+    except NotFoundError:
+        return None
+
+
+def inputs_of(
+    workspace: Workspace,
+    models: Iterable[tuple[str, str | None]],
+    data: Iterable[str] = (),
+    *,
+    resume: str | None = None,
+) -> dict[str, str]:
+    """Ref -> kind of models as `locate_model` gives them, of snapshots or files, and of the run that is resumed."""
+    inputs = {artifact or source: "artifact" if artifact else "model" for source, artifact in models}
+    if resume is not None:
+        inputs[resume] = "run"
+    for name in data:
+        snapshot = snapshot_id(workspace, name)
+        inputs[snapshot or str(Path(name).expanduser().resolve())] = "snapshot" if snapshot else "file"
+    return inputs
+
+
+def check_contamination(
+    workspace: Workspace, run: Run | None, data: str, waivers: Mapping[str, str]
+) -> list[BenchmarkState]:
+    """The contamination state of training data, one per registered benchmark; with a run, waivers are recorded.
+
+    Raises BadInputError where a benchmark is neither clean nor waived.
+    """
+    snapshot = snapshot_id(workspace, data)
+    description = f"snapshot {data!r}" if snapshot else f"file {data}"
+    states = contamination_of(workspace, snapshot)
+    states = require_clean(states, waivers, data=description, snapshot=snapshot is not None)
+    if run is not None:
+        record_waivers(workspace, run.id, snapshot or data, states)
+    return states
+
+
+@contextmanager
+def training_run(
+    workspace: Workspace,
+    name: str,
+    settings: Mapping[str, Any],
+    *,
+    force: bool,
+    data: str,
+    waivers: Mapping[str, str],
+    inputs: Mapping[str, str],
+) -> Iterator[tuple[Run, Path, list[BenchmarkState]]]:
+    """A run of kind `train`, the reserved folder of its model, and the contamination state of its data.
+
+    Raises as `model_run` and `check_contamination`, which comes first.
+    """
+    check_contamination(workspace, None, data, waivers)
+    mark_dead_runs(workspace)
+    with model_run(workspace, "train", name, settings, force=force, inputs=inputs) as (run, folder):
+        yield run, folder, check_contamination(workspace, run, data, waivers)
+
+
+@contextmanager
+def recorded_run(
+    workspace: Workspace | None,
+    kind: str,
+    settings: Mapping[str, Any],
+    *,
+    model: tuple[str, str | None],
+    data: Iterable[str] = (),
+) -> Iterator[Run | None]:
+    """A run record around a block of work on one model; None without a workspace."""
+    if workspace is None:
+        yield None
+        return
+    with start_run(workspace, kind, settings, inputs=inputs_of(workspace, [model], data)) as run:
+        yield run
