@@ -52,15 +52,14 @@ def follow() -> None:
         parallel = parallel_strategy(config.parallel, group, device)
         trainable = method.load(config, parallel.loading_device(device))
         parallel.prepare(trainable)
-        data, eval_data = parallel.share(None)
-        task = method.task(trainable, config)
+        datasets: tuple[EncodedDataset[Any], EncodedDataset[Any] | None] = parallel.share(None)
         train(
             trainable,
-            task,
-            data,
+            method.task(trainable, config),
+            datasets[0],
             config,
             Path(os.devnull),
-            eval_data=eval_data,
+            eval_data=datasets[1],
             resume=settings.resume,
             parallel=parallel,
         )
