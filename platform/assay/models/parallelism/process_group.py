@@ -11,7 +11,13 @@ from contextlib import contextmanager
 import torch
 
 from assay.models.devices import pick_device
-from assay.models.parallelism.distributed import Parallel, PeerFailedError, ProcessGroup, local_device, torch_process_group
+from assay.models.parallelism.distributed import (
+    Parallel,
+    PeerFailedError,
+    ProcessGroup,
+    local_device,
+    torch_process_group,
+)
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy, resolve
 
 
