@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from assay.registry import Kind
+from assay_pipelines.annotation.question_types.question_type import QUESTION_TYPES
 from assay_pipelines.embedding.encoder import ENCODERS
 from assay_pipelines.exporters.kind import EXPORTERS
 from assay_pipelines.importers.kind import IMPORTERS
 from assay_pipelines.principles.kind import PRINCIPLE_EXTRACTORS
 
-KINDS: tuple[Kind[Any], ...] = (IMPORTERS, EXPORTERS, ENCODERS, PRINCIPLE_EXTRACTORS)
+KINDS: tuple[Kind[Any], ...] = (IMPORTERS, EXPORTERS, ENCODERS, PRINCIPLE_EXTRACTORS, QUESTION_TYPES)

@@ -9,9 +9,13 @@ import httpx
 
 from assay.data.pair_attributes import PairAttributes
 from assay.workspace import Workspace
+from assay_pipelines.annotation.assignment import Assignment
 from assay_pipelines.annotation.items import QueueItem
+from assay_pipelines.annotation.question_types.pair import placed
+from assay_pipelines.annotation.question_types.question_type import PlacedAnswer, Submission
 from assay_pipelines.annotation.queues import Overlap, create_queue
 from assay_pipelines.annotation.recovery import open_ledger
+from assay_pipelines.annotation.service import AnnotationService, Receipt
 from assay_pipelines.annotation.votes import QueueVote, queue_votes
 from assay_pipelines.importers.run import open_import, run_import
 from assay_pipelines.importers.source import ImportConfig
@@ -75,3 +79,23 @@ def prompt_of(page: Page) -> str:
     response_text = page.get_by_label("Response A").inner_text()
     assert response_text
     return response_text
+
+
+def vote(service: AnnotationService, assignment: Assignment, choice: str, **fields: Any) -> Receipt:
+    """Cast a vote by position on the screen."""
+    return service.cast(assignment.ticket, assignment.annotator, Submission(choice=choice, **fields))
+
+
+def skip(service: AnnotationService, assignment: Assignment, reason: str, text: str = "", **fields: Any) -> Receipt:
+    submission = Submission(skip=reason, rationale=text or None, **fields)
+    return service.cast(assignment.ticket, assignment.annotator, submission)
+
+
+def vote_canonically(service: AnnotationService, assignment: Assignment, answer: str, **fields: Any) -> Receipt:
+    """Cast a vote in canonical A and B; `principles` are canonical too."""
+    order = assignment.shown_order
+    answers = [
+        PlacedAnswer("first" if a.response == order[0] else "second", a.principle, a.answer, a.evidence)
+        for a in fields.pop("principles", ())
+    ]
+    return vote(service, assignment, placed(answer, order), principles=answers, **fields)

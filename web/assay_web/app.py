@@ -16,7 +16,7 @@ from assay.workspace import Workspace
 from assay_web.access.account_routes import router as account_router
 from assay_web.access.routes import router as access_router
 from assay_web.annotate.queue_routes import router as queue_router
-from assay_web.annotate.sitting_routes import router as sitting_router
+from assay_web.annotate.session_routes import router as session_router
 from assay_web.comparisons.routes import router as comparisons_router
 from assay_web.curate.routes import router as curate_router
 from assay_web.curate.stage_routes import router as stage_router
@@ -32,7 +32,7 @@ from assay_web.training_sets.routes import router as training_set_router
 
 #: One router an area; each path begins with /api. They are tried in this order: first those of somebody who votes.
 ROUTERS = (
-    sitting_router,
+    session_router,
     access_router,
     account_router,
     queue_router,

@@ -1,4 +1,4 @@
-"""What the routes share while the server runs: the desk at which people vote, who is signed in, the store for a moment.
+"""What the routes share while the server runs: the annotation service, who is signed in, the store for a moment.
 
 Votes go into the journal at once and into the store when nobody holds it: a thread tries every few seconds. Leaves out:
 routes (beside this package), who may do what (`assay_web.access`).
@@ -16,7 +16,7 @@ from fastapi import Depends, Request
 
 from assay.errors import AssayError
 from assay.workspace import Workspace
-from assay_pipelines.annotation.service import Desk
+from assay_pipelines.annotation.service import AnnotationService
 from assay_web.accounts.access_file import FILE, AccessFile
 from assay_web.accounts.attempts import SignInAttempts
 from assay_web.accounts.passwords import Passwords
@@ -42,15 +42,15 @@ class WebService:
         self.passwords = Passwords(settings.password_cost)
         self._patient = workspace
         self._ending = threading.Event()
-        self._desk: Desk | None = None
+        self._annotation: AnnotationService | None = None
         self._access: AccessFile | None = None
         self._attempts: SignInAttempts | None = None
         self._folding: threading.Thread | None = None
 
     @property
-    def desk(self) -> Desk:
-        assert self._desk is not None, "the service has not been started"
-        return self._desk
+    def annotation(self) -> AnnotationService:
+        assert self._annotation is not None, "the service has not been started"
+        return self._annotation
 
     @property
     def access(self) -> AccessFile:
@@ -74,7 +74,7 @@ class WebService:
         self._attempts = SignInAttempts(self._access, self.settings.sign_in_limits)
         if not self.settings.open_access:
             _ = self.passwords.dummy_hash  # so that the first name without an account takes no longer than the next
-        self._desk = Desk(self._patient)
+        self._annotation = AnnotationService(self._patient)
         self._folding = threading.Thread(target=self._fold, name="assay-fold", daemon=True)
         self._folding.start()
 
@@ -82,9 +82,9 @@ class WebService:
         self._ending.set()
         if self._folding is not None:
             self._folding.join()
-        if self._desk is not None:
-            self._desk.close()
-            self._desk = None
+        if self._annotation is not None:
+            self._annotation.close()
+            self._annotation = None
         if self._access is not None:
             self._access.close()
             self._access = self._attempts = None
@@ -95,7 +95,7 @@ class WebService:
 
     @property
     def ready(self) -> bool:
-        return self._desk is not None
+        return self._annotation is not None
 
     def _fold(self) -> None:
         import pyarrow as pa
@@ -104,7 +104,7 @@ class WebService:
         pa.array([""])
         while not self._ending.wait(self.settings.fold_every_s):
             try:
-                self.desk.fold()
+                self.annotation.fold()
             except AssayError as error:  # the votes are safe in the journal; the next try may do
                 log.warning("votes are not in the store yet: %s", error)
             except Exception as error:  # of one attempt; the votes that come after it must not wait for a restart

@@ -9,12 +9,15 @@ they did not vote on. Leaves out: votes (`assay_pipelines.annotation.service`).
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sqlite3
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 from assay.domain import ShownOrder
 from assay_pipelines.annotation.items import ShownItem, draw, shown_order
@@ -23,8 +26,8 @@ from assay_pipelines.annotation.votes import Role
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """An item that a person has before them. `ticket` names it in a vote, and a repeated vote by the same ticket is
-    recognised. Which item is a gold check is not told."""
+    """An item before an annotator. `ticket` names it in a vote; a repeated vote by the same ticket is recognised. It
+    does not say whether the item is a gold check."""
 
     queue: str
     annotator: str
@@ -34,6 +37,12 @@ class Assignment:
     shown_order: ShownOrder
     role: Role
     expires_at: float  #: seconds since the epoch
+
+    @property
+    def seal(self) -> str:
+        """Identifies the texts: a vote may wait in a browser while the operational file is rebuilt, or another
+        workspace is served at the same address, and its ticket could then name another item."""
+        return draw("seal", self.ticket, self.annotator, self.comparison_id, self.shown_order)[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,27 +135,38 @@ def slots_left(db: sqlite3.Connection, item_id: int, annotator: str) -> bool:
     return bool(row["free"])
 
 
-def assignment_of(db: sqlite3.Connection, ticket: Ticket, annotator: str) -> Assignment | None:
+class Assigned(NamedTuple):
+    """An assignment with all that its item holds: what a vote on it needs."""
+
+    assignment: Assignment
+    payload: Mapping[str, Any]
+    run_id: str | None  #: of the queue
+
+
+def load_assigned(db: sqlite3.Connection, ticket: Ticket, annotator: str) -> Assigned | None:
     """The item behind a ticket: of a lease, run out or not, or of a vote, withdrawn or not; else None."""
     columns = "t.item_id, t.attempt, t.role, t.shown_order"
-    rest = "i.queue AS name, i.comparison_id, p.payload"
-    source = "JOIN items i USING (item_id) JOIN payloads p USING (item_id)"
-    which = "WHERE t.item_id = :item AND t.annotator = :who AND t.role = :role AND t.attempt = :attempt"
+    of_item = "i.queue AS name, i.comparison_id, p.payload, q.run_id"
+    source = "JOIN items i USING (item_id) JOIN payloads p USING (item_id) JOIN queues q ON q.name = i.queue"
+    condition = "WHERE t.item_id = :item AND t.annotator = :who AND t.role = :role AND t.attempt = :attempt"
     row = db.execute(
-        f"""SELECT {columns}, t.expires_at, {rest} FROM leases t {source} {which}
-            UNION ALL SELECT {columns}, t.at AS expires_at, {rest} FROM votes t {source} {which} LIMIT 1""",
+        f"""SELECT {columns}, t.expires_at, {of_item} FROM leases t {source} {condition}
+            UNION ALL SELECT {columns}, t.at AS expires_at, {of_item} FROM votes t {source} {condition} LIMIT 1""",
         {"item": ticket.item_id, "who": annotator, "role": ticket.role, "attempt": ticket.attempt},
     ).fetchone()
-    return None if row is None else _assignment(row, annotator, row)
+    if row is None:
+        return None
+    payload = json.loads(row["payload"])
+    return Assigned(_assignment(row["name"], annotator, row, payload), payload, row["run_id"])
 
 
-def _assignment(queue: sqlite3.Row, annotator: str, lease: sqlite3.Row) -> Assignment:
+def _assignment(queue: str, annotator: str, lease: sqlite3.Row, payload: Mapping[str, Any] | None = None) -> Assignment:
     """`lease`: a row of leases joined with its item."""
     order: ShownOrder = lease["shown_order"]
     ticket = Ticket(lease["item_id"], lease["attempt"], lease["role"])
-    shown = ShownItem.of(lease["payload"], order)
+    shown = ShownItem.of(json.loads(lease["payload"]) if payload is None else payload, order)
     return Assignment(
-        queue["name"], annotator, str(ticket), lease["comparison_id"], shown, order, lease["role"], lease["expires_at"]
+        queue, annotator, str(ticket), lease["comparison_id"], shown, order, lease["role"], lease["expires_at"]
     )
 
 
@@ -200,7 +220,7 @@ def _held(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str, role: Role
                 "UPDATE leases SET expires_at = ? WHERE item_id = ? AND annotator = ? AND role = ?",
                 (expires, lease["item_id"], annotator, role),
             )
-            return _assignment(queue, annotator, lease)
+            return _assignment(queue["name"], annotator, lease)
         drop_lease(db, lease["item_id"], annotator, role)
     return None
 
@@ -224,7 +244,7 @@ def lease_item(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str, item_
            WHERE l.item_id = ? AND l.annotator = ? AND l.role = ?""",
         (item_id, annotator, role),
     ).fetchone()
-    return _assignment(queue, annotator, lease)
+    return _assignment(queue["name"], annotator, lease)
 
 
 def drop_lease(db: sqlite3.Connection, item_id: int, annotator: str, role: Role) -> None:

@@ -6,18 +6,15 @@ draw that makes an order random and repeatable. Leaves out: queues, assignment (
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from assay.data.pair_attributes import PairAttributes
 from assay.domain import Message, Prompt, ShownOrder
 from assay.errors import BadInputError
-
-#: What a person may choose, by place: `first` is the response on the left or on top, whatever its canonical letter.
-Choice: TypeAlias = Literal["first", "second", "tie", "both_good", "both_bad"]
+from assay_pipelines.annotation.question_types.question_type import PAIR, question_of, question_type
 
 MOST_PRINCIPLES = 20  #: of one item: more than anybody answers with care
 LONGEST_PRINCIPLE = 500  #: characters
@@ -25,7 +22,7 @@ LONGEST_PRINCIPLE = 500  #: characters
 
 @dataclass(frozen=True, slots=True)
 class ShownOpinion:
-    """What a judge said of the pair; a person sees it after voting, never before. `answer` is in canonical A/B."""
+    """A judge's opinion of the pair, shown after the vote, never before. `answer` is in canonical A/B."""
 
     judge: str
     answer: str
@@ -39,8 +36,8 @@ class QueueItem:
     `priority`: higher is asked sooner. `attributes`, `pre_verification` and judges' `opinions`: default what the store
     holds when the item is queued. `guideline`: for this item, beside the queue's and the attributes'.
     `pre_verification`: what a judge found of each response, by canonical letter, e.g. {"A": "correct", "B":
-    "incorrect: ..."}. `reason`: why it is asked, shown to the person. `principles`: asked of both responses beside the
-    preference.
+    "incorrect: ..."}. `reason`: why it is asked, shown to the annotator. `principles`: asked of both responses.
+    `question`: the question type that decides the judgment.
     """
 
     comparison_id: str
@@ -51,11 +48,12 @@ class QueueItem:
     reason: str = ""
     opinions: tuple[ShownOpinion, ...] = ()
     principles: tuple[str, ...] = ()
+    question: str = PAIR
 
     def payload(self) -> dict[str, Any]:
         if unknown := set(self.pre_verification) - {"A", "B"}:
             raise BadInputError(f"pre-verification is of A and B, not of {min(unknown)!r}", field="pre_verification")
-        return {
+        payload = {
             "attributes": self.attributes.to_dict() if self.attributes is not None else None,
             "guideline": self.guideline,
             "pre_verification": dict(self.pre_verification),
@@ -63,6 +61,10 @@ class QueueItem:
             "opinions": [{"judge": o.judge, "answer": o.answer, "rationale": o.rationale} for o in self.opinions],
             "principles": list(principle_statements(self.principles)),
         }
+        if self.question != PAIR:
+            question_type(self.question)  # an unknown one is refused here
+            payload["question"] = self.question
+        return payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,37 +79,38 @@ class ShownItem:
     pre_verification: tuple[str, str] | None  #: of first and second
     reason: str
     principles: tuple[str, ...] = ()
+    question: str = PAIR
 
     @classmethod
-    def of(cls, payload: str, order: ShownOrder) -> ShownItem:
-        """`payload`: the ledger's JSON, which also holds the texts."""
-        found = json.loads(payload)
+    def of(cls, payload: Mapping[str, Any], order: ShownOrder) -> ShownItem:
+        """`payload`: the ledger's, which also holds the texts."""
         letters = ("a", "b") if order == "AB" else ("b", "a")
-        checked = found["pre_verification"]
+        checked = payload["pre_verification"]
         return cls(
-            prompt=tuple(Message(turn["role"], turn["content"]) for turn in found["messages"]),
-            first=found[letters[0]],
-            second=found[letters[1]],
-            attributes=PairAttributes.of(found["attributes"]) if found["attributes"] else None,
-            guideline=found["guideline"],
+            prompt=tuple(Message(turn["role"], turn["content"]) for turn in payload["messages"]),
+            first=payload[letters[0]],
+            second=payload[letters[1]],
+            attributes=PairAttributes.of(payload["attributes"]) if payload["attributes"] else None,
+            guideline=payload["guideline"],
             pre_verification=(checked.get(letters[0].upper(), ""), checked.get(letters[1].upper(), ""))
             if checked
             else None,
-            reason=found["reason"],
-            principles=tuple(found.get("principles", ())),  # items from before there were any lack it
+            reason=payload["reason"],
+            principles=tuple(payload.get("principles", ())),  # older items lack it
+            question=question_of(payload),
         )
 
 
-def principle_statements(given: Iterable[str]) -> tuple[str, ...]:
+def principle_statements(statements: Iterable[str]) -> tuple[str, ...]:
     """Each once, white space made single spaces. Raises BadInputError for one without words, and for too much."""
-    found = tuple(dict.fromkeys(" ".join(statement.split()) for statement in given))
-    if "" in found:
+    unique = tuple(dict.fromkeys(" ".join(statement.split()) for statement in statements))
+    if "" in unique:
         raise BadInputError("a principle without words", field="principles")
-    if len(found) > MOST_PRINCIPLES:
-        raise BadInputError(f"at most {MOST_PRINCIPLES} principles to an item, not {len(found)}", field="principles")
-    if any(len(statement) > LONGEST_PRINCIPLE for statement in found):
+    if len(unique) > MOST_PRINCIPLES:
+        raise BadInputError(f"at most {MOST_PRINCIPLES} principles to an item, not {len(unique)}", field="principles")
+    if any(len(statement) > LONGEST_PRINCIPLE for statement in unique):
         raise BadInputError(f"a principle has at most {LONGEST_PRINCIPLE} characters", field="principles")
-    return found
+    return unique
 
 
 def draw(*parts: object) -> str:
@@ -125,5 +128,5 @@ def shown_order(comparison_id: str, annotator: str, seed: int) -> ShownOrder:
     return "AB" if share(draw("order", seed, annotator, comparison_id)) < 0.5 else "BA"
 
 
-def shown_opinions(payload: str) -> tuple[ShownOpinion, ...]:
-    return tuple(ShownOpinion(o["judge"], o["answer"], o["rationale"]) for o in json.loads(payload)["opinions"])
+def shown_opinions(payload: Mapping[str, Any]) -> tuple[ShownOpinion, ...]:
+    return tuple(ShownOpinion(o["judge"], o["answer"], o["rationale"]) for o in payload["opinions"])

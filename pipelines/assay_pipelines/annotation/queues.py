@@ -20,6 +20,7 @@ from assay.errors import BadInputError, NotFoundError
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem, principle_statements
 from assay_pipelines.annotation.ledger import Ledger
+from assay_pipelines.annotation.question_types.question_type import PAIR
 from assay_pipelines.annotation.recording import QueueRecord, event_id, record_queue, sync_events
 from assay_pipelines.annotation.recovery import carry, open_ledger
 from assay_pipelines.annotation.votes import QueueVote, by_comparison, queue_votes
@@ -212,6 +213,7 @@ def items_of(
     seed: int = 0,
     reason: str = "",
     principles: Sequence[str] = (),
+    question: str = PAIR,
 ) -> list[QueueItem]:
     """Comparisons of a selection as items: a sample of `limit` drawn by hash; what is easy for people (objective and of
     low controversiality, where attributes say so) comes first. Raises BadInputError, saying why, where none matches."""
@@ -227,9 +229,16 @@ def items_of(
             raise BadInputError(f"nothing matches, the queue would be empty: {why_empty(db, selection)}")
     comparisons = [row[0] for row in rows]
     known = load_attributes(workspace, comparisons)
-    asked = principle_statements(principles)
+    statements = principle_statements(principles)
     return [
-        QueueItem(c, float(c in known and known[c].easy_for_people), known.get(c), reason=reason, principles=asked)
+        QueueItem(
+            c,
+            float(c in known and known[c].easy_for_people),
+            known.get(c),
+            reason=reason,
+            principles=statements,
+            question=question,
+        )
         for c in comparisons
     ]
 

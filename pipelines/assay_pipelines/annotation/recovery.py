@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from assay.annotation.vote_journal import fold
-from assay.domain import AnnotatorKind, PrincipleAnswer
+from assay.domain import PrincipleAnswer
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import draw
 from assay_pipelines.annotation.ledger import FILE, Ledger
-from assay_pipelines.annotation.principle_votes import keep_answers
-from assay_pipelines.annotation.votes import item_votes, majority, outcome
+from assay_pipelines.annotation.question_types.principles import keep_answers
+from assay_pipelines.annotation.question_types.question_type import outcome_of
+from assay_pipelines.annotation.votes import recount
 
 if TYPE_CHECKING:
     import sqlite3
@@ -106,25 +107,6 @@ def recover(workspace: Workspace, ledger: Ledger) -> Recovery:
     return Recovery(len(set(names) - there), items, votes, withdrawn)
 
 
-def recount(db: sqlite3.Connection, item_id: int) -> None:
-    """Set an item's count and state from its standing votes, inside the caller's transaction."""
-    row = db.execute(
-        "SELECT q.overlap, i.is_check FROM items i JOIN queues q ON q.name = i.queue WHERE item_id = ?", (item_id,)
-    ).fetchone()
-    counts = majority(item_votes(db, item_id))
-    taken = int(sum(counts.weights.values()))
-    done = bool(row["overlap"]) and taken >= row["overlap"] and not row["is_check"]
-    enough = done or (not row["overlap"] and taken > 1 and not row["is_check"])
-    db.execute(
-        "UPDATE items SET taken = ?, done = ?, conflict = ? WHERE item_id = ?",
-        (taken, done, enough and counts.winner is None, item_id),
-    )
-
-
-def note_annotator(db: sqlite3.Connection, name: str, kind: AnnotatorKind) -> None:
-    db.execute("INSERT OR IGNORE INTO annotators (name, kind) VALUES (?, ?)", (name, kind))
-
-
 def _add_items(db: sqlite3.Connection, queue: str, seed: int, rows: list[Any]) -> int:
     added = db.executemany(
         """INSERT OR IGNORE INTO items (queue, comparison_id, priority, draw, check_label, is_check)
@@ -172,9 +154,9 @@ def _carry_votes(workspace: Workspace, ledger: Ledger, queue: str) -> tuple[int,
         for judgment, comparison, annotator, kind, role, attempt, answer, *more, at, gone in rows:
             if (item := items.get(comparison)) is None:
                 continue
-            note_annotator(db, annotator, kind)
+            db.execute("INSERT OR IGNORE INTO annotators (name, kind) VALUES (?, ?)", (annotator, kind))
             where = {"queue": "vote", "adjudication:open": "open"}.get(role, "blind")
-            counts = outcome(answer, more[2]) is not None
+            counts = outcome_of(answer, more[2]) is not None
             votes += db.execute(
                 "INSERT OR IGNORE INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (judgment, item, annotator, where, attempt, answer, *more, counts, at, gone),

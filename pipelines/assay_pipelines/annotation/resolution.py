@@ -24,7 +24,7 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.queues import find_queue
 from assay_pipelines.annotation.recording import record_event, sync_events
 from assay_pipelines.annotation.recovery import open_ledger
-from assay_pipelines.annotation.service import Desk
+from assay_pipelines.annotation.service import AnnotationService
 from assay_pipelines.annotation.votes import QueueVote, by_comparison, queue_votes, result_of
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def resolve_queue(
     `least_votes`: default what the queue asks for, or 2 where everyone labels everything. Raises BusyError while
     another process holds the store.
     """
-    with Desk(workspace):
-        pass  # delivers to the journal what a crash has left on its way
+    with AnnotationService(workspace):
+        pass  # delivers to the journal what a crash left in the outbox
     with open_ledger(workspace) as ledger:
         queue = find_queue(ledger, name)
         least = least_votes if least_votes is not None else (2 if queue.overlap == "all" else queue.overlap)

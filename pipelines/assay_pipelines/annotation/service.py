@@ -1,12 +1,13 @@
-"""The desk at which people work: next item, vote, skip, undo, and what was durable when it was acknowledged.
+"""The annotation service: next item, vote, undo, and durability of every acknowledged vote.
 
-Covers: casting and taking back votes by any number of people, threads and processes at once, while another process may
-hold the store. Leaves out: who gets which item (`assignment`), drawing (`drawing`; the web), what votes come to.
+Covers: casting and taking back votes by any number of annotators, threads and processes at once, while another process
+may hold the store. Leaves out: who gets which item (`assignment`), what a submission means (`question_types`), front
+ends, what votes come to.
 
 A vote is written to the operational file together with an outbox entry, in one transaction; then to the fsynced
-journal; then the outbox entry goes, and the vote is acknowledged. A crash in between leaves the entry, and whoever
-opens the desk next delivers it: the journal may then hold it twice, which the fold counts once. So nobody is asked
-again for what they have said, and nothing counts twice.
+journal; then the outbox entry is deleted and the vote acknowledged. A crash in between leaves the entry, which the next
+service delivers: the journal may then hold it twice, which the fold counts once. So no annotator is asked twice, and
+nothing counts twice.
 """
 
 from __future__ import annotations
@@ -27,56 +28,45 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.assignment import (
     Assignment,
     Ticket,
-    assignment_of,
     conflicts_left,
     drop_lease,
     lease_item,
+    load_assigned,
     next_assignment,
     next_conflict,
     slots_left,
 )
-from assay_pipelines.annotation.items import Choice, ShownOpinion, shown_opinions
+from assay_pipelines.annotation.items import ShownOpinion, shown_opinions
 from assay_pipelines.annotation.ledger import Ledger
-from assay_pipelines.annotation.principle_votes import (
-    PlacedAnswer,
-    answers_with,
-    checked,
-    keep_answers,
-    kept_answers,
-)
+from assay_pipelines.annotation.question_types.principles import keep_answers, stored_answers
+from assay_pipelines.annotation.question_types.question_type import Submission, VoteRecord, record_submission
 from assay_pipelines.annotation.queues import Progress, find_queue, progress_of
 from assay_pipelines.annotation.recording import sync_events
-from assay_pipelines.annotation.recovery import note_annotator, open_ledger, recount
-from assay_pipelines.annotation.votes import SKIP_REASONS, QueueVote, item_votes, outcome
+from assay_pipelines.annotation.recovery import open_ledger
+from assay_pipelines.annotation.votes import QueueVote, item_votes, recount
 
 UNDONE = "undone by the annotator"
 GIVEN_AWAY = "the time for this item ran out, and it was given away: ask for the next one"
 _Posted: TypeAlias = tuple[int, dict[str, Any]]  # an entry of the outbox and its number there
 _ORIGINS = {"vote": "queue", "blind": "adjudication:blind", "open": "adjudication:open"}
-_CHOICES: Mapping[tuple[str, str], Answer] = {
-    ("first", "AB"): "A",
-    ("first", "BA"): "B",
-    ("second", "AB"): "B",
-    ("second", "BA"): "A",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """An acknowledged vote: durable in the journal. `repeated`: the same vote had been cast already. `opinions`: what
-    judges said, which a person may see now."""
+    """An acknowledged vote: durable in the journal. `repeated`: the same vote had been cast already. `opinions`: of
+    judges, which the annotator may see now."""
 
     judgment_id: str
     answer: Answer
     repeated: bool
     opinions: tuple[ShownOpinion, ...]
+    assignment: Assignment
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """One person's standing votes in a queue: their number, and the ticket of the last, which may be of one of the
-    `passed`: items that they passed on. `waiting`: for an adjudicator, how many items without a majority they can
-    have."""
+class AnnotatorStanding:
+    """An annotator's standing votes in a queue. `passed`: items passed on. `last`: ticket of the last of both.
+    `waiting`: for an adjudicator, the items without a majority that they can have."""
 
     votes: int
     passed: int
@@ -84,10 +74,10 @@ class Standing:
     waiting: int | None = None
 
 
-class Desk:
-    """Open it once per process and share it between threads; close it at the end.
+class AnnotationService:
+    """Open it once per process, share it between threads, and close it at the end.
 
-    `kind`: "human", or "simulated" for recorded people who play a part.
+    `kind`: "human", or "simulated" for recorded annotators.
     """
 
     def __init__(self, workspace: Workspace, *, kind: AnnotatorKind = "human") -> None:
@@ -105,193 +95,170 @@ class Desk:
         """The item that the annotator has before them, or the next one; None when there is none for them now."""
         with self._ledger.writing(durable=False) as db:
             row = _queue(db, queue)
-            self._known(db, annotator)
+            self._register(db, annotator)
             return next_assignment(db, row, annotator)
 
     def next_conflict(self, queue: str, adjudicator: str, *, sees_votes: bool = False) -> Assignment | None:
         """The next item whose votes have no majority; its adjudicator is somebody who did not vote on it."""
         with self._ledger.writing(durable=False) as db:
             row = _queue(db, queue)
-            self._known(db, adjudicator)
+            self._register(db, adjudicator)
             return next_conflict(db, row, adjudicator, sees_votes=sees_votes)
 
-    def given(self, ticket: str, annotator: str) -> Assignment:
-        """The item behind a ticket, for callers that kept only that: one that the annotator has before them, run out or
-        not, or has voted on. Raises ConflictError when it was given away."""
+    def assignment(self, ticket: str, annotator: str) -> Assignment:
+        """The item behind a ticket: one that the annotator has before them, its lease run out or not, or has voted on.
+        Raises ConflictError when it was given away."""
         with self._ledger.reading() as db:
-            found = assignment_of(db, _parse(ticket), annotator)
-        if found is None:
+            row = load_assigned(db, _parse(ticket), annotator)
+        if row is None:
             raise ConflictError(GIVEN_AWAY)
-        return found
+        return row.assignment
 
-    def reveal(self, given: Assignment) -> Assignment:
+    def reveal(self, assignment: Assignment) -> Assignment:
         """Turn an adjudicator's item into one with sight of the votes; the adjudication is then marked as such."""
-        ticket = _parse(given.ticket)
+        ticket = _parse(assignment.ticket)
         if ticket.role == "vote":
             raise BadInputError("others' votes are for adjudicators")
         if ticket.role == "open":
-            return given
+            return assignment
         with self._ledger.writing(durable=False) as db:
-            row = _queue(db, given.queue)
-            self._claim(db, ticket, given.annotator)
-            drop_lease(db, ticket.item_id, given.annotator, ticket.role)
-            return lease_item(db, row, given.annotator, ticket.item_id, "open")
+            row = _queue(db, assignment.queue)
+            self._claim(db, ticket, assignment.annotator)
+            drop_lease(db, ticket.item_id, assignment.annotator, ticket.role)
+            return lease_item(db, row, assignment.annotator, ticket.item_id, "open")
 
-    def votes_on(self, given: Assignment) -> list[QueueVote]:
+    def votes_on(self, assignment: Assignment) -> list[QueueVote]:
         """The annotators' votes on an item. For an adjudicator without sight of them only after their own vote."""
-        ticket = _parse(given.ticket)
+        ticket = _parse(assignment.ticket)
         with self._ledger.reading() as db:
             if ticket.role != "open":
-                own = db.execute(
+                cast = db.execute(
                     """SELECT 1 FROM votes WHERE item_id = ? AND annotator = ? AND role = ? AND withdrawn_at IS NULL""",
-                    (ticket.item_id, given.annotator, ticket.role),
+                    (ticket.item_id, assignment.annotator, ticket.role),
                 ).fetchone()
-                if own is None:
+                if cast is None:
                     raise BadInputError("others' votes are shown after one's own")
             return item_votes(db, ticket.item_id)
 
     def principles_with(self, votes: Sequence[QueueVote]) -> Mapping[str, tuple[PrincipleAnswer, ...]]:
-        """Judgment id -> what was said of principles with that vote, of those votes that said something."""
+        """Judgment id -> the answers on principles given with that vote; votes without any are left out."""
         with self._ledger.reading() as db:
-            return answers_with(db, [vote.judgment_id for vote in votes])
-
-    def vote(
-        self,
-        given: Assignment,
-        choice: Choice,
-        *,
-        strength: int | None = None,
-        confidence: float | None = None,
-        rationale: str | None = None,
-        seconds: float | None = None,
-        principles: Sequence[PlacedAnswer] = (),
-    ) -> Receipt:
-        """Returns when the vote is durable. `choice` names the response by its place on the screen. `principles`:
-        answers on some or all of the item's.
-
-        The same vote by the same ticket again is acknowledged again and counted once. Raises BadInputError for another
-        vote by that ticket, ConflictError when the time for the item ran out and others have taken its place,
-        BackendError when the disk fails: the vote is then not acknowledged, and casting it again is right.
-        """
-        answer: Answer
-        if choice in ("first", "second"):
-            answer = _CHOICES[choice, given.shown_order]
-        elif choice in ("tie", "both_good", "both_bad"):
-            answer = choice
-        else:
-            raise BadInputError(f"unknown choice {choice!r}; one of first, second, tie, both_good, both_bad")
-        return self.cast(
-            given.ticket,
-            given.annotator,
-            answer,
-            strength=strength,
-            confidence=confidence,
-            rationale=rationale,
-            seconds=seconds,
-            principles=[said.canonical(given.shown_order) for said in principles],
-        )
-
-    def skip(
-        self,
-        given: Assignment,
-        reason: str,
-        *,
-        text: str = "",
-        seconds: float | None = None,
-        principles: Sequence[PlacedAnswer] = (),
-    ) -> Receipt:
-        """Give no preference, for one of SKIP_REASONS. "cannot_decide" and "broken" count as votes, and may answer on
-        principles; the others pass the item on to somebody else."""
-        if reason not in SKIP_REASONS:
-            raise BadInputError(f"unknown reason {reason!r}; one of {', '.join(SKIP_REASONS)}", field="reason")
-        rationale = f"{reason}: {text}" if text else reason
-        said = [answer.canonical(given.shown_order) for answer in principles]
-        return self.cast(given.ticket, given.annotator, "skip", rationale=rationale, seconds=seconds, principles=said)
+            answers = {vote.judgment_id: stored_answers(db, vote.judgment_id) for vote in votes}
+        return {judgment: on_principles for judgment, on_principles in answers.items() if on_principles}
 
     def cast(
         self,
         ticket: str,
         annotator: str,
-        answer: Answer,
+        submission: Submission,
         *,
-        strength: int | None = None,
-        confidence: float | None = None,
-        rationale: str | None = None,
-        seconds: float | None = None,
-        principles: Sequence[PrincipleAnswer] = (),
+        seal: str | None = None,
+        queue: str | None = None,
     ) -> Receipt:
-        """`vote` and `skip` in canonical terms, for callers that kept only the ticket."""
+        """Cast a vote; returns when it is durable.
+
+        The same submission by the same ticket again is acknowledged again and counted once. Raises BadInputError for
+        another one by that ticket, ConflictError when the item's lease ran out and others have taken it or when it is
+        not the item of `seal` and `queue`, BackendError when the disk fails: cast the vote again then.
+        """
         name = _parse(ticket)
         now = time.time()
         entry: _Posted | None = None
         with self._ledger.writing() as db:
-            item = db.execute(
-                """SELECT i.queue, i.comparison_id, p.payload, q.run_id
-                   FROM items i JOIN payloads p USING (item_id) JOIN queues q ON q.name = i.queue WHERE item_id = ?""",
-                (name.item_id,),
-            ).fetchone()
-            if item is None:
-                raise BadInputError(f"no such ticket: {ticket!r}", field="ticket")
-            self._known(db, annotator)
-            origin = f"{_ORIGINS[name.role]}/{item['queue']}/{name.attempt}"
-            author = ids.annotator_id(self.kind, annotator)
-            opinions = shown_opinions(item["payload"])
-            counts = outcome(answer, rationale) is not None
-            if principles and not counts:
-                raise BadInputError("an item that is passed on has no answers on principles", field="principles")
-            said = checked(item["payload"], principles)
-            there = db.execute(
+            self._register(db, annotator)
+            row = load_assigned(db, name, annotator)
+            if row is None:
+                raise ConflictError(GIVEN_AWAY)
+            assignment, payload = row.assignment, row.payload
+            if (seal not in (None, assignment.seal)) or (queue not in (None, assignment.queue)):
+                raise ConflictError(
+                    "this vote is about an item that is not here: of another workspace, or rebuilt since"
+                )
+            vote = record_submission(submission, payload, assignment.shown_order)
+            opinions = shown_opinions(payload)
+            stored = db.execute(
                 "SELECT * FROM votes WHERE item_id = ? AND annotator = ? AND role = ? AND attempt = ?",
                 (name.item_id, annotator, name.role, name.attempt),
             ).fetchone()
-            if there is not None:
-                if there["withdrawn_at"] is not None:
+            if stored is not None:
+                if stored["withdrawn_at"] is not None:
                     raise BadInputError("this vote was taken back; the item is to be voted on again", field="ticket")
-                same = (there["answer"], there["strength"], there["rationale"]) == (answer, strength, rationale)
-                if not same or kept_answers(db, there["judgment_id"]) != frozenset(said):
+                same = (stored["answer"], stored["strength"], stored["rationale"]) == (
+                    vote.answer,
+                    vote.strength,
+                    vote.rationale,
+                )
+                if not same or set(stored_answers(db, stored["judgment_id"])) != set(vote.principles):
                     raise BadInputError("there is another vote of yours on this item; undo it first", field="ticket")
-                receipt = Receipt(there["judgment_id"], answer, True, opinions)
+                receipt = Receipt(stored["judgment_id"], vote.answer, True, opinions, assignment)
             else:
                 order, started = self._claim(db, name, annotator)
-                spent = seconds if seconds is not None else max(0.0, now - started)
                 judgment = Judgment(
-                    item["comparison_id"], author, answer, strength, confidence, rationale, order, spent, origin
+                    assignment.comparison_id,
+                    ids.annotator_id(self.kind, annotator),
+                    vote.answer,
+                    vote.strength,
+                    vote.confidence,
+                    vote.rationale,
+                    order,
+                    submission.seconds if submission.seconds is not None else max(0.0, now - started),
+                    f"{_ORIGINS[name.role]}/{assignment.queue}/{name.attempt}",
                 )
-                check_vote(judgment, annotator=annotator, kind=self.kind, principles=said)
-                db.execute(
-                    "INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)",
-                    (
-                        judgment.id,
-                        name.item_id,
-                        annotator,
-                        name.role,
-                        name.attempt,
-                        answer,
-                        strength,
-                        confidence,
-                        rationale,
-                        order,
-                        spent,
-                        counts,
-                        now,
-                    ),
-                )
-                keep_answers(db, judgment.id, said)
-                drop_lease(db, name.item_id, annotator, name.role)
-                recount(db, name.item_id)
-                vote = {"judgment": judgment.to_dict(), "annotator": annotator, "kind": self.kind}
-                told = {"principles": [asdict(one) for one in said], "run_id": item["run_id"], "at": now}
-                entry = _post(db, vote | told)
-                receipt = Receipt(judgment.id, answer, False, opinions)
+                check_vote(judgment, annotator=annotator, kind=self.kind, principles=vote.principles)
+                entry = self._store(db, name, annotator, judgment, vote, row.run_id, now)
+                receipt = Receipt(judgment.id, vote.answer, False, opinions, assignment)
         if entry is not None:
             self._deliver(entry)
         else:
             self._deliver_all()  # its first casting may have failed half-way
         return receipt
 
-    def standing(self, queue: str, annotator: str, *, adjudication: bool = False) -> Standing:
-        """What the annotator has in the queue: how many standing votes (or adjudications), items passed on, and the
-        ticket of the last of both, which is what `undo` would take back."""
+    def _store(
+        self,
+        db: sqlite3.Connection,
+        ticket: Ticket,
+        annotator: str,
+        judgment: Judgment,
+        vote: VoteRecord,
+        run_id: str | None,
+        now: float,
+    ) -> _Posted:
+        """Write a new vote, end its lease and post it to the journal, inside the caller's transaction."""
+        db.execute(
+            "INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)",
+            (
+                judgment.id,
+                ticket.item_id,
+                annotator,
+                ticket.role,
+                ticket.attempt,
+                judgment.answer,
+                judgment.strength,
+                judgment.confidence,
+                judgment.rationale,
+                judgment.shown_order,
+                judgment.seconds,
+                vote.counts,
+                now,
+            ),
+        )
+        keep_answers(db, judgment.id, vote.principles)
+        drop_lease(db, ticket.item_id, annotator, ticket.role)
+        recount(db, ticket.item_id)
+        return _post(
+            db,
+            {
+                "judgment": judgment.to_dict(),
+                "annotator": annotator,
+                "kind": self.kind,
+                "principles": [asdict(answer) for answer in vote.principles],
+                "run_id": run_id,
+                "at": now,
+            },
+        )
+
+    def standing(self, queue: str, annotator: str, *, adjudication: bool = False) -> AnnotatorStanding:
+        """The annotator's standing votes (or adjudications) in the queue; `undo` would take back the last."""
         with self._ledger.reading() as db:
             name = _queue(db, queue)["name"]
             last = _last_vote(db, name, annotator, adjudication)
@@ -300,7 +267,7 @@ class Desk:
                 (name, annotator, adjudication),
             ).fetchone()
             waiting = conflicts_left(db, name, annotator) if adjudication else None
-        return Standing(votes, passed, None if last is None else _ticket(last), waiting)
+        return AnnotatorStanding(votes, passed, None if last is None else _ticket(last), waiting)
 
     def undo(
         self, queue: str, annotator: str, *, adjudication: bool = False, ticket: str | None = None
@@ -317,39 +284,39 @@ class Desk:
             row = _queue(db, queue)
             last = _last_vote(db, row["name"], annotator, adjudication)
             if ticket is not None and (last is None or _ticket(last) != ticket):
-                given = _given_again(db, _parse(ticket), annotator)
+                assignment = _assigned_again(db, _parse(ticket), annotator)
             elif last is None:
                 return None
             else:
                 db.execute("UPDATE votes SET withdrawn_at = ? WHERE judgment_id = ?", (now, last["judgment_id"]))
                 recount(db, last["item_id"])
-                given = lease_item(db, row, annotator, last["item_id"], last["role"])
+                assignment = lease_item(db, row, annotator, last["item_id"], last["role"])
                 entry = _post(db, {"withdraw": last["judgment_id"], "reason": UNDONE, "at": now})
         if entry is not None:
             self._deliver(entry)
         else:
             self._deliver_all()  # the first undo may have failed half-way
-        return given
+        return assignment
 
-    def release(self, given: Assignment) -> None:
+    def release(self, assignment: Assignment) -> None:
         """Give the item back undecided: somebody else may have it at once."""
-        ticket = _parse(given.ticket)
+        ticket = _parse(assignment.ticket)
         with self._ledger.writing(durable=False) as db:
             db.execute(
                 "DELETE FROM leases WHERE item_id = ? AND annotator = ? AND role = ? AND attempt = ?",
-                (ticket.item_id, given.annotator, ticket.role, ticket.attempt),
+                (ticket.item_id, assignment.annotator, ticket.role, ticket.attempt),
             )
 
-    def renew(self, given: Assignment) -> float:
+    def renew(self, assignment: Assignment) -> float:
         """Say that the person is still at the item; returns when its lease now ends. Raises ConflictError when it ran
         out and others have taken its place."""
-        ticket = _parse(given.ticket)
+        ticket = _parse(assignment.ticket)
         with self._ledger.writing(durable=False) as db:
-            self._claim(db, ticket, given.annotator)
-            expires = time.time() + float(_queue(db, given.queue)["lease_seconds"])
+            self._claim(db, ticket, assignment.annotator)
+            expires = time.time() + float(_queue(db, assignment.queue)["lease_seconds"])
             db.execute(
                 "UPDATE leases SET expires_at = ? WHERE item_id = ? AND annotator = ? AND role = ?",
-                (expires, ticket.item_id, given.annotator, ticket.role),
+                (expires, ticket.item_id, assignment.annotator, ticket.role),
             )
         return expires
 
@@ -371,7 +338,7 @@ class Desk:
         self._journal.close()
         self._ledger.close()
 
-    def __enter__(self) -> Desk:
+    def __enter__(self) -> AnnotationService:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -386,7 +353,7 @@ class Desk:
         if lease is None or lease["attempt"] != ticket.attempt:
             raise ConflictError(GIVEN_AWAY)
         if lease["expires_at"] <= time.time():
-            taken = (
+            reassigned = (
                 not slots_left(db, ticket.item_id, annotator)
                 if ticket.role == "vote"
                 else db.execute(
@@ -396,14 +363,14 @@ class Desk:
                     {"item": ticket.item_id, "who": annotator, "now": time.time()},
                 ).fetchone()
             )
-            if taken:
+            if reassigned:
                 raise ConflictError("the time for this item ran out, and somebody else has it: ask for the next one")
         return lease["shown_order"], lease["leased_at"]
 
-    def _known(self, db: sqlite3.Connection, annotator: str) -> None:
+    def _register(self, db: sqlite3.Connection, annotator: str) -> None:
         if not annotator.strip() or len(annotator) > 100 or not annotator.isprintable():
             raise BadInputError("an annotator's name is 1 to 100 printable characters", field="annotator")
-        note_annotator(db, annotator, self.kind)
+        db.execute("INSERT OR IGNORE INTO annotators (name, kind) VALUES (?, ?)", (annotator, self.kind))
         (kind,) = db.execute("SELECT kind FROM annotators WHERE name = ?", (annotator,)).fetchone()
         if kind != self.kind:
             raise BadInputError(f"{annotator!r} is known as {kind}, not {self.kind}", field="annotator")
@@ -426,7 +393,7 @@ class Desk:
                 kind=entry["kind"],
                 run_id=entry["run_id"],
                 at=at,
-                principles=[PrincipleAnswer(**said) for said in entry.get("principles", ())],
+                principles=[PrincipleAnswer(**answer) for answer in entry.get("principles", ())],
             )
         with self._ledger.writing(durable=False) as db:
             db.execute("DELETE FROM outbox WHERE id = ?", (number,))
@@ -443,17 +410,17 @@ def _last_vote(db: sqlite3.Connection, queue: str, annotator: str, adjudication:
     return row
 
 
-def _given_again(db: sqlite3.Connection, meant: Ticket, annotator: str) -> Assignment | None:
-    """What came of a vote that was taken back before: the next attempt at its item. Raises ConflictError for one that
-    stands."""
-    gone = db.execute(
+def _assigned_again(db: sqlite3.Connection, ticket: Ticket, annotator: str) -> Assignment | None:
+    """The next attempt at the item of a vote that was taken back before. Raises ConflictError for one that stands."""
+    withdrawn = db.execute(
         """SELECT 1 FROM votes WHERE item_id = ? AND annotator = ? AND role = ? AND attempt = ?
            AND withdrawn_at IS NOT NULL""",
-        (meant.item_id, annotator, meant.role, meant.attempt),
+        (ticket.item_id, annotator, ticket.role, ticket.attempt),
     ).fetchone()
-    if gone is None:
+    if withdrawn is None:
         raise ConflictError("that is not your last vote any more: look at it before you undo")
-    return assignment_of(db, Ticket(meant.item_id, meant.attempt + 1, meant.role), annotator)
+    row = load_assigned(db, Ticket(ticket.item_id, ticket.attempt + 1, ticket.role), annotator)
+    return None if row is None else row.assignment
 
 
 def _ticket(vote: sqlite3.Row) -> str:
@@ -465,9 +432,9 @@ def _post(db: sqlite3.Connection, entry: dict[str, Any]) -> _Posted:
 
 
 def _parse(ticket: str) -> Ticket:
-    if (found := Ticket.parse(ticket)) is None:
+    if (parsed := Ticket.parse(ticket)) is None:
         raise BadInputError(f"not a ticket: {ticket!r}", field="ticket")
-    return found
+    return parsed
 
 
 def _queue(db: sqlite3.Connection, name: str) -> sqlite3.Row:

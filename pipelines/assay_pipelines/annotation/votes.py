@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from assay.annotation.votes import MAJORITY, Outcome, Tally, preference, tally
+from assay.annotation.votes import MAJORITY, Outcome, Tally, tally
 from assay.domain import Answer, ShownOrder
 from assay.workspace import Workspace
+from assay_pipelines.annotation.question_types.question_type import outcome_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -20,16 +21,6 @@ if TYPE_CHECKING:
     from assay_pipelines.annotation.ledger import Ledger
 
 Role: TypeAlias = Literal["vote", "blind", "open"]  #: a vote, or an adjudication without or with sight of the votes
-
-#: Why a person gave no preference. The first two say something of the pair and count as a vote; the others free the
-#: item for somebody else.
-SKIP_REASONS: dict[str, str] = {
-    "cannot_decide": "I cannot decide which is better",
-    "broken": "the texts are broken or unreadable",
-    "not_for_me": "not my field, or I should not judge this one",
-    "later": "not now; somebody else may take it",
-}
-COUNTED_SKIPS = frozenset({"cannot_decide", "broken"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +43,7 @@ class QueueVote:
 
     @property
     def outcome(self) -> Outcome | None:
-        return outcome(self.answer, self.rationale)
-
-
-def outcome(answer: Answer, rationale: str | None) -> Outcome | None:
-    """None: the person passed the item on, which says nothing of the pair. A skip's reason begins its rationale."""
-    if answer == "skip":
-        return "undecided" if (rationale or "").partition(":")[0] in COUNTED_SKIPS else None
-    return preference(answer)
+        return outcome_of(self.answer, self.rationale)
 
 
 _READ = """SELECT v.judgment_id, i.comparison_id, v.annotator, v.answer, v.strength, v.confidence, v.rationale,
@@ -113,6 +97,21 @@ def by_comparison(votes: Iterable[QueueVote]) -> dict[str, list[QueueVote]]:
 def majority(votes: Sequence[QueueVote]) -> Tally[Outcome]:
     """More than half of the votes decide: A, A, B, tie has no winner."""
     return tally([vote.outcome for vote in votes], strengths=[vote.strength for vote in votes], threshold=MAJORITY)
+
+
+def recount(db: sqlite3.Connection, item_id: int) -> None:
+    """Set an item's count and state from its standing votes, inside the caller's transaction."""
+    row = db.execute(
+        "SELECT q.overlap, i.is_check FROM items i JOIN queues q ON q.name = i.queue WHERE item_id = ?", (item_id,)
+    ).fetchone()
+    counts = majority(item_votes(db, item_id))
+    taken = int(sum(counts.weights.values()))
+    done = bool(row["overlap"]) and taken >= row["overlap"] and not row["is_check"]
+    enough = done or (not row["overlap"] and taken > 1 and not row["is_check"])
+    db.execute(
+        "UPDATE items SET taken = ?, done = ?, conflict = ? WHERE item_id = ?",
+        (taken, done, enough and counts.winner is None, item_id),
+    )
 
 
 @dataclass(frozen=True)

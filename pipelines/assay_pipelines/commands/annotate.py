@@ -26,43 +26,43 @@ def annotate(
 
     Example: `assay annotate first-round --as ann`
     """
-    sit_down(queue, name, workspace, adjudicate=False, as_json=as_json)
+    annotate_queue(queue, name, workspace, adjudicate=False, as_json=as_json)
 
 
-def sit_down(queue: str, name: str, workspace: WorkspaceOption, *, adjudicate: bool, as_json: bool) -> None:
-    """A sitting, as an annotator or an adjudicator. There is no run of its own: the votes belong to the queue's run,
-    and a run could not be recorded while an import holds the store."""
+def annotate_queue(queue: str, name: str, workspace: WorkspaceOption, *, adjudicate: bool, as_json: bool) -> None:
+    """A session of an annotator or an adjudicator. No run is recorded: the votes belong to the queue's run, and a run
+    could not be recorded while an import holds the store."""
     import sys
 
     from rich.console import Console
 
     from assay.workspace import Workspace
-    from assay_pipelines.annotation.service import Desk
+    from assay_pipelines.annotation.service import AnnotationService
     from assay_pipelines.annotation.terminal.keys import open_keys
-    from assay_pipelines.annotation.terminal.session import Session
+    from assay_pipelines.annotation.terminal.session import TerminalSession
 
     here = Workspace.find(workspace)
     console = Console(stderr=as_json, highlight=False)
-    with Desk(here) as desk:
+    with AnnotationService(here) as service:
         clear = sys.stdin.isatty() and console.is_terminal
-        session = Session(desk, queue, name, console, open_keys(), adjudicate=adjudicate, clear=clear)
+        session = TerminalSession(service, queue, name, console, open_keys(), adjudicate=adjudicate, clear=clear)
         try:
             session.run()
         finally:
-            folded = desk.fold()
-            done = session.sitting
-            left = desk.progress(queue)
+            folded = service.fold()
+            done = session.counts
+            progress = service.progress(queue)
             counts = [f"{done.votes} {'adjudication' if adjudicate else 'vote'}{'' if done.votes == 1 else 's'}"]
             counts += [
-                f"{number} {what}" for what, number in (("skipped", done.skipped), ("undone", done.undone)) if number
+                f"{number} {name}" for name, number in (("skipped", done.skipped), ("undone", done.undone)) if number
             ]
             if len(counts) > 1 or done.votes:
                 counts.append(
                     "in the store" if folded else "in the journal, since the store is busy: it takes them later"
                 )
-            why = "nothing is left for you" if done.finished else "the item before you went back to the queue"
+            end = "nothing is left for you" if done.finished else "the item before you went back to the queue"
             emit(
-                {"queue": queue, "annotator": name, **done.to_dict(), "done": left.done, "items": left.items},
-                f"{', '.join(counts)}; {why}; {left.done} of {left.items} items are done",
+                {"queue": queue, "annotator": name, **done.to_dict(), "done": progress.done, "items": progress.items},
+                f"{', '.join(counts)}; {end}; {progress.done} of {progress.items} items are done",
                 as_json=as_json,
             )

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.registry import absolute_name
+from assay_pipelines.annotation.question_types.question_type import PAIR, QUESTION_TYPES
 from assay_pipelines.commands import rollout_queue
-from assay_pipelines.commands.annotate import sit_down
+from assay_pipelines.commands.annotate import annotate_queue
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter
 
 if TYPE_CHECKING:
     from assay.statistics.agreement import AgreementCoefficients, CoefficientEstimate
     from assay.statistics.intervals import Interval
     from assay_pipelines.annotation.items import QueueItem
-    from assay_pipelines.annotation.principle_agreement import PrincipleAgreement
+    from assay_pipelines.annotation.quality.principle_agreement import PrincipleAgreement
     from assay_pipelines.annotation.queues import Queue
 
 QueueArgument = Annotated[str, typer.Argument(help="Name of the queue.")]
@@ -49,6 +51,7 @@ def create(
     principle: Annotated[
         list[str] | None, typer.Option(help="Ask of both responses whether they fulfil this; repeatable.")
     ] = None,
+    question: Annotated[str, typer.Option(help=f"Question type: {QUESTION_TYPES.help()}.")] = PAIR,
     lease: Annotated[float, typer.Option(min=0.1, help="Minutes until an untouched item goes to others.")] = 30.0,
     seed: Annotated[int, typer.Option(help="Seed of every order that is drawn.")] = 0,
     workspace: WorkspaceOption = None,
@@ -82,15 +85,18 @@ def create(
     principles = principle_statements(principle or ())
     if principles:
         settings["principles"] = principles
+    if question != PAIR:
+        settings["question"] = question = absolute_name(question, Path())
     with (
         start_run(here, "queue-create", settings | {"gold_checks": gold_checks, "seed": seed}) as run,
         progress_bar("queueing", 1, unit="queue") as advance,
     ):
+        shown: dict[str, Any] = {"reason": reason, "principles": principles, "question": question}
         items: list[QueueItem]
         if ids is not None:
-            items = [QueueItem(one, reason=reason, principles=principles) for one in _read_ids(ids)[:limit]]
+            items = [QueueItem(comparison, **shown) for comparison in _read_ids(ids)[:limit]]
         else:
-            items = items_of(here, selection, limit=limit, seed=seed, reason=reason, principles=principles)
+            items = items_of(here, selection, limit=limit, seed=seed, **shown)
         if not items:
             raise BadInputError("no comparison is named: the queue would be empty")
         queue = create_queue(
@@ -187,7 +193,7 @@ def adjudicate(
 
     Example: `assay queue adjudicate first-round --as dora`
     """
-    sit_down(queue, name, workspace, adjudicate=True, as_json=as_json)
+    annotate_queue(queue, name, workspace, adjudicate=True, as_json=as_json)
 
 
 def resolve(
@@ -233,7 +239,7 @@ def report(queue: QueueArgument, workspace: WorkspaceOption = None, as_json: Jso
     Example: `assay queue report first-round`
     """
     from assay.workspace import Workspace
-    from assay_pipelines.annotation.quality import annotator_quality
+    from assay_pipelines.annotation.quality.annotators import annotator_quality
     from assay_pipelines.annotation.queues import get_queue
     from assay_pipelines.annotation.recovery import open_ledger
     from assay_pipelines.annotation.votes import queue_votes
@@ -276,8 +282,8 @@ def agreement(
     """
     from assay.errors import BadInputError, NotFoundError
     from assay.workspace import Workspace
-    from assay_pipelines.annotation.agreement import agreement_of_votes
-    from assay_pipelines.annotation.principle_agreement import principle_agreement
+    from assay_pipelines.annotation.quality.agreement import agreement_of_votes
+    from assay_pipelines.annotation.quality.principle_agreement import principle_agreement
     from assay_pipelines.annotation.queues import get_queue
     from assay_pipelines.annotation.recovery import open_ledger
     from assay_pipelines.annotation.votes import queue_votes, source_votes

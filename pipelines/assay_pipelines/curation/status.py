@@ -1,7 +1,7 @@
 """Where curation stands: the funnel, the rules that filled the pools, errors found, annotators against gold, loops.
 
 Covers: figures from decisions and judgments in the store. Leaves out: agreement between people
-(`assay_pipelines.annotation.agreement`), what a judge costs (`assay judge report`).
+(`assay_pipelines.annotation.quality.agreement`), what a judge costs (`assay judge report`).
 """
 
 from __future__ import annotations

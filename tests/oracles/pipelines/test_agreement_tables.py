@@ -22,7 +22,7 @@ from assay.statistics.agreement import (
     krippendorff_alpha,
     percent_agreement,
 )
-from assay_pipelines.annotation.agreement import agreement_of_votes
+from assay_pipelines.annotation.quality.agreement import agreement_of_votes
 from assay_pipelines.annotation.votes import QueueVote
 
 # Fleiss 1971, as worked through in the field's textbooks: 10 subjects, 14 raters, 5 categories.

@@ -16,6 +16,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from annotating import skip as skip_item
+from annotating import vote, vote_canonically
 
 from assay.cli.main import main
 from assay.store.records import Decision, insert_decisions
@@ -23,7 +25,7 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem, ShownOpinion
 from assay_pipelines.annotation.queues import create_queue, queue_progress
 from assay_pipelines.annotation.resolution import PEOPLE_MAJORITY, REVOKED, UNDECIDED, resolve_queue
-from assay_pipelines.annotation.service import Desk
+from assay_pipelines.annotation.service import AnnotationService
 
 Fill = Callable[[int], list[str]]
 ASSAY = [sys.executable, "-c", "from assay.cli.main import main; main()"]
@@ -205,7 +207,7 @@ def test_keys_at_a_terminal(workspace: Workspace, fill_comparisons: Fill) -> Non
     terminal.press("it is shorter, ключ\n")
     terminal.wait_for("rationale: it is shorter, ключ")
     terminal.press("b")
-    terminal.wait_for("any key: on")
+    terminal.wait_for("any key: continue")
     assert "stored: B, far better" in terminal.text
     assert "a judge said" in terminal.text
     terminal.press(" ")
@@ -213,7 +215,7 @@ def test_keys_at_a_terminal(workspace: Workspace, fill_comparisons: Fill) -> Non
     terminal.press("u")
     terminal.wait_for("undone, vote again")
     terminal.press("g")
-    terminal.wait_for("any key: on")
+    terminal.wait_for("any key: continue")
     terminal.press(" ")
     terminal.wait_for("quit")
     terminal.press("\x03")  # Ctrl-C
@@ -249,13 +251,13 @@ def test_a_terminal_that_is_killed_loses_no_acknowledged_vote(
 
 
 def vote_all(workspace: Workspace, who: str, choose: Callable[[str], Any], **more: Any) -> None:
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         while (given := desk.next("q", who)) is not None:
             said = choose(given.comparison_id)
             if said in ("cannot_decide", "later"):
-                desk.skip(given, said)
+                skip_item(desk, given, said)
             else:
-                desk.cast(given.ticket, who, said, **more)
+                vote_canonically(desk, given, said, **more)
 
 
 def pick(said: dict[str, tuple[str, ...]], number: int, comparison: str) -> str:
@@ -286,13 +288,13 @@ def test_what_votes_come_to(workspace: Workspace, fill_comparisons: Fill) -> Non
         tied: ("gold", "tie", PEOPLE_MAJORITY, None),
         undecided: ("discarded", None, UNDECIDED, None),
     }
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         assert desk.next_conflict("q", "ann") is None, "she voted on it"
         given = desk.next_conflict("q", "dora")
         assert given is not None
         assert given.comparison_id == split
         assert desk.next_conflict("q", "emil") is None, "one adjudicator at a time"
-        desk.skip(given, "cannot_decide")
+        skip_item(desk, given, "cannot_decide")
     report = resolve_queue(workspace, "q", None)
     assert (report.discarded, report.adjudicated, report.new) == (2, 1, 1)
 
@@ -319,14 +321,14 @@ def test_votes_taken_back_revoke_the_decision(workspace: Workspace, fill_compari
     create_queue(workspace, "q", [QueueItem(only)], gold_checks=0, run_id=None)
     vote_all(workspace, "ann", lambda _: "A")
     assert resolve_queue(workspace, "q", None).new == 1
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         assert desk.undo("q", "ann") is not None
         report = resolve_queue(workspace, "q", None)
         assert (report.revoked, report.gold, report.waiting) == (1, 0, 1)
         assert decided(workspace)[only][:3] == ("pending", None, REVOKED)
         given = desk.next("q", "ann")
         assert given is not None
-        desk.cast(given.ticket, "ann", "B")
+        vote_canonically(desk, given, "B")
     assert resolve_queue(workspace, "q", None).new == 1
     assert decided(workspace)[only][:2] == ("gold", "B")
 
@@ -335,14 +337,14 @@ def test_votes_taken_back_revoke_the_decision(workspace: Workspace, fill_compari
 def test_an_item_passed_on_goes_to_somebody_else(workspace: Workspace, fill_comparisons: Fill, skip: str) -> None:
     (only,) = fill_comparisons(1)
     create_queue(workspace, "q", [QueueItem(only)], gold_checks=0, run_id=None)
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         given = desk.next("q", "ann")
         assert given is not None
-        desk.skip(given, skip, text="tired")
+        skip_item(desk, given, skip, text="tired")
         assert desk.next("q", "ann") is None
         other = desk.next("q", "bob")
         assert other is not None
-        desk.vote(other, "tie")
+        vote(desk, other, "tie")
         assert desk.progress("q").done == 1
 
 

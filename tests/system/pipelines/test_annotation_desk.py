@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from annotating import skip, vote
 
 from assay.annotation.vote_journal import fold
 from assay.data.pair_attributes import PairAttributes, store_attributes
@@ -21,8 +22,9 @@ from assay.domain import TIES, Judgment
 from assay.errors import BadInputError, BusyError
 from assay.store.records import Decision, insert_annotator, insert_decisions, insert_judgments
 from assay.workspace import Workspace
-from assay_pipelines.annotation.items import Choice, QueueItem, ShownOpinion
+from assay_pipelines.annotation.items import QueueItem, ShownOpinion
 from assay_pipelines.annotation.ledger import FILE
+from assay_pipelines.annotation.question_types.pair import Choice
 from assay_pipelines.annotation.queues import (
     Overlap,
     add_items,
@@ -35,7 +37,7 @@ from assay_pipelines.annotation.queues import (
     reopen_queue,
 )
 from assay_pipelines.annotation.recovery import open_ledger, recover
-from assay_pipelines.annotation.service import Desk
+from assay_pipelines.annotation.service import AnnotationService
 from assay_pipelines.annotation.votes import queue_votes, result_of
 
 Fill = Callable[[int], list[str]]
@@ -53,22 +55,22 @@ def make(workspace: Workspace, comparisons: list[str], *, overlap: Overlap = 1, 
     )
 
 
-def work(desk: Desk, name: str, failures: list[BaseException], *, seed: int = 0) -> None:
+def work(desk: AnnotationService, name: str, failures: list[BaseException], *, seed: int = 0) -> None:
     try:
         random_ = random.Random(f"{name}{seed}")
         while (given := desk.next("q", name)) is not None:
             if random_.random() < 0.05:
-                desk.skip(given, "later")
+                skip(desk, given, "later")
                 continue
             if random_.random() < 0.05:
                 desk.release(given)
                 continue
-            desk.vote(given, random_.choice(CHOICES), strength=random_.randrange(4))
+            vote(desk, given, random_.choice(CHOICES), strength=random_.randrange(4))
             if random_.random() < 0.1:
                 again = desk.undo("q", name)
                 assert again is not None
                 assert again.ticket != given.ticket
-                desk.vote(again, random_.choice(CHOICES))
+                vote(desk, again, random_.choice(CHOICES))
     except BaseException as error:
         failures.append(error)
         raise
@@ -104,7 +106,7 @@ def check_whole(workspace: Workspace, overlap: int, *, complete: bool = True) ->
 def test_twenty_people_in_threads(workspace: Workspace, fill_comparisons: Fill) -> None:
     make(workspace, fill_comparisons(60), overlap=3)
     failures: list[BaseException] = []
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         people = [threading.Thread(target=work, args=(desk, f"person {n}", failures)) for n in range(20)]
         for person in people:
             person.start()
@@ -117,17 +119,18 @@ def test_twenty_people_in_threads(workspace: Workspace, fill_comparisons: Fill) 
 WORKER = """
 import random, sys, threading, time
 from assay.workspace import Workspace
-from assay_pipelines.annotation.service import Desk
+from assay_pipelines.annotation.question_types.question_type import Submission
+from assay_pipelines.annotation.service import AnnotationService
 
 def work(name):
     while (given := desk.next("q", name)) is not None:
-        receipt = desk.vote(given, random.choice(("first", "second", "tie")))
+        receipt = desk.cast(given.ticket, name, Submission(choice=random.choice(("first", "second", "tie"))))
         with line:
             print(receipt.judgment_id, flush=True)
         time.sleep(random.uniform(0.02, 0.1))  # a person thinks; else one process keeps the others out
 
 line = threading.Lock()
-with Desk(Workspace.open(sys.argv[1])) as desk:
+with AnnotationService(Workspace.open(sys.argv[1])) as desk:
     print("ready", flush=True)
     sys.stdin.readline()
     people = [threading.Thread(target=work, args=(name,)) for name in sys.argv[2:]]
@@ -171,14 +174,14 @@ def test_twenty_people_in_processes_killed_in_the_middle(workspace: Workspace, f
             acknowledged |= {line.strip() for line in worker.stdout.read().splitlines(keepends=True) if "\n" in line}
             worker.wait()
             worker.stdout.close()
-        with Desk(workspace) as desk:  # whoever opens next delivers what was on its way
+        with AnnotationService(workspace) as desk:  # whoever opens next delivers what was on its way
             assert desk.progress("q").open, "they were killed in the middle"
         check_whole(workspace, 2, complete=False)
     with workspace.store.unit() as db:
         stored = db.execute("SELECT judgment_id FROM queue_votes WHERE queue = 'q' AND withdrawn_at IS NULL").fetchall()
     assert acknowledged <= {judgment for (judgment,) in stored}
     failures: list[BaseException] = []
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         for name in names:
             work(desk, name, failures)
     check_whole(workspace, 2)
@@ -202,7 +205,7 @@ def test_people_go_on_while_another_process_holds_the_store(workspace: Workspace
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         failures: list[BaseException] = []
         work(desk, "ann", failures)
         assert not desk.fold()
@@ -210,23 +213,23 @@ def test_people_go_on_while_another_process_holds_the_store(workspace: Workspace
     assert get_queue(workspace, "q").closed
     assert holder.poll() is None, "the store was held all the time"
     holder.communicate("let go\n")
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         work(desk, "bob", failures)
         assert desk.fold()
     with workspace.store.unit() as db:
         events = db.execute("SELECT event FROM queue_events ORDER BY happened_at").fetchall()
     assert events == [("created",), ("closed",)]
     reopen_queue(workspace, "q")
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         work(desk, "bob", failures)
     check_whole(workspace, 1)
 
 
 def test_a_reload_shows_the_same_item_in_the_same_order(workspace: Workspace, fill_comparisons: Fill) -> None:
     make(workspace, fill_comparisons(5))
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         first = desk.next("q", "ann")
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         second = desk.next("q", "ann")
         assert first is not None
         assert second is not None
@@ -238,23 +241,23 @@ def test_a_reload_shows_the_same_item_in_the_same_order(workspace: Workspace, fi
 
 def test_the_same_vote_again_is_acknowledged_and_counted_once(workspace: Workspace, fill_comparisons: Fill) -> None:
     make(workspace, fill_comparisons(3))
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         given = desk.next("q", "ann")
         assert given is not None
-        once = desk.vote(given, "first", strength=2, rationale="more exact")
-        again = desk.vote(given, "first", strength=2, rationale="more exact")
+        once = vote(desk, given, "first", strength=2, rationale="more exact")
+        again = vote(desk, given, "first", strength=2, rationale="more exact")
         assert (once.repeated, again.repeated) == (False, True)
         assert once.judgment_id == again.judgment_id
         with pytest.raises(BadInputError, match="undo it first"):
-            desk.vote(given, "second")
+            vote(desk, given, "second")
         assert desk.progress("q").votes == 1
         back = desk.undo("q", "ann")
         assert back is not None
         assert back.comparison_id == given.comparison_id
         assert back.shown_order == given.shown_order
         with pytest.raises(BadInputError, match="taken back"):
-            desk.vote(given, "first", strength=2, rationale="more exact")
-        redone = desk.vote(back, "first", strength=2, rationale="more exact")
+            vote(desk, given, "first", strength=2, rationale="more exact")
+        redone = vote(desk, back, "first", strength=2, rationale="more exact")
         assert redone.judgment_id != once.judgment_id, "the withdrawn vote and the new one are two records"
         assert desk.progress("q").withdrawn == 1
     check_whole(workspace, 1, complete=False)
@@ -268,9 +271,9 @@ def test_answers_are_kept_in_canonical_order(workspace: Workspace, fill_comparis
     comparisons = fill_comparisons(30)
     make(workspace, comparisons)
     chosen = {}
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         while (given := desk.next("q", "ann")) is not None:
-            desk.vote(given, "second")
+            vote(desk, given, "second")
             chosen[given.comparison_id] = given.shown.second
     fold(workspace)
     with workspace.store.unit() as db:
@@ -286,7 +289,7 @@ def test_answers_are_kept_in_canonical_order(workspace: Workspace, fill_comparis
 def test_a_lease_that_ran_out_is_given_away_and_its_vote_refused(workspace: Workspace, fill_comparisons: Fill) -> None:
     (only,) = fill_comparisons(1)
     create_queue(workspace, "q", [QueueItem(only)], gold_checks=0, run_id=None, lease_seconds=0.05)
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         slow = desk.next("q", "ann")
         assert slow is not None
         time.sleep(0.06)
@@ -295,9 +298,9 @@ def test_a_lease_that_ran_out_is_given_away_and_its_vote_refused(workspace: Work
         time.sleep(0.06)
         quick = desk.next("q", "bob")
         assert quick is not None
-        desk.vote(quick, "tie")
+        vote(desk, quick, "tie")
         with pytest.raises(BusyError, match="ran out"):
-            desk.vote(late, "first")
+            vote(desk, late, "first")
         with pytest.raises(BusyError, match="ran out"):
             desk.renew(late)
         assert desk.next("q", "ann") is None
@@ -306,7 +309,7 @@ def test_a_lease_that_ran_out_is_given_away_and_its_vote_refused(workspace: Work
 
 def test_everyone_labels_everything(workspace: Workspace, fill_comparisons: Fill) -> None:
     make(workspace, fill_comparisons(6), overlap="all")
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         for name in ("ann", "bob", "cy"):
             work(desk, name, [], seed=1)
         votes = collected(workspace, "q")
@@ -321,17 +324,17 @@ def test_items_passed_on_are_counted_beside_the_votes(workspace: Workspace, fill
     with workspace.store.unit() as db:
         insert_decisions(db, [Decision(c, "gold", "A", "verifier", "checked") for c in comparisons[20:]], None)
     make(workspace, comparisons[:20], gold_checks=0.3)
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         for number in range(12):
             given = desk.next("q", "ann")
             assert given is not None
             if number < 8:
-                desk.skip(given, "not_for_me")
+                skip(desk, given, "not_for_me")
             else:
-                desk.vote(given, "first")
+                vote(desk, given, "first")
         given = desk.next("q", "bob")
         assert given is not None
-        desk.skip(given, "later")
+        skip(desk, given, "later")
         progress, ann = desk.progress("q"), desk.standing("q", "ann")
     with open_ledger(workspace) as ledger, ledger.reading() as db:
         checks = db.execute(
@@ -352,11 +355,11 @@ def test_gold_checks_come_at_the_rate_and_look_like_the_rest(workspace: Workspac
         insert_decisions(db, [Decision(c, "gold", "A", "verifier", "checked") for c in gold], None)
     make(workspace, asked, gold_checks=0.2)
     assert get_queue(workspace, "q").checks == 10
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         seen = []
         while (given := desk.next("q", "ann")) is not None:
             seen.append((given.comparison_id, given.shown.reason))
-            desk.vote(given, "first" if given.shown_order == "AB" else "second")  # always A: always right
+            vote(desk, given, "first" if given.shown_order == "AB" else "second")  # always A: always right
         progress = desk.progress("q")
     assert {reason for _, reason in seen} == {"models disagree"}
     checks = [c for c, _ in seen if c in set(gold)]
@@ -388,10 +391,10 @@ def test_a_gold_check_carries_what_the_store_knows_of_it(workspace: Workspace, f
         insert_judgments(db, said + [Judgment(c, skips, "skip") for c in comparisons], None)
     store_attributes(workspace, machine, dict.fromkeys(comparisons, described), None)
     make(workspace, comparisons[:20], gold_checks=0.2)
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         seen = set()
         while (given := desk.next("q", "ann")) is not None:
-            receipt = desk.vote(given, "tie")
+            receipt = vote(desk, given, "tie")
             assert receipt.opinions == (ShownOpinion("a model", "A", "it adds up"),)
             checked = given.shown.pre_verification
             assert checked is not None
@@ -404,11 +407,11 @@ def test_priority_first_then_an_order_by_hash(workspace: Workspace, fill_compari
     comparisons = fill_comparisons(20)
     items = [QueueItem(c, priority=float(n % 2)) for n, c in enumerate(comparisons)]
     create_queue(workspace, "q", items, gold_checks=0, run_id=None)
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         order = []
         while (given := desk.next("q", "ann")) is not None:
             order.append(given.comparison_id)
-            desk.vote(given, "tie")
+            vote(desk, given, "tie")
     urgent = set(comparisons[1::2])
     assert set(order[:10]) == urgent
     assert order[:10] != comparisons[1::2]
@@ -417,7 +420,7 @@ def test_priority_first_then_an_order_by_hash(workspace: Workspace, fill_compari
 def test_a_lost_file_is_made_anew_from_store_and_journal(workspace: Workspace, fill_comparisons: Fill) -> None:
     comparisons = fill_comparisons(12)
     make(workspace, comparisons[:10], overlap=2)
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         work(desk, "ann", [])
         desk.fold()
         work(desk, "bob", [])  # only in the journal
@@ -463,19 +466,19 @@ def test_a_crash_between_the_two_files_neither_asks_again_nor_doubles(
     workspace: Workspace, fill_comparisons: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(workspace, fill_comparisons(4))
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         given = desk.next("q", "ann")
         assert given is not None
         with monkeypatch.context() as patched:
             patched.setattr(desk, "_deliver", crash)
             with pytest.raises(KeyboardInterrupt):
-                desk.vote(given, "tie")
+                vote(desk, given, "tie")
     assert fold(workspace).votes == 0
-    with Desk(workspace) as desk:  # delivered at opening
+    with AnnotationService(workspace) as desk:  # delivered at opening
         following = desk.next("q", "ann")
         assert following is not None
         assert following.comparison_id != given.comparison_id
-        assert desk.vote(given, "tie").repeated
+        assert vote(desk, given, "tie").repeated
     check_whole(workspace, 1, complete=False)
 
 
@@ -488,13 +491,13 @@ def test_opinions_are_shown_after_the_vote_only(workspace: Workspace, fill_compa
     opinion = ShownOpinion("judge-1", "A", "shorter")
     item = QueueItem(only, pre_verification={"A": "correct", "B": "incorrect"}, opinions=(opinion,))
     create_queue(workspace, "q", [item], gold_checks=0, run_id=None)
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         given = desk.next("q", "ann")
         assert given is not None
         assert "judge-1" not in repr(given)
         expected = ("correct", "incorrect") if given.shown_order == "AB" else ("incorrect", "correct")
         assert given.shown.pre_verification == expected
-        assert desk.vote(given, "both_bad").opinions == (opinion,)
+        assert vote(desk, given, "both_bad").opinions == (opinion,)
 
 
 def test_wrong_calls_are_one_clear_line(workspace: Workspace, fill_comparisons: Fill) -> None:
@@ -507,19 +510,19 @@ def test_wrong_calls_are_one_clear_line(workspace: Workspace, fill_comparisons: 
     with pytest.raises(BadInputError, match="not a queue name"):
         create_queue(workspace, "a/b", [], run_id=None)
     assert [queue.name for queue in list_queues(workspace)] == ["q"]
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         with pytest.raises(BadInputError, match="annotator"):
             desk.next("q", "a\nb")
         given = desk.next("q", "ann")
         assert given is not None
         with pytest.raises(BadInputError, match="strength"):
-            desk.vote(given, "first", strength=9)
+            vote(desk, given, "first", strength=9)
         with pytest.raises(BadInputError, match="rationale"):
-            desk.vote(given, "first", rationale="\ud800")
+            vote(desk, given, "first", rationale="\ud800")
         with pytest.raises(BadInputError, match="reason"):
-            desk.skip(given, "tired")
-        assert desk.vote(given, "both_good").answer in TIES
-    with pytest.raises(BadInputError, match="known as human"), Desk(workspace, kind="simulated") as desk:
+            skip(desk, given, "tired")
+        assert vote(desk, given, "both_good").answer in TIES
+    with pytest.raises(BadInputError, match="known as human"), AnnotationService(workspace, kind="simulated") as desk:
         desk.next("q", "ann")
     close_queue(workspace, "q")
     make(workspace, comparisons)  # nothing new

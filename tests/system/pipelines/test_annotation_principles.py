@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from annotating import skip, vote, vote_canonically
 
 from assay.annotation.vote_journal import JournalWriter, fold
 from assay.cli.main import main
@@ -18,11 +19,11 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.assignment import Assignment
 from assay_pipelines.annotation.items import LONGEST_PRINCIPLE, MOST_PRINCIPLES, QueueItem, ShownItem
 from assay_pipelines.annotation.ledger import FILE, VERSION
-from assay_pipelines.annotation.principle_agreement import principle_agreement
-from assay_pipelines.annotation.principle_votes import PlacedAnswer
+from assay_pipelines.annotation.quality.principle_agreement import principle_agreement
+from assay_pipelines.annotation.question_types.question_type import PlacedAnswer
 from assay_pipelines.annotation.queues import create_queue, get_queue
 from assay_pipelines.annotation.recovery import open_ledger
-from assay_pipelines.annotation.service import Desk
+from assay_pipelines.annotation.service import AnnotationService
 
 Fill = Callable[[int], list[str]]
 CLEAR, SHORT = "is clear", "is short"
@@ -33,7 +34,7 @@ def make(workspace: Workspace, comparisons: list[str], *, overlap: int = 1, gold
     create_queue(workspace, "q", items, overlap=overlap, gold_checks=gold_checks, run_id=None)
 
 
-def next_of(desk: Desk, who: str) -> Assignment:
+def next_of(desk: AnnotationService, who: str) -> Assignment:
     given = desk.next("q", who)
     assert given is not None
     return given
@@ -51,7 +52,7 @@ def standing(workspace: Workspace) -> list[tuple[str, str, str, str | None]]:
 def test_answers_by_place_reach_the_response_they_are_about(workspace: Workspace, fill_comparisons: Fill) -> None:
     make(workspace, fill_comparisons(8))
     expected, orders = [], set()
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         for _ in range(8):
             given = next_of(desk, "ann")
             orders.add(given.shown_order)
@@ -61,12 +62,12 @@ def test_answers_by_place_reach_the_response_they_are_about(workspace: Workspace
                 PlacedAnswer("first", SHORT, "partially"),
                 PlacedAnswer("second", CLEAR, "yes", evidence),
             ]
-            once = desk.vote(given, "second", principles=answers)
-            again = desk.vote(given, "second", principles=answers[::-1])
+            once = vote(desk, given, "second", principles=answers)
+            again = vote(desk, given, "second", principles=answers[::-1])
             assert (once.judgment_id, again.repeated) == (again.judgment_id, True)
             for other in (answers[:1], [], [answers[0], PlacedAnswer("second", CLEAR, "yes")]):
                 with pytest.raises(BadInputError, match="undo it first"):
-                    desk.vote(given, "second", principles=other)
+                    vote(desk, given, "second", principles=other)
             expected += [
                 (given.shown.first, SHORT, "partially", None),
                 (given.shown.second, CLEAR, "yes", evidence),
@@ -77,7 +78,7 @@ def test_answers_by_place_reach_the_response_they_are_about(workspace: Workspace
 
 def test_wrong_answers_are_one_clear_line(workspace: Workspace, fill_comparisons: Fill) -> None:
     make(workspace, fill_comparisons(1))
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         given = next_of(desk, "ann")
         wrong: list[tuple[PlacedAnswer, str]] = [
             (PlacedAnswer("first", "is kind", "yes"), "does not ask about 'is kind'"),
@@ -89,14 +90,14 @@ def test_wrong_answers_are_one_clear_line(workspace: Workspace, fill_comparisons
         ]
         for answer, message in wrong:
             with pytest.raises(BadInputError, match=message):
-                desk.vote(given, "first", principles=[answer])
+                vote(desk, given, "first", principles=[answer])
         fine = PlacedAnswer("first", CLEAR, "yes")
         with pytest.raises(BadInputError, match="two answers"):
-            desk.vote(given, "first", principles=[fine, PlacedAnswer("first", CLEAR, "no")])
+            vote(desk, given, "first", principles=[fine, PlacedAnswer("first", CLEAR, "no")])
         with pytest.raises(BadInputError, match="passed on"):
-            desk.skip(given, "later", principles=[fine])
+            skip(desk, given, "later", principles=[fine])
         assert desk.progress("q").votes == 0
-        desk.skip(given, "cannot_decide", principles=[fine])
+        skip(desk, given, "cannot_decide", principles=[fine])
     assert standing(workspace) == [(given.shown.first, CLEAR, "yes", None)]
     for too_much in (["x" * (LONGEST_PRINCIPLE + 1)], [str(n) for n in range(MOST_PRINCIPLES + 1)], [" "]):
         with pytest.raises(BadInputError, match="principle"):
@@ -105,28 +106,28 @@ def test_wrong_answers_are_one_clear_line(workspace: Workspace, fill_comparisons
 
 def test_undo_takes_them_back(workspace: Workspace, fill_comparisons: Fill) -> None:
     make(workspace, fill_comparisons(1))
-    with Desk(workspace) as desk:
-        desk.vote(next_of(desk, "ann"), "tie", principles=[PlacedAnswer("first", CLEAR, "yes")])
+    with AnnotationService(workspace) as desk:
+        vote(desk, next_of(desk, "ann"), "tie", principles=[PlacedAnswer("first", CLEAR, "yes")])
         again = desk.undo("q", "ann")
         assert again is not None
         assert standing(workspace) == []
-        desk.vote(again, "tie", principles=[PlacedAnswer("first", CLEAR, "no")])
+        vote(desk, again, "tie", principles=[PlacedAnswer("first", CLEAR, "no")])
     assert standing(workspace) == [(again.shown.first, CLEAR, "no", None)]
 
 
 def test_a_lost_file_has_them_again(workspace: Workspace, fill_comparisons: Fill) -> None:
     make(workspace, fill_comparisons(2))
     answers = [PlacedAnswer("first", CLEAR, "yes", "answer"), PlacedAnswer("second", CLEAR, "no")]
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         given = next_of(desk, "ann")
-        cast = desk.vote(given, "tie", principles=answers)
+        cast = vote(desk, given, "tie", principles=answers)
     for file in workspace.root.glob(f"{FILE}*"):
         file.unlink()
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         ticket = desk.standing("q", "ann").last
         assert ticket is not None
-        same = desk.given(ticket, "ann")
-        again = desk.vote(same, "tie", principles=answers)
+        same = desk.assignment(ticket, "ann")
+        again = vote(desk, same, "tie", principles=answers)
         assert (again.judgment_id, again.repeated) == (cast.judgment_id, True)
     assert len(standing(workspace)) == 2
 
@@ -139,31 +140,31 @@ def test_a_crash_before_the_journal_keeps_them(
     def fail(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         given = next_of(desk, "ann")
         with monkeypatch.context() as patched:
             patched.setattr(JournalWriter, "append", fail)
             with pytest.raises(KeyboardInterrupt):
-                desk.vote(given, "first", principles=[PlacedAnswer("second", SHORT, "no")])
+                vote(desk, given, "first", principles=[PlacedAnswer("second", SHORT, "no")])
     assert standing(workspace) == []
-    with Desk(workspace):
+    with AnnotationService(workspace):
         pass
     assert standing(workspace) == [(given.shown.second, SHORT, "no", None)]
 
 
 def test_a_file_of_the_version_before_is_upgraded(workspace: Workspace, fill_comparisons: Fill) -> None:
     make(workspace, fill_comparisons(2))
-    with Desk(workspace) as desk:
-        desk.vote(next_of(desk, "ann"), "tie")
+    with AnnotationService(workspace) as desk:
+        vote(desk, next_of(desk, "ann"), "tie")
     with sqlite3.connect(workspace.root / FILE) as db:
         db.execute("DROP TABLE vote_principles")
         db.execute("UPDATE payloads SET payload = json_remove(payload, '$.principles')")
         db.execute("PRAGMA user_version = 1")
     db.close()
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         given = next_of(desk, "ann")
         assert given.shown.principles == ()
-        desk.vote(given, "tie")
+        vote(desk, given, "tie")
     with sqlite3.connect(workspace.root / FILE) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
         assert db.execute("SELECT count(*) FROM vote_principles").fetchone() == (0,)
@@ -178,7 +179,7 @@ def test_nothing_tells_a_gold_check(workspace: Workspace, fill_comparisons: Fill
     assert get_queue(workspace, "q").checks
     with open_ledger(workspace) as ledger, ledger.reading() as db:
         payloads = [row[0] for row in db.execute("SELECT payload FROM payloads")]
-    assert {ShownItem.of(payload, "AB").principles for payload in payloads} == {(CLEAR, SHORT)}
+    assert {ShownItem.of(json.loads(payload), "AB").principles for payload in payloads} == {(CLEAR, SHORT)}
 
 
 def test_agreement_by_principle(
@@ -205,12 +206,12 @@ def test_agreement_by_principle(
         ("ann", two): ("yes", "partially"),
         ("bob", two): ("no", "partially"),
     }
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         for who in ("ann", "bob", "ann", "bob"):
             given = next_of(desk, who)
             a, b = said[who, given.comparison_id]
             answers = [PrincipleAnswer("A", CLEAR, a), PrincipleAnswer("B", CLEAR, b)]
-            desk.cast(given.ticket, who, "tie", principles=answers)
+            vote_canonically(desk, given, "tie", principles=answers)
     with open_ledger(workspace) as ledger:
         (found,) = principle_agreement(ledger, "q")
     assert (found.principle, found.answers, found.items, found.yes, found.percent) == (CLEAR, 8, 4, 3 / 8, 3 / 4)

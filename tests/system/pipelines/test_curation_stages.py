@@ -14,12 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from annotating import vote
 
 from assay.cli.main import main
 from assay.store.intake import pair_schema, store_pairs
 from assay.workspace import Workspace
 from assay_pipelines.annotation.queues import get_queue
-from assay_pipelines.annotation.service import Desk
+from assay_pipelines.annotation.service import AnnotationService
 from assay_pipelines.judging.fake_endpoint import FakeEndpoint, fake_endpoint, prefers
 
 ASSAY = (sys.executable, "-c", "from assay.cli.main import main; main()")
@@ -99,9 +100,9 @@ def loop_file(folder: Path, endpoint: FakeEndpoint, **more: Any) -> Path:
 def people_answer(workspace: Workspace, queue: str) -> int:
     """A person who sees which answer is careful, through the desk that every front end uses."""
     votes = 0
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         while (given := desk.next(queue, "ann")) is not None:
-            desk.vote(given, "first" if "careful" in given.shown.first else "second")
+            vote(desk, given, "first" if "careful" in given.shown.first else "second")
             votes += 1
     return votes
 
@@ -138,14 +139,14 @@ def test_an_adjudicator_settles_what_the_loops_people_disagree_on(
     path = loop_file(tmp_path, endpoint, attributes=False, preverify=False, people=people)
     assay(filled, "curate", "stage1", path)
     settled = []
-    with Desk(filled) as desk:
+    with AnnotationService(filled) as desk:
         for who in ("ann", "bob"):  # they never agree
             while (given := desk.next("loop-i0", who)) is not None:
-                desk.vote(given, "first" if ("careful" in given.shown.first) == (who == "ann") else "second")
+                vote(desk, given, "first" if ("careful" in given.shown.first) == (who == "ann") else "second")
         given = desk.next_conflict("loop-i0", "cleo")
         assert given is not None
         settled.append(given.comparison_id)
-        desk.vote(given, "first" if "careful" in given.shown.first else "second")
+        vote(desk, given, "first" if "careful" in given.shown.first else "second")
     assay(filled, "curate", "stage1", path)
     with filled.store.unit() as db:
         found = db.execute(

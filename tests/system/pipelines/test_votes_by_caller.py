@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from annotating import vote
 
 from assay.browsing.candidates import candidates_by_id
 from assay.cli.main import main
@@ -18,7 +19,7 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.queues import create_queue, queue_progress
 from assay_pipelines.annotation.resolution import resolve_queue
-from assay_pipelines.annotation.service import Desk
+from assay_pipelines.annotation.service import AnnotationService
 from assay_pipelines.curation.conflicts import party_agreements
 from assay_pipelines.curation.loop.labelling import silver_decisions
 from assay_pipelines.curation.loop.people import CollectedAnswers, JudgedPeople, QueuedPeople
@@ -51,12 +52,12 @@ def judges_of(folder: Path, comparison: str, answers: Sequence[Answer], strength
 def vote_all(workspace: Workspace, comparison: str, answers: Sequence[Answer], strength: int | None = None) -> None:
     """A queue in which one annotator per answer votes."""
     create_queue(workspace, "q", [QueueItem(comparison)], overlap=len(answers), gold_checks=0.0, run_id=None)
-    with Desk(workspace) as desk:
+    with AnnotationService(workspace) as desk:
         for number, answer in enumerate(answers):
             item = desk.next("q", f"annotator {number}")
             assert item is not None
             choice = "first" if answer == item.shown_order[0] else "second" if answer in ("A", "B") else answer
-            desk.vote(item, choice, strength=strength)  # type: ignore[arg-type]
+            vote(desk, item, choice, strength=strength)
 
 
 def queue(workspace: Workspace, comparison: str, answers: Sequence[Answer]) -> str | None:

@@ -14,7 +14,7 @@ from web_pages import running_web, signed_in
 from assay.errors import BusyError
 from assay.runs.record import mark_dead_runs
 from assay.workspace import Workspace
-from assay_pipelines.annotation.service import Desk
+from assay_pipelines.annotation.service import AnnotationService
 from assay_web.service import WebService
 from assay_web.settings import WebSettings
 
@@ -58,13 +58,13 @@ def test_votes_are_folded_again_after_an_attempt_that_failed_in_a_way_nobody_for
 ) -> None:
     attempts: list[None] = []
 
-    def fails_once(desk: Desk) -> bool:
+    def fails_once(desk: AnnotationService) -> bool:
         attempts.append(None)
         if len(attempts) == 1:
             raise OSError("a disk that was away for a moment")
         return True
 
-    monkeypatch.setattr(Desk, "fold", fails_once)
+    monkeypatch.setattr(AnnotationService, "fold", fails_once)
     with running_web(workspace, fold_every_s=0.05):
         until = time.monotonic() + 20
         while len(attempts) < 2 and time.monotonic() < until:

@@ -9,8 +9,9 @@ import pytest
 
 from assay.domain import Answer
 from assay.statistics.intervals import wilson
-from assay_pipelines.annotation.quality import AnnotatorQuality, annotator_quality
-from assay_pipelines.annotation.votes import QueueVote, majority, outcome
+from assay_pipelines.annotation.quality.annotators import AnnotatorQuality, annotator_quality
+from assay_pipelines.annotation.question_types.question_type import outcome_of
+from assay_pipelines.annotation.votes import QueueVote, majority
 
 
 def vote(comparison: int, who: str, answer: Answer, **more: Any) -> QueueVote:
@@ -84,10 +85,10 @@ def test_adjudications_are_nobody_s_quality() -> None:
 
 
 def test_outcomes_and_majorities() -> None:
-    assert [outcome(a, None) for a in ("A", "B", "tie", "both_good", "both_bad")] == ["A", "B", "tie", "tie", "tie"]
-    assert outcome("skip", "cannot_decide: both the same") == "undecided"
-    assert outcome("skip", "later") is None
-    assert outcome("skip", None) is None
+    assert [outcome_of(a, None) for a in ("A", "B", "tie", "both_good", "both_bad")] == ["A", "B", "tie", "tie", "tie"]
+    assert outcome_of("skip", "cannot_decide: both the same") == "undecided"
+    assert outcome_of("skip", "later") is None
+    assert outcome_of("skip", None) is None
     ties = [vote(1, "a", "both_good"), vote(1, "b", "both_bad"), vote(1, "c", "A")]
     assert (majority(ties).winner, majority(ties).weights) == ("tie", {"tie": 2, "A": 1})
     assert majority([vote(1, "a", "A"), vote(1, "b", "B")]).winner is None

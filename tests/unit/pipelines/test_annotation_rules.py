@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from annotating import skip, vote
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from assay_pipelines.annotation.assignment import Assignment, Ticket, check_is_d
 from assay_pipelines.annotation.items import QueueItem, draw, share, shown_order
 from assay_pipelines.annotation.queues import create_queue
 from assay_pipelines.annotation.recovery import open_ledger
-from assay_pipelines.annotation.service import Desk
+from assay_pipelines.annotation.service import AnnotationService
 from assay_pipelines.annotation.votes import queue_votes
 
 PEOPLE = ("ann", "bob", "cy", "dora")
@@ -75,13 +76,13 @@ def test_the_rule_holds_whatever_people_do(
     create_queue(workspace, name, [QueueItem(c) for c in comparisons], overlap=overlap, gold_checks=0, run_id=None)
     held: dict[str, Assignment] = {}
     last: dict[str, Assignment] = {}
-    desk = Desk(workspace)
+    desk = AnnotationService(workspace)
     for who, action in steps:
         if action == "wait":
             clock.now += 2_000.0
         elif action == "reopen":
             desk.close()
-            desk = Desk(workspace)
+            desk = AnnotationService(workspace)
         elif action == "undo":
             if (back := desk.undo(name, who)) is not None:
                 held[who] = back
@@ -93,7 +94,7 @@ def test_the_rule_holds_whatever_people_do(
             desk.release(held.pop(who))
         elif action == "vote again" and who in last:
             try:
-                assert desk.vote(last[who], "tie").repeated
+                assert vote(desk, last[who], "tie").repeated
             except BadInputError as error:
                 if "taken back" not in str(error) and "undo it first" not in str(error):
                     raise
@@ -101,11 +102,11 @@ def test_the_rule_holds_whatever_people_do(
             mine = held.pop(who)
             try:
                 if action == "pass":
-                    desk.skip(mine, "later")
+                    skip(desk, mine, "later")
                 elif action == "undecided":
-                    desk.skip(mine, "cannot_decide")
+                    skip(desk, mine, "cannot_decide")
                 else:
-                    desk.vote(mine, "tie")
+                    vote(desk, mine, "tie")
                     last[who] = mine
             except BusyError as error:
                 if "ran out" not in str(error):

@@ -1,1 +1,1 @@
-"""Queues and sittings: what people are asked, their votes, how far they agree."""
+"""Queues and annotation sessions: items, votes, agreement."""

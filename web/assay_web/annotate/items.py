@@ -1,34 +1,24 @@
-"""An item on its way to a person's browser and back: what is sent before a vote, and what only after it.
+"""JSON forms of an item, a vote and a receipt: what an annotator's browser gets before a vote, and what only after it.
 
-Before a vote nobody is told which responses the source or a judge preferred, what others said, whether it is a gold
-check, or which comparison it is. The responses come in the order that the desk drew and recorded.
+Before a vote nothing says which response the source or a judge preferred, what others voted, whether the item is a gold
+check, or which comparison it is. The responses come in the order that the service drew and recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, JsonValue
 
 from assay.domain import Fulfilment, Message, PrincipleAnswer, ShownOrder
-from assay.errors import ConflictError
 from assay_pipelines.annotation.assignment import Assignment
-from assay_pipelines.annotation.items import LONGEST_PRINCIPLE, MOST_PRINCIPLES, Choice, draw
-from assay_pipelines.annotation.principle_votes import Place, PlacedAnswer
+from assay_pipelines.annotation.items import LONGEST_PRINCIPLE, MOST_PRINCIPLES
+from assay_pipelines.annotation.question_types.pair import Choice, PlacedChoice, SkipReason, placed
+from assay_pipelines.annotation.question_types.question_type import PlacedAnswer, Position, Submission
 from assay_pipelines.annotation.service import Receipt
 from assay_pipelines.annotation.votes import QueueVote, Role
 from assay_web.server.request_body import RequestBody
-
-#: What somebody said, by the place of the responses on the reader's own screen.
-Said: TypeAlias = Literal["first", "second", "tie", "both_good", "both_bad", "skip"]
-SkipReason: TypeAlias = Literal["cannot_decide", "broken", "not_for_me", "later"]
-_PLACES: dict[tuple[str, str], Said] = {
-    ("A", "AB"): "first",
-    ("B", "AB"): "second",
-    ("A", "BA"): "second",
-    ("B", "BA"): "first",
-}
 
 
 class ShownAttributes(BaseModel):
@@ -48,10 +38,10 @@ class ShownChecks(BaseModel):
     second: str
 
 
-class SittingItem(BaseModel):
-    """What a person has before them. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
-    `principles`: asked of both responses beside the preference. `expires_at`: seconds since the epoch, when others may
-    have it unless it is renewed."""
+class AnnotationItem(BaseModel):
+    """The item before an annotator. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
+    `question`: the question type that decides it. `principles`: asked of both responses too. `expires_at`: seconds
+    since the epoch, when others may have it unless it is renewed."""
 
     ticket: str
     seal: str
@@ -65,13 +55,22 @@ class SittingItem(BaseModel):
     reason: str
     principles: list[str]
     expires_at: float
+    question: str
+
+
+class QuestionTypeReply(BaseModel):
+    """`component`: the page's component that asks it. `words`: words and keys, in a form of the type's own."""
+
+    name: str
+    component: str
+    words: dict[str, JsonValue]
 
 
 class PrincipleBody(RequestBody):
     """Whether the response at a place fulfils one of the item's principles. `evidence`: words of that response that
     show it, exactly as its source has them."""
 
-    place: Place
+    place: Position
     principle: Annotated[str, Field(max_length=LONGEST_PRINCIPLE)]
     answer: Fulfilment
     evidence: Annotated[str, Field(max_length=20_000)] | None = None
@@ -83,7 +82,8 @@ class PrincipleBody(RequestBody):
 class VoteBody(RequestBody):
     """A vote, or a skip with its reason. The same body again is acknowledged again and counted once. `person`: whose
     vote it is; it may have waited in a browser at which somebody else has signed in since. `seconds`: spent on the
-    item. `principles`: answers on some or all of the item's; none with a skip that passes it on."""
+    item. `principles`: answers on some or all of the item's; none with a skip that passes it on. `response`: the answer
+    of a question type that the other fields do not hold."""
 
     person: Annotated[str, Field(max_length=100)]
     ticket: Annotated[str, Field(max_length=60)]
@@ -94,22 +94,34 @@ class VoteBody(RequestBody):
     rationale: Annotated[str, Field(max_length=20_000)] = ""
     seconds: Annotated[float, Field(ge=0, le=86_400)] | None = None
     principles: list[PrincipleBody] = Field([], max_length=2 * MOST_PRINCIPLES)
+    response: dict[str, JsonValue] | None = None
+
+    def submission(self) -> Submission:
+        return Submission(
+            choice=self.choice,
+            skip=self.skip,
+            strength=self.strength,
+            rationale=self.rationale.strip() or None,
+            seconds=self.seconds,
+            principles=[answer.placed() for answer in self.principles],
+            response=self.response or {},
+        )
 
 
 class RevealedAnswer(BaseModel):
-    """What another annotator said of one response and principle. `place`: on the reader's own screen."""
+    """Another annotator's answer on one response and principle. `place`: on the reader's own screen."""
 
-    place: Place
+    place: Position
     principle: str
     answer: Fulfilment
     evidence: str | None
 
 
 class RevealedOpinion(BaseModel):
-    """What a judge, or another annotator, said of the pair, and with it of principles."""
+    """The opinion of a judge or another annotator, with answers on principles."""
 
     by: str
-    said: Said
+    said: PlacedChoice
     strength: int | None = None
     rationale: str = ""
     principles: list[RevealedAnswer] = []
@@ -120,17 +132,17 @@ class ReceiptReply(BaseModel):
     adjudicate."""
 
     ticket: str
-    said: Said
+    said: PlacedChoice
     repeated: bool
     opinions: list[RevealedOpinion]
     votes: list[RevealedOpinion]
 
 
-def item_reply(assignment: Assignment) -> SittingItem:
+def item_reply(assignment: Assignment) -> AnnotationItem:
     content, checked = assignment.shown, assignment.shown.pre_verification
-    return SittingItem(
+    return AnnotationItem(
         ticket=assignment.ticket,
-        seal=seal_of(assignment),
+        seal=assignment.seal,
         role=assignment.role,
         prompt=list(content.prompt),
         first=content.first,
@@ -141,25 +153,14 @@ def item_reply(assignment: Assignment) -> SittingItem:
         reason=content.reason,
         principles=list(content.principles),
         expires_at=assignment.expires_at,
+        question=content.question,
     )
 
 
-def seal_of(assignment: Assignment) -> str:
-    """A vote may wait in a browser while the operational file is made anew, or another workspace is served at the same
-    address; its ticket could then name another item."""
-    return draw("seal", assignment.ticket, assignment.annotator, assignment.comparison_id, assignment.shown_order)[:16]
-
-
-def check_seal(assignment: Assignment, seal: str, queue: str) -> None:
-    """Raises ConflictError for a vote about other texts than the ticket's."""
-    if seal != seal_of(assignment) or queue != assignment.queue:
-        raise ConflictError("this vote is about an item that is not here: of another workspace, or made anew since")
-
-
-def receipt_reply(assignment: Assignment, receipt: Receipt, votes: list[RevealedOpinion]) -> ReceiptReply:
-    order = assignment.shown_order
+def receipt_reply(receipt: Receipt, votes: list[RevealedOpinion]) -> ReceiptReply:
+    order = receipt.assignment.shown_order
     return ReceiptReply(
-        ticket=assignment.ticket,
+        ticket=receipt.assignment.ticket,
         said=placed(receipt.answer, order),
         repeated=receipt.repeated,
         opinions=[
@@ -191,11 +192,3 @@ def vote_replies(
         )
         for v in votes
     ]
-
-
-def placed(answer: str, order: ShownOrder) -> Said:
-    """A canonical answer by the places on the screen."""
-    if (answer, order) in _PLACES:
-        return _PLACES[answer, order]
-    ties: dict[str, Said] = {"tie": "tie", "both_good": "both_good", "both_bad": "both_bad"}
-    return ties.get(answer, "skip")

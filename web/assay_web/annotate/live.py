@@ -14,7 +14,7 @@ from typing import Annotated, Generic, TypeVar
 from fastapi import Depends, Request
 
 from assay.workspace import Workspace
-from assay_pipelines.annotation.agreement import AgreementReport, agreement_of_votes
+from assay_pipelines.annotation.quality.agreement import AgreementReport, agreement_of_votes
 from assay_pipelines.annotation.queues import Progress, Queue, find_queue, progress_of
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.votes import queue_votes
@@ -25,7 +25,7 @@ T = TypeVar("T")
 PROGRESS_S = 2.0
 AGREEMENT_S = 5.0
 BUSY = 0.05  #: figures of a queue are worked out in at most this share of the time: votes come first
-VOTING_S = 600.0  #: who voted, or was given an item, within it counts as sitting here now
+VOTING_S = 600.0  #: who voted or got an item within it counts as active
 RESAMPLES = 200  #: a live interval may be a little rough; `assay queue agreement` takes 1,000
 
 

@@ -1,7 +1,7 @@
 """Routes of queues: which there are and how far they are, making, extending and closing them, who annotates how well,
 what the votes come to and deciding by them.
 
-Leaves out: sittings (`sitting_routes`), the rule by which votes decide (`assay_pipelines.annotation.resolution`).
+Leaves out: annotation sessions (`session_routes`), how votes decide (`assay_pipelines.annotation.resolution`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from assay.data.snapshots import Selection
 from assay.errors import BadInputError
 from assay.runs.record import start_run
 from assay.workspace import Workspace
-from assay_pipelines.annotation.agreement import AgreementReport
 from assay_pipelines.annotation.items import MOST_PRINCIPLES, QueueItem, principle_statements
-from assay_pipelines.annotation.principle_agreement import PrincipleAgreement, principle_agreement
-from assay_pipelines.annotation.quality import AnnotatorQuality, annotator_quality
+from assay_pipelines.annotation.quality.agreement import AgreementReport
+from assay_pipelines.annotation.quality.annotators import AnnotatorQuality, annotator_quality
+from assay_pipelines.annotation.quality.principle_agreement import PrincipleAgreement, principle_agreement
 from assay_pipelines.annotation.queues import (
     Overlap,
     Queue,
@@ -39,7 +39,7 @@ from assay_web.access.guard import Curator, Viewer
 from assay_web.accounts.roles import allows
 from assay_web.accounts.sessions import Person
 from assay_web.annotate.live import LiveFigures, LiveNow, QueueState
-from assay_web.annotate.sitting_routes import share_done
+from assay_web.annotate.session_routes import share_done
 from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow
 

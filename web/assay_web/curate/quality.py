@@ -1,13 +1,13 @@
 """Everybody who has an opinion, measured alike: judges, people and sources, in one list.
 
-Leaves out: the measures (`assay_pipelines.judging.reporting`, `assay_pipelines.annotation.quality`,
+Leaves out: the measures (`assay_pipelines.judging.reporting`, `assay_pipelines.annotation.quality.annotators`,
 `assay_pipelines.curation.source_errors`).
 """
 
 from __future__ import annotations
 
 from assay.workspace import Workspace
-from assay_pipelines.annotation.quality import AnnotatorQuality, annotator_quality
+from assay_pipelines.annotation.quality.annotators import AnnotatorQuality, annotator_quality
 from assay_pipelines.annotation.queues import list_queues
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.votes import queue_votes

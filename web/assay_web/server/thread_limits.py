@@ -19,7 +19,7 @@ _SIGNING_IN = ("/api/session", "/api/invitation")
 
 
 class ThreadLimits:
-    """ASGI middleware. Sittings, and who is signed in, read no store and have what the others leave."""
+    """ASGI middleware. Annotation sessions, and who is signed in, read no store and have what the others leave."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

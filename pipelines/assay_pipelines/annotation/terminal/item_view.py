@@ -1,7 +1,7 @@
 """An item drawn for a terminal: prompt, the two responses side by side where the width allows, and what helps to judge.
 
-Covers: the picture. Leaves out: keys and votes (`session`). Texts come from data sets: control characters, which could
-take over a terminal, are shown by their codes, and nothing in them is read as markup.
+Leaves out: keys and votes (`session`). Texts come from data sets: control characters, which could control the terminal,
+are shown by their codes, and nothing in them is read as markup.
 """
 
 from __future__ import annotations
@@ -18,24 +18,30 @@ from rich.text import Text
 from assay.domain import Prompt, ShownOrder
 from assay_pipelines.annotation.assignment import Assignment
 from assay_pipelines.annotation.items import ShownItem, ShownOpinion
+from assay_pipelines.annotation.question_types.pair import STRENGTHS, placed
 from assay_pipelines.annotation.queues import Progress
-from assay_pipelines.annotation.votes import SKIP_REASONS, QueueVote
+from assay_pipelines.annotation.votes import QueueVote
 
 SIDE_BY_SIDE = 96  #: columns from which the two responses stand beside each other
-STRENGTHS = ("barely", "slightly", "clearly", "far")
 
 
 def draw_item(
-    console: Console, given: Assignment, progress: Progress, *, number: int, guideline: str = "", undone: bool = False
+    console: Console,
+    assignment: Assignment,
+    progress: Progress,
+    *,
+    number: int,
+    guideline: str = "",
+    undone: bool = False,
 ) -> None:
-    """`number`: of this person's items in this sitting, from 1."""
-    console.print(_header(given, progress, number, undone))
-    for part in _context(given.shown, guideline):
+    """`number`: of the annotator's items in this session, from 1."""
+    console.print(_header(assignment, progress, number, undone))
+    for part in _context(assignment.shown, guideline):
         console.print(part)
-    console.print(_prompt(given.shown.prompt))
-    checked = given.shown.pre_verification or ("", "")
-    first = _response("A", given.shown.first, checked[0])
-    second = _response("B", given.shown.second, checked[1])
+    console.print(_prompt(assignment.shown.prompt))
+    checked = assignment.shown.pre_verification or ("", "")
+    first = _response("A", assignment.shown.first, checked[0])
+    second = _response("B", assignment.shown.second, checked[1])
     if console.width >= SIDE_BY_SIDE:
         grid = Table.grid(expand=True, padding=(0, 0))
         grid.add_column(ratio=1, overflow="fold")
@@ -47,43 +53,37 @@ def draw_item(
         console.print(second)
 
 
-def draw_keys(console: Console, *, strength: int | None, rationale: str, adjudicating: bool, sees_votes: bool) -> None:
-    """The line of keys under an item, with what has been set before the decision."""
-    keys = [("a", "A better"), ("b", "B better"), ("t", "tie"), ("g", "both good"), ("x", "both bad"), ("s", "skip")]
-    more = [("0-3", "strength"), ("r", "rationale"), ("u", "undo")]
-    if adjudicating and not sees_votes:
-        more.append(("v", "see the votes"))
-    more.append(("q", "quit"))
+def draw_keys(console: Console, keys: Sequence[tuple[str, str]], notes: Sequence[str]) -> None:
+    """The keys under an item, with what has been set before the decision."""
     _print_keys(console, keys)
-    _print_keys(console, more)
-    if strength is not None:
-        console.print(Text(f"strength {strength}: {STRENGTHS[strength]} better", style="cyan"))
-    if rationale:
-        console.print(Text(f"rationale: {plain(rationale)}", style="cyan"))
+    for note in notes:
+        console.print(Text(plain(note), style="cyan"))
 
 
-def draw_skips(console: Console) -> None:
-    console.print(Text("why?", style="bold"))
-    for key, reason in SKIP_KEYS.items():
-        _print_keys(console, [(key, SKIP_REASONS[reason])])
+def draw_options(console: Console, title: str, options: Sequence[tuple[str, str]]) -> None:
+    console.print(Text(title, style="bold"))
+    for option in options:
+        _print_keys(console, [option])
     console.print(Text("any other key: back to the item", style="dim"))
 
 
 def draw_votes(console: Console, votes: Sequence[QueueVote], order: ShownOrder) -> None:
-    """Others' votes, in the letters that this person sees."""
+    """Others' votes, in the letters that this annotator sees."""
     for vote in votes:
-        said = shown_answer(vote.answer, order)
-        strength = f" ({STRENGTHS[vote.strength]})" if vote.strength is not None and vote.answer in ("A", "B") else ""
-        why = f": {plain(vote.rationale)}" if vote.rationale else ""
-        console.print(Text(f"  {plain(vote.annotator)} said {said}{strength}{why}", style="magenta"))
+        words = answer_words(vote.answer, order)
+        if vote.strength is not None and vote.answer in ("A", "B"):
+            words += f" ({STRENGTHS[vote.strength]})"
+        _draw_answer(console, vote.annotator, words, vote.rationale)
 
 
 def draw_opinions(console: Console, opinions: Sequence[ShownOpinion], order: ShownOrder) -> None:
     for opinion in opinions:
-        why = f": {plain(opinion.rationale)}" if opinion.rationale else ""
-        console.print(
-            Text(f"  {plain(opinion.judge)} said {shown_answer(opinion.answer, order)}{why}", style="magenta")
-        )
+        _draw_answer(console, opinion.judge, answer_words(opinion.answer, order), opinion.rationale)
+
+
+def _draw_answer(console: Console, by: str, words: str, rationale: str | None) -> None:
+    reason = f": {plain(rationale)}" if rationale else ""
+    console.print(Text(f"  {plain(by)} said {words}{reason}", style="magenta"))
 
 
 def _print_keys(console: Console, keys: Sequence[tuple[str, str]]) -> None:
@@ -99,11 +99,11 @@ def _print_keys(console: Console, keys: Sequence[tuple[str, str]]) -> None:
     console.print(line)
 
 
-def shown_answer(answer: str, order: ShownOrder) -> str:
+def answer_words(answer: str, order: ShownOrder, strength: int | None = None) -> str:
     """A canonical answer in the letters of the screen, where A is what is shown first."""
-    if answer in ("A", "B"):
-        return answer if order == "AB" else ("B" if answer == "A" else "A")
-    return answer.replace("_", " ")
+    choice = placed(answer, order)
+    words = {"first": "A", "second": "B"}.get(choice, choice.replace("_", " "))
+    return words if strength is None else f"{words}, {STRENGTHS[strength]} better"
 
 
 def plain(text: str) -> str:
@@ -111,16 +111,12 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else f"<{ord(c):02x}>" for c in text.replace("\r\n", "\n"))
 
 
-#: One key for each reason to skip.
-SKIP_KEYS = {"c": "cannot_decide", "k": "broken", "n": "not_for_me", "l": "later"}
-
-
-def _header(given: Assignment, progress: Progress, number: int, undone: bool) -> RenderableType:
-    what = "adjudication" if given.role != "vote" else "item"
-    left = f"{plain(given.queue)} · {plain(given.annotator)} · {what} {number} of this sitting"
-    left += " · undone, vote again" if undone else ""
-    conflicts = f" · {progress.conflicts} conflicts left" if given.role != "vote" else ""
-    return Rule(Text(f"{left} · {progress.done} of {progress.items} done{conflicts}", style="bold"))
+def _header(assignment: Assignment, progress: Progress, number: int, undone: bool) -> RenderableType:
+    what = "adjudication" if assignment.role != "vote" else "item"
+    title = f"{plain(assignment.queue)} · {plain(assignment.annotator)} · {what} {number} of this session"
+    title += " · undone, vote again" if undone else ""
+    conflicts = f" · {progress.conflicts} conflicts left" if assignment.role != "vote" else ""
+    return Rule(Text(f"{title} · {progress.done} of {progress.items} done{conflicts}", style="bold"))
 
 
 def _context(shown: ShownItem, guideline: str) -> list[RenderableType]:

@@ -17,7 +17,7 @@ END = ""  #: no more input
 ESCAPE = "\x1b"
 
 
-class Keys(Protocol):
+class KeyReader(Protocol):
     def key(self) -> str:
         """The next key, or END. Ctrl-C raises KeyboardInterrupt."""
 
@@ -82,5 +82,5 @@ class TerminalKeys:
             termios.tcsetattr(self._handle, termios.TCSADRAIN, before)
 
 
-def open_keys() -> Keys:
+def open_keys() -> KeyReader:
     return TerminalKeys() if sys.stdin.isatty() else PipedKeys(sys.stdin)

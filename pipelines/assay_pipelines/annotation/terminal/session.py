@@ -1,42 +1,39 @@
-"""One person's sitting at a queue in a terminal: keys in, votes out.
+"""One annotator's session at a queue in a terminal: keys in, votes out.
 
-Covers: what each key does, undo, drafts of strength and rationale, adjudication, leaving at any moment without losing
-anything. Leaves out: reading keys (`keys`), the picture (`drawing`), the rules (`desk`).
+Covers: undo, adjudication, leaving at any moment without losing anything. Leaves out: reading keys (`keys`), drawing
+(`item_view`), the keys of a question (`annotation.question_types`), the rules (`annotation.service`).
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from assay.errors import AssayError, BackendError
+from assay.errors import AssayError, BackendError, BadInputError
 from assay_pipelines.annotation.assignment import Assignment
-from assay_pipelines.annotation.items import Choice
-from assay_pipelines.annotation.service import Desk, Receipt
+from assay_pipelines.annotation.question_types.question_type import TerminalForm, question_type
+from assay_pipelines.annotation.service import AnnotationService, Receipt
 from assay_pipelines.annotation.terminal.item_view import (
-    SKIP_KEYS,
-    STRENGTHS,
+    answer_words,
     draw_item,
     draw_keys,
     draw_opinions,
-    draw_skips,
+    draw_options,
     draw_votes,
     plain,
-    shown_answer,
 )
-from assay_pipelines.annotation.terminal.keys import END, Keys
-
-CHOICES: dict[str, Choice] = {"a": "first", "b": "second", "t": "tie", "g": "both_good", "x": "both_bad"}
+from assay_pipelines.annotation.terminal.keys import END, KeyReader
 
 
 @dataclass
-class Sitting:
-    """What came of it; what was undone is not counted among the votes and skips. `finished`: there was nothing left for
-    this person; else they left."""
+class SessionCounts:
+    """What was undone is not counted among the votes and skips. `finished`: nothing was left for this annotator; else
+    they left."""
 
     votes: int = 0
     skipped: int = 0
@@ -47,178 +44,165 @@ class Sitting:
         return asdict(self)
 
 
-@dataclass
-class _Draft:
-    strength: int | None = None
-    rationale: str = ""
-    started: float = 0.0
-
-
-class Session:
+class TerminalSession:
     """`clear`: begin each item on an empty screen."""
 
     def __init__(
         self,
-        desk: Desk,
+        service: AnnotationService,
         queue: str,
-        person: str,
+        annotator: str,
         console: Console,
-        keys: Keys,
+        keys: KeyReader,
         *,
         adjudicate: bool = False,
         clear: bool = False,
     ) -> None:
-        self.desk, self.queue, self.person = desk, queue, person
+        self.service, self.queue, self.annotator = service, queue, annotator
         self.console, self.keys = console, keys
         self.adjudicate, self.clear = adjudicate, clear
-        self.sitting = Sitting()
-        self._guideline = desk.guideline(queue)
+        self.counts = SessionCounts()
+        self._guideline = service.guideline(queue)
         self._note = Text()
-        self._held: Assignment | None = None
-        self._cast: list[bool] = []  # of this sitting, whether each was a skip
+        self._assignment: Assignment | None = None
+        self._skips: list[bool] = []  # of this session's votes, whether each was a skip
 
-    def run(self) -> Sitting:
-        """Until the queue has nothing for this person, they quit, or the input ends. Ctrl-C raises KeyboardInterrupt;
-        in every case the item before them goes back to the queue."""
+    def run(self) -> SessionCounts:
+        """Until the queue has nothing for this annotator, they quit, or the input ends. Ctrl-C raises
+        KeyboardInterrupt; in every case the item before them goes back to the queue."""
         try:
             undone = False
             while True:
-                given = self._next()
-                if given is None:
+                assignment = self._next()
+                if assignment is None:
                     if self._last_undone():
                         undone = True
                         continue
-                    self.sitting.finished = True
-                    return self.sitting
-                self._held = given
-                outcome = self._item(given, undone)
+                    self.counts.finished = True
+                    return self.counts
+                self._assignment = assignment
+                outcome = self._ask(assignment, undone)
                 if outcome == "quit":
-                    return self.sitting
+                    return self.counts
                 undone = outcome == "undone"
         finally:
-            if self._held is not None:
-                self.desk.release(self._held)
+            if self._assignment is not None:
+                self.service.release(self._assignment)
+
+    def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str | None:
+        """As `question_type.Terminal` has it."""
+        draw_options(self.console, title, options)
+        key = self.keys.key()
+        return key if key in dict(options) else None
+
+    def read_line(self, prompt: str) -> str:
+        return self.keys.line(prompt)
 
     def _next(self) -> Assignment | None:
         if self.adjudicate:
-            return self.desk.next_conflict(self.queue, self.person)
-        return self.desk.next(self.queue, self.person)
+            return self.service.next_conflict(self.queue, self.annotator)
+        return self.service.next(self.queue, self.annotator)
 
-    def _item(self, given: Assignment, undone: bool) -> str:
+    def _ask(self, assignment: Assignment, undone: bool) -> str:
         """Draw an item and take keys until it is decided: voted, undone or quit."""
+        name = assignment.shown.question
+        form = question_type(name).form()
+        if form is None:
+            raise BadInputError(f"a terminal cannot ask the question {name!r}: use the web page")
         if self.clear:
             self.console.clear()
-        number = self.sitting.votes + self.sitting.skipped + 1
-        progress = self.desk.progress(self.queue)
-        self._say_note()
-        draw_item(self.console, given, progress, number=number, guideline=self._guideline, undone=undone)
-        draft = _Draft(started=time.monotonic())
-        self._keys(given, draft)
+        number = self.counts.votes + self.counts.skipped + 1
+        progress = self.service.progress(self.queue)
+        self._print_note()
+        draw_item(self.console, assignment, progress, number=number, guideline=self._guideline, undone=undone)
+        started = time.monotonic()
+        self._draw_keys(assignment, form)
         while True:
             key = self.keys.key()
             if key in (END, "q"):
                 return "quit"
             if key == "u":
-                if self._undo(given):
+                if self._undo(assignment):
                     return "undone"
-            elif key in CHOICES or key == "s":
-                if self._decide(given, draft, key):
-                    return "voted"
             elif key == "v" and self.adjudicate:
-                given = self._held = self.desk.reveal(given)
-                draw_votes(self.console, self.desk.votes_on(given), given.shown_order)
-                self._keys(given, draft)
-            elif key in "0123":
-                draft.strength = None if draft.strength == int(key) else int(key)
-                self._keys(given, draft)
-            elif key == "r":
-                draft.rationale = self.keys.line("rationale: ")
-                self._keys(given, draft)
-            else:
+                assignment = self._assignment = self.service.reveal(assignment)
+                draw_votes(self.console, self.service.votes_on(assignment), assignment.shown_order)
+                self._draw_keys(assignment, form)
+            elif not form.press(key, self):
                 self.console.print(Text(f"{plain(key)!r} is no key here", style="dim"))
+            elif form.submission is None:
+                self._draw_keys(assignment, form)
+            elif self._cast(assignment, form, time.monotonic() - started):
+                return "voted"
 
-    def _decide(self, given: Assignment, draft: _Draft, key: str) -> bool:
-        seconds = time.monotonic() - draft.started
+    def _cast(self, assignment: Assignment, form: TerminalForm, seconds: float) -> bool:
+        assert form.submission is not None
+        submission, form.submission = replace(form.submission, seconds=seconds), None
         try:
-            if key == "s":
-                draw_skips(self.console)
-                reason = SKIP_KEYS.get(self.keys.key())
-                if reason is None:
-                    self._keys(given, draft)
-                    return False
-                receipt = self.desk.skip(given, reason, text=draft.rationale, seconds=seconds)
-                said = f"skipped: {reason.replace('_', ' ')}"
-            else:
-                strength = draft.strength if key in "ab" else None
-                receipt = self.desk.vote(
-                    given, CHOICES[key], strength=strength, rationale=draft.rationale or None, seconds=seconds
-                )
-                said = shown_answer(receipt.answer, given.shown_order)
-                said += f", {STRENGTHS[strength]} better" if strength is not None else ""
+            receipt = self.service.cast(assignment.ticket, self.annotator, submission)
         except BackendError as error:  # not acknowledged: the same key again casts the same vote
             self.console.print(Text(f"not stored: {error}; press the key again", style="bold red"))
             return False
-        except AssayError as error:  # the time ran out and somebody else has it
+        except AssayError as error:  # its lease ran out and somebody else has it
             self._note = Text(str(error), style="bold red")
-            self._held = None
+            self._assignment = None
             return True
-        self._held = None
-        self._count(receipt, skipped=key == "s")
-        self._note = Text(f"stored: {said}", style="green")
-        if receipt.opinions or given.role == "blind":
-            self.console.print(self._note)
-            self._note = Text()
-            draw_opinions(self.console, receipt.opinions, given.shown_order)
-            if given.role == "blind":
-                draw_votes(self.console, self.desk.votes_on(given), given.shown_order)
+        self._assignment = None
+        self._count(receipt, skipped=receipt.answer == "skip")
+        words = answer_words(receipt.answer, assignment.shown_order, submission.strength)
+        if submission.skip is not None:
+            words = f"skipped: {submission.skip.replace('_', ' ')}"
+        self._note = Text(f"stored: {words}", style="green")
+        if receipt.opinions or assignment.role == "blind":
+            self._print_note()
+            draw_opinions(self.console, receipt.opinions, assignment.shown_order)
+            if assignment.role == "blind":
+                draw_votes(self.console, self.service.votes_on(assignment), assignment.shown_order)
             if self.clear:
-                self.console.print(Text("any key: on", style="dim"))
+                self.console.print(Text("any key: continue", style="dim"))
                 self.keys.key()
         return True
 
     def _count(self, receipt: Receipt, *, skipped: bool) -> None:
         if receipt.repeated:
             return
-        self._cast.append(skipped)
+        self._skips.append(skipped)
         if skipped:
-            self.sitting.skipped += 1
+            self.counts.skipped += 1
         else:
-            self.sitting.votes += 1
+            self.counts.votes += 1
 
     def _last_undone(self) -> bool:
         """At the end of the queue the last vote can still be taken back."""
-        self._say_note()
-        if not self._cast:
+        self._print_note()
+        if not self._skips:
             return False
         self.console.print(Text("Nothing is left for you. u: undo the last vote; any other key: leave", style="bold"))
         return self.keys.key() == "u" and self._undo(None)
 
-    def _undo(self, given: Assignment | None) -> bool:
-        back = self.desk.undo(self.queue, self.person, adjudication=self.adjudicate)
-        if back is None:
+    def _undo(self, assignment: Assignment | None) -> bool:
+        again = self.service.undo(self.queue, self.annotator, adjudication=self.adjudicate)
+        if again is None:
             self.console.print(Text("nothing to undo", style="dim"))
             return False
-        self.sitting.undone += 1
-        if self._cast:  # else it was of an earlier sitting
-            if self._cast.pop():
-                self.sitting.skipped -= 1
+        self.counts.undone += 1
+        if self._skips:  # else the vote was of an earlier session
+            if self._skips.pop():
+                self.counts.skipped -= 1
             else:
-                self.sitting.votes -= 1
-        if given is not None:
-            self.desk.release(given)  # it comes again after the undone one
-        self._held = None
+                self.counts.votes -= 1
+        if assignment is not None:
+            self.service.release(assignment)  # it comes again after the undone one
+        self._assignment = None
         return True
 
-    def _keys(self, given: Assignment, draft: _Draft) -> None:
-        draw_keys(
-            self.console,
-            strength=draft.strength,
-            rationale=draft.rationale,
-            adjudicating=self.adjudicate,
-            sees_votes=given.role == "open",
-        )
+    def _draw_keys(self, assignment: Assignment, form: TerminalForm) -> None:
+        extra = [("u", "undo"), ("q", "quit")]
+        if self.adjudicate and assignment.role != "open":
+            extra.insert(1, ("v", "see the votes"))
+        draw_keys(self.console, [*form.keys(), *extra], form.notes())
 
-    def _say_note(self) -> None:
+    def _print_note(self) -> None:
         if self._note:
             self.console.print(self._note)
             self._note = Text()

@@ -64,6 +64,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/annotate/question-types": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Question Types
+         * @description The ways to ask about an item, with the words that front ends show.
+         */
+        get: operations["get_question_types"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/annotate/queues/{queue}/conflict": {
         parameters: {
             query?: never;
@@ -1520,6 +1540,74 @@ export interface components {
             with_ties: components["schemas"]["AgreementCoefficients"];
         };
         /**
+         * AnnotationItem
+         * @description The item before an annotator. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
+         *     `question`: the question type that decides it. `principles`: asked of both responses too. `expires_at`: seconds
+         *     since the epoch, when others may have it unless it is renewed.
+         */
+        AnnotationItem: {
+            attributes: components["schemas"]["ShownAttributes"] | null;
+            checked: components["schemas"]["ShownChecks"] | null;
+            /** Expires At */
+            expires_at: number;
+            /** First */
+            first: string;
+            /** Guideline */
+            guideline: string;
+            /** Principles */
+            principles: string[];
+            /** Prompt */
+            prompt: components["schemas"]["Message"][];
+            /** Question */
+            question: string;
+            /** Reason */
+            reason: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "vote" | "blind" | "open";
+            /** Seal */
+            seal: string;
+            /** Second */
+            second: string;
+            /** Ticket */
+            ticket: string;
+        };
+        /**
+         * AnnotationProgress
+         * @description `share`: of the queue's items that are done, rounded down to a twentieth. `mine`: this person's standing votes,
+         *     gold checks included; `passed`: items that they passed on. `last`: the ticket that an undo would take back.
+         *     `waiting`: for an adjudicator, the items without a majority that they can have, the one before them included.
+         */
+        AnnotationProgress: {
+            /** Last */
+            last: string | null;
+            /** Mine */
+            mine: number;
+            /** Passed */
+            passed: number;
+            /** Share */
+            share: number;
+            /** Waiting */
+            waiting: number | null;
+        };
+        /**
+         * AnnotationReply
+         * @description `item` is null when there is nothing for this person: `empty` then says why. "waiting": what is left is before
+         *     others now.
+         */
+        AnnotationReply: {
+            /** Empty */
+            empty: ("closed" | "done" | "waiting") | null;
+            /** Guideline */
+            guideline: string;
+            item: components["schemas"]["AnnotationItem"] | null;
+            /** Lease Seconds */
+            lease_seconds: number;
+            progress: components["schemas"]["AnnotationProgress"];
+        };
+        /**
          * AnnotatorFigures
          * @description One judge, person or source. `gold`: agreement with gold where both prefer a side, without votes that made that
          *     gold; `checks`: gold checks of queues answered right. `first_shown`: of preferences whose order is known, those for
@@ -2601,6 +2689,7 @@ export interface components {
             /** Added */
             added: number;
         };
+        JsonValue: unknown;
         /**
          * JudgeCost
          * @description At most, without retries. `tokens`: in and out, as budgets reserve them. `cost`: None where no prices are given;
@@ -3762,6 +3851,20 @@ export interface components {
             annotators: components["schemas"]["AnnotatorFigures"][];
         };
         /**
+         * QuestionTypeReply
+         * @description `component`: the page's component that asks it. `words`: words and keys, in a form of the type's own.
+         */
+        QuestionTypeReply: {
+            /** Component */
+            component: string;
+            /** Name */
+            name: string;
+            /** Words */
+            words: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+        };
+        /**
          * QueueCounts
          * @description Exact figures, for those who run the queue: with them somebody could tell which of their votes were on gold
          *     checks. `conflicts`: items without a majority or an adjudication. `annotators`: votes by name;
@@ -4081,13 +4184,13 @@ export interface components {
          * @description The item again, to be decided with sight of the others' votes.
          */
         RevealReply: {
-            item: components["schemas"]["SittingItem"];
+            item: components["schemas"]["AnnotationItem"];
             /** Votes */
             votes: components["schemas"]["RevealedOpinion"][];
         };
         /**
          * RevealedAnswer
-         * @description What another annotator said of one response and principle. `place`: on the reader's own screen.
+         * @description Another annotator's answer on one response and principle. `place`: on the reader's own screen.
          */
         RevealedAnswer: {
             /**
@@ -4107,7 +4210,7 @@ export interface components {
         };
         /**
          * RevealedOpinion
-         * @description What a judge, or another annotator, said of the pair, and with it of principles.
+         * @description The opinion of a judge or another annotator, with answers on principles.
          */
         RevealedOpinion: {
             /** By */
@@ -4561,72 +4664,6 @@ export interface components {
             password?: string | null;
         };
         /**
-         * SittingItem
-         * @description What a person has before them. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
-         *     `principles`: asked of both responses beside the preference. `expires_at`: seconds since the epoch, when others may
-         *     have it unless it is renewed.
-         */
-        SittingItem: {
-            attributes: components["schemas"]["ShownAttributes"] | null;
-            checked: components["schemas"]["ShownChecks"] | null;
-            /** Expires At */
-            expires_at: number;
-            /** First */
-            first: string;
-            /** Guideline */
-            guideline: string;
-            /** Principles */
-            principles: string[];
-            /** Prompt */
-            prompt: components["schemas"]["Message"][];
-            /** Reason */
-            reason: string;
-            /**
-             * Role
-             * @enum {string}
-             */
-            role: "vote" | "blind" | "open";
-            /** Seal */
-            seal: string;
-            /** Second */
-            second: string;
-            /** Ticket */
-            ticket: string;
-        };
-        /**
-         * SittingProgress
-         * @description `share`: of the queue's items that are done, rounded down to a twentieth. `mine`: this person's standing votes,
-         *     gold checks included; `passed`: items that they passed on. `last`: the ticket that an undo would take back.
-         *     `waiting`: for an adjudicator, the items without a majority that they can have, the one before them included.
-         */
-        SittingProgress: {
-            /** Last */
-            last: string | null;
-            /** Mine */
-            mine: number;
-            /** Passed */
-            passed: number;
-            /** Share */
-            share: number;
-            /** Waiting */
-            waiting: number | null;
-        };
-        /**
-         * SittingReply
-         * @description `item` is null when there is nothing for this person: `empty` then says why. "waiting": what is left is before
-         *     others now.
-         */
-        SittingReply: {
-            /** Empty */
-            empty: ("closed" | "done" | "waiting") | null;
-            /** Guideline */
-            guideline: string;
-            item: components["schemas"]["SittingItem"] | null;
-            /** Lease Seconds */
-            lease_seconds: number;
-            progress: components["schemas"]["SittingProgress"];
-        };
-        /**
          * SnapshotHolding
          * @description A snapshot that holds the comparison, and what as.
          */
@@ -5027,7 +5064,8 @@ export interface components {
          * VoteBody
          * @description A vote, or a skip with its reason. The same body again is acknowledged again and counted once. `person`: whose
          *     vote it is; it may have waited in a browser at which somebody else has signed in since. `seconds`: spent on the
-         *     item. `principles`: answers on some or all of the item's; none with a skip that passes it on.
+         *     item. `principles`: answers on some or all of the item's; none with a skip that passes it on. `response`: the answer
+         *     of a question type that the other fields do not hold.
          */
         VoteBody: {
             /** Choice */
@@ -5044,6 +5082,10 @@ export interface components {
              * @default
              */
             rationale: string;
+            /** Response */
+            response?: {
+                [key: string]: components["schemas"]["JsonValue"];
+            } | null;
             /** Seal */
             seal: string;
             /** Seconds */
@@ -5057,10 +5099,10 @@ export interface components {
         };
         /**
          * VoteReply
-         * @description `next` is null as in SittingReply, or when it could not be fetched: ask for it then.
+         * @description `next` is null as in AnnotationReply, or when it could not be fetched: ask for it then.
          */
         VoteReply: {
-            next: components["schemas"]["SittingReply"] | null;
+            next: components["schemas"]["AnnotationReply"] | null;
             receipt: components["schemas"]["ReceiptReply"];
         };
     };
@@ -5160,6 +5202,26 @@ export interface operations {
             };
         };
     };
+    get_question_types: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QuestionTypeReply"][];
+                };
+            };
+        };
+    };
     take_conflict: {
         parameters: {
             query?: never;
@@ -5177,7 +5239,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SittingReply"];
+                    "application/json": components["schemas"]["AnnotationReply"];
                 };
             };
             /** @description Validation Error */
@@ -5208,7 +5270,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SittingReply"];
+                    "application/json": components["schemas"]["AnnotationReply"];
                 };
             };
             /** @description Validation Error */
@@ -5408,7 +5470,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SittingReply"];
+                    "application/json": components["schemas"]["AnnotationReply"];
                 };
             };
             /** @description Validation Error */

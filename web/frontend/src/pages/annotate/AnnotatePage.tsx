@@ -7,16 +7,16 @@ import { Empty } from "../../components/States";
 import { NewQueue } from "./queues/NewQueue";
 import { QueueList } from "./queues/QueueList";
 import { QueueReport } from "./queues/QueueReport";
-import { Sitting } from "./sitting/Sitting";
+import { AnnotationSession } from "./session/AnnotationSession";
 
-/** The area Annotate: queues, and a sitting at one of them. */
+/** The area Annotate: queues, and a session at one of them. */
 export default function AnnotatePage() {
   return (
     <Routes>
       <Route index element={<QueueList />} />
       <Route path="new" element={<QueueMaking />} />
-      <Route path="queue/:queue" element={<SittingAt />} />
-      <Route path="queue/:queue/adjudicate" element={<SittingAt adjudicating />} />
+      <Route path="queue/:queue" element={<SessionAt />} />
+      <Route path="queue/:queue/adjudicate" element={<SessionAt adjudicating />} />
       <Route path="queue/:queue/report" element={<QueueReport />} />
       <Route path="*" element={<Empty title="There is no such page">Choose a queue under Annotate.</Empty>} />
     </Routes>
@@ -27,13 +27,13 @@ function QueueMaking() {
   return useAllows("curator") ? <NewQueue /> : <Refused what="Making a queue takes the role curator" />;
 }
 
-function SittingAt({ adjudicating = false }: { adjudicating?: boolean }) {
+function SessionAt({ adjudicating = false }: { adjudicating?: boolean }) {
   const { queue = "" } = useParams();
   const { name } = useSession();
   const allowed = useAllows(adjudicating ? "curator" : "annotator");
   if (!allowed) return <Refused what={adjudicating ? "Adjudicating takes the role curator" : "Voting takes the role annotator"} />;
   // Another queue or person begins anew.
-  return <Sitting key={`${name} ${queue} ${adjudicating}`} queue={queue} person={name} adjudicating={adjudicating} />;
+  return <AnnotationSession key={`${name} ${queue} ${adjudicating}`} queue={queue} person={name} adjudicating={adjudicating} />;
 }
 
 function Refused({ what }: { what: string }) {

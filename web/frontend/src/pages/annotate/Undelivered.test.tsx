@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
 import { SessionGate } from "../../app/SessionGate";
 import { renderAt } from "../../testing/render";
-import { keepVote, keptVotes, type KeptVote } from "./sitting/outbox";
+import { keepVote, keptVotes, type KeptVote } from "./session/outbox";
 import { Undelivered } from "./Undelivered";
 
 let sent: string[];
@@ -58,7 +58,7 @@ it("sends votes that waited from a page of any area, and says so", async () => {
   expect([keptVotes("ada").length, keptVotes("ben").length]).toEqual([0, 1]);
 });
 
-it("leaves them to a sitting, which sends its own", async () => {
+it("leaves them to a session, which sends its own", async () => {
   keepVote(vote("1-1-vote"));
   for (const address of ["/annotate/queue/first-round", "/annotate/queue/first-round/adjudicate"]) renderAt(page, address).unmount();
   renderAt(page, "/annotate/queue/first-round/report");

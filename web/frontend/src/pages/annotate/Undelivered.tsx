@@ -5,14 +5,14 @@ import { useState } from "react";
 import { matchPath, useLocation } from "react-router";
 
 import { counted } from "../../format/count";
-import { Refused, Unsent } from "./sitting/Notices";
-import { deliver, dismissRefused, keptVotes, refusedVotes } from "./sitting/outbox";
-import { sendVote } from "./sitting/send";
-import { useTrouble } from "./sitting/useTrouble";
+import { Refused, Unsent } from "./session/Notices";
+import { deliver, dismissRefused, keptVotes, refusedVotes } from "./session/outbox";
+import { sendVote } from "./session/send";
+import { useTrouble } from "./session/useTrouble";
 
 const SITTINGS = ["/annotate/queue/:queue", "/annotate/queue/:queue/adjudicate"];
 
-/** On every page but a sitting, which sends them itself: votes that an earlier visit left in this browser. */
+/** On every page but a session, which sends them itself: votes that an earlier visit left in this browser. */
 export function Undelivered({ person }: { person: string }) {
   const { pathname } = useLocation();
   return SITTINGS.some((path) => matchPath(path, pathname)) ? null : <Sending key={person} person={person} />;

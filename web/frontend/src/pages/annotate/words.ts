@@ -1,45 +1,51 @@
 import type { Schemas } from "../../api/client";
 import { percent } from "../../format/percent";
+import { useQuestionTypes } from "./questionTypes";
 
-export type Item = Schemas["SittingItem"];
+export type Item = Schemas["AnnotationItem"];
 export type Choice = NonNullable<Schemas["VoteBody"]["choice"]>;
 export type SkipReason = NonNullable<Schemas["VoteBody"]["skip"]>;
 export type Place = Schemas["PrincipleBody"]["place"];
 export type Fulfilment = Schemas["PrincipleBody"]["answer"];
 export type Said = Schemas["ReceiptReply"]["said"];
 
-/** By its number. The terminal's sitting has the same words and keys. */
-export const STRENGTHS = ["barely", "slightly", "clearly", "far"] as const;
+/** One thing to choose, and the key that chooses it. */
+export interface Option {
+  name: string;
+  key: string;
+  label: string;
+  short: string;
+}
 
-export const CHOICES: Record<string, Choice> = { a: "first", b: "second", t: "tie", g: "both_good", x: "both_bad" };
+/** The words of the question type `pair`, as the API has them. `strengths`: by number. */
+export interface PairWords {
+  choices: Option[];
+  skip: Option;
+  skips: Option[];
+  counted_skips: string[];
+  strengths: string[];
+}
 
-export const SKIPS: Record<string, { reason: SkipReason; label: string }> = {
-  c: { reason: "cannot_decide", label: "I cannot decide which is better" },
-  k: { reason: "broken", label: "The texts are broken or unreadable" },
-  n: { reason: "not_for_me", label: "Not my field, or I should not judge this one" },
-  l: { reason: "later", label: "Not now; somebody else may take it" },
-};
+const skip: Option = { name: "skip", key: "", label: "Skipped", short: "skip" };
+const NONE: PairWords = { choices: [], skip, skips: [], counted_skips: [], strengths: [] };
 
-const SAID: Record<Said, string> = {
-  first: "A is better",
-  second: "B is better",
-  tie: "Tie",
-  both_good: "Both good",
-  both_bad: "Both bad",
-  skip: "Skipped",
-};
+/** None before the API has told them. */
+export function useWords(): PairWords {
+  const { data } = useQuestionTypes();
+  return (data?.pair?.words as PairWords | undefined) ?? NONE;
+}
 
 /** "A is clearly better": in the letters of the reader's own screen. */
-export function saidInWords(said: Said, strength?: number | null): string {
-  if (strength == null || (said !== "first" && said !== "second")) return SAID[said];
-  return `${said === "first" ? "A" : "B"} is ${STRENGTHS[strength]} better`;
+export function saidInWords(words: PairWords, said: Said, strength?: number | null): string {
+  if (strength != null && (said === "first" || said === "second")) return `${said === "first" ? "A" : "B"} is ${words.strengths[strength]} better`;
+  return [...words.choices, words.skip].find((option) => option.name === said)?.label ?? said;
 }
 
 /** What was written with a vote; a skip's begins with its reason's name, which its words stand for. */
-export function rationaleInWords(said: Said, rationale: string): string {
+export function rationaleInWords(words: PairWords, said: Said, rationale: string): string {
   if (said !== "skip") return rationale;
   const [reason, ...rest] = rationale.split(": ");
-  const label = Object.values(SKIPS).find((skip) => skip.reason === reason)?.label;
+  const label = words.skips.find((skip) => skip.name === reason)?.label;
   return label === undefined ? rationale : [label, ...rest].join(": ");
 }
 

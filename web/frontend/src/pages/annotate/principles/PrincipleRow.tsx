@@ -18,7 +18,7 @@ export function PrincipleRow({ draft, disabled, onFocus, change }: PrincipleRowP
   return (
     <>
       <div className="principle-row">
-        <span className="sitting-letter" aria-hidden>
+        <span className="session-letter" aria-hidden>
           {letter}
         </span>
         <div className="principle-answers" role="radiogroup" aria-label={`${letter}: ${principle}`}>

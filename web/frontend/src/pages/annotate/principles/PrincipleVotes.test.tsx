@@ -6,7 +6,7 @@ import { axe } from "vitest-axe";
 
 import { renderAt } from "../../../testing/render";
 import type { PrincipleDraft } from "../drafts";
-import { ResponsePair } from "../sitting/ResponsePair";
+import { ResponsePair } from "../session/ResponsePair";
 import type { Item } from "../words";
 import { answered } from "./answers";
 import { PrincipleVotes } from "./PrincipleVotes";
@@ -25,6 +25,7 @@ const ITEM: Item = {
   reason: "",
   principles: ["is clear", "is short"],
   expires_at: 0,
+  question: "pair",
 };
 
 let kept: PrincipleDraft[];

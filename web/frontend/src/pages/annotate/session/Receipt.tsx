@@ -2,17 +2,18 @@ import { Stack, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
 import { ANSWERS, LETTERS } from "../principles/answers";
-import { rationaleInWords, saidInWords } from "../words";
-import type { LastVote } from "./useSitting";
+import { rationaleInWords, saidInWords, useWords } from "../words";
+import type { LastVote } from "./useAnnotationSession";
 
 /** What a stored vote said, and what judges and others said of the same pair: never shown before it. */
 export function Receipt({ last }: { last: LastVote }) {
   const { receipt, strength, decision } = last;
+  const words = useWords();
   return (
     <Stack gap={4} role="status" aria-label="Stored">
       <Text size="sm">
-        Stored: <strong>{saidInWords(receipt.said, strength)}</strong>
-        {decision.skip !== undefined && ` (${rationaleInWords("skip", decision.skip)})`}
+        Stored: <strong>{saidInWords(words, receipt.said, strength)}</strong>
+        {decision.skip !== undefined && ` (${rationaleInWords(words, "skip", decision.skip)})`}
         {receipt.repeated && " (it was there already)"}
       </Text>
       <Opinions title="Judges" opinions={receipt.opinions} />
@@ -23,6 +24,7 @@ export function Receipt({ last }: { last: LastVote }) {
 
 /** Each with who said it, in the letters of the reader's screen. */
 export function Opinions({ title, opinions }: { title: string; opinions: Schemas["RevealedOpinion"][] }) {
+  const words = useWords();
   if (opinions.length === 0) return null;
   return (
     <div>
@@ -31,8 +33,8 @@ export function Opinions({ title, opinions }: { title: string; opinions: Schemas
       </Text>
       {opinions.map((opinion) => (
         <Text key={opinion.by} size="sm" style={{ overflowWrap: "anywhere" }}>
-          {opinion.by}: <strong>{saidInWords(opinion.said, opinion.strength)}</strong>
-          {opinion.rationale !== "" && <span className="dim">. {rationaleInWords(opinion.said, opinion.rationale)}</span>}
+          {opinion.by}: <strong>{saidInWords(words, opinion.said, opinion.strength)}</strong>
+          {opinion.rationale !== "" && <span className="dim">. {rationaleInWords(words, opinion.said, opinion.rationale)}</span>}
           <Principles answers={opinion.principles} />
         </Text>
       ))}
@@ -45,7 +47,7 @@ function Principles({ answers }: { answers: Schemas["RevealedAnswer"][] }) {
   return answers.map(({ place, principle, answer, evidence }) => (
     <Text key={`${place} ${principle}`} component="span" display="block" size="sm" pl="sm">
       {LETTERS[place]}, {principle}: <strong>{ANSWERS.find((one) => one.answer === answer)?.label}</strong>
-      {evidence !== null && <q className="dim sitting-evidence">{evidence}</q>}
+      {evidence !== null && <q className="dim session-evidence">{evidence}</q>}
     </Text>
   ));
 }

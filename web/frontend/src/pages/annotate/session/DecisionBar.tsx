@@ -2,7 +2,7 @@ import { Button, Group, SegmentedControl, Textarea, type ButtonProps } from "@ma
 import type { ReactNode, RefObject } from "react";
 
 import type { Draft } from "../drafts";
-import { STRENGTHS } from "../words";
+import { useWords } from "../words";
 
 interface DecisionBarProps {
   draft: Draft;
@@ -17,8 +17,10 @@ interface DecisionBarProps {
 
 /** What can be decided, each with its key. It stays in view below long responses. */
 export function DecisionBar({ draft, change, press, disabled, writing, box }: DecisionBarProps) {
+  const words = useWords();
   const decision = (key: string, label: string, look: ButtonProps = {}) => (
     <Button
+      key={key}
       variant="light"
       color="gray"
       {...look}
@@ -31,7 +33,7 @@ export function DecisionBar({ draft, change, press, disabled, writing, box }: De
     </Button>
   );
   return (
-    <div className="panel sitting-bar" role="group" aria-label="Decision">
+    <div className="panel session-bar" role="group" aria-label="Decision">
       {(writing || draft.rationale !== "") && (
         <Textarea
           ref={box}
@@ -50,13 +52,11 @@ export function DecisionBar({ draft, change, press, disabled, writing, box }: De
           }}
         />
       )}
-      <div className="sitting-decisions">
-          {decision("a", "A is better", { variant: "filled", color: "teal" })}
-          {decision("b", "B is better", { variant: "filled", color: "teal" })}
-          {decision("t", "Tie")}
-          {decision("g", "Both good")}
-          {decision("x", "Both bad")}
-          {decision("s", "Skip")}
+      <div className="session-decisions">
+        {words.choices.map(({ name, key, label }) =>
+          decision(key, label, name === "first" || name === "second" ? { variant: "filled", color: "teal" } : {}),
+        )}
+        {decision(words.skip.key, "Skip")}
       </div>
       <Group gap="xs" mt={6} wrap="nowrap">
         <SegmentedControl
@@ -64,7 +64,7 @@ export function DecisionBar({ draft, change, press, disabled, writing, box }: De
           disabled={disabled}
           value={draft.strength === null ? "" : String(draft.strength)}
           onChange={(value) => change({ strength: Number(value) })}
-          data={STRENGTHS.map((word, number) => ({
+          data={words.strengths.map((word, number) => ({
             value: String(number),
             label: (
               <span>

@@ -6,9 +6,9 @@ import { axe } from "vitest-axe";
 import type { Schemas } from "../../../api/client";
 import { renderAt } from "../../../testing/render";
 import { keepVote, keptVotes } from "./outbox";
-import { Sitting } from "./Sitting";
+import { AnnotationSession } from "./AnnotationSession";
 
-type Reply = Schemas["SittingReply"];
+type Reply = Schemas["AnnotationReply"];
 
 function reply(number: number): Reply {
   return {
@@ -25,6 +25,7 @@ function reply(number: number): Reply {
       reason: "judges disagree",
       principles: number === 1 ? ["is clear"] : [],
       expires_at: 0,
+      question: "pair",
     },
     progress: { share: 0.2, mine: number - 1, passed: number - 1, last: number > 1 ? `${number - 1}-1-vote` : null, waiting: null },
     guideline: "Prefer what **helps**:\n\n- first $x^2$",
@@ -41,6 +42,21 @@ const ben: Schemas["RevealedOpinion"] = {
   ...{ by: "ben", said: "skip", strength: null, rationale: "cannot_decide: both are vague" },
   principles: [{ place: "second", principle: "is clear", answer: "partially", evidence: "Another answer" }],
 };
+const option = (name: string, key: string, label: string) => ({ name, key, label, short: name });
+const questionTypes: Schemas["QuestionTypeReply"][] = [
+  {
+    name: "pair",
+    component: "PairPreference",
+    words: {
+      choices: [option("first", "a", "A is better"), option("second", "b", "B is better"), option("tie", "t", "Tie"), option("both_good", "g", "Both good"), option("both_bad", "x", "Both bad")],
+      skip: option("skip", "s", "Skipped"),
+      skips: [option("cannot_decide", "c", "I cannot decide which is better"), option("broken", "k", "The texts are broken or unreadable"), option("not_for_me", "n", "Not my field, or I should not judge this one"), option("later", "l", "Not now; somebody else may take it")],
+      counted_skips: ["broken", "cannot_decide"],
+      strengths: ["barely", "slightly", "clearly", "far"],
+    },
+  },
+  { name: "principles", component: "PrincipleFulfilment", words: {} },
+];
 let sent: Schemas["VoteBody"][];
 let taken: number;
 let answer: (body: Schemas["VoteBody"]) => Response;
@@ -65,6 +81,7 @@ beforeEach(() => {
       sent.push(body);
       return answer(body);
     }
+    if (pathname.endsWith("/question-types")) return json(questionTypes);
     if (pathname.endsWith("/own")) return json(own);
     const conflict = { ...reply(1), item: { ...reply(1).item!, role: "blind" as const }, progress: { share: 1, mine: 0, passed: 0, last: null, waiting: 2 } };
     if (pathname.endsWith("/conflict")) return json(conflict);
@@ -74,11 +91,11 @@ beforeEach(() => {
 });
 afterEach(() => vi.unstubAllGlobals());
 
-const sitting = <Sitting queue="first-round" person="ada" adjudicating={false} />;
+const session = <AnnotationSession queue="first-round" person="ada" adjudicating={false} />;
 
-describe("a sitting", () => {
+describe("a session", () => {
   it("votes by single keys, with the strength pressed before, and comes to the next item", async () => {
-    const { container } = renderAt(sitting);
+    const { container } = renderAt(session);
     const user = userEvent.setup();
     await screen.findByText("Question 1?");
     expect((await axe(container)).violations).toEqual([]);
@@ -91,7 +108,7 @@ describe("a sitting", () => {
   });
 
   it("draws the guideline as the texts", async () => {
-    renderAt(sitting);
+    renderAt(session);
     const guideline = await screen.findByRole("region", { name: "Guideline" });
     expect(within(guideline).getByText("helps").tagName).toBe("STRONG");
     expect(within(guideline).getByRole("listitem").querySelector(".katex")).not.toBeNull();
@@ -99,13 +116,13 @@ describe("a sitting", () => {
   });
 
   it("tells of gold checks passed in a row, at the top too", async () => {
-    renderAt(sitting);
+    renderAt(session);
     expect(await screen.findByText("3 gold checks in a row")).toBeInTheDocument();
     expect(screen.getByLabelText("You")).toHaveTextContent("Gold checks passed: 4 of 5, the last 3 in a row");
   });
 
   it("takes no key for a decision while somebody writes, and keeps what they wrote for the next time", async () => {
-    const first = renderAt(sitting);
+    const first = renderAt(session);
     const user = userEvent.setup();
     await screen.findByText("Question 1?");
     await user.keyboard("r");
@@ -113,7 +130,7 @@ describe("a sitting", () => {
     await user.keyboard("abort");
     expect(sent).toEqual([]);
     first.unmount();
-    renderAt(sitting);
+    renderAt(session);
     expect(await screen.findByLabelText("Rationale")).toHaveValue("abort");
     await user.keyboard("g");
     await screen.findByText("Question 2?");
@@ -121,7 +138,7 @@ describe("a sitting", () => {
   });
 
   it("skips with a reason", async () => {
-    renderAt(sitting);
+    renderAt(session);
     const user = userEvent.setup();
     await screen.findByText("Question 1?");
     await user.keyboard("s");
@@ -136,12 +153,12 @@ describe("a sitting", () => {
   });
 
   it("sends what was said of principles with the vote, and keeps it over a reload", async () => {
-    const first = renderAt(sitting);
+    const first = renderAt(session);
     const user = userEvent.setup();
     await screen.findByText("Question 1?");
     await user.keyboard("p1{ArrowDown}3");
     first.unmount();
-    renderAt(sitting);
+    renderAt(session);
     await screen.findByText("Principles, 2 of 2 answered");
     await user.keyboard("a");
     await screen.findByText("Question 2?");
@@ -157,7 +174,7 @@ describe("a sitting", () => {
   });
 
   it("tells an adjudicator how many wait, and when asked what others said, of principles too", async () => {
-    renderAt(<Sitting queue="first-round" person="ada" adjudicating />);
+    renderAt(<AnnotationSession queue="first-round" person="ada" adjudicating />);
     const user = userEvent.setup();
     await screen.findByText("Question 1?");
     expect(screen.getByText(/2 items without a majority, 0 decided by you/)).toBeInTheDocument();
@@ -172,7 +189,7 @@ describe("a sitting", () => {
     localStorage.setItem("assay.single-keys", "false");
     const judge: Schemas["RevealedOpinion"] = { by: "judge", said: "first", strength: null, rationale: "clearer", principles: [] };
     answer = (body) => json({ receipt: { ticket: body.ticket, said: "second", repeated: false, opinions: [judge], votes: [] }, next: reply(2) });
-    renderAt(sitting);
+    renderAt(session);
     const user = userEvent.setup();
     (await screen.findByRole("button", { name: "B is better" })).focus();
     await user.keyboard("{Enter}");
@@ -187,7 +204,7 @@ describe("a sitting", () => {
     const body = { person: "ada", ticket: "9-1-vote", seal: "s", choice: "first", strength: null, rationale: "", seconds: 3, principles: [] } as const;
     keepVote({ queue: "first-round", at: 0, body: { ...body, principles: [] } });
     answer = () => json({ detail: "the store is held" }, 503);
-    const left = renderAt(sitting);
+    const left = renderAt(session);
     await screen.findByText(/the store is held/);
     expect(taken).toBe(0);
     left.unmount();
@@ -197,7 +214,7 @@ describe("a sitting", () => {
   });
 
   it("sends none with an item that is passed on", async () => {
-    renderAt(sitting);
+    renderAt(session);
     const user = userEvent.setup();
     await screen.findByText("Question 1?");
     await user.keyboard("p1s");
@@ -209,7 +226,7 @@ describe("a sitting", () => {
 
   it("shows a vote that the server will not take, with its rationale", async () => {
     answer = () => json({ code: "conflict", detail: "the time for this item ran out" }, 409);
-    renderAt(sitting);
+    renderAt(session);
     const user = userEvent.setup();
     await screen.findByText("Question 1?");
     await user.keyboard("r");

@@ -3,7 +3,7 @@ import { IconClockPause, IconHandStop } from "@tabler/icons-react";
 
 import type { Problem } from "../../../api/problems";
 import type { RefusedVote } from "./outbox";
-import { saidInWords } from "../words";
+import { saidInWords, useWords } from "../words";
 
 /** A vote that is not acknowledged yet: what keeps it, and that nothing is lost. */
 export function Unsent({ trouble, forgetful }: { trouble: Problem; forgetful: boolean }) {
@@ -22,11 +22,12 @@ export function Unsent({ trouble, forgetful }: { trouble: Problem; forgetful: bo
 /** A vote that the server will not take, with everything that was written for it. */
 export function Refused({ vote, onDismiss }: { vote: RefusedVote; onDismiss: () => void }) {
   const { choice, skip, strength, rationale } = vote.body;
+  const words = useWords();
   return (
     <Alert color="red" icon={<IconHandStop size={18} />} title="One of your votes was not taken" role="alert" p="xs">
       <Text size="sm">
         {vote.detail} ({vote.queue}, {new Date(vote.at).toLocaleTimeString()}:{" "}
-        {saidInWords(choice ?? (skip ? "skip" : "tie"), strength)})
+        {saidInWords(words, choice ?? (skip ? "skip" : "tie"), strength)})
       </Text>
       {rationale !== "" && rationale !== undefined && (
         <Text size="sm" component="blockquote" m={0} mt={4} style={{ whiteSpace: "pre-wrap", overflowWrap: "anywhere" }}>

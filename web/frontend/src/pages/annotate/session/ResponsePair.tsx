@@ -17,7 +17,7 @@ export function ResponsePair({ item, look }: { item: Item; look: Look }) {
           The two differ in too much to be compared word by word; they are shown as they are written.
         </Alert>
       )}
-      <div className="sitting-pair">
+      <div className="session-pair">
         <Response letter="A" text={item.first} checked={item.checked?.first} look={look} pieces={pieces?.[0]} />
         <Response letter="B" text={item.second} checked={item.checked?.second} look={look} pieces={pieces?.[1]} />
       </div>
@@ -38,7 +38,7 @@ function Response({ letter, text, checked, look, pieces }: ResponseProps) {
   return (
     <section className="panel" aria-label={`Response ${letter}`}>
       <Group gap="xs" mb={6}>
-        <span className="sitting-letter" aria-hidden>
+        <span className="session-letter" aria-hidden>
           {letter}
         </span>
         {checked && (
@@ -52,7 +52,7 @@ function Response({ letter, text, checked, look, pieces }: ResponseProps) {
           <Markdown text={text} />
         </div>
       ) : (
-        <div className="sitting-plain" data-response={side}>
+        <div className="session-plain" data-response={side}>
           {pieces === undefined
             ? text
             : pieces.map((piece, n) =>

@@ -17,7 +17,7 @@ export function PromptPanel({ item, plain }: { item: Item; plain: boolean }) {
     const shown = box.current;
     if (shown === null) return;
     setOverflows(shown.scrollHeight > shown.clientHeight + 1);
-    const turns = shown.querySelectorAll<HTMLElement>(".sitting-turn");
+    const turns = shown.querySelectorAll<HTMLElement>(".session-turn");
     const lastTurn = turns[turns.length - 1];
     shown.scrollTop = lastTurn === undefined || !several ? 0 : lastTurn.offsetTop - shown.offsetTop - 24;
   }, [item, several, plain]);
@@ -42,15 +42,15 @@ export function PromptPanel({ item, plain }: { item: Item; plain: boolean }) {
         )}
       </Group>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- it scrolls, also from the keyboard */}
-      <div ref={box} className="sitting-prompt" data-whole={whole || undefined} tabIndex={0} role="group" aria-label="Conversation">
+      <div ref={box} className="session-prompt" data-whole={whole || undefined} tabIndex={0} role="group" aria-label="Conversation">
         {item.prompt.map((turn, number) => (
-          <div key={number} className="sitting-turn">
+          <div key={number} className="session-turn">
             {(several || turn.role !== "user") && (
               <Badge size="xs" variant="light" color={COLOURS[turn.role]} mb={4}>
                 {turn.role}
               </Badge>
             )}
-            {plain ? <div className="sitting-plain">{turn.content}</div> : <Markdown text={turn.content} />}
+            {plain ? <div className="session-plain">{turn.content}</div> : <Markdown text={turn.content} />}
           </div>
         ))}
       </div>

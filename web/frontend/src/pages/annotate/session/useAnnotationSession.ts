@@ -10,7 +10,7 @@ import { answered } from "../principles/answers";
 import { draftName, EMPTY, saveDraft, type PrincipleDraft } from "../drafts";
 import type { Choice, Item, SkipReason } from "../words";
 
-export type Reply = Schemas["SittingReply"];
+export type Reply = Schemas["AnnotationReply"];
 type Receipt = Schemas["ReceiptReply"];
 
 interface Decision {
@@ -30,7 +30,7 @@ export interface LastVote {
   decision: Decision;
 }
 
-export interface SittingState {
+export interface SessionState {
   reply: Reply | undefined;
   error: Error | null;
   /** A vote is under way: nothing else is taken meanwhile. */
@@ -53,8 +53,8 @@ export interface SittingState {
   refetch: () => void;
 }
 
-/** One person's sitting at a queue: what is before them, and every way on from it. */
-export function useSitting(queue: string, person: string, adjudicating: boolean): SittingState {
+/** One person's session at a queue: what is before them, and every way on from it. */
+export function useAnnotationSession(queue: string, person: string, adjudicating: boolean): SessionState {
   const queries = useQueryClient();
   const [notice, setNotice] = useState<string | null>(null);
   const [sending, setSending] = useState(false);
@@ -65,7 +65,7 @@ export function useSitting(queue: string, person: string, adjudicating: boolean)
   const [refused, setRefused] = useState(() => refusedVotes(person));
   const underWay = useRef(false); // a key may come before React has drawn `sending`
   const decided = useRef<string | null>(null); // or before it has drawn the next item
-  const key = ["sitting", person, queue, adjudicating];
+  const key = ["session", person, queue, adjudicating];
   const path = { params: { path: { queue } } };
 
   const { data, failureReason: error } = useQuery({

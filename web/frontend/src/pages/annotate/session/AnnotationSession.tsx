@@ -15,24 +15,36 @@ import { PromptPanel } from "./PromptPanel";
 import { Opinions, Receipt } from "./Receipt";
 import { ResponsePair, type Look } from "./ResponsePair";
 import { About, Section, SideColumn } from "./SideColumn";
-import { SittingHeader } from "./SittingHeader";
+import { SessionHeader } from "./SessionHeader";
 import { SkipDialog } from "./SkipDialog";
 import { useDraft } from "./useDraft";
 import { useKeys } from "../useKeys";
 import { useLease } from "./useLease";
-import { useSitting, type LastVote, type Reply } from "./useSitting";
-import { CHOICES, type Choice, type SkipReason } from "../words";
+import { useAnnotationSession, type LastVote, type Reply } from "./useAnnotationSession";
+import { useQuestionTypes, type QuestionTypes } from "../questionTypes";
+import { useWords, type Choice, type SkipReason } from "../words";
 
-interface SittingProps {
+interface SessionProps {
   queue: string;
   person: string;
   adjudicating: boolean;
 }
 
 /** One comparison after the other, decided by single keys; an adjudicator's where the votes have no majority. */
-export function Sitting({ queue, person, adjudicating }: SittingProps) {
-  const sitting = useSitting(queue, person, adjudicating);
-  const { reply, sending, last } = sitting;
+export function AnnotationSession(props: SessionProps) {
+  const types = useQuestionTypes();
+  if (types.data === undefined) return types.failureReason ? <Failure error={types.failureReason} /> : <Waiting />;
+  return <Session {...props} types={types.data} />;
+}
+
+/** The page's components of question types, by name: those that decide an item, and those asked beside them. */
+const DECISIONS: Record<string, typeof DecisionBar> = { PairPreference: DecisionBar };
+const ADDITIONS: Record<string, typeof PrincipleVotes> = { PrincipleFulfilment: PrincipleVotes };
+
+function Session({ queue, person, adjudicating, types }: SessionProps & { types: QuestionTypes }) {
+  const words = useWords();
+  const session = useAnnotationSession(queue, person, adjudicating);
+  const { reply, sending, last } = session;
   // After a vote whose item has something to show, that item stays until its person goes on.
   const [shown, setShown] = useState<LastVote | null>(null);
   const [look, setLook] = useState<Look>("rendered");
@@ -54,7 +66,7 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
   const decide = async (decision: { choice?: Choice; skip?: SkipReason }) => {
     if (item === undefined || shown !== null || sending) return;
     skippingIs.close();
-    const done = await sitting.decide(item, { ...decision, ...draft, seconds: Math.round(seconds() * 10) / 10 });
+    const done = await session.decide(item, { ...decision, ...draft, seconds: Math.round(seconds() * 10) / 10 });
     drop();
     const { opinions, votes } = done?.receipt ?? { opinions: [], votes: [] };
     if (done !== null && (votes.length > 0 || (pause && opinions.length > 0))) setShown(done);
@@ -72,32 +84,34 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
   };
 
   const press = (key: string): boolean => {
-    const choice = CHOICES[key];
+    const choice = words.choices.find((option) => option.key === key)?.name as Choice | undefined;
     if (shown !== null && (key === "Enter" || key === " ")) goOn();
     else if (key === "?") helpIs.open();
     else if (key === "d") setLook(look === "diff" ? "rendered" : "diff");
     else if (key === "m") setLook(look === "plain" ? "rendered" : "plain");
-    else if (key === "q") void sitting.release().finally(() => navigate("/annotate"));
+    else if (key === "q") void session.release().finally(() => navigate("/annotate"));
     else if (key === "u") {
       setShown(null);
-      void sitting.undo();
+      void session.undo();
     } else if (item === undefined || shown !== null || sending) return false;
     else if (choice !== undefined) void decide({ choice });
-    else if (key === "s") skippingIs.open();
+    else if (key === words.skip.key) skippingIs.open();
     else if (key === "r") {
       setWriting(item.ticket);
       setTimeout(() => box.current?.focus());
-    } else if (key === "v" && adjudicating) void sitting.reveal();
+    } else if (key === "v" && adjudicating) void session.reveal();
     else if (/^[0-3]$/.test(key)) change({ strength: draft.strength === Number(key) ? null : Number(key) });
     else return false;
     return true;
   };
   useKeys(keys && !help && !skipping, press);
 
-  if (reply === undefined && sitting.trouble === null) return sitting.error ? <Failure error={sitting.error} /> : <Waiting />;
+  const Decision = item === undefined ? undefined : DECISIONS[types[item.question]?.component ?? ""];
+  const Addition = ADDITIONS[types.principles?.component ?? ""];
+  if (reply === undefined && session.trouble === null) return session.error ? <Failure error={session.error} /> : <Waiting />;
   return (
     <>
-      <SittingHeader
+      <SessionHeader
         queue={queue}
         person={person}
         progress={reply?.progress}
@@ -106,41 +120,43 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
         canUndo={reply?.progress.last != null}
         press={press}
       />
-      <div className="sitting" ref={before} tabIndex={-1} role="group" aria-label="Item">
+      <div className="session" ref={before} tabIndex={-1} role="group" aria-label="Item">
         <Stack gap="xs">
-          {sitting.trouble !== null && <Unsent trouble={sitting.trouble} forgetful={sitting.forgetful} />}
-          {sitting.notice !== null && (
+          {session.trouble !== null && <Unsent trouble={session.trouble} forgetful={session.forgetful} />}
+          {session.notice !== null && (
             <Alert color="yellow" role="alert" p="xs">
-              {sitting.notice}
+              {session.notice}
             </Alert>
           )}
           {lost && (
             <Alert color="yellow" role="alert" p="xs" title="The time for this item ran out, and somebody else has it">
-              <Button variant="light" color="yellow" onClick={sitting.refetch}>
+              <Button variant="light" color="yellow" onClick={session.refetch}>
                 Next item
               </Button>
             </Alert>
           )}
-          {sitting.refused.map((vote) => (
-            <Refused key={`${vote.queue} ${vote.body.ticket}`} vote={vote} onDismiss={() => sitting.dismiss(vote)} />
+          {session.refused.map((vote) => (
+            <Refused key={`${vote.queue} ${vote.body.ticket}`} vote={vote} onDismiss={() => session.dismiss(vote)} />
           ))}
           {item !== undefined && (
             <>
               <PromptPanel key={item.ticket} item={item} plain={look !== "rendered"} />
               <ResponsePair item={item} look={look} />
               {shown !== null ? (
-                <Group className="panel sitting-bar" justify="space-between" wrap="nowrap">
+                <Group className="panel session-bar" justify="space-between" wrap="nowrap">
                   <Receipt last={shown} />
                   <Button ref={next} onClick={goOn} style={{ flexShrink: 0 }} rightSection={<kbd aria-hidden>Enter</kbd>}>
                     Next
                   </Button>
                 </Group>
+              ) : Decision === undefined ? (
+                <Failure error={new Error(`This page cannot ask questions of type ${item.question}`)} />
               ) : (
-                <DecisionBar
+                <Decision
                   draft={draft}
                   change={change}
                   press={press}
-                  disabled={sitting.trouble !== null}
+                  disabled={session.trouble !== null}
                   writing={writing === item.ticket}
                   box={box}
                 />
@@ -155,8 +171,8 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
             shown === null &&
             item !== undefined && (
               <Section title="Others' votes">
-                {sitting.revealed !== null ? (
-                  <Opinions title="" opinions={sitting.revealed} />
+                {session.revealed !== null ? (
+                  <Opinions title="" opinions={session.revealed} />
                 ) : (
                   <Button variant="light" color="violet" onClick={() => press("v")} rightSection={<kbd aria-hidden>v</kbd>}>
                     Show before deciding
@@ -168,8 +184,9 @@ export function Sitting({ queue, person, adjudicating }: SittingProps) {
           principles={
             item !== undefined &&
             shown === null &&
-            item.principles.length > 0 && (
-              <PrincipleVotes
+            item.principles.length > 0 &&
+            Addition !== undefined && (
+              <Addition
                 key={item.ticket}
                 item={item}
                 principles={draft.principles}

@@ -9,10 +9,10 @@ import type { Look } from "./ResponsePair";
 import { Timer } from "./Timer";
 import { shareInWords } from "../words";
 
-interface SittingHeaderProps {
+interface SessionHeaderProps {
   queue: string;
   person: string;
-  progress: Schemas["SittingProgress"] | undefined;
+  progress: Schemas["AnnotationProgress"] | undefined;
   seconds: () => number;
   look: Look;
   canUndo: boolean;
@@ -20,7 +20,7 @@ interface SittingHeaderProps {
 }
 
 /** Where one is: queue, progress, time; and what is not a decision. */
-export function SittingHeader({ queue, person, progress, seconds, look, canUndo, press }: SittingHeaderProps) {
+export function SessionHeader({ queue, person, progress, seconds, look, canUndo, press }: SessionHeaderProps) {
   const tool = (key: string, label: string, Drawn: Icon, pressed?: boolean, disabled = false) => (
     <Tooltip label={`${label} (${key})`}>
       <ActionIcon
@@ -64,7 +64,7 @@ export function SittingHeader({ queue, person, progress, seconds, look, canUndo,
 }
 
 /** Of the whole queue; for an adjudicator, of what has no majority and waits for them. */
-function HowFar({ progress: { share, mine, passed, waiting } }: { progress: Schemas["SittingProgress"] }) {
+function HowFar({ progress: { share, mine, passed, waiting } }: { progress: Schemas["AnnotationProgress"] }) {
   if (waiting !== null) {
     return (
       <>

@@ -27,7 +27,7 @@ interface KeyHelpProps {
   onPause: (on: boolean) => void;
 }
 
-/** Every key, and the switches of a sitting. */
+/** Every key, and the switches of a session. */
 export function KeyHelp({ opened, onClose, keys, onKeys, pause, onPause }: KeyHelpProps) {
   return (
     <Modal opened={opened} onClose={onClose} title="Keys" size="md" transitionProps={{ duration: 0 }}>

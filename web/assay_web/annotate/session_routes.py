@@ -1,4 +1,4 @@
-"""Routes of a sitting: the item before a person, votes, undo, adjudication, live figures.
+"""Routes of an annotation session: the item before an annotator, votes, undo, adjudication, live figures.
 
 Covers: one round trip that casts a vote, durably, and brings the next item. Leaves out: queues as a whole
 (`queue_routes`), the rules (`assay_pipelines.annotation.service`).
@@ -15,22 +15,23 @@ from pydantic import BaseModel
 
 from assay.errors import AssayError, BadInputError, ConflictError
 from assay.http.problems import ProblemError
-from assay_pipelines.annotation.agreement import AgreementReport
-from assay_pipelines.annotation.annotator_stats import OwnFigures, own_figures
-from assay_pipelines.annotation.assignment import Assignment
+from assay_pipelines.annotation.assignment import Assignment, Ticket
+from assay_pipelines.annotation.quality.agreement import AgreementReport
+from assay_pipelines.annotation.quality.own_figures import OwnFigures, own_figures
+from assay_pipelines.annotation.question_types.question_type import QUESTION_TYPES, question_type
 from assay_pipelines.annotation.queues import Progress
 from assay_pipelines.annotation.recovery import open_ledger
-from assay_pipelines.annotation.service import Desk
+from assay_pipelines.annotation.service import AnnotationService
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Annotator, Curator, Viewer
 from assay_web.accounts.roles import allows
 from assay_web.accounts.sessions import Person
 from assay_web.annotate.items import (
+    AnnotationItem,
+    QuestionTypeReply,
     ReceiptReply,
     RevealedOpinion,
-    SittingItem,
     VoteBody,
-    check_seal,
     item_reply,
     receipt_reply,
     vote_replies,
@@ -46,7 +47,7 @@ QueueName = Annotated[str, Path(max_length=100)]
 STEP = 0.05
 
 
-class SittingProgress(BaseModel):
+class AnnotationProgress(BaseModel):
     """`share`: of the queue's items that are done, rounded down to a twentieth. `mine`: this person's standing votes,
     gold checks included; `passed`: items that they passed on. `last`: the ticket that an undo would take back.
     `waiting`: for an adjudicator, the items without a majority that they can have, the one before them included."""
@@ -58,22 +59,22 @@ class SittingProgress(BaseModel):
     waiting: int | None
 
 
-class SittingReply(BaseModel):
+class AnnotationReply(BaseModel):
     """`item` is null when there is nothing for this person: `empty` then says why. "waiting": what is left is before
     others now."""
 
-    item: SittingItem | None
-    progress: SittingProgress
+    item: AnnotationItem | None
+    progress: AnnotationProgress
     guideline: str
     lease_seconds: float
     empty: Literal["closed", "done", "waiting"] | None
 
 
 class VoteReply(BaseModel):
-    """`next` is null as in SittingReply, or when it could not be fetched: ask for it then."""
+    """`next` is null as in AnnotationReply, or when it could not be fetched: ask for it then."""
 
     receipt: ReceiptReply
-    next: SittingReply | None
+    next: AnnotationReply | None
 
 
 class TicketBody(RequestBody):
@@ -97,7 +98,7 @@ class LeaseReply(BaseModel):
 class RevealReply(BaseModel):
     """The item again, to be decided with sight of the others' votes."""
 
-    item: SittingItem
+    item: AnnotationItem
     votes: list[RevealedOpinion]
 
 
@@ -112,16 +113,23 @@ class LiveReply(BaseModel):
     agreement: AgreementReport
 
 
+@router.get("/api/annotate/question-types")
+def get_question_types(person: Viewer) -> list[QuestionTypeReply]:
+    """The ways to ask about an item, with the words that front ends show."""
+    types = {name: question_type(name) for name in QUESTION_TYPES.names()}
+    return [QuestionTypeReply(name=name, component=t.component, words=dict(t.words())) for name, t in types.items()]
+
+
 @router.post("/api/annotate/queues/{queue}/item")
-def take_item(queue: QueueName, person: Annotator, service: ServiceNow, live: LiveNow) -> SittingReply:
+def take_item(queue: QueueName, person: Annotator, service: ServiceNow, live: LiveNow) -> AnnotationReply:
     """The item that the person has before them, or the next one."""
-    return _sitting(service, live, queue, person, adjudicating=False)
+    return _session(service, live, queue, person, adjudicating=False)
 
 
 @router.post("/api/annotate/queues/{queue}/conflict")
-def take_conflict(queue: QueueName, person: Curator, service: ServiceNow, live: LiveNow) -> SittingReply:
+def take_conflict(queue: QueueName, person: Curator, service: ServiceNow, live: LiveNow) -> AnnotationReply:
     """An item whose votes have no majority, for somebody who did not vote on it."""
-    return _sitting(service, live, queue, person, adjudicating=True)
+    return _session(service, live, queue, person, adjudicating=True)
 
 
 @router.post("/api/annotate/queues/{queue}/votes")
@@ -131,66 +139,55 @@ def cast_vote(
     """Cast a vote; the reply says that it is durable, and brings the next item."""
     if body.person != person.name:
         raise ProblemError(403, f"this vote is {body.person}'s; {person.name} is signed in", code="another_person")
-    desk = service.desk
-    assignment = desk.given(body.ticket, person.name)
-    check_seal(assignment, body.seal, queue)
-    adjudicating = _may_adjudicate(assignment, person)
-    if (body.choice is None) == (body.skip is None):
-        raise BadInputError("a vote has a choice or a reason to skip", field="choice")
-    text, seconds = body.rationale.strip(), body.seconds
-    answers = [answer.placed() for answer in body.principles]
-    if body.skip is not None:
-        receipt = desk.skip(assignment, body.skip, text=text, seconds=seconds, principles=answers)
-    else:
-        assert body.choice is not None
-        receipt = desk.vote(
-            assignment, body.choice, strength=body.strength, rationale=text or None, seconds=seconds, principles=answers
-        )
+    adjudicating = _may_adjudicate(body.ticket, person)
+    annotation = service.annotation
+    receipt = annotation.cast(body.ticket, person.name, body.submission(), seal=body.seal, queue=queue)
     note_change(request, queue, judgment=receipt.judgment_id, repeated=receipt.repeated)
     try:  # whatever happens now, the vote is cast: the reply must say so
-        votes = _others(desk, assignment) if adjudicating else []
-        following = _sitting(service, live, queue, person, adjudicating=adjudicating)
+        votes = _others(annotation, receipt.assignment) if adjudicating else []
+        following = _session(service, live, queue, person, adjudicating=adjudicating)
     except AssayError:
         votes, following = [], None
-    return VoteReply(receipt=receipt_reply(assignment, receipt, votes), next=following)
+    return VoteReply(receipt=receipt_reply(receipt, votes), next=following)
 
 
 @router.post("/api/annotate/queues/{queue}/undo")
 def undo_vote(
     queue: QueueName, body: UndoBody, person: Annotator, service: ServiceNow, live: LiveNow, request: Request
-) -> SittingReply:
+) -> AnnotationReply:
     """Take one's last vote back; its item comes again. Repeated for the same ticket it takes nothing else back."""
-    desk = service.desk
-    last = desk.given(body.ticket, person.name)
-    adjudicating = _may_adjudicate(last, person)
+    annotation = service.annotation
+    last = annotation.assignment(body.ticket, person.name)
+    adjudicating = _may_adjudicate(body.ticket, person)
     if last.queue != queue:
         raise BadInputError("that vote is of another queue", field="ticket")
-    again = desk.undo(queue, person.name, adjudication=adjudicating, ticket=body.ticket)
+    again = annotation.undo(queue, person.name, adjudication=adjudicating, ticket=body.ticket)
     if body.held is not None and (again is None or body.held != again.ticket):
         with suppress(ConflictError):  # given away already
-            desk.release(desk.given(body.held, person.name))
+            annotation.release(annotation.assignment(body.held, person.name))
     note_change(request, queue, ticket=body.ticket)
-    return _sitting(service, live, queue, person, adjudicating=adjudicating)
+    return _session(service, live, queue, person, adjudicating=adjudicating)
 
 
 @router.post("/api/annotate/queues/{queue}/renewal")
 def renew_lease(queue: QueueName, body: TicketBody, person: Annotator, service: ServiceNow) -> LeaseReply:
     """Say that one is still at the item. 409 when it was given away."""
-    return LeaseReply(expires_at=service.desk.renew(service.desk.given(body.ticket, person.name)))
+    annotation = service.annotation
+    return LeaseReply(expires_at=annotation.renew(annotation.assignment(body.ticket, person.name)))
 
 
 @router.post("/api/annotate/queues/{queue}/release", status_code=204)
 def release_item(queue: QueueName, body: TicketBody, person: Annotator, service: ServiceNow) -> None:
     """Give the item back undecided."""
-    service.desk.release(service.desk.given(body.ticket, person.name))
+    service.annotation.release(service.annotation.assignment(body.ticket, person.name))
 
 
 @router.post("/api/annotate/queues/{queue}/reveal")
 def reveal_votes(queue: QueueName, body: TicketBody, person: Curator, service: ServiceNow) -> RevealReply:
     """Show an adjudicator the votes before their own, which the records then say."""
-    desk = service.desk
-    assignment = desk.reveal(desk.given(body.ticket, person.name))
-    return RevealReply(item=item_reply(assignment), votes=_others(desk, assignment))
+    annotation = service.annotation
+    assignment = annotation.reveal(annotation.assignment(body.ticket, person.name))
+    return RevealReply(item=item_reply(assignment), votes=_others(annotation, assignment))
 
 
 @router.get("/api/annotate/queues/{queue}/live")
@@ -220,16 +217,19 @@ def share_done(progress: Progress) -> float:
     return 1.0 if progress.done >= progress.items else math.floor(progress.done / progress.items / STEP) * STEP
 
 
-def _sitting(service: WebService, live: LiveFigures, queue: str, person: Person, *, adjudicating: bool) -> SittingReply:
-    desk = service.desk
-    assignment = desk.next_conflict(queue, person.name) if adjudicating else desk.next(queue, person.name)
-    standing = desk.standing(queue, person.name, adjudication=adjudicating)
+def _session(
+    service: WebService, live: LiveFigures, queue: str, person: Person, *, adjudicating: bool
+) -> AnnotationReply:
+    annotation = service.annotation
+    take = annotation.next_conflict if adjudicating else annotation.next
+    assignment = take(queue, person.name)
+    standing = annotation.standing(queue, person.name, adjudication=adjudicating)
     if assignment is None:
         live.forget(queue)
     state = live.state(queue)
-    return SittingReply(
+    return AnnotationReply(
         item=item_reply(assignment) if assignment is not None else None,
-        progress=SittingProgress(
+        progress=AnnotationProgress(
             share=share_done(state.progress),
             mine=standing.votes,
             passed=standing.passed,
@@ -242,9 +242,9 @@ def _sitting(service: WebService, live: LiveFigures, queue: str, person: Person,
     )
 
 
-def _others(desk: Desk, assignment: Assignment) -> list[RevealedOpinion]:
-    votes = desk.votes_on(assignment)
-    return vote_replies(votes, desk.principles_with(votes), assignment.shown_order)
+def _others(annotation: AnnotationService, assignment: Assignment) -> list[RevealedOpinion]:
+    votes = annotation.votes_on(assignment)
+    return vote_replies(votes, annotation.principles_with(votes), assignment.shown_order)
 
 
 def _why_nothing(state: QueueState, adjudicating: bool) -> Literal["closed", "done", "waiting"]:
@@ -255,9 +255,9 @@ def _why_nothing(state: QueueState, adjudicating: bool) -> Literal["closed", "do
     return "waiting" if state.progress.leased and state.queue.overlap != "all" else "done"
 
 
-def _may_adjudicate(assignment: Assignment, person: Person) -> bool:
+def _may_adjudicate(ticket: str, person: Person) -> bool:
     """Whether the item is an adjudicator's. Raises ProblemError for one that the person may not decide any more."""
-    if assignment.role == "vote":
+    if (parsed := Ticket.parse(ticket)) is None or parsed.role == "vote":
         return False
     if not allows(person.role, "curator"):
         raise ProblemError(403, f"this takes the role curator; {person.name} has {person.role}")

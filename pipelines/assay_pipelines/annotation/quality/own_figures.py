@@ -15,8 +15,9 @@ from statistics import median
 from assay.statistics.intervals import Interval, wilson
 from assay_pipelines.annotation.assignment import BLOCK
 from assay_pipelines.annotation.ledger import Ledger
+from assay_pipelines.annotation.question_types.question_type import outcome_of
 from assay_pipelines.annotation.queues import find_queue
-from assay_pipelines.annotation.votes import by_comparison, majority, outcome, queue_votes
+from assay_pipelines.annotation.votes import by_comparison, majority, queue_votes
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def own_figures(ledger: Ledger, queue: str, annotator: str) -> OwnFigures:
     )
     checks = passed = streak = compared = agreed = first = preferred = 0
     for row in rows:
-        said = outcome(row["answer"], row["rationale"])
+        said = outcome_of(row["answer"], row["rationale"])
         if row["answer"] in ("A", "B"):
             preferred += 1
             first += row["answer"] == row["shown_order"][0]

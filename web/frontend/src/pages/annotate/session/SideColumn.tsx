@@ -15,7 +15,7 @@ interface SideColumnProps {
 /** What stands beside the texts. */
 export function SideColumn({ children, others, principles }: SideColumnProps) {
   return (
-    <aside className="sitting-side" aria-label="About this item">
+    <aside className="session-side" aria-label="About this item">
       <Stack gap="xs">
         {others}
         {principles}

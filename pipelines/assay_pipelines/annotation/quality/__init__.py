@@ -1,0 +1,1 @@
+"""How well annotators annotate and how far they agree."""
