@@ -57,7 +57,7 @@ class Grades:
 def test_the_words_of_pair_voting_cover_every_answer() -> None:
     words = question_type("pair").words()
     names = {option["name"] for option in words["choices"]} | {words["skip"]["name"]}
-    assert {placed(answer, order) for answer in ANSWERS for order in ("AB", "BA")} == names  # type: ignore[arg-type]
+    assert {placed(answer, order) for answer in ANSWERS for order in ("AB", "BA")} == names
     keys = [option["key"] for option in (*words["choices"], words["skip"])]
     assert len(set(keys)) == len(keys)
     form = question_type("pair").form()

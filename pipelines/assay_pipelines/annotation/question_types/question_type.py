@@ -117,7 +117,7 @@ class QuestionType(Protocol):
         """
 
 
-QUESTION_TYPE: Kind[type[QuestionType]] = Kind(
+QUESTION_TYPES: Kind[type[QuestionType]] = Kind(
     "question_type",
     "a way to ask annotators about a pair: validation, the rule from answer to judgment, terminal form, page component",
     {
@@ -132,7 +132,7 @@ QUESTION_TYPE: Kind[type[QuestionType]] = Kind(
 @cache
 def question_type(name: str) -> QuestionType:
     """The question type of that name. Raises BadInputError for an unknown one."""
-    made: QuestionType = QUESTION_TYPE.create(name)
+    made: QuestionType = QUESTION_TYPES.create(name)
     return made
 
 

@@ -6,7 +6,7 @@ import { useState } from "react";
 import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
-import { useAllows } from "../../../app/session";
+import { useAllows } from "../../../api/session";
 import { count, counted } from "../../../format/count";
 import { Guideline } from "../Guideline";
 import { shareInWords } from "../words";
