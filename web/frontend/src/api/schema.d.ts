@@ -2937,7 +2937,7 @@ export interface components {
         };
         /**
          * LedgerWaiver
-         * @description Training that went on all the same.
+         * @description A training run that was started in spite of the state.
          */
         LedgerWaiver: {
             /** At */
@@ -3518,8 +3518,8 @@ export interface components {
         /**
          * OverlapEvidence
          * @description One prompt's overlap. `text`: our turn, `benchmark_text`: the benchmark's prompt, both cut; `overlap`: the first
-         *     words or characters in common, in lower case and without punctuation. `ngrams`: how many there are in all; 0:
-         *     a short prompt that is equal as a whole.
+         *     words or characters in common, in lower case and without punctuation. `ngrams`: their number; 0:
+         *     a short prompt that equals the turn.
          */
         OverlapEvidence: {
             /** Benchmark Prompt Id */
