@@ -1,7 +1,7 @@
-"""What rewards say of responses to one prompt: which of two is preferred and how surely, and the order of many.
+"""Preferences and rankings from rewards of responses to one prompt.
 
-Covers: margins, the probability of a preference and what it rests on, ranks with ties, failed responses, which are
-never given a number. Leaves out: the rewards themselves (engines), judges that compare two responses without scoring
+Covers: margins, the probability of a preference and its basis, ranks with ties, failed responses, which never get a
+number. Leaves out: the rewards themselves (engines), judges that compare two responses without scoring
 either (`assay_serving.generative.pairwise`).
 """
 
@@ -16,7 +16,7 @@ from assay.models.calibration import Calibration
 from assay.score import Score, ScoreFailure, ScoreResult, score_from_dict
 from assay_serving.scorer import ModelInfo
 
-#: What P(a is preferred) rests on: a calibration fitted on pairs, or the logistic function that Bradley-Terry models
+#: Basis of P(a is preferred): a calibration fitted on pairs, or the logistic function that Bradley-Terry models
 #: are trained with, uncalibrated.
 Basis = Literal["calibration", "bradley_terry"]
 
@@ -30,11 +30,11 @@ class PairRule:
 
     @classmethod
     def of(cls, info: ModelInfo) -> PairRule:
-        """What the model's description says of pairs."""
+        """The rule from a model's description."""
         return cls(Calibration.from_curve(info.curve) if info.curve is not None else None, info.bradley_terry)
 
     def probability(self, margin: float) -> tuple[float | None, Basis | None]:
-        """P(a is preferred) of reward a - reward b, and what it rests on."""
+        """P(a is preferred) from reward a - reward b, and its basis."""
         if self.calibration is not None:
             return self.calibration.of_difference(margin), "calibration"
         if self.bradley_terry:
@@ -44,7 +44,7 @@ class PairRule:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Two responses beside each other. All but the results is None where one of them has no score.
+    """A comparison of two responses. All but the results is None where one of them has no score.
 
     `margin`: reward of a - reward of b. `probability`: P(a is preferred), by `basis`. `uncertainty`: standard
     deviation of the margin where both rewards have one, as if their errors were independent; errors that the two share
@@ -79,13 +79,13 @@ class Preference:
     def from_dict(cls, payload: dict[str, Any]) -> Preference:
         """Inverse of `to_dict`; unknown fields are ignored."""
         names = ("margin", "probability", "basis", "uncertainty")
-        given = {name: payload.get(name) for name in names}
-        return cls(score_from_dict(payload["a"]), score_from_dict(payload["b"]), **given)
+        fields = {name: payload.get(name) for name in names}
+        return cls(score_from_dict(payload["a"]), score_from_dict(payload["b"]), **fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Responses in order. `order`: their places in the request, best first, failed ones last. `ranks` and `results`
+    """Responses in order. `order`: their indexes in the request, best first, failed ones last. `ranks` and `results`
     are in the request's order: rank 1 is the best, equal ranks are ties, None has no score."""
 
     order: tuple[int, ...]
@@ -121,16 +121,16 @@ def prefer(a: ScoreResult, b: ScoreResult, rule: PairRule) -> Preference:
 def rank(results: Sequence[ScoreResult], tie_margin: float = 0.0) -> Ranking:
     """The results in order. A response whose reward is within `tie_margin` of the best one of its tie shares its rank;
     the next rank counts all before it (1, 2, 2, 4). Ties keep the request's order, as failed ones do."""
-    scored = [(place, result.reward) for place, result in enumerate(results) if isinstance(result, Score)]
+    scored = [(index, result.reward) for index, result in enumerate(results) if isinstance(result, Score)]
     scored.sort(key=lambda entry: -entry[1])
     ranks: list[int | None] = [None] * len(results)
     best_of_tie, current = math.inf, 0
-    for number, (place, reward) in enumerate(scored, start=1):
+    for number, (index, reward) in enumerate(scored, start=1):
         if current == 0 or best_of_tie - reward > tie_margin:
             best_of_tie, current = reward, number
-        ranks[place] = current
-    failed = [place for place, result in enumerate(results) if isinstance(result, ScoreFailure)]
-    return Ranking((*(place for place, _ in scored), *failed), tuple(ranks), tuple(results))
+        ranks[index] = current
+    failed = [index for index, result in enumerate(results) if isinstance(result, ScoreFailure)]
+    return Ranking((*(index for index, _ in scored), *failed), tuple(ranks), tuple(results))
 
 
 def _sigmoid(x: float) -> float:

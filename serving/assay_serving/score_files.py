@@ -1,8 +1,8 @@
-"""Scoring JSON Lines: every line in gives one line out, and a broken line costs one line.
+"""Scoring JSON Lines: every input line gives one output line, and a broken line fails alone.
 
 Covers: reading rows with `prompt` and `response` or `responses` (and `label` and `references`, which composed rewards
-read), scoring them in bounded memory, the lines written, the tally of what failed and why. Leaves out: who scores
-(`opening`), where lines and scores go (the command).
+read), scoring them in bounded memory, the lines written, counts of failures by reason. Leaves out: the scorer
+(`model_loader`), output and storage (the command).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ITEMS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScoreRow:
     """One line of the input: what to score, or why it cannot be."""
 
     number: int  #: 1-based line
@@ -66,7 +66,7 @@ class ScoreReport:
         return f"{counted(self.rows, 'row')}: {counted(self.scored, 'response')} scored{cut}, {self.failed} failed{why}"
 
 
-def read_rows(path: Path, principle: str | None = None) -> Iterator[Row]:
+def read_rows(path: Path, principle: str | None = None) -> Iterator[ScoreRow]:
     """The file's lines; `principle` is for those that name none. Raises BadInputError when the file cannot be read;
     wrong lines are rows with an error."""
     for number, line in Lines(path):
@@ -75,12 +75,12 @@ def read_rows(path: Path, principle: str | None = None) -> Iterator[Row]:
             fields = parse_object(line)
             yield _row(number, fields, principle)
         except RowError as error:
-            yield Row(number, id=fields.get("id"), error=error)
+            yield ScoreRow(number, id=fields.get("id"), error=error)
 
 
 def score_rows(
     scorer: Scorer,
-    rows: Iterable[Row],
+    rows: Iterable[ScoreRow],
     *,
     write: Callable[[str], object],
     keep: Callable[[Sequence[ScoreItem], Sequence[ScoreResult]], object] = lambda items, results: None,
@@ -99,23 +99,23 @@ def score_rows(
         keep(items, results)
         start = 0
         for row in chunk:
-            own = results[start : start + len(row.items)]
+            row_results = results[start : start + len(row.items)]
             start += len(row.items)
-            _count(report, row, own)
-            write(json.dumps(_line(row, own), ensure_ascii=False))
-            for reason in _reasons(row, own):
+            _count(report, row, row_results)
+            write(json.dumps(_line(row, row_results), ensure_ascii=False))
+            for reason in _reasons(row, row_results):
                 complain(f"row {row.number}: {reason}")
     return report
 
 
-def _row(number: int, fields: dict[str, Any], default_principle: str | None) -> Row:
+def _row(number: int, fields: dict[str, Any], default_principle: str | None) -> ScoreRow:
     if ("response" in fields) == ("responses" in fields):
         raise RowError("give either response or responses", field="response")
     grouped = "responses" in fields
     responses = fields["responses"] if grouped else [fields["response"]]
     if not isinstance(responses, list) or not all(isinstance(r, str) for r in responses):
-        where = "responses" if grouped else "response"
-        raise RowError("not a list of texts" if grouped else "not a text", field=where)
+        field_name = "responses" if grouped else "response"
+        raise RowError("not a list of texts" if grouped else "not a text", field=field_name)
     principle = fields.get("principle")
     if principle is not None and not isinstance(principle, str):
         raise RowError("not a text", field="principle")
@@ -129,15 +129,15 @@ def _row(number: int, fields: dict[str, Any], default_principle: str | None) -> 
         label = json.dumps(label, ensure_ascii=False)  # constraints, as the file has them
     references = fields.get("references")
     if not isinstance(references, list) or not all(isinstance(r, str) for r in references):
-        references = []  # something else of that name, of which models know nothing
+        references = []  # an unrelated field of that name
     items = tuple(
         ScoreItem(prompt, response, principle, label=label, references=tuple(references)) for response in responses
     )
-    return Row(number, items, fields.get("id"), grouped)
+    return ScoreRow(number, items, fields.get("id"), grouped)
 
 
-def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    chunk: list[Row] = []
+def _chunks(rows: Iterable[ScoreRow]) -> Iterator[list[ScoreRow]]:
+    chunk: list[ScoreRow] = []
     size = 0
     for row in rows:
         chunk.append(row)
@@ -149,7 +149,7 @@ def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield chunk
 
 
-def _count(report: ScoreReport, row: Row, results: Sequence[ScoreResult]) -> None:
+def _count(report: ScoreReport, row: ScoreRow, results: Sequence[ScoreResult]) -> None:
     report.rows += 1
     if row.error is not None:
         report.failures[row.error.code] += 1
@@ -162,7 +162,7 @@ def _count(report: ScoreReport, row: Row, results: Sequence[ScoreResult]) -> Non
             report.failures[result.code] += 1
 
 
-def _line(row: Row, results: Sequence[ScoreResult]) -> dict[str, Any]:
+def _line(row: ScoreRow, results: Sequence[ScoreResult]) -> dict[str, Any]:
     line: dict[str, Any] = {"row": row.number}
     if row.id is not None:
         line["id"] = row.id
@@ -174,7 +174,7 @@ def _line(row: Row, results: Sequence[ScoreResult]) -> dict[str, Any]:
     return line | ({"score": only.to_dict()} if isinstance(only, Score) else only.to_dict())
 
 
-def _reasons(row: Row, results: Sequence[ScoreResult]) -> list[str]:
+def _reasons(row: ScoreRow, results: Sequence[ScoreResult]) -> list[str]:
     if row.error is not None:
         return [str(row.error)]
     failed = [result for result in results if isinstance(result, ScoreFailure)]

@@ -1,4 +1,4 @@
-"""Scores into the workspace's store: the responses they belong to, the scores, the run they came from."""
+"""Storing scores in the workspace: their responses, the scores, the run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What every engine is to its callers: items in, one result per item out, in the same order.
+"""The interface of everything that scores: items in, one result per item out, in order.
 
-Covers: the item, the description of a model, the protocol that engines, the remote client and the tests' own
-engines share. Leaves out: how scores are computed (`transformers_engine`) and moved (`server`, `client`).
+Covers: the item, the description of a model, the protocols of engines and of the remote client. Leaves out: computing
+scores (`engines`), serving them (`server`, `client`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A conversation that the caller has put through a chat template itself: its text, or its token ids.
+    """A conversation that the caller has rendered with a chat template: its text, or its token ids.
 
     `add_special_tokens`: whether the tokenizer puts its own beginning before a text that does not have it.
     `complete`: a finished last turn whose closing white space was not sent gets it, as this model was trained with it.
     `keep`: of a longer conversation only so many tokens are read, the last ones or (not `keep_end`) the first; -1 = the
-    model's own limit; None = one that is too long is a failure, as nobody could tell what was cut.
+    model's own limit; None = one that is too long is a failure.
     """
 
     text: str = ""
@@ -53,7 +53,7 @@ class ScoreItem:
 
     @property
     def characters(self) -> int:
-        """Length of all its text: what queues and requests are bounded by before tokens are known."""
+        """Length of all its text: the bound of queues and requests before tokens are counted."""
         size = sum(len(m.content) for m in self.prompt) + len(self.response) + len(self.principle or "")
         if self.rendered is not None:
             size += len(self.rendered.text) + 4 * len(self.rendered.ids)
@@ -62,7 +62,7 @@ class ScoreItem:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a scorer is: everything needed to read its scores and to get the same ones again."""
+    """The description of a scorer: everything needed to interpret and reproduce its scores."""
 
     name: str
     version: str  #: content hash of the checkpoint
@@ -88,8 +88,8 @@ class ModelInfo:
     @classmethod
     def from_dict(cls, payload: dict[str, Any]) -> ModelInfo:
         """Inverse of `to_dict`; unknown fields are ignored, so that a newer server can answer an older client."""
-        known = {name: payload[name] for name in cls.__dataclass_fields__ if name in payload}
-        return cls(**(known | {"trained_principles": tuple(known.get("trained_principles", ()))}))
+        fields = {name: payload[name] for name in cls.__dataclass_fields__ if name in payload}
+        return cls(**(fields | {"trained_principles": tuple(fields.get("trained_principles", ()))}))
 
 
 class Scorer(Protocol):
@@ -108,7 +108,7 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class Repeatable(Protocol):
-    """An engine that may say that it gives an item the same score every time, so that scores can be used again."""
+    """An engine that may be repeatable: it gives an item the same score every time, so that scores can be cached."""
 
     @property
     def score_identity(self) -> str | None:
@@ -118,14 +118,14 @@ class Repeatable(Protocol):
 
 @runtime_checkable
 class ReadsRendered(Protocol):
-    """An engine that reads rendered texts, and can be told by which templates else than its own they are written."""
+    """An engine that reads rendered texts, also by other chat templates than its own."""
 
     def expect(self, policies: Sequence[PolicyTemplate]) -> None: ...
 
 
 @runtime_checkable
 class ReadInOtherWays(Protocol):
-    """An engine that can compute the same scores otherwise: padded on the other side, packed, in another order."""
+    """An engine that can compute the same scores in other ways: padded on the other side, packed, in another order."""
 
     def other_ways(self) -> Iterable[tuple[str, Scorer]]:
         """Name of an equality that must hold ("left = right padding") and a scorer that must give equal scores."""

@@ -1,7 +1,7 @@
-"""The administrator's client: load, unload and swap models of a running server, see how they score.
+"""The administrator's client: load, unload and swap models of a running server, read their statistics.
 
-Covers: one request at a time, errors of the hierarchy. Leaves out: retries, because an order that failed half way is
-looked at, not repeated; what the figures mean (docs/serving/operations.md).
+Covers: one request at a time, errors of the hierarchy. Leaves out: retries, because a partly failed order needs a
+person; the meaning of the figures (docs/serving/operations.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STATUS_S = 60.0
 
 
 class AdminClient:
-    """Orders for one server. `timeout`: seconds for one that loads a model; None = as long as it takes."""
+    """Orders for one server. `timeout`: seconds for an order that loads a model; None = no limit."""
 
     def __init__(
         self, url: str, *, api_key: str | None = None, ca: str | None = None, timeout: float | None = None
@@ -31,29 +31,29 @@ class AdminClient:
         self._timeout = timeout
 
     def models(self) -> dict[str, Any]:
-        """All models, and which of them are being changed."""
+        """All models, and changes in progress."""
         return self._send("GET", "")
 
     def model(self, name: str) -> dict[str, Any]:
         """One model with its statistics."""
-        [found] = self._send("GET", name)["models"]
-        return dict(found)
+        [description] = self._send("GET", name)["models"]
+        return dict(description)
 
     def load(self, plan: Mapping[str, Any], *, name: str | None = None) -> dict[str, Any]:
-        """`plan`: `reference` and what else `ModelConfig` has. Returns when the model answers."""
+        """`plan`: fields of `ModelConfig`. Returns when the model is served."""
         return dict(self._send("POST", "", {"name": name, "plan": dict(plan)}, timeout=self._timeout)["model"])
 
     def unload(self, name: str) -> None:
-        """Returns when what was queued is answered and the model is gone."""
+        """Returns when queued requests are answered and the model is unloaded."""
         self._send("DELETE", name, timeout=self._timeout)
 
     def swap(self, name: str, plan: Mapping[str, Any], **terms: Any) -> dict[str, Any]:
-        """`terms`: fields of `SwapTerms`. Returns when the new model is loaded; with mode now it then answers."""
+        """`terms`: fields of `SwapPolicy`. Returns when the new model is loaded; with mode now it is then live."""
         body = {"plan": dict(plan), **terms}
         return dict(self._send("POST", f"{name}/swap", body, timeout=self._timeout)["swap"])
 
     def swap_status(self, name: str) -> dict[str, Any]:
-        """Of the swap that goes on, else of the last one. Raises NotFoundError where there was none."""
+        """Of the swap in progress, else of the last one. Raises NotFoundError where there was none."""
         return dict(self._send("GET", f"{name}/swap")["swap"])
 
     def promote(self, name: str) -> dict[str, Any]:
@@ -78,18 +78,18 @@ class AdminClient:
     def _send(
         self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float | None = _STATUS_S
     ) -> dict[str, Any]:
-        """Raises NotFoundError, BadInputError (refused, or the key is not an administrator's), ConflictError (something
-        else is going on with the model), BusyError, BackendError (not loaded, or no server)."""
-        where = f"{_MODELS}/{quote(path)}" if path else _MODELS
+        """Raises NotFoundError, BadInputError (refused, or the key is not an administrator's), ConflictError (another
+        change of the model is in progress), BusyError, BackendError (not loaded, or no server)."""
+        url = f"{_MODELS}/{quote(path)}" if path else _MODELS
         try:
-            response = self._client.request(method, where, json=body, timeout=httpx.Timeout(timeout, connect=CONNECT_S))
+            response = self._client.request(method, url, json=body, timeout=httpx.Timeout(timeout, connect=CONNECT_S))
         except httpx.TransportError as error:
             raise protocol.error_of_fault(error, self._settings.url, 1) from error
         if response.status_code != 200:
-            error_found = protocol.error_of(response, 1)
-            raise ConflictError(str(error_found)) if response.status_code == 409 else error_found
+            failure = protocol.error_of(response, 1)
+            raise ConflictError(str(failure)) if response.status_code == 409 else failure
         try:
-            found: dict[str, Any] = response.json()
+            payload: dict[str, Any] = response.json()
         except ValueError as error:
             raise BackendError(f"{self._settings.url} did not answer as a reward server") from error
-        return found
+        return payload

@@ -1,4 +1,4 @@
-"""The asynchronous reward client: batch first, one pool of kept-alive connections, bounded concurrency."""
+"""The asynchronous reward client: batches, keep-alive connections, bounded concurrency."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Connections:
-    """Of one event loop in one process: no other may use them."""
+    """The connections of one event loop in one process."""
 
     process: int
     pools: Pools[httpx.AsyncClient]
@@ -39,7 +39,7 @@ class _Connections:
 class AsyncRewardClient:
     """Scores through a reward server. Use as an async context manager, or call `aclose`.
 
-    One client serves any number of event loops, one after the other or side by side, and can be pickled and used after
+    One client serves any number of event loops, sequentially or concurrently, and can be pickled and used after
     a fork: each loop of each process has its own connections. Arguments are those of `RewardClient`.
     """
 
@@ -49,7 +49,7 @@ class AsyncRewardClient:
 
     def _begin(self) -> None:
         self._circuit = Circuit()
-        self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = WeakKeyDictionary()
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = WeakKeyDictionary()
 
     def __getstate__(self) -> ConnectionSettings:
         return self.settings
@@ -63,7 +63,7 @@ class AsyncRewardClient:
         refused = [protocol.unsendable(item) for item in items]
         sent = [item for item, failure in zip(items, refused, strict=True) if failure is None]
         runs = protocol.cut(sent, self.settings.max_items_per_request)
-        parts = await _side_by_side([self._score_run(run) for run in runs])
+        parts = await _concurrently([self._score_run(run) for run in runs])
         return protocol.put_in_place(refused, [result for part in parts for result in part])
 
     async def score_group(
@@ -96,13 +96,13 @@ class AsyncRewardClient:
         self, pairs: Sequence[tuple[str | Prompt, str, str]], *, principle: str | None = None
     ) -> list[Preference]:
         """See `RewardClient.compare_pairs`."""
-        asked = protocol.pair_items(pairs, principle)
-        refused = [protocol.refused_pair(pair) for pair in asked]
-        sent = [pair for pair, failure in zip(asked, refused, strict=True) if failure is None]
+        item_pairs = protocol.pair_items(pairs, principle)
+        refused = [protocol.refused_pair(pair) for pair in item_pairs]
+        sent = [pair for pair, failure in zip(item_pairs, refused, strict=True) if failure is None]
         runs = protocol.cut_pairs(sent, self.settings.max_items_per_request)
-        parts = await _side_by_side([self._compare_run(run) for run in runs])
-        rest = (preference for part in parts for preference in part)
-        return [failure if failure is not None else next(rest) for failure in refused]
+        parts = await _concurrently([self._compare_run(run) for run in runs])
+        preferences = (preference for part in parts for preference in part)
+        return [failure if failure is not None else next(preferences) for failure in refused]
 
     async def rank(
         self,
@@ -132,9 +132,9 @@ class AsyncRewardClient:
         """Return once the server would score; raises BackendError after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         reason = "no answer"
-        while (left := deadline - time.monotonic()) > 0:
+        while (remaining := deadline - time.monotonic()) > 0:
             try:
-                response = await self._here().pools.clients[0].get(protocol.READY, timeout=min(5.0, left))
+                response = await self._here().pools.clients[0].get(protocol.READY, timeout=min(5.0, remaining))
                 if response.status_code == 200:
                     self._circuit.answered()
                     return
@@ -148,9 +148,9 @@ class AsyncRewardClient:
 
     async def aclose(self) -> None:
         """Close the connections of this event loop. The client can be used again; it then opens new ones."""
-        made = self._made.pop(asyncio.get_running_loop(), None)
-        if made is not None and made.process == os.getpid():
-            for client in made.pools.clients:
+        connections = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if connections is not None and connections.process == os.getpid():
+            for client in connections.pools.clients:
                 await client.aclose()
 
     async def __aenter__(self) -> AsyncRewardClient:
@@ -162,16 +162,16 @@ class AsyncRewardClient:
         await self.aclose()
 
     def _here(self) -> _Connections:
-        """The connections of the running loop. Those of loops that have ended are forgotten."""
+        """The connections of the running loop. Those of closed loops are dropped."""
         loop = asyncio.get_running_loop()
-        made = self._made.get(loop)
-        if made is None or made.process != os.getpid():
-            for other in [other for other in self._made if other.is_closed()]:
-                self._made.pop(other, None)
+        connections = self._by_loop.get(loop)
+        if connections is None or connections.process != os.getpid():
+            for other in [other for other in self._by_loop if other.is_closed()]:
+                self._by_loop.pop(other, None)
             pools = self.settings.pools(httpx.AsyncClient)
-            made = _Connections(os.getpid(), pools, asyncio.Semaphore(self.settings.max_concurrency))
-            self._made[loop] = made
-        return made
+            connections = _Connections(os.getpid(), pools, asyncio.Semaphore(self.settings.max_concurrency))
+            self._by_loop[loop] = connections
+        return connections
 
     async def _score_run(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         try:
@@ -192,7 +192,7 @@ class AsyncRewardClient:
             return protocol.failed_pairs(error, len(pairs), self.settings.model)
 
     async def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
-        """The 200 reply, after as many tries as it takes and the settings allow."""
+        """The 200 reply, with retries."""
         attempts = Attempts(self.settings.policy)
         headers = request_id()
         while True:
@@ -217,17 +217,17 @@ class AsyncRewardClient:
                     retryable = response.status_code in RETRYABLE_STATUSES
                     pause = attempts.next_pause(retryable=retryable, retry_after=retry_after_of(response))
                     if pause is None:
-                        raise protocol.error_of(response, attempts.made)
+                        raise protocol.error_of(response, attempts.count)
             if pause is None:
-                raise protocol.error_of_fault(fault, self.settings.url, attempts.made) from fault
+                raise protocol.error_of_fault(fault, self.settings.url, attempts.count) from fault
             await asyncio.sleep(pause)
 
 
-async def _side_by_side(asked: Sequence[Coroutine[Any, Any, list[T]]]) -> list[list[T]]:
-    """The answers, in order."""
-    tasks = [asyncio.create_task(each) for each in asked]
+async def _concurrently(coroutines: Sequence[Coroutine[Any, Any, list[T]]]) -> list[list[T]]:
+    """The results, in order."""
+    tasks = [asyncio.create_task(each) for each in coroutines]
     try:
         return await asyncio.gather(*tasks)
     finally:
-        for task in tasks:  # after one error the others would only cost
+        for task in tasks:  # after one error the others are not needed
             task.cancel()

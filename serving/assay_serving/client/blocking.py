@@ -29,7 +29,7 @@ T = TypeVar("T")
 class RewardClient:
     """Scores through a reward server. Use as a context manager, or call `close`. Safe to share between threads.
 
-    Can be pickled and used after a fork: connections belong to one process, and a copy makes its own.
+    Can be pickled and used after a fork: connections belong to one process, and a copy opens its own.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class RewardClient:
     ) -> None:
         """`model`: which one, where the server has several. `api_key`: $ASSAY_API_KEY where none is given. `timeout`:
         seconds of one try, None = as long as the deadline leaves; `deadline`: seconds of one request with all its tries
-        and pauses, None = no limit, but 180 of one try; `retries`: tries after the first, made only where another can
-        help. `priority`: interactive (the server's default) goes before bulk. `ca`:
-        a file of the authorities to believe over https, in place of the usual ones.
+        and pauses, None = no limit, but 180 of one try; `retries`: tries after the first, where a retry can help.
+        `priority`: interactive (the server's default) goes before bulk. `ca`:
+        a file of certificate authorities for https, in place of the default ones.
 
-        What concerns a whole request (server gone, queue full to the end, wrong key) raises an `AssayError`, or
+        A failure of a whole request (server gone, queue full until the deadline, wrong key) raises an `AssayError`, or
         with `failures_in_place` becomes a `ScoreFailure` for each of that request's items, so that a training step
         keeps the scores it has and masks the rest.
         """
@@ -74,7 +74,7 @@ class RewardClient:
 
     def _begin(self) -> None:
         self._circuit = Circuit()
-        self._made: tuple[int, Pools[httpx.Client]] | None = None
+        self._opened: tuple[int, Pools[httpx.Client]] | None = None
 
     def __getstate__(self) -> ConnectionSettings:
         return self.settings
@@ -94,7 +94,7 @@ class RewardClient:
         sent = [item for item, failure in zip(items, refused, strict=True) if failure is None]
         on_progress(len(items) - len(sent))
         runs = protocol.cut(sent, self.settings.max_items_per_request)
-        parts = self._side_by_side(lambda run: self._score_run(run, on_progress), runs)
+        parts = self._concurrently(lambda run: self._score_run(run, on_progress), runs)
         return protocol.put_in_place(refused, [result for part in parts for result in part])
 
     def score_group(
@@ -128,13 +128,13 @@ class RewardClient:
     ) -> list[Preference]:
         """As `compare`, of (prompt, a, b) each, in order. Errors as `score`; a pair that cannot be sent or, with
         `failures_in_place`, got no answer has two failures."""
-        asked = protocol.pair_items(pairs, principle)
-        refused = [protocol.refused_pair(pair) for pair in asked]
-        sent = [pair for pair, failure in zip(asked, refused, strict=True) if failure is None]
+        item_pairs = protocol.pair_items(pairs, principle)
+        refused = [protocol.refused_pair(pair) for pair in item_pairs]
+        sent = [pair for pair, failure in zip(item_pairs, refused, strict=True) if failure is None]
         runs = protocol.cut_pairs(sent, self.settings.max_items_per_request)
-        parts = self._side_by_side(self._compare_run, runs)
-        rest = (preference for part in parts for preference in part)
-        return [failure if failure is not None else next(rest) for failure in refused]
+        parts = self._concurrently(self._compare_run, runs)
+        preferences = (preference for part in parts for preference in part)
+        return [failure if failure is not None else next(preferences) for failure in refused]
 
     def rank(
         self,
@@ -163,9 +163,9 @@ class RewardClient:
         """Return once the server would score; raises BackendError after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         reason = "no answer"
-        while (left := deadline - time.monotonic()) > 0:
+        while (remaining := deadline - time.monotonic()) > 0:
             try:
-                response = self._pools.clients[0].get(protocol.READY, timeout=min(5.0, left))
+                response = self._pools.clients[0].get(protocol.READY, timeout=min(5.0, remaining))
                 if response.status_code == 200:
                     self._circuit.answered()
                     return
@@ -179,9 +179,9 @@ class RewardClient:
 
     def close(self) -> None:
         """Close the connections of this process. The client can be used again; it then opens new ones."""
-        made, self._made = self._made, None
-        if made is not None and made[0] == os.getpid():
-            for client in made[1].clients:
+        opened, self._opened = self._opened, None
+        if opened is not None and opened[0] == os.getpid():
+            for client in opened[1].clients:
                 client.close()
 
     def __enter__(self) -> RewardClient:
@@ -194,14 +194,14 @@ class RewardClient:
 
     @property
     def _pools(self) -> Pools[httpx.Client]:
-        """This process's connections. Those from before a fork are the parent's: they are left to it."""
-        made = self._made
-        if made is None or made[0] != os.getpid():
-            made = self._made = (os.getpid(), self.settings.pools(httpx.Client))
-        return made[1]
+        """This process's connections. Those from before a fork belong to the parent process."""
+        opened = self._opened
+        if opened is None or opened[0] != os.getpid():
+            opened = self._opened = (os.getpid(), self.settings.pools(httpx.Client))
+        return opened[1]
 
-    def _side_by_side(self, ask: Callable[[Sequence[Any]], list[T]], runs: Sequence[Sequence[Any]]) -> list[list[T]]:
-        """The answers to the runs, in their order, asked from a few threads."""
+    def _concurrently(self, ask: Callable[[Sequence[Any]], list[T]], runs: Sequence[Sequence[Any]]) -> list[list[T]]:
+        """The results of all runs, in order, requested from a few threads."""
         if len(runs) < 2:
             return [ask(run) for run in runs]
         with ThreadPoolExecutor(min(len(runs), self.settings.max_concurrency)) as pool:
@@ -209,7 +209,7 @@ class RewardClient:
             try:
                 return [future.result() for future in futures]
             except BaseException:
-                for future in futures:  # after one error the others would only cost
+                for future in futures:  # after one error the others are not needed
                     future.cancel()
                 raise
 
@@ -234,7 +234,7 @@ class RewardClient:
             return protocol.failed_pairs(error, len(pairs), self.settings.model)
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
-        """The 200 reply, after as many tries as it takes and the settings allow."""
+        """The 200 reply, with retries."""
         attempts = Attempts(self.settings.policy)
         headers = request_id()
         while True:
@@ -259,7 +259,7 @@ class RewardClient:
                     retryable = response.status_code in RETRYABLE_STATUSES
                     pause = attempts.next_pause(retryable=retryable, retry_after=retry_after_of(response))
                     if pause is None:
-                        raise protocol.error_of(response, attempts.made)
+                        raise protocol.error_of(response, attempts.count)
             if pause is None:
-                raise protocol.error_of_fault(fault, self.settings.url, attempts.made) from fault
+                raise protocol.error_of_fault(fault, self.settings.url, attempts.count) from fault
             time.sleep(pause)

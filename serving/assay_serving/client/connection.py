@@ -1,4 +1,4 @@
-"""What both clients are configured by, and the pools of connections made of it."""
+"""Settings of both clients, and their connection pools."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ConnectionSettings:
 
     @property
     def key(self) -> str:
-        """The given key, else that of $ASSAY_API_KEY, which then is in no copy or pickle of the settings."""
+        """`api_key`, else $ASSAY_API_KEY, which is then in no copy or pickle of the settings."""
         return self.api_key if self.api_key is not None else os.environ.get(API_KEY_VARIABLE, "")
 
     @property
@@ -69,21 +69,21 @@ class ConnectionSettings:
         return RetryPolicy(retries=self.retries, deadline=self.deadline)
 
     def timeout_within(self, remaining: float | None) -> httpx.Timeout:
-        """Time limits of one try that ends before the deadline does: `timeout` at most, and without one all that
-        `remaining` leaves, since a try that timed out is not made again."""
+        """Time limits of one try, within the deadline: at most `timeout`, and without one all that `remaining` leaves,
+        since a try that timed out is not repeated."""
         limits = [limit for limit in (self.timeout, remaining) if limit is not None]
-        whole = max(0.001, min(limits, default=TRY_S))
-        return httpx.Timeout(whole, connect=min(CONNECT_S, whole))
+        seconds = max(0.001, min(limits, default=TRY_S))
+        return httpx.Timeout(seconds, connect=min(CONNECT_S, seconds))
 
     def pools(self, client_class: Callable[..., C]) -> Pools[C]:
-        """As many httpx clients as it takes to hold `max_concurrency` connections."""
+        """Enough httpx clients for `max_concurrency` connections."""
         headers = {"User-Agent": "assay-reward-client"}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
         certificates = self.certificates()  # read once, not once a pool
         size = min(POOL_SIZE, self.max_concurrency)
         limits = httpx.Limits(max_connections=size, max_keepalive_connections=size, keepalive_expiry=KEEP_ALIVE_S)
-        # A proxy of the environment cannot reach this machine's own loopback address.
+        # A proxy cannot reach this machine's loopback address.
         local = urlsplit(self.url).hostname in ("127.0.0.1", "::1", "localhost")
         clients: list[C] = [
             client_class(
@@ -94,9 +94,9 @@ class ConnectionSettings:
         return Pools(clients)
 
     def certificates(self) -> ssl.SSLContext:
-        """Whom to believe over https: the authorities in `ca` alone, else those that httpx finds.
+        """Certificate authorities for https: those in `ca` only, else httpx's defaults.
 
-        Raises NotFoundError for a file that is not there, BadInputError for one that holds no certificate.
+        Raises NotFoundError for a missing file, BadInputError for one without certificates.
         """
         if self.ca is not None:
             try:
@@ -106,12 +106,12 @@ class ConnectionSettings:
             except (OSError, ssl.SSLError) as error:
                 raise BadInputError(f"no certificates to read: {error}", file=self.ca) from error
         if urlsplit(self.url).scheme == "http":
-            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and takes no time to make
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts none, and is cheap to create
         return httpx.create_ssl_context()
 
 
 class Pools(Generic[C]):
-    """Several httpx clients; each request goes to the one that has least to do, so that few stay warm when few run."""
+    """Several httpx clients; each request goes to the least busy one."""
 
     def __init__(self, clients: list[C]) -> None:
         self.clients: list[C] = clients
@@ -121,10 +121,10 @@ class Pools(Generic[C]):
     @contextmanager
     def least_busy(self) -> Iterator[C]:
         with self._lock:
-            place = self._busy.index(min(self._busy))
-            self._busy[place] += 1
+            index = self._busy.index(min(self._busy))
+            self._busy[index] += 1
         try:
-            yield self.clients[place]
+            yield self.clients[index]
         finally:
             with self._lock:
-                self._busy[place] -= 1
+                self._busy[index] -= 1

@@ -22,5 +22,5 @@ class PrincipleUse:
     @classmethod
     def from_dict(cls, payload: dict[str, Any]) -> PrincipleUse:
         """Unknown fields are ignored."""
-        known = {name: payload[name] for name in cls.__dataclass_fields__}
-        return cls(**(known | {"examples": tuple(known["examples"])}))
+        fields = {name: payload[name] for name in cls.__dataclass_fields__}
+        return cls(**(fields | {"examples": tuple(fields["examples"])}))

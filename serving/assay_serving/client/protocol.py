@@ -1,7 +1,7 @@
-"""The wire of the native routes as the client sees it, without any input or output.
+"""The client's side of the native routes, without I/O.
 
-Covers: cutting items into requests, bodies, reading replies, errors of the hierarchy for what went wrong. Leaves
-out: sending (`blocking`, `asynchronous`), tries (`retries`).
+Covers: splitting items into requests, bodies, reading replies, errors of the hierarchy. Leaves out: sending
+(`blocking`, `asynchronous`), retries (`retries`).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def group_items(
     label: str | None = None,
 ) -> list[ScoreItem]:
     """Items of several responses to one prompt."""
-    shared, others = as_prompt(prompt), tuple(references)
-    return [ScoreItem(shared, response, principle, label=label, references=others) for response in responses]
+    shared, reference_texts = as_prompt(prompt), tuple(references)
+    return [ScoreItem(shared, response, principle, label=label, references=reference_texts) for response in responses]
 
 
 def by_principle(
@@ -64,7 +64,7 @@ def by_principle(
 
 
 def judged_by(items: Sequence[ScoreItem], principles: Sequence[str]) -> list[ScoreItem]:
-    """Every item under every principle, all items of the first principle first. BadInputError if one is twice there."""
+    """Every item by every principle, the first principle's items first. Raises BadInputError for a duplicate."""
     if len(set(principles)) < len(principles):
         raise BadInputError("a principle is given twice", field="principles")
     return [
@@ -75,7 +75,7 @@ def judged_by(items: Sequence[ScoreItem], principles: Sequence[str]) -> list[Sco
 
 
 def unsendable(item: ScoreItem) -> ScoreFailure | None:
-    """The failure of an item whose text no JSON in UTF-8 can hold; the items beside it are sent."""
+    """The failure of an item whose text is not valid Unicode; other items are sent."""
     if item.rendered is not None:
         return ScoreFailure("bad_input", "/v1/score takes prompts and responses, not rendered text")
     if not item.prompt:
@@ -90,9 +90,9 @@ def unsendable(item: ScoreItem) -> ScoreFailure | None:
 
 
 def put_in_place(refused: Sequence[ScoreFailure | None], results: Sequence[ScoreResult]) -> list[ScoreResult]:
-    """Results of all items from the failures of those not sent and the results of the others."""
-    rest = iter(results)
-    return [failure if failure is not None else next(rest) for failure in refused]
+    """Results of all items: failures of those not sent, results of the others."""
+    remaining = iter(results)
+    return [failure if failure is not None else next(remaining) for failure in refused]
 
 
 def cut(items: Sequence[ScoreItem], most: int) -> list[Sequence[ScoreItem]]:
@@ -103,11 +103,11 @@ def cut(items: Sequence[ScoreItem], most: int) -> list[Sequence[ScoreItem]]:
 def _cut(entries: Sequence[T], most: int, size_of: Callable[[T], int]) -> list[Sequence[T]]:
     runs: list[Sequence[T]] = []
     start = characters = 0
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         size = size_of(entry)
-        if place > start and (place - start >= most or characters + size > CHARACTERS_PER_REQUEST):
-            runs.append(entries[start:place])
-            start, characters = place, 0
+        if index > start and (index - start >= most or characters + size > CHARACTERS_PER_REQUEST):
+            runs.append(entries[start:index])
+            start, characters = index, 0
         characters += size
     if start < len(entries):
         runs.append(entries[start:])
@@ -143,20 +143,20 @@ def score_body(items: Sequence[ScoreItem], settings: ConnectionSettings) -> dict
     """The request's JSON. Items of one prompt that follow each other share it."""
     groups = [list(group) for _, group in groupby(items, key=_shared)]
     if len(groups) == len(items) > 1:
-        return _asked(settings) | {"items": [_shared_fields(i) | {"response": i.response} for i in items]}
+        return _options(settings) | {"items": [_shared_fields(i) | {"response": i.response} for i in items]}
     bodies = [_shared_fields(group[0]) | {"responses": [i.response for i in group]} for group in groups]
-    return _asked(settings) | (bodies[0] if len(bodies) == 1 else {"groups": bodies})
+    return _options(settings) | (bodies[0] if len(bodies) == 1 else {"groups": bodies})
 
 
 def compare_body(pairs: Sequence[tuple[ScoreItem, ScoreItem]], settings: ConnectionSettings) -> dict[str, Any]:
     """The request's JSON. Raises BadInputError where the two sides of a pair differ in more than their response."""
     if any(_shared(a) != _shared(b) for a, b in pairs):
         raise BadInputError("a pair shares its prompt and its principle")
-    return _asked(settings) | {"pairs": [_shared_fields(a) | {"a": a.response, "b": b.response} for a, b in pairs]}
+    return _options(settings) | {"pairs": [_shared_fields(a) | {"a": a.response, "b": b.response} for a, b in pairs]}
 
 
-def _asked(settings: ConnectionSettings) -> dict[str, Any]:
-    """What every scoring request says of itself."""
+def _options(settings: ConnectionSettings) -> dict[str, Any]:
+    """Options of every scoring request."""
     body = {"model": settings.model, "priority": settings.priority}
     return {name: value for name, value in body.items() if value is not None}
 
@@ -166,7 +166,7 @@ def _shared(item: ScoreItem) -> tuple[Any, ...]:
 
 
 def _shared_fields(item: ScoreItem) -> dict[str, Any]:
-    """What items of one group have in common, as JSON."""
+    """The shared fields of a group, as JSON."""
     fields: dict[str, Any] = {"prompt": [m.to_dict() for m in item.prompt]}
     if item.principle is not None:
         fields["principle"] = item.principle
@@ -207,7 +207,7 @@ def _results(
     return results
 
 
-#: What the server's own words, which are for any client, leave open.
+#: Added to the server's message, which is for any client.
 _HOW_TO_GIVE_A_KEY = (
     "give a key with --api-key or $ASSAY_API_KEY (in Python: api_key=...); "
     "`assay keys create NAME` makes one in the server's workspace"
@@ -215,7 +215,7 @@ _HOW_TO_GIVE_A_KEY = (
 
 
 def error_of(response: httpx.Response, tries: int) -> AssayError:
-    """The hierarchy's error for a reply that is not 200. It names the request, as the server's log does."""
+    """The hierarchy's error for a reply other than 200. It names the request id, as the server's log does."""
     try:
         detail = str(response.json()["detail"])
     except (ValueError, KeyError, TypeError):
@@ -239,10 +239,10 @@ def error_of(response: httpx.Response, tries: int) -> AssayError:
 
 
 def error_of_fault(error: httpx.TransportError | None, url: str, tries: int) -> BackendError:
-    """The hierarchy's error for a connection that failed; None for a server that was left alone (`circuit`)."""
+    """The hierarchy's error for a connection that failed; None for an open circuit (`circuit`)."""
     kind: type[BackendError] = BackendError
     if error is None:
-        reason = "has not answered for some time, and is asked again only now and then"
+        reason = "has not answered for some time, and is retried only occasionally"
     elif isinstance(error, httpx.TimeoutException):
         kind, reason = LateError, "no answer in time"
     else:
@@ -251,5 +251,5 @@ def error_of_fault(error: httpx.TransportError | None, url: str, tries: int) -> 
 
 
 def failures_of(error: AssayError, count: int, model: str | None) -> list[ScoreResult]:
-    """The error in place of each score, for callers that mask what is missing."""
+    """The error in place of each score, for callers that mask missing scores."""
     return [ScoreFailure(error.code, str(error), model)] * count

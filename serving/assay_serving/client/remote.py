@@ -26,12 +26,12 @@ class RemoteScorer:
     def __init__(self, client: RewardClient) -> None:
         self.client = client
         served = {info.name: info for info in client.models()}
-        wanted = client.settings.model
-        if wanted is None and len(served) > 1:
+        model = client.settings.model
+        if model is None and len(served) > 1:
             raise BadInputError(f"{client.settings.url} serves several models; name one of {', '.join(served)}")
-        if wanted is not None and wanted not in served:
-            raise NotFoundError(f"{client.settings.url} serves no model {wanted!r}; served: {', '.join(served)}")
-        self._info = served[wanted] if wanted is not None else next(iter(served.values()))
+        if model is not None and model not in served:
+            raise NotFoundError(f"{client.settings.url} serves no model {model!r}; served: {', '.join(served)}")
+        self._info = served[model] if model is not None else next(iter(served.values()))
 
     @classmethod
     def load(cls, config: ModelConfig, loader: ModelLoader | None = None) -> RemoteScorer:

@@ -1,7 +1,7 @@
-"""When to try again, and after how long.
+"""The retry policy of the clients.
 
-Covers: which replies and connection faults are worth another try, exponential pauses with full jitter, the server's
-own Retry-After, a deadline over all tries. Leaves out: the tries themselves (`blocking`, `asynchronous`).
+Covers: retryable replies and connection faults, exponential backoff with full jitter, Retry-After, a deadline over all
+tries. Leaves out: sending (`blocking`, `asynchronous`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import httpx
 
 from assay.errors import BadInputError
 
-#: Full queue, draining, a proxy without its server, not scored in time. Anything else would only fail again.
+#: Full queue, draining, a proxy without its server, not scored in time. Other replies would repeat.
 RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
-#: Scoring changes nothing on the server, so a request whose connection broke may be sent again. A read that timed
-#: out is not sent again: the server is still at work on it, and a second copy would make it slower.
+#: Scoring changes nothing on the server, so a request whose connection broke may be sent again. After a read
+#: timeout it is not sent again: the server still works on it, and a second copy would slow it down.
 RETRYABLE_FAULTS = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -46,18 +46,18 @@ class RetryPolicy:
             raise BadInputError(f"must be positive, not {self.deadline}", field="deadline")
 
     def pause(self, attempt: int, retry_after: float | None) -> float:
-        """Seconds before try `attempt` + 1 (attempts count from 0). Jitter keeps clients from coming back together."""
+        """Seconds before try `attempt` + 1 (attempts count from 0). Jitter spreads the retries of many clients."""
         jittered = random.uniform(0, min(self.longest_pause_s, self.first_pause_s * 2.0**attempt))
         return jittered if retry_after is None else min(retry_after, self.longest_pause_s) + jittered
 
 
 @dataclass(slots=True)
 class Attempts:
-    """The tries of one request. `next_pause` says how long to wait, or None when it is enough."""
+    """The tries of one request. `next_pause` gives the seconds to wait, or None for no further try."""
 
     policy: RetryPolicy
     started: float = field(default_factory=time.monotonic)
-    made: int = 0
+    count: int = 0  #: tries so far
 
     @property
     def remaining(self) -> float | None:
@@ -68,10 +68,10 @@ class Attempts:
 
     def next_pause(self, *, retryable: bool, retry_after: float | None = None) -> float | None:
         """Call after a failed try."""
-        self.made += 1
-        if not retryable or self.made > self.policy.retries:
+        self.count += 1
+        if not retryable or self.count > self.policy.retries:
             return None
-        pause = self.policy.pause(self.made - 1, retry_after)
+        pause = self.policy.pause(self.count - 1, retry_after)
         remaining = self.remaining
         return None if remaining is not None and pause >= remaining else pause
 

@@ -30,7 +30,7 @@ KeyOption = Annotated[
     str | None,
     typer.Option("--api-key", envvar="ASSAY_API_KEY", help="One with the scope admin.", show_default=False),
 ]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="That the model is served under.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name the model is served under.")]
 ReferenceArgument = Annotated[
     str, typer.Argument(metavar="RM", help="Folder, hub id or artifact, as the server finds it.")
 ]
@@ -61,11 +61,11 @@ def status(
 
     with _client(server, api_key, ca) as client:
         if name is None:
-            found = client.models()
-            lines = [_line(model) for model in found["models"]] or ["no model is loaded"]
-            lines += [f"{absent['name']}: not ready: {absent['reason']}" for absent in found.get("not_ready", ())]
-            lines += [f"{changed}: {what}" for changed, what in found["changing"].items()]
-            emit(found, "\n".join(lines), as_json=as_json)
+            statuses = client.models()
+            lines = [_line(model) for model in statuses["models"]] or ["no model is loaded"]
+            lines += [f"{absent['name']}: not ready: {absent['reason']}" for absent in statuses.get("not_ready", ())]
+            lines += [f"{changed}: {what}" for changed, what in statuses["changing"].items()]
+            emit(statuses, "\n".join(lines), as_json=as_json)
             return
         model = client.model(name)
         try:
@@ -95,7 +95,7 @@ def load(
     ca: CaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Load one more model; the others answer meanwhile. Returns when it answers.
+    """Load one more model while the others are served. Returns when it is served.
 
     Example: `assay serve-admin load models/other-rm --name other`
     """
@@ -112,7 +112,7 @@ def unload(
     ca: CaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Unload a model. New requests to it are refused at once; what is queued is answered first.
+    """Unload a model. New requests to it are refused at once; queued ones are answered first.
 
     Example: `assay serve-admin unload other`
     """
@@ -128,12 +128,12 @@ def swap(
     mode: Annotated[
         str,
         typer.Option(
-            help="now: it takes over once loaded; shadow: it scores a share of the prompts unseen; canary: that share "
-            "gets its scores."
+            help="now: it is live once loaded; shadow: it scores a share of the prompts in the background; canary: "
+            "that share gets its scores."
         ),
     ] = "shadow",
     share: Annotated[float, typer.Option(help="Of all prompts, above 0 to 1.")] = 0.1,
-    min_items: Annotated[int, typer.Option(min=1, help="Scored by both before it is promoted by itself.")] = 500,
+    min_items: Annotated[int, typer.Option(min=1, help="Scored by both before it is promoted automatically.")] = 500,
     promote_when: Annotated[
         list[str] | None,
         typer.Option(
@@ -174,8 +174,8 @@ def swap(
         "max_failure_rate": max_failure_rate,
     }
     with _client(server, api_key, ca) as client:
-        found = client.swap(name, plan, **terms)
-    emit({"swap": found}, "\n".join(_swap_lines(found)), as_json=as_json)
+        report = client.swap(name, plan, **terms)
+    emit({"swap": report}, "\n".join(_swap_lines(report)), as_json=as_json)
 
 
 def promote(
@@ -185,13 +185,13 @@ def promote(
     ca: CaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let the new model of a swap take over; the old one is unloaded when it has answered what it has.
+    """Make the new model of a swap live; the old one is unloaded after its requests in flight.
 
     Example: `assay serve-admin promote my-rm`
     """
     with _client(server, api_key, ca) as client:
-        found = client.promote(name)
-    emit({"swap": found}, "\n".join(_swap_lines(found)), as_json=as_json)
+        report = client.promote(name)
+    emit({"swap": report}, "\n".join(_swap_lines(report)), as_json=as_json)
 
 
 def abort(
@@ -206,8 +206,8 @@ def abort(
     Example: `assay serve-admin abort my-rm`
     """
     with _client(server, api_key, ca) as client:
-        found = client.abort(name)
-    emit({"swap": found}, "\n".join(_swap_lines(found)), as_json=as_json)
+        report = client.abort(name)
+    emit({"swap": report}, "\n".join(_swap_lines(report)), as_json=as_json)
 
 
 def reference(
@@ -217,14 +217,15 @@ def reference(
     ca: CaOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure a model's drift against its present scores from now on.
+    """Set the reference of a model's drift to its present scores.
 
     Example: `assay serve-admin reference my-rm`
     """
     with _client(server, api_key, ca) as client:
         model = client.set_reference(name)
-    kept = model["scores"]["reference"]
-    emit({"model": model}, f"{name}: the reference has {kept['scores']} of {kept['wanted']} scores", as_json=as_json)
+    counts = model["scores"]["reference"]
+    text = f"{name}: the reference has {counts['scores']} of {counts['wanted']} scores"
+    emit({"model": model}, text, as_json=as_json)
 
 
 def _client(server: str, api_key: str | None, ca: str | None) -> AdminClient:
@@ -235,22 +236,22 @@ def _client(server: str, api_key: str | None, ca: str | None) -> AdminClient:
 
 def _plan(context: typer.Context, reference: str) -> dict[str, Any]:
     """A `ModelConfig` of the command's own options, as the server takes it."""
-    said = {option: context.params[option] for option in MODEL_OPTIONS}
-    return {"reference": reference, **said, "engine_options": engine_settings(said["engine_options"])}
+    options = {option: context.params[option] for option in MODEL_OPTIONS}
+    return {"reference": reference, **options, "engine_options": engine_settings(options["engine_options"])}
 
 
-def _bounds(given: list[str]) -> dict[str, float]:
-    """Of "NAME=BOUND" texts. The server knows the names."""
+def _bounds(texts: list[str]) -> dict[str, float]:
+    """From "NAME=BOUND" texts; the server checks the names."""
     from assay.errors import BadInputError
 
     bounds: dict[str, float] = {}
-    for text in given:
+    for text in texts:
         name, _, value = text.partition("=")
         try:
             bounds[name] = float(value)
         except ValueError:
             raise BadInputError(
-                f"wants NAME=BOUND, e.g. order_agreement=0.9, not {text!r}", field="--promote-when"
+                f"expects NAME=BOUND, e.g. order_agreement=0.9, not {text!r}", field="--promote-when"
             ) from None
     return bounds
 
@@ -258,7 +259,7 @@ def _bounds(given: list[str]) -> dict[str, float]:
 def _line(model: dict[str, Any]) -> str:
     window = model["scores"]["window"]
     rewards = f"rewards {window['mean']:.3f} ± {window['std']:.3f}" if window["mean"] is not None else "nothing scored"
-    swapping = f", {model['swap']} going on" if model["swap"] else ""
+    swapping = f", {model['swap']} in progress" if model["swap"] else ""
     return f"{model['name']}  {model['info']['version']}  {model['waiting_items']} items waiting  {rewards}{swapping}"
 
 
@@ -267,7 +268,7 @@ def _model_lines(model: dict[str, Any]) -> list[str]:
     window, moved = scores["window"], scores["drift"]
     lines = [
         f"{model['name']}: version {info['version']}, {info['kind']}, {info['dtype']} on {info['device']}",
-        f"  {model['in_flight']} requests unanswered, {model['waiting_items']} items waiting, "
+        f"  {model['in_flight']} requests in flight, {model['waiting_items']} items waiting, "
         f"{model['retiring']} replaced models still answering",
         f"  {scores['items']} items since it was loaded, {scores['failed']} without a score",
     ]
@@ -277,11 +278,11 @@ def _model_lines(model: dict[str, Any]) -> list[str]:
             f"  last {window['items']}: rewards {window['mean']:.3f} ± {window['std']:.3f}, "
             f"truncated {window['truncated']:.1%}, failed {failed}"
         )
-    kept = scores["reference"]
+    counts = scores["reference"]
     lines.append(
         f"  drift: {_drift(moved)}"
         if moved is not None
-        else f"  drift: not known yet, the reference has {kept['scores']} of {kept['wanted']} scores"
+        else f"  drift: not known yet, the reference has {counts['scores']} of {counts['wanted']} scores"
     )
     return lines
 
@@ -304,8 +305,8 @@ def _swap_lines(swap: dict[str, Any]) -> list[str]:
             f"  {which} {model['version']}: {model['items']} items, {model['failed']} failed, "
             f"{truncated:.1%} truncated{speed}"
         )
-    if (found := swap["agreement"]) is not None:
-        lines += _agreement_lines(found)
+    if (agreement := swap["agreement"]) is not None:
+        lines += _agreement_lines(agreement)
     for condition in swap["conditions"]:
         value = "unknown" if condition["found"] is None else f"{condition['found']:.4g}"
         met = "holds" if condition["met"] else "does not hold"
@@ -313,25 +314,26 @@ def _swap_lines(swap: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _agreement_lines(found: dict[str, Any]) -> list[str]:
+def _agreement_lines(agreement: dict[str, Any]) -> list[str]:
     lines = [
-        f"  rewards of both on the same items: old {found['old_mean']:.3f} ± {found['old_std']:.3f}, "
-        f"new {found['new_mean']:.3f} ± {found['new_std']:.3f}"
+        f"  rewards of both on the same items: old {agreement['old_mean']:.3f} ± {agreement['old_std']:.3f}, "
+        f"new {agreement['new_mean']:.3f} ± {agreement['new_std']:.3f}"
     ]
-    if (order := found["order"]) is not None:
+    if (order := agreement["order"]) is not None:
         interval = order["interval"]
         lines.append(
             f"  same order in {order['agreement']:.1%} [{interval['low']:.1%}, {interval['high']:.1%}] of "
             f"{order['pairs']} pairs within {order['prompts']} prompts"
         )
-    if found["kendall_within"] is not None:
+    if agreement["kendall_within"] is not None:
         lines.append(
-            f"  within prompts: Kendall {found['kendall_within']:.3f}, Spearman {found['spearman_within']:.3f}; "
-            f"over all: Kendall {found['kendall']:.3f}, Spearman {found['spearman']:.3f}"
+            f"  within prompts: Kendall {agreement['kendall_within']:.3f}, "
+            f"Spearman {agreement['spearman_within']:.3f}; "
+            f"over all: Kendall {agreement['kendall']:.3f}, Spearman {agreement['spearman']:.3f}"
         )
-    if found["difference"] is not None:
+    if agreement["difference"] is not None:
         lines.append(
-            f"  brought to one scale: mean difference {found['difference']:.3f}, {_drift(found['drift_aligned'])}"
+            f"  aligned scales: mean difference {agreement['difference']:.3f}, {_drift(agreement['drift_aligned'])}"
         )
     return lines
 

@@ -1,4 +1,4 @@
-"""`assay compose`: the file of a composed reward, checked and said in words, or an example of one."""
+"""`assay compose`: check and describe the file of a composed reward, or print an example."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def compose(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE.yaml", help="Of a composed reward.", show_default=False)
     ] = None,
-    example: Annotated[bool, typer.Option("--example", help="Print a commented file that works as it is.")] = False,
+    example: Annotated[bool, typer.Option("--example", help="Print a complete commented file.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the file of a composed reward and say what it computes; its models are not loaded.
+    """Check the file of a composed reward and print what it computes; its models are not loaded.
 
-    A composed reward is scored with, evaluated and served like any model: assay score --model FILE, assay serve FILE.
+    Use a composed reward like any model: assay score --model FILE, assay serve FILE.
 
     Example: `assay compose --example > safe-helpful.yaml`
     """
@@ -55,8 +55,8 @@ def _source(part: PartSpec) -> str:
         held = ", ".join(check.kind for check in checks) if checks else "constraints of the label"
         return f"{'all' if part.measure == 'passed' else 'share'} of: {held}"
     served = f" ({part.served})" if part.served else ""
-    asked = f", asked: {part.principle}" if part.principle else ""
-    return f"{part.model}{served}{f', corrected by {part.correct}' if part.correct else ''}{asked}"
+    principle = f", asked: {part.principle}" if part.principle else ""
+    return f"{part.model}{served}{f', corrected by {part.correct}' if part.correct else ''}{principle}"
 
 
 def _readable(spec: ComposedSpec, formulas: dict[str, str]) -> str:

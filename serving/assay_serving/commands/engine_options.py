@@ -1,6 +1,6 @@
-"""Options of commands that open a model to score with, so that they read the same everywhere.
+"""Options shared by commands that load a model to score with.
 
-Leaves out: what every command has (`assay.cli.options`), options of one command.
+Leaves out: options of all commands (`assay.cli.options`), options of one command.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import typer
 from assay_serving.engines.engine import ENGINES
 
 CaOption = Annotated[
-    str | None, typer.Option("--ca", help="Certificates to believe, for a server with its own.", show_default=False)
+    str | None, typer.Option("--ca", help="File of certificate authorities for https.", show_default=False)
 ]
 DtypeOption = Annotated[str, typer.Option(help="float32, bfloat16, float16 or auto.")]
 TokenBudgetOption = Annotated[
@@ -53,10 +53,10 @@ EngineSettingsOption = Annotated[
 ]
 OpeningKeysOption = Annotated[
     list[str] | None,
-    typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Opens every route; repeatable.", show_default=False),
+    typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Accepted for every route; repeatable.", show_default=False),
 ]
 
-#: Options that say how a model is opened: each is a field of `assay_serving.model_config.ModelConfig`.
+#: Options of loading a model: each is a field of `assay_serving.model_config.ModelConfig`.
 MODEL_OPTIONS = (
     "device",
     "dtype",
@@ -71,17 +71,17 @@ MODEL_OPTIONS = (
 )
 
 
-def engine_settings(given: list[str] | None) -> dict[str, Any]:
-    """Of "KEY=VALUE" texts: numbers, true and false as such, everything else as text. Raises BadInputError."""
+def engine_settings(texts: list[str] | None) -> dict[str, Any]:
+    """From "KEY=VALUE" texts: numbers, true and false are converted, everything else is text. Raises BadInputError."""
     import json
 
     from assay.errors import BadInputError
 
     settings: dict[str, Any] = {}
-    for text in given or []:
+    for text in texts or []:
         name, separator, value = text.partition("=")
         if not separator or not name:
-            raise BadInputError(f"wants KEY=VALUE, not {text!r}", field="--engine-option")
+            raise BadInputError(f"expects KEY=VALUE, not {text!r}", field="--engine-option")
         try:
             read = json.loads(value)
         except ValueError:

@@ -1,4 +1,4 @@
-"""`assay keys`: API keys of the reward server: make, list, revoke."""
+"""`assay keys`: API keys of the reward server: create, list, revoke."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KeysFileOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="API keys of the reward server: make, list, revoke.")
+    group = typer.Typer(no_args_is_help=True, help="API keys of the reward server: create, list, revoke.")
     group.command("create")(create)
     group.command("list")(list_keys)
     group.command("revoke")(revoke)
@@ -32,12 +32,12 @@ def register(app: typer.Typer) -> None:
 
 
 def create(
-    name: Annotated[str, typer.Argument(help="Whose key it is: shown in logs and metrics.")],
+    name: Annotated[str, typer.Argument(help="Name of its user, shown in logs and metrics.")],
     scope: Annotated[
         list[str] | None, typer.Option(help="score, admin or read; repeatable. Every key may read.  [default: score]")
     ] = None,
-    requests_per_minute: Annotated[float | None, typer.Option(help="Past it 429.", show_default=False)] = None,
-    items_per_minute: Annotated[float | None, typer.Option(help="Past it 429.", show_default=False)] = None,
+    requests_per_minute: Annotated[float | None, typer.Option(help="Beyond it 429.", show_default=False)] = None,
+    items_per_minute: Annotated[float | None, typer.Option(help="Beyond it 429.", show_default=False)] = None,
     expires: Annotated[
         str | None, typer.Option(help="12h, 90d, 4w, or a date as 2030-01-31. Default: never.", show_default=False)
     ] = None,
@@ -45,7 +45,7 @@ def create(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make an API key. It is printed once; only its hash is kept. A running server takes it within a second.
+    """Create an API key. It is printed once; only its hash is stored. A running server accepts it within a second.
 
     Example: `assay keys create trainer --scope score --requests-per-minute 600 --items-per-minute 20000 --expires 90d`
     """
@@ -61,7 +61,7 @@ def create(
         expires=expires,
     )
     if not as_json:
-        typer.echo(f"{_told(entry)}\nshown once; {path} keeps only its hash", err=True)
+        typer.echo(f"{_readable(entry)}\nshown once; {path} keeps only its hash", err=True)
     emit({"key": key, "file": str(path), **_public(entry)}, key, as_json=as_json)
 
 
@@ -74,7 +74,7 @@ def list_keys(keys_file: KeysFileOption = None, workspace: WorkspaceOption = Non
 
     path = locate_keys_file(keys_file, workspace)
     entries = read_keys(path).entries
-    text = "\n".join(_told(entry) for entry in entries) or f"no keys in {path}: it opens to nobody"
+    text = "\n".join(_readable(entry) for entry in entries) or f"no keys in {path}: the server accepts no request"
     emit({"file": str(path), "keys": [_public(entry) for entry in entries]}, text, as_json=as_json)
 
 
@@ -99,18 +99,18 @@ def revoke(
     )
 
 
-def locate_keys_file(given: Path | None, workspace: Path | None) -> Path:
-    """The given file, else `keys.json` of the workspace. Raises NotFoundError where there is neither."""
+def locate_keys_file(keys_file: Path | None, workspace: Path | None) -> Path:
+    """`keys_file`, else `keys.json` of the workspace. Raises NotFoundError where there is neither."""
     from assay.errors import NotFoundError
     from assay_serving.model_reference import find_workspace
     from assay_serving.server.auth.key_store import FILE
 
-    if given is not None:
-        return given.expanduser()
-    found = find_workspace(workspace)
-    if found is None:
+    if keys_file is not None:
+        return keys_file.expanduser()
+    opened = find_workspace(workspace)
+    if opened is None:
         raise NotFoundError("no workspace here to keep keys in: name a file with --keys-file or ASSAY_KEYS_FILE")
-    return found.root / FILE
+    return opened.root / FILE
 
 
 def _public(entry: KeyEntry) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _public(entry: KeyEntry) -> dict[str, Any]:
     }
 
 
-def _told(entry: KeyEntry) -> str:
+def _readable(entry: KeyEntry) -> str:
     rates = ((entry.requests_per_minute, "requests"), (entry.items_per_minute, "items"))
     limits = " and ".join(f"{rate:g} {what}" for rate, what in rates if rate is not None)
     until = "never expires" if entry.expires is None else f"expires {entry.expires}"

@@ -48,7 +48,7 @@ def score(
     ] = None,
     principle: Annotated[
         str | None,
-        typer.Option("--principle", help="To judge by, where a line names none itself.", show_default=False),
+        typer.Option("--principle", help="To judge by, for lines without one.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where to write. Default: standard output.", show_default=False)
@@ -70,8 +70,8 @@ def score(
 ) -> None:
     """Score responses with a reward server or a model.
 
-    Every line in gives one line out: its `row` and `id` with `score`, `scores` or `error`. Exits with 2 when any
-    line or response has no score; the others are written all the same.
+    Every input line gives one output line: its `row` and `id` with `score`, `scores` or `error`. Exits with 2 when any
+    line or response has no score; the others are still written.
 
     Example: `assay score --model models/my-rm responses.jsonl --out scores.jsonl`
     """
@@ -80,7 +80,7 @@ def score(
     from assay.runs.progress_bar import progress_bar
     from assay_serving.model_config import ModelConfig
     from assay_serving.model_loader import open_scorer, server_config
-    from assay_serving.score_files import Row, read_rows, score_rows
+    from assay_serving.score_files import ScoreRow, read_rows, score_rows
     from assay_serving.scorer import ScoreItem
 
     if (file is None) == (prompt is None):
@@ -123,7 +123,9 @@ def score(
     with ExitStack() as stack:
         if file is None:
             turn = (Message("user", str(prompt)),)
-            rows = iter([Row(1, tuple(ScoreItem(turn, answer, principle) for answer in response or ()), grouped=True)])
+            rows = iter(
+                [ScoreRow(1, tuple(ScoreItem(turn, answer, principle) for answer in response or ()), grouped=True)]
+            )
         else:
             rows = read_rows(file, principle)
         write = stack.enter_context(_writer(out, quiet=file is None))
@@ -136,13 +138,13 @@ def score(
             run = stack.enter_context(start_run(Workspace.find(workspace), "score", settings))
         advance = stack.enter_context(progress_bar("scoring", unit="responses"))
 
-        def keep(items: Sequence[ScoreItem], found: Sequence[ScoreResult]) -> None:
+        def keep(items: Sequence[ScoreItem], new_results: Sequence[ScoreResult]) -> None:
             if file is None:
-                results.extend(found)
+                results.extend(new_results)
             if run is not None:
                 from assay_serving.score_records import save_scores
 
-                save_scores(run, items, found, scorer.info)
+                save_scores(run, items, new_results, scorer.info)
 
         report = score_rows(scorer, rows, write=write, keep=keep, complain=complain, on_progress=advance)
         if run is not None:
@@ -178,7 +180,7 @@ def _writer(out: Path | None, *, quiet: bool) -> Iterator[Callable[[str], object
         try:
             stream.write(line + "\n")
         except OSError as error:
-            raise BackendError(f"{out}: {error.strerror}; what was written before is there") from error
+            raise BackendError(f"{out}: {error.strerror}; lines written before are kept") from error
 
     try:
         yield write
@@ -186,7 +188,7 @@ def _writer(out: Path | None, *, quiet: bool) -> Iterator[Callable[[str], object
         try:
             stream.close()  # a full disk may show only now, when the buffer is written out
         except OSError as error:
-            raise BackendError(f"{out}: {error.strerror}; what was written before is there") from error
+            raise BackendError(f"{out}: {error.strerror}; lines written before are kept") from error
 
 
 def _readable(result: ScoreResult, response: str) -> str:

@@ -71,13 +71,13 @@ def serve(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", help="YAML file with all of this; options go before it.", show_default=False),
+        typer.Option("--config", help="YAML file with all settings; options override it.", show_default=False),
     ] = None,
-    example: Annotated[bool, typer.Option("--example", help="Print such a file, and stop.")] = False,
+    example: Annotated[bool, typer.Option("--example", help="Print an example of such a file.")] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 8000,
     workers: Annotated[
-        int, typer.Option(min=0, max=64, help="Processes that speak HTTP, beside the one that holds the models.")
+        int, typer.Option(min=0, max=64, help="HTTP worker processes, beside the one with the models.")
     ] = 1,
     in_process: Annotated[bool, typer.Option("--in-process", help="One process for everything: --workers 0.")] = False,
     tls_cert: Annotated[
@@ -89,7 +89,7 @@ def serve(
     open_health: Annotated[bool, typer.Option("--open-health", help="/healthz and /readyz need no key.")] = False,
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option(help="Name that clients call this server by; repeatable. Others are refused.", show_default=False),
+        typer.Option(help="Host name of this server; repeatable. Requests for others are refused.", show_default=False),
     ] = None,
     model_folder: Annotated[
         list[str] | None,
@@ -112,25 +112,27 @@ def serve(
         typer.Option(
             "--policy-template",
             metavar="MODEL",
-            help="Policy whose rendered texts are to be scored: its tokenizer's chat template; repeatable.",
+            help="Policy whose rendered texts are scored, by its tokenizer's chat template; repeatable.",
             show_default=False,
         ),
     ] = None,
-    max_queue: Annotated[int, typer.Option(min=1, help="Waiting items per model; past it 503.")] = 8192,
+    max_queue: Annotated[int, typer.Option(min=1, help="Queued items per model; beyond it 503.")] = 8192,
     request_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request is answered 504.")] = 120.0,
     cache: Annotated[
         Path | None,
-        typer.Option("--cache", help="Folder where scores are kept across restarts.", show_default=False),
+        typer.Option("--cache", help="Folder of scores that survive restarts.", show_default=False),
     ] = None,
-    log_requests: Annotated[bool, typer.Option("--log-requests", help="One line a request, without its text.")] = False,
+    log_requests: Annotated[
+        bool, typer.Option("--log-requests", help="One log line per request, without its text.")
+    ] = False,
     log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Serve reward models: POST conversations to /v1/score, get scores.
 
-    One process holds the models, others speak HTTP; one that ends is started again. SIGTERM and Ctrl-C answer what is
-    queued first.
+    One process runs the models, others HTTP; a process that ends is restarted. SIGTERM and Ctrl-C answer queued
+    requests first.
 
     Example: `assay serve models/my-rm --port 8000`
     """
@@ -145,27 +147,27 @@ def serve(
         typer.echo(example_file(), nl=False)
         return
 
-    def given(option: str) -> bool:
+    def is_set(option: str) -> bool:
         source = context.get_parameter_source(option)
         return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
     options = context.params
     values: dict[str, Any] = read_config(config) if config is not None else {}
-    values |= {field: _plain(options[option]) for option, field in _FIELDS.items() if given(option)}
+    values |= {field: _plain(options[option]) for option, field in _FIELDS.items() if is_set(option)}
     if in_process:
         values["workers"] = 0
-    values["models"] = _plans(models or [], name or [], values.get("models", ()), options, given)
-    settled = config_of(values)
-    settled = replace(settled, settings=_guarded(settled))
-    configure_logs(settled.log_format, requests=settled.log_requests)
-    tls = settled.tls
+    values["models"] = _plans(models or [], name or [], values.get("models", ()), options, is_set)
+    effective = config_of(values)
+    effective = replace(effective, settings=_with_access_defaults(effective))
+    configure_logs(effective.log_format, requests=effective.log_requests)
+    tls = effective.tls
     if tls is not None:
         tls.check()
-    listening = claim_port(settled.host, settled.port)  # before the models, which take minutes
-    if settled.host not in LOOPBACK and not settled.settings.needs_key:
-        said = "anyone may score; administration is off"
-        typer.echo(f"assay: {settled.host} is open to the network and no key is set: {said}", err=True)
-        settled = replace(settled, settings=replace(settled.settings, open_admin=False))
+    listening = claim_port(effective.host, effective.port)  # before the models, which take minutes
+    if effective.host not in LOOPBACK and not effective.settings.needs_key:
+        warning = "anyone may score; administration is off"
+        typer.echo(f"assay: {effective.host} is open to the network and no key is set: {warning}", err=True)
+        effective = replace(effective, settings=replace(effective.settings, open_admin=False))
     url = url_of(listening, tls=tls)
 
     def announce(infos: list[ModelInfo]) -> None:
@@ -173,17 +175,17 @@ def serve(
             typer.echo(json.dumps({"url": url, "models": [info.to_dict() for info in infos]}))
             return
         typer.echo(f"serving {', '.join(info.name for info in infos)} at {url}  (Ctrl-C stops)")
-        with_key = settled.settings.needs_key
-        typer.echo(_example(url, infos[0], named=len(infos) > 1, with_key=with_key))
+        with_key = effective.settings.needs_key
+        typer.echo(_example(url, infos[0], name_model=len(infos) > 1, with_key=with_key))
 
-    if settled.workers == 0:
-        _serve_here(settled, listening, announce)
+    if effective.workers == 0:
+        _serve_here(effective, listening, announce)
     else:
         import asyncio
 
         from assay_serving.engine_process.supervisor import Supervisor
 
-        asyncio.run(Supervisor(settled, listening, announce).run())
+        asyncio.run(Supervisor(effective, listening, announce).run())
 
 
 def _plans(
@@ -191,9 +193,9 @@ def _plans(
     names: list[str],
     of_file: tuple[Any, ...],
     options: dict[str, Any],
-    given: Callable[[str], bool],
+    is_set: Callable[[str], bool],
 ) -> tuple[Any, ...]:
-    """The models of the command line, else those of the file with what the command line says of all of them."""
+    """The models of the command line, else those of the file, with the command line's options for all of them."""
     from dataclasses import replace
 
     from assay.errors import BadInputError
@@ -204,18 +206,18 @@ def _plans(
         raise BadInputError(f"{len(names)} names for {len(plans)} models", field="--name")
     if not plans:
         raise BadInputError("name at least one model: assay serve RM, or --config FILE (--example prints one)")
-    shared = {option: options[option] for option in _OF_MODELS if given(option)}
+    shared = {option: options[option] for option in _OF_MODELS if is_set(option)}
     if "engine_options" in shared:
         shared["engine_options"] = engine_settings(shared["engine_options"])
     if "policy_templates" in shared:
         shared["policy_templates"] = tuple(shared["policy_templates"])
-    named = [{"served_as": name} for name in names] or [{}] * len(plans)
-    return tuple(replace(plan, **shared, **own) for plan, own in zip(plans, named, strict=True))
+    served_names = [{"served_as": name} for name in names] or [{}] * len(plans)
+    return tuple(replace(plan, **shared, **served_name) for plan, served_name in zip(plans, served_names, strict=True))
 
 
-def _guarded(config: ServeConfig) -> ServerSettings:
-    """The settings with what keeps strangers out where nobody said how: a workspace's keys; the names of this machine
-    only, where whoever reaches the port may score. Raises NotFoundError or BadInputError for keys that cannot be used.
+def _with_access_defaults(config: ServeConfig) -> ServerSettings:
+    """The settings with defaults for access: the workspace's keys; only this machine's host names for a server without
+    keys. Raises NotFoundError or BadInputError for keys that cannot be used.
     """
     from dataclasses import replace
 
@@ -223,13 +225,15 @@ def _guarded(config: ServeConfig) -> ServerSettings:
     from assay_serving.server.auth.key_store import FILE, read_keys
 
     settings = config.settings
-    there = True
+    has_keys = True
     if settings.keys_file is None:
-        found = find_workspace(Path(config.workspace) if config.workspace else None)
-        there = found is not None and (found.root / FILE).is_file()
-        if found is not None and (there or settings.api_keys):  # beside a plain key, one made later is taken too
-            settings = replace(settings, keys_file=str(found.root / FILE))
-    if settings.keys_file is not None and there:
+        opened = find_workspace(Path(config.workspace) if config.workspace else None)
+        has_keys = opened is not None and (opened.root / FILE).is_file()
+        if opened is not None and (
+            has_keys or settings.api_keys
+        ):  # beside a plain key, one created later is accepted too
+            settings = replace(settings, keys_file=str(opened.root / FILE))
+    if settings.keys_file is not None and has_keys:
         number = len(read_keys(Path(settings.keys_file)).entries)
         typer.echo(f"keys: {number} in {settings.keys_file}", err=True)
     if settings.allowed_hosts is None and config.host in LOOPBACK and not settings.needs_key:
@@ -247,22 +251,22 @@ def _serve_here(config: ServeConfig, listening: socket.socket, announce: Callabl
     workspace = Path(config.workspace) if config.workspace else None
     scorers, plans = load(config.models, workspace)
     infos = [scorer.info for scorer in scorers.values()]
-    host = InProcessBackend(scorers, config.settings, plans=plans, workspace=workspace)
-    scorers.clear()  # the host alone holds a model, so that one can be unloaded
-    serve_until_stopped(app_of(host, settings=config.settings), listening, lambda: announce(infos), tls=config.tls)
+    backend = InProcessBackend(scorers, config.settings, plans=plans, workspace=workspace)
+    scorers.clear()  # only the backend references a model, so that it can be unloaded
+    serve_until_stopped(app_of(backend, settings=config.settings), listening, lambda: announce(infos), tls=config.tls)
 
 
 def _plain(value: Any) -> Any:
-    """As the configuration has it: paths as text, lists as tuples."""
+    """As in the configuration: paths as text, lists as tuples."""
     if isinstance(value, Path):
         return str(value.absolute())
     return tuple(value) if isinstance(value, list) else value
 
 
-def _example(url: str, info: ModelInfo, *, named: bool, with_key: bool) -> str:
+def _example(url: str, info: ModelInfo, *, name_model: bool, with_key: bool) -> str:
     body: dict[str, object] = {"prompt": "Name a metal.", "responses": ["Gold.", "Glass."]}
     if info.kind == "principle":
         body["principle"] = "correctness"
     key = ' -H "Authorization: Bearer $ASSAY_API_KEY"' if with_key else ""
-    sent = json.dumps({"model": info.name, **body} if named else body)
+    sent = json.dumps({"model": info.name, **body} if name_model else body)
     return f"try: curl {url}/v1/score{key} -H 'Content-Type: application/json' -d '{sent}'"

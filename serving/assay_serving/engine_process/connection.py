@@ -1,7 +1,7 @@
-"""Messages over a Unix socket: whole frames in, whole frames out.
+"""Frames over a Unix socket.
 
-Covers: the length before each frame, its bound, frames of one turn of the event loop sent together, waiting while the
-other side does not read. Leaves out: what the frames say (`wire`).
+Covers: the length before each frame and its limit, frames of one event loop iteration sent together, backpressure.
+Leaves out: the content of frames (`wire`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from assay.errors import AssayError, BadInputError
 logger = logging.getLogger("assay.serving")
 
 _LENGTH = 4  # bytes, big endian
-HELLO_BYTES = 1024  #: bound of the frame that comes before the other side is known
+HELLO_BYTES = 1024  #: limit of a frame before the other side is authenticated
 
 
 class Receiver(Protocol):
-    """What becomes of frames. An AssayError that it raises ends the connection."""
+    """Handles frames. An AssayError from it closes the connection."""
 
     def received(self, frame: bytes) -> None: ...
 
@@ -30,7 +30,7 @@ class Receiver(Protocol):
 class FrameConnection(asyncio.Protocol):
     """One end of a connection. All methods are called on its event loop.
 
-    `limit`: bytes of the largest frame received; `raise_limit` changes it once the other side is known.
+    `limit`: bytes of the largest frame accepted; `raise_limit` changes it after authentication.
     """
 
     def __init__(self, receiver_of: Callable[[FrameConnection], Receiver], *, limit: int) -> None:
@@ -40,8 +40,8 @@ class FrameConnection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._writable = asyncio.Event()
+        self._writable.set()
 
     def raise_limit(self, limit: int) -> None:
         self._limit = limit
@@ -51,21 +51,21 @@ class FrameConnection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def send(self, frame: bytes, *, limit: int) -> None:
-        """Send in this turn of the loop, without waiting. Raises BadInputError for a frame that the other side would
-        refuse; what is sent after the connection has ended is forgotten."""
+        """Send in this iteration of the loop, without waiting. Raises BadInputError for a frame that the other side
+        would refuse. Frames for a closed connection are dropped."""
         if len(frame) > limit:
-            raise BadInputError(f"{len(frame)} bytes; between front and engine go {limit} at most")
+            raise BadInputError(f"{len(frame)} bytes; HTTP worker and engine exchange {limit} at most")
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(len(frame).to_bytes(_LENGTH, "big"))
         self._out.append(frame)
 
-    async def room(self) -> None:
-        """Returns when the other side reads."""
-        await self._room.wait()
+    async def writable(self) -> None:
+        """Returns when the other side reads again."""
+        await self._writable.wait()
 
     def close(self) -> None:
-        """Send what was given to `send`, then end."""
+        """Send pending frames, then close."""
         if self._transport is not None:
             self._flush()
             self._transport.close()
@@ -98,16 +98,16 @@ class FrameConnection(asyncio.Protocol):
                 start = stop
                 self._receiver.received(frame)
         except AssayError as error:
-            logger.error("the connection between front and engine is given up: %s", error)
+            logger.error("the connection between HTTP worker and engine is closed: %s", error)
             self.abort()
         del buffer[:start]
 
     def pause_writing(self) -> None:
-        self._room.clear()
+        self._writable.clear()
 
     def resume_writing(self) -> None:
-        self._room.set()
+        self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._room.set()
+        self._writable.set()
         self._receiver.lost()

@@ -1,7 +1,7 @@
-"""The folder of one running server, for its user alone: the engine's socket and the fronts' counters are in it.
+"""The private folder of one running server: the engine's socket and the HTTP workers' counters.
 
-Covers: making it, taking it away at the end, and taking away those of servers that were killed: a server holds a lock
-on its folder, which the system lets go of however the process ends. Leaves out: what is put in it (`supervisor`).
+Covers: creating it, removing it at the end, and removing those of killed servers: a server holds a lock on its folder,
+which the system releases when the process ends. Leaves out: its content (`supervisor`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PREFIX = "assay-serve-"
-SOCKET, METRICS = "engine", "metrics"  #: all that there is in one
+SOCKET, METRICS = "engine", "metrics"  #: its only entries
 _LONGEST_SOCKET_PATH = 100
 _SHORT = "/tmp"
 
@@ -25,7 +25,7 @@ _SHORT = "/tmp"
 def private_folder() -> Iterator[Path]:
     """A new folder that only this user can enter, short enough for the path of a Unix socket in it."""
     remove_left_over()
-    folder, lock = _made()
+    folder, lock = _created()
     try:
         yield folder
     finally:
@@ -34,22 +34,22 @@ def private_folder() -> Iterator[Path]:
 
 
 def remove_left_over() -> None:
-    """Remove folders of this user's servers that run no more."""
+    """Remove folders of this user's servers that no longer run."""
     for parent in dict.fromkeys((tempfile.gettempdir(), _SHORT)):
         names: list[str] = []
         with suppress(OSError):
             names = os.listdir(parent)
         for name in names:
             if name.startswith(PREFIX):
-                with suppress(OSError):  # it belongs to somebody else, it is in use, or it has just gone
+                with suppress(OSError):  # of another user, in use, or just removed
                     _remove(os.path.join(parent, name))
 
 
 def _remove(folder: str) -> None:
-    lock = _opened(folder)
+    lock = _open_folder(folder)
     try:
-        found = os.fstat(lock)
-        if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) != 0o700:
+        status = os.fstat(lock)
+        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) != 0o700:
             return
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if set(os.listdir(lock)) <= {SOCKET, METRICS}:
@@ -58,7 +58,7 @@ def _remove(folder: str) -> None:
         os.close(lock)
 
 
-def _made() -> tuple[Path, int]:
+def _created() -> tuple[Path, int]:
     """The folder, and the descriptor that keeps it locked; no child inherits it."""
     while True:
         folder = tempfile.mkdtemp(prefix=PREFIX)
@@ -66,16 +66,16 @@ def _made() -> tuple[Path, int]:
             os.rmdir(folder)
             folder = tempfile.mkdtemp(prefix=PREFIX, dir=_SHORT)
         try:
-            lock = _opened(folder)
+            lock = _open_folder(folder)
         except FileNotFoundError:
-            continue  # another server that started took it for left over, before it was locked
+            continue  # another starting server removed it before it was locked
         if _locked(lock) and os.path.isdir(folder):
             return Path(folder), lock
         os.close(lock)
 
 
 def _locked(folder: int) -> bool:
-    """False where another process holds it; a file system without locks has folders that nobody removes."""
+    """False where another process holds it; without locks of the file system folders are never removed."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -85,5 +85,5 @@ def _locked(folder: int) -> bool:
     return True
 
 
-def _opened(folder: str) -> int:
+def _open_folder(folder: str) -> int:
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

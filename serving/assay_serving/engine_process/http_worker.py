@@ -1,7 +1,8 @@
-"""The program of a front: HTTP, keys, validation, wire formats; the models are in the engine process.
+"""The program of an HTTP worker: HTTP, keys, validation, wire formats; the models are in the engine process.
 
-Leaves out: who starts it (`supervisor`), the application (`assay_serving.server`). Run as `python -m`, with a line of
-JSON on its standard input; it is no command for people. It must import no torch: tests hold it to that.
+Covers: its start, and counters shared by all workers. Leaves out: its supervisor (`supervisor`), the application
+(`assay_serving.server`). Run as `python -m` with a line of JSON on standard input, not by people. It imports no torch,
+which a test checks.
 """
 
 from __future__ import annotations
@@ -10,15 +11,35 @@ import os
 import signal
 import socket
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
 from assay.errors import AssayError
 from assay.http.listening import Tls
 from assay.http.running import serve_until_stopped
 from assay.system.gc_threshold import collect_less
-from assay_serving.engine_process.counters import SharedHttpMetrics
 from assay_serving.engine_process.engine_client import EngineClient
-from assay_serving.engine_process.launch import HttpWorkerLaunch, Ready, Supervised, frame_bytes
+from assay_serving.engine_process.launch import HttpWorkerLaunch, Ready, Supervised, max_frame_bytes
 from assay_serving.server.app import app_of
 from assay_serving.server.core.logs import configure_logs
+from assay_serving.server.metrics.http_metrics import HttpMetrics
+
+
+class SharedHttpMetrics(HttpMetrics):
+    """Counters of all workers as one sum, whichever of them is asked, by prometheus_client's multiprocess mode.
+
+    Each worker keeps its counters in files of one folder, which outlive it, so that sums never decrease. Needs
+    $PROMETHEUS_MULTIPROC_DIR to name `folder` before prometheus_client is first imported.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def text(self) -> bytes:
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, self._folder)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
 
 
 def main() -> int:
@@ -26,14 +47,14 @@ def main() -> int:
     supervised = Supervised()
     launch = supervised.launched(HttpWorkerLaunch)
     configure_logs(launch.log_format, requests=launch.log_requests)
-    host = EngineClient(launch.engine_path, launch.token, frame_bytes=frame_bytes(launch.settings))
-    app = app_of(host, settings=launch.settings)
+    backend = EngineClient(launch.engine_path, launch.token, max_frame_bytes=max_frame_bytes(launch.settings))
+    app = app_of(backend, settings=launch.settings)
     app.state.service.metrics = SharedHttpMetrics(launch.metrics_folder)
     tls = Tls(launch.tls_cert, launch.tls_key) if launch.tls_cert and launch.tls_key else None
 
     def on_ready() -> None:
         supervised.stop_with(lambda: os.kill(os.getpid(), signal.SIGTERM))
-        supervised.tell(Ready())
+        supervised.send(Ready())
 
     try:
         serve_until_stopped(app, socket.socket(fileno=launch.listening_fd), on_ready, tls=tls)

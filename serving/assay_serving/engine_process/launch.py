@@ -1,8 +1,7 @@
-"""What the supervisor tells a child when it starts it, and what a child tells the supervisor.
+"""The pipes between the supervisor and its child processes.
 
-Covers: the settings of each kind of child as one line of JSON on its standard input (no secret is on a command line),
-the end of that pipe as the end of the child, events as lines on its standard output. Leaves out: what children do
-(`engine`, `front`).
+Covers: the settings of a child as one line of JSON on its standard input (no secret is on a command line), its end with
+that pipe, events as lines on its standard output. Leaves out: the programs of the children (`engine`, `http_worker`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class EngineLaunch:
     """`listening_fd`: the inherited Unix socket. `workspace`: folder in which names of models are looked up. `restart`:
-    an engine was ready before; its plans say their names."""
+    an engine was ready before; its plans have names."""
 
     listening_fd: int
     token: str
@@ -48,7 +47,7 @@ class EngineLaunch:
 @dataclass(frozen=True)
 class HttpWorkerLaunch:
     """`listening_fd`: the inherited socket of the server. `engine_path`: the Unix socket. `metrics_folder`: where all
-    fronts keep their counters, so that each can tell the sum."""
+    workers keep their counters, so that each can report the sum."""
 
     listening_fd: int
     engine_path: str
@@ -62,21 +61,21 @@ class HttpWorkerLaunch:
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """Requests are answered. `models`: what an engine serves, under the names it serves them."""
+    """The child serves requests. `models`: those of an engine, by their served names."""
 
     models: tuple[ModelInfo, ...] = ()
 
 
 class Plans(msgspec.Struct, frozen=True, tag="plans"):
-    """The models that an engine would have to load to be what it is now."""
+    """The models that another engine would have to load to be equivalent."""
 
     plans: tuple[ModelConfig, ...]
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """It cannot start, for a reason that concerns a person. The child ends after it."""
+    """It cannot start, for a reason to report. The child exits afterwards."""
 
-    error: wire.Refused
+    error: wire.MethodError
 
 
 Event: TypeAlias = Ready | Plans | Failed
@@ -91,44 +90,44 @@ def line_of(launch: EngineLaunch | HttpWorkerLaunch) -> bytes:
     return msgspec.json.encode(launch, enc_hook=os.fspath) + b"\n"
 
 
-def frame_bytes(settings: ServerSettings) -> int:
-    """Bound of a frame between front and engine: no body that the gate admits is larger as a message, token ids (a
-    digit and a comma in JSON at least, five bytes here at most) included."""
+def max_frame_bytes(settings: ServerSettings) -> int:
+    """Limit of a frame between HTTP worker and engine: no accepted body is larger as a message, token ids (at least
+    two bytes in JSON, at most five here) included."""
     return max(_LEAST_FRAME_BYTES, 3 * settings.max_body_bytes)
 
 
 class Supervised:
-    """A child's end of its pipes. Made once, first of all, in the main thread."""
+    """A child's end of its pipes. Created once, first, in the main thread."""
 
     def __init__(self) -> None:
         self._orders = os.fdopen(os.dup(0), "rb", buffering=0)
         self._events = os.fdopen(os.dup(1), "wb", buffering=0)
         with open(os.devnull, "rb") as nothing:
             os.dup2(nothing.fileno(), 0)
-        os.dup2(2, 1)  # whatever libraries print is no event
+        os.dup2(2, 1)  # output of libraries is no event
         self._on_stop: Callable[[], object] | None = None
         self._lock = threading.Lock()
 
     def launched(self, kind: type[T]) -> T:
-        """What to be. From now on the process ends with the supervisor, whatever its own threads do."""
+        """The child's settings. From now on the process ends with the supervisor."""
         line = self._orders.readline()
-        if not line:  # the supervisor ended before it had said a word
+        if not line:  # the supervisor ended first
             raise SystemExit(1)
         launch = msgspec.json.decode(line, type=kind, dec_hook=path_of)
         threading.Thread(target=self._obey, name="lifeline", daemon=True).start()
         return launch
 
     def stop_with(self, on_stop: Callable[[], object]) -> None:
-        """What an order to stop calls, in a thread of its own. Until it is set, such an order ends the process."""
+        """Sets the handler of a stop order, called in another thread. Without one, an order ends the process."""
         self._on_stop = on_stop
 
-    def tell(self, event: Event) -> None:
+    def send(self, event: Event) -> None:
         line = msgspec.json.encode(event) + b"\n"
         with self._lock:
             self._events.write(line)
 
     def fail(self, error: AssayError) -> None:
-        self.tell(Failed(wire.refused(0, error)))
+        self.send(Failed(wire.method_error(0, error)))
 
     def _obey(self) -> None:
         while line := self._orders.readline():
@@ -140,9 +139,8 @@ class Supervised:
 
 
 def ignore_signals() -> None:
-    """Let the supervisor alone decide when a process ends: a terminal and some service managers signal all of them.
-
-    With handlers instead of SIG_IGN: what this process starts does not inherit them.
+    """Ignore SIGTERM and SIGINT, which terminals and some service managers send to all processes: the supervisor
+    stops this one. By handlers instead of SIG_IGN, which child processes would inherit.
     """
 
     def ignore(*_: Any) -> None: ...

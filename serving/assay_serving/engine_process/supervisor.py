@@ -1,10 +1,10 @@
-"""The process that a person starts: it claims the port, starts the engine and the fronts, and keeps them running.
+"""The supervisor process of a server: it owns the port, starts the engine and the HTTP workers, and restarts them.
 
-Covers: restarts with growing pauses, also where a child cannot be started; the engine's models across its restarts, a
-stop that answers what is queued, an engine that cannot load at the start. Leaves out: what the children do (`engine`,
-`front`), options (`commands.serve`).
+Covers: restarts with growing pauses, also where a child cannot be started; the engine's models across restarts; a stop
+that answers queued requests; an engine that cannot load at the start. Leaves out: the children's programs (`engine`,
+`http_worker`), options (`commands.serve`).
 
-It holds no model and answers no request, so there is little that could end it.
+It runs no model and serves no request, so that little can end it.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ logger = logging.getLogger("assay.serving")
 
 COUNTERS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  #: must be set before a process imports prometheus_client
 ENGINE_PROGRAM = "assay_serving.engine_process.engine"
-FRONT_PROGRAM = "assay_serving.engine_process.http_worker"
-FRONTS_DRAIN_S = 65.0  #: a little more than a front gives its requests
+HTTP_WORKER_PROGRAM = "assay_serving.engine_process.http_worker"
+WORKERS_DRAIN_S = 65.0  #: a little more than a worker gives its requests
 ENGINE_DRAIN_S = 35.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 STEADY_S = 60.0  #: a child that ran this long starts again with the first pause
@@ -59,7 +59,7 @@ class _Child:
     process: asyncio.subprocess.Process
 
     async def events(self) -> AsyncIterator[Event]:
-        """Until it closes its standard output, which is when it ends."""
+        """Until it closes its standard output, at its end."""
         assert self.process.stdout is not None
         while line := await self.process.stdout.readline():
             yield event_of(line)
@@ -75,9 +75,9 @@ class _Child:
 
 
 class Supervisor:
-    """One server. `on_ready` gets the models once, when all of them are loaded and every front answers.
+    """One server. `on_ready` gets the models once, when all of them are loaded and every worker serves requests.
 
-    `engine_program`: module that is run as the engine process; another one loads its models in a way of its own.
+    `engine_program`: module that is run as the engine process; another one loads its models in another way.
     """
 
     def __init__(
@@ -99,21 +99,21 @@ class Supervisor:
         self._models: list[ModelInfo] = []
 
     async def run(self) -> None:
-        """Until SIGTERM or Ctrl-C. Raises what the engine raised if it cannot load its models at the start,
+        """Run until SIGTERM or Ctrl-C. Raises the engine's error if it cannot load its models at the start,
         KeyboardInterrupt for a second Ctrl-C."""
-        self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
+        self._stopping, self._abort = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         try:
             with private_folder() as folder, socket.socket(socket.AF_UNIX) as engine_socket:
-                self._folder = folder  # nobody else reaches the socket in it
+                self._folder = folder  # private, as the socket in it
                 engine_socket.bind(str(folder / SOCKET))
-                engine_socket.listen(socket.SOMAXCONN)  # fronts wait here while an engine loads
+                engine_socket.listen(socket.SOMAXCONN)  # workers wait here while an engine loads
                 await self._run(engine_socket)
         finally:
             self._listening.close()
-        if self._hurry.is_set():
+        if self._abort.is_set():
             raise KeyboardInterrupt
 
     async def _run(self, engine_socket: socket.socket) -> None:
@@ -123,26 +123,26 @@ class Supervisor:
             name: asyncio.create_task(self._keep(name, start), name=name)
             for name, start in self._starters(engine_socket, metrics).items()
         }
-        others = [
+        helpers = [
             asyncio.create_task(self._announce(), name="announce"),
             asyncio.create_task(self._stopping.wait(), name="stopping"),
         ]
         try:
-            await asyncio.wait({*keepers.values(), others[1]}, return_when=asyncio.FIRST_COMPLETED)
-            for task in keepers.values():  # one that ends without being told to has failed
+            await asyncio.wait({*keepers.values(), helpers[1]}, return_when=asyncio.FIRST_COMPLETED)
+            for task in keepers.values():  # one that ends by itself has failed
                 if task.done():
                     task.result()
             self._listening.close()
             engine = keepers["engine"]
-            await self._stop({task for task in keepers.values() if task is not engine}, FRONTS_DRAIN_S)
+            await self._stop({task for task in keepers.values() if task is not engine}, WORKERS_DRAIN_S)
             await self._stop({engine}, ENGINE_DRAIN_S)
         finally:
             self._stopping.set()
             for child in self._children.values():
                 child.kill()
             await asyncio.gather(*keepers.values(), return_exceptions=True)
-            for other in others:
-                other.cancel()
+            for helper in helpers:
+                helper.cancel()
 
     def _starters(self, engine_socket: socket.socket, metrics: Path) -> dict[str, Callable[[], Any]]:
         config = self._config
@@ -162,7 +162,7 @@ class Supervisor:
             )
             return self._spawn("engine", self._engine_program, launch, engine_fd)
 
-        def front(name: str) -> Callable[[], Any]:
+        def worker(name: str) -> Callable[[], Any]:
             launch = HttpWorkerLaunch(
                 fd,
                 str(self._folder / SOCKET),
@@ -174,10 +174,10 @@ class Supervisor:
                 config.log_requests,
                 config.log_format,
             )
-            return lambda: self._spawn(name, FRONT_PROGRAM, launch, fd)
+            return lambda: self._spawn(name, HTTP_WORKER_PROGRAM, launch, fd)
 
-        names = [f"front {number}" for number in range(1, config.workers + 1)]
-        return {"engine": engine, **{name: front(name) for name in names}}
+        names = [f"HTTP worker {number}" for number in range(1, config.workers + 1)]
+        return {"engine": engine, **{name: worker(name) for name in names}}
 
     async def _spawn(self, name: str, program: str, launch: EngineLaunch | HttpWorkerLaunch, fd: int) -> _Child:
         environment = {key: value for key, value in os.environ.items() if key != COUNTERS_FOLDER}
@@ -185,7 +185,7 @@ class Supervisor:
             environment[COUNTERS_FOLDER] = launch.metrics_folder
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-P",  # modules are never looked for in the folder one happens to be in
+            "-P",  # never import modules from the current folder
             "-m",
             program,
             stdin=asyncio.subprocess.PIPE,
@@ -218,10 +218,10 @@ class Supervisor:
             pause = min(LONGEST_PAUSE_S, 2 * pause)
 
     async def _live(self, name: str, start: Callable[[], Any]) -> tuple[str, Exception | None]:
-        """One child from its start to its end: how it ended, and the error that it told.
+        """One child from its start to its end: how it ended, and the error that it reported.
 
-        Where a process, memory or an open file is not to be had for one that ran before, it has ended as well: that may
-        pass. Raises BackendError for one that never ran.
+        A child that ran before and cannot be started for lack of processes, memory or files counts as ended, for that
+        may pass. Raises BackendError for one that never ran.
         """
         try:
             child = await start()
@@ -233,10 +233,10 @@ class Supervisor:
         self._children[name] = child
         if self._stopping.is_set():
             child.stop()
-        told: Exception | None = None
+        failure: Exception | None = None
         async for event in child.events():
             if isinstance(event, Failed):
-                told = wire.error_of(event.error)
+                failure = wire.exception_of(event.error)
             elif isinstance(event, Plans):
                 self._plans = event.plans
             elif isinstance(event, Ready):
@@ -244,7 +244,7 @@ class Supervisor:
                 self._ready[name].set()
         status = await child.process.wait()
         del self._children[name]
-        return f"{name} process {child.process.pid} ended {_how(status)}", told
+        return f"{name} process {child.process.pid} ended {_how(status)}", failure
 
     async def _announce(self) -> None:
         while len(self._ready) < self._config.workers + 1:
@@ -254,22 +254,22 @@ class Supervisor:
         self._on_ready(self._models)
 
     async def _stop(self, keepers: set[asyncio.Task[None]], within: float) -> None:
-        """Tell the children of these keepers to stop, and see to it that they do."""
+        """Stop the children of these tasks, and kill those that do not end in time."""
         names = {task.get_name() for task in keepers}
         for name in names & set(self._children):
             self._children[name].stop()
-        hurry = asyncio.create_task(self._hurry.wait())
+        abort = asyncio.create_task(self._abort.wait())
         done = asyncio.gather(*keepers, return_exceptions=True)
-        either: set[asyncio.Future[Any]] = {done, hurry}
+        either: set[asyncio.Future[Any]] = {done, abort}
         await asyncio.wait(either, timeout=within, return_when=asyncio.FIRST_COMPLETED)
         for name in names & set(self._children):
             self._children[name].kill()
         await done
-        hurry.cancel()
+        abort.cancel()
 
     def _on_signal(self, number: int) -> None:
         if self._stopping.is_set() and number == signal.SIGINT:
-            self._hurry.set()
+            self._abort.set()
         self._stopping.set()
 
 

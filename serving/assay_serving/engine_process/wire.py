@@ -1,7 +1,8 @@
-"""The messages between a front and the engine process, and their bytes.
+"""The messages between an HTTP worker and the engine process, and their bytes.
 
-Covers: requests with their shared text written once, answers, refusals as the errors they were, MessagePack (by
-msgspec: typed on arrival, floats bit for bit, no code in it). Leaves out: framing and sockets (`connection`).
+Covers: calls of the backend's methods and their results, shared text of a scoring request written once, errors of the
+hierarchy, MessagePack (by msgspec: typed on arrival, floats exact, no code). Leaves out: framing and sockets
+(`connection`).
 """
 
 from __future__ import annotations
@@ -14,35 +15,60 @@ import assay.errors
 from assay.domain import Prompt
 from assay.errors import AssayError, BackendError, BadInputError, BusyError
 from assay.score import Score, ScoreFailure
-from assay_serving.scorer import ModelInfo, Rendered, ScoreItem
-from assay_serving.server.core.scoring_backend import (
-    ChatRequest,
-    ChatResponse,
-    Client,
-    Priority,
-    ScoreRequest,
-    ScoreResponse,
-)
+from assay_serving.scorer import Rendered, ScoreItem
+from assay_serving.server.core.scoring_backend import Client, Priority, ScoreRequest, ScoreResponse
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True):
+class WireMessage(msgspec.Struct, frozen=True, array_like=True):
     """Base of all messages: an array whose first member is the tag."""
 
 
-class Hello(Message, frozen=True, array_like=True, tag=0):
-    """A front's first message: the token that the supervisor gave to its children only."""
+class Hello(WireMessage, frozen=True, array_like=True, tag=0):
+    """A worker's first message: the token that the supervisor gives only to its children."""
 
     token: str
 
 
-class Cancel(Message, frozen=True, array_like=True, tag=1):
-    """The caller of request `id` is gone. It is not answered."""
+class Cancel(WireMessage, frozen=True, array_like=True, tag=1):
+    """The client of call `id` is gone. The call gets no result."""
 
     id: int
 
 
-class SentItem(msgspec.Struct, frozen=True, array_like=True):
-    """A `ScoreItem` whose prompt and texts are places in the message's tables."""
+class MethodCall(WireMessage, frozen=True, array_like=True, tag=2):
+    """A call of a `ScoringBackend` method. `argument`: encoded; empty for a method without one."""
+
+    id: int
+    method: str
+    argument: bytes
+
+
+class EngineState(WireMessage, frozen=True, array_like=True, tag=3):
+    """The engine's first message, repeated when it changes. `loading_s`: seconds that its models took to load."""
+
+    ready: bool
+    loading_s: float
+
+
+class MethodResult(WireMessage, frozen=True, array_like=True, tag=4):
+    """The encoded result of call `id`."""
+
+    id: int
+    result: bytes
+
+
+class MethodError(WireMessage, frozen=True, array_like=True, tag=5):
+    """The `AssayError` of call `id`. `kind`: its class in `assay.errors`; "" for an unexpected exception."""
+
+    id: int
+    kind: str
+    message: str
+    retry_after: float | None = None
+    field: str | None = None
+
+
+class SharedItem(msgspec.Struct, frozen=True, array_like=True):
+    """A `ScoreItem` whose prompt and texts are indexes into the request's tables."""
 
     prompt: int
     response: int
@@ -52,13 +78,12 @@ class SentItem(msgspec.Struct, frozen=True, array_like=True):
     rendered: Rendered | None
 
 
-class AskScore(Message, frozen=True, array_like=True, tag=2):
+class SharedRequest(msgspec.Struct, frozen=True, array_like=True):
     """A `ScoreRequest`. `prompts`, `texts`: each once, however many items share it."""
 
-    id: int
     prompts: list[Prompt]
     texts: list[str]
-    items: list[SentItem]
+    items: list[SharedItem]
     model: str | None
     priority: int
     timeout_s: float
@@ -66,114 +91,47 @@ class AskScore(Message, frozen=True, array_like=True, tag=2):
     request_id: str | None
 
 
-class AskChat(Message, frozen=True, array_like=True, tag=3):
-    id: int
-    request: ChatRequest
+class TypedResponse(msgspec.Struct, frozen=True, array_like=True):
+    """A `ScoreResponse`. `results`: of each item the score or the failure."""
 
-
-class AskManage(Message, frozen=True, array_like=True, tag=4):
-    id: int
-    order: dict[str, Any]
-
-
-class AskModels(Message, frozen=True, array_like=True, tag=5):
-    id: int
-
-
-class AskMetrics(Message, frozen=True, array_like=True, tag=6):
-    id: int
-
-
-class State(Message, frozen=True, array_like=True, tag=7):
-    """The engine's first message, and sent anew when it changes. `loading_s`: seconds that its models took to load."""
-
-    ready: bool
-    loading_s: float
-
-
-class Scored(Message, frozen=True, array_like=True, tag=8):
-    """A `ScoreResponse`. `results`: of each item the score, or else the failure."""
-
-    id: int
     model: str
     version: str
     results: list[tuple[Score | None, ScoreFailure | None]]
     cached: int
 
 
-class Chatted(Message, frozen=True, array_like=True, tag=9):
-    id: int
-    answer: ChatResponse
-
-
-class Managed(Message, frozen=True, array_like=True, tag=10):
-    id: int
-    outcome: dict[str, Any]
-
-
-class Models(Message, frozen=True, array_like=True, tag=11):
-    """`absent`: see `ScoringBackend.absent`."""
-
-    id: int
-    infos: list[ModelInfo]
-    absent: dict[str, str]
-
-
-class Metrics(Message, frozen=True, array_like=True, tag=12):
-    id: int
-    text: bytes
-
-
-class Refused(Message, frozen=True, array_like=True, tag=13):
-    """The `AssayError` that answers request `id`. `kind`: its class in `assay.errors`; "" for a fault of the server."""
-
-    id: int
-    kind: str
-    message: str
-    retry_after: float | None = None
-    field: str | None = None
-
-
-Question: TypeAlias = AskScore | AskChat | AskManage | AskModels | AskMetrics
-Asked: TypeAlias = Hello | Cancel | AskScore | AskChat | AskManage | AskModels | AskMetrics
-Answered: TypeAlias = State | Scored | Chatted | Managed | Models | Metrics | Refused
+ToEngine: TypeAlias = Hello | Cancel | MethodCall
+ToWorker: TypeAlias = EngineState | MethodResult | MethodError
 
 T = TypeVar("T")
 
 _encoder = msgspec.msgpack.Encoder()
-_asked: msgspec.msgpack.Decoder[Asked] = msgspec.msgpack.Decoder(Asked)
-_answered: msgspec.msgpack.Decoder[Answered] = msgspec.msgpack.Decoder(Answered)
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
-def encode(message: Message) -> bytes:
-    """Raises BadInputError for text that is no Unicode and numbers past 64 bits, which only a caller's JSON brings."""
+def encode(value: Any) -> bytes:
+    """Raises BadInputError for text that is no Unicode and integers beyond 64 bits, which only client JSON contains."""
     try:
-        return _encoder.encode(message)
+        return _encoder.encode(value)
     except UnicodeEncodeError:
         raise BadInputError("the text holds half of a surrogate pair: it is no Unicode") from None
     except OverflowError:
         raise BadInputError("a whole number is too large") from None
 
 
-def decode_asked(data: bytes | memoryview) -> Asked:
-    """Raises BackendError for bytes that are no message to the engine."""
-    return _decoded(_asked, data)
-
-
-def decode_answered(data: bytes | memoryview) -> Answered:
-    """Raises BackendError for bytes that are no message to a front."""
-    return _decoded(_answered, data)
-
-
-def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes | memoryview) -> T:
+def decode(data: bytes, kind: Any) -> Any:
+    """Inverse of `encode`. Raises BackendError for bytes that are not of this type."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, AssayError, ValueError) as error:
-        raise BackendError(f"no message of this version of Assay: {type(error).__name__}") from None
+        raise _invalid(error) from None
 
 
-def ask_score(number: int, request: ScoreRequest) -> AskScore:
-    """The message of a request. A prompt of many responses, a response to many principles travel once."""
+def shared_request(request: ScoreRequest) -> SharedRequest:
+    """The request with each prompt and each text once."""
     prompts: dict[Prompt, int] = {}
     texts: dict[str, int] = {}
 
@@ -181,7 +139,7 @@ def ask_score(number: int, request: ScoreRequest) -> AskScore:
         return texts.setdefault(value, len(texts))
 
     items = [
-        SentItem(
+        SharedItem(
             prompts.setdefault(item.prompt, len(prompts)),
             text(item.response),
             None if item.principle is None else text(item.principle),
@@ -191,8 +149,7 @@ def ask_score(number: int, request: ScoreRequest) -> AskScore:
         )
         for item in request.items
     ]
-    return AskScore(
-        number,
+    return SharedRequest(
         list(prompts),
         list(texts),
         items,
@@ -204,9 +161,9 @@ def ask_score(number: int, request: ScoreRequest) -> AskScore:
     )
 
 
-def score_request(message: AskScore) -> ScoreRequest:
-    """Inverse of `ask_score`; equal texts are one object. Raises BackendError for a place that no table has."""
-    prompts, texts = message.prompts, message.texts
+def score_request(shared: SharedRequest) -> ScoreRequest:
+    """Inverse of `shared_request`; equal texts are one object. Raises BackendError for an index out of range."""
+    prompts, texts = shared.prompts, shared.texts
     try:
         items = tuple(
             ScoreItem(
@@ -215,36 +172,36 @@ def score_request(message: AskScore) -> ScoreRequest:
                 None if item.principle is None else texts[item.principle],
                 item.rendered,
                 None if item.label is None else texts[item.label],
-                tuple(texts[place] for place in item.references),
+                tuple(texts[index] for index in item.references),
             )
-            for item in message.items
+            for item in shared.items
         )
-        priority = Priority(message.priority)
+        priority = Priority(shared.priority)
     except (IndexError, ValueError) as error:
-        raise BackendError(f"no message of this version of Assay: {type(error).__name__}") from None
-    return ScoreRequest(items, message.model, priority, message.timeout_s, message.client, message.request_id)
+        raise _invalid(error) from None
+    return ScoreRequest(items, shared.model, priority, shared.timeout_s, shared.client, shared.request_id)
 
 
-def scored(number: int, answer: ScoreResponse) -> Scored:
+def typed_response(response: ScoreResponse) -> TypedResponse:
     results: list[tuple[Score | None, ScoreFailure | None]] = [
-        (result, None) if isinstance(result, Score) else (None, result) for result in answer.results
+        (result, None) if isinstance(result, Score) else (None, result) for result in response.results
     ]
-    return Scored(number, answer.model, answer.version, results, answer.cached)
+    return TypedResponse(response.model, response.version, results, response.cached)
 
 
-def score_answer(message: Scored) -> ScoreResponse:
-    """Inverse of `scored`. Raises BackendError where a place is empty: no item goes without its score or failure."""
-    results = tuple(score or failure for score, failure in message.results)
+def score_response(typed: TypedResponse) -> ScoreResponse:
+    """Inverse of `typed_response`. Raises BackendError for an item without score and failure."""
+    results = tuple(score or failure for score, failure in typed.results)
     if None in results:
-        raise BackendError("the engine answered an item with nothing")
-    return ScoreResponse(message.model, message.version, results, message.cached)  # type: ignore[arg-type]
+        raise BackendError("the engine returned no result for an item")
+    return ScoreResponse(typed.model, typed.version, results, typed.cached)  # type: ignore[arg-type]
 
 
-def refused(number: int, error: AssayError) -> Refused:
-    """An error as a message: by the class that both sides know, whatever subclass of it was raised."""
+def method_error(call_id: int, error: AssayError) -> MethodError:
+    """An error as a message, by the class of the hierarchy that both sides know."""
     kind = next(cls for cls in type(error).__mro__ if cls.__module__ == assay.errors.__name__)
-    return Refused(
-        number,
+    return MethodError(
+        call_id,
         kind.__name__,
         str(error),
         error.retry_after if isinstance(error, BusyError) else None,
@@ -252,14 +209,18 @@ def refused(number: int, error: AssayError) -> Refused:
     )
 
 
-def error_of(message: Refused) -> Exception:
-    """Inverse of `refused`. RuntimeError for a fault of the server, as it is where engine and front are one process."""
+def exception_of(message: MethodError) -> Exception:
+    """Inverse of `method_error`. RuntimeError for an unexpected exception, as in a server of one process."""
     kind: type[AssayError] | None = getattr(assay.errors, message.kind, None) if message.kind else None
     if kind is None:
-        return RuntimeError("the engine process failed on a request; its log has the place")
+        return RuntimeError("the engine process failed on a request; its log has the traceback")
     if issubclass(kind, BusyError):
         return kind(message.message, retry_after=message.retry_after)
     error = kind(message.message)
     if isinstance(error, BadInputError):
         error.field = message.field  # the text names it already
     return error
+
+
+def _invalid(error: Exception) -> BackendError:
+    return BackendError(f"no message of this version of Assay: {type(error).__name__}")

@@ -1,1 +1,1 @@
-"""Rewards of a server for trainers, each in the form that it asks for. Light: httpx, and nothing of the trainers."""
+"""Reward functions for trainers, by a reward server. Light: imports httpx, and none of the trainers."""

@@ -1,7 +1,7 @@
-"""What trainers call prompts and completions, as items to score.
+"""Trainers' prompts and completions as items to score.
 
-Covers: text, message lists, content given in parts; prompts that end in a turn of the assistant's, which the
-completion goes on with. Leaves out: text with a chat template's own tokens in it (`openrlhf`), pictures.
+Covers: text, message lists, content in parts; prompts that end with an assistant turn, which the completion continues.
+Leaves out: text with a chat template's tokens (`openrlhf`), images.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def prompt_of(prompt: object) -> Prompt:
     return tuple(_message(message) for message in prompt)
 
 
-def spoken(prompt: object, completion: object) -> tuple[Prompt, str]:
+def prompt_and_response(prompt: object, completion: object) -> tuple[Prompt, str]:
     """Prompt and response of one sample. Of a completion of several turns (calls of tools) the last is the response,
     those before it end the prompt. Raises BadInputError for what is neither text nor messages."""
     before = prompt_of(prompt)
@@ -39,12 +39,12 @@ def spoken(prompt: object, completion: object) -> tuple[Prompt, str]:
     if last.role != "assistant":
         raise BadInputError(f"a completion ends with the assistant's turn, not with one of {last.role}")
     if not middle and len(before) > 1 and before[-1].role == "assistant":
-        return before[:-1], before[-1].content + last.content  # the prompt began the answer
+        return before[:-1], before[-1].content + last.content  # the prompt starts the response
     return (*before, *middle), last.content
 
 
 def label_of(value: object) -> str | None:
-    """A data set's own column as the label of an item: text as it is, anything else as JSON."""
+    """A data set's column as the label of an item: text as it is, anything else as JSON."""
     if value is None or isinstance(value, str):
         return value
     try:
@@ -54,14 +54,14 @@ def label_of(value: object) -> str | None:
 
 
 def references_of(value: object) -> tuple[str, ...]:
-    """A data set's own column as reference responses: one text, or several; messages count as their text."""
+    """A data set's column as reference responses: one text, or several; messages count as their text."""
     value = _plain(value)
     if value is None:
         return ()
     if isinstance(value, str):
         return (value,)
     if isinstance(value, Sequence):
-        return tuple(one if isinstance(one, str) else spoken("", one)[1] for one in value)
+        return tuple(one if isinstance(one, str) else prompt_and_response("", one)[1] for one in value)
     raise BadInputError(f"references are texts, not {_kind(value)}")
 
 
@@ -83,7 +83,7 @@ def _text(content: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Lists and numbers out of arrays, which data sets keep columns in."""
+    """Lists and numbers from arrays, which data sets store columns in."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 

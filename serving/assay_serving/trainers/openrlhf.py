@@ -1,10 +1,10 @@
-"""A reward function for OpenRLHF: this file is one for `--reward.remote_url`, in place of the URL of `/get_reward`.
+"""A reward function for OpenRLHF: name this file in `--reward.remote_url` instead of the URL of `/get_reward`.
 
-What it gains over the URL: a batch goes out as one request over connections that are kept, tries are bounded by a
-deadline, and what fails says why. It asks the same route, so texts are read in the same way (docs/serving/dialects.md).
+Compared with the URL, a batch is one request over keep-alive connections, retries have a deadline, and errors give a
+reason. It uses the same route, so texts are read in the same way (docs/serving/dialects.md).
 
-A sample without a score raises, which stops the training: OpenRLHF has no place for a missing reward. `failure_reward`
-is for those who want a number all the same; such samples then say 1 in the log `failed`.
+A sample without a score raises, which stops the training: OpenRLHF has no missing rewards. With `failure_reward` such
+samples get that number and are 1 in the log `failed`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _PER_REQUEST = 256
 def reward_func(queries: list[str], prompts: list[str], labels: list[Any], **_: Any) -> dict[str, Any]:
     """OpenRLHF's entry: {"rewards", "scores", "extra_logs": {...}} as tensors [B], by the server that $ASSAY_REWARD_URL
     names ($ASSAY_REWARD_MODEL, $ASSAY_API_KEY, $ASSAY_FAILURE_REWARD)."""
-    # By its own name: Ray copies this function without the module around it.
+    # Imported here: Ray copies this function without its module.
     from assay_serving.trainers.openrlhf import from_environment
 
     return from_environment()(queries, prompts, labels)
 
 
-class AssayReward:
-    """The same with arguments, for a file of your own whose `reward_func` calls it. Can be pickled."""
+class OpenRLHFReward:
+    """The reward function with arguments, for a file of your own whose `reward_func` calls it. Can be pickled."""
 
     def __init__(self, url: str, *, model: str | None = None, failure_reward: float | None = None, **options: Any):
         """`options`: those of `RewardClient` (api_key, deadline, retries, ...)."""
@@ -44,14 +44,14 @@ class AssayReward:
     def __call__(
         self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any
     ) -> dict[str, Any]:
-        """Raises an AssayError where a sample has no score and no `failure_reward` stands in for it."""
+        """Raises an AssayError where a sample has no score and there is no `failure_reward`."""
         import torch
 
-        found: list[tuple[float, float, bool]] = []
+        rows: list[tuple[float, float, bool]] = []
         for start in range(0, len(queries), _PER_REQUEST):
             run = slice(start, start + _PER_REQUEST)
-            found += self._rewards(queries[run], prompts[run], labels[run])
-        rewards, scores, failed = ([row[place] for row in found] for place in range(3))
+            rows += self._rewards(queries[run], prompts[run], labels[run])
+        rewards, scores, failed = ([row[column] for row in rows] for column in range(3))
         return {
             "rewards": torch.tensor(rewards, dtype=torch.float32),
             "scores": torch.tensor(scores, dtype=torch.float32),
@@ -64,19 +64,19 @@ class AssayReward:
         """(reward, score, failed) of each."""
         try:
             body = {"query": list(queries), "prompts": list(prompts), "labels": list(labels)}
-            return self._asked(body)
+            return self._request(body)
         except (BadInputError, BackendError) as error:
             if self.failure_reward is None or isinstance(error, NotFoundError):
                 raise
             if len(queries) == 1:
                 return [(self.failure_reward, self.failure_reward, True)]
-        # The reply to a batch with a failed sample is an error for all: ask for each by itself.
-        found = []
+        # One failed sample fails the reply to its batch: request each sample alone.
+        rows = []
         for query, prompt, label in zip(queries, prompts, labels, strict=True):
-            found += self._rewards([query], [prompt], [label])
-        return found
+            rows += self._rewards([query], [prompt], [label])
+        return rows
 
-    def _asked(self, body: dict[str, Any]) -> list[tuple[float, float, bool]]:
+    def _request(self, body: dict[str, Any]) -> list[tuple[float, float, bool]]:
         response = self.client.post(self.route, body)
         try:
             payload = response.json()
@@ -86,13 +86,16 @@ class AssayReward:
             raise BackendError(f"{response.url} did not answer as OpenRLHF's reward server: {error}") from error
 
 
+AssayReward = OpenRLHFReward  #: name in earlier versions
+
+
 @cache
-def from_environment() -> AssayReward:
+def from_environment() -> OpenRLHFReward:
     """Raises BadInputError where $ASSAY_REWARD_URL is not set."""
     url, failure = os.environ.get(URL), os.environ.get(FAILURE)
     if not url:
         raise BadInputError(f"set ${URL} to the server's address, e.g. http://127.0.0.1:8000")
     try:
-        return AssayReward(url, model=os.environ.get(MODEL), failure_reward=float(failure) if failure else None)
+        return OpenRLHFReward(url, model=os.environ.get(MODEL), failure_reward=float(failure) if failure else None)
     except ValueError as error:
         raise BadInputError(f"not a number: {failure!r}", field=FAILURE) from error

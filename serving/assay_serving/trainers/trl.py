@@ -1,8 +1,8 @@
 """A reward function for TRL (`GRPOTrainer`, `RLOOTrainer`, `AsyncGRPOTrainer`): `reward_funcs=AssayReward(url)`.
 
-TRL calls it with the lists of prompts and completions and with every other column of the data set by name, awaits it
-beside the other asynchronous reward functions, and takes None for a completion without a reward: such a completion has
-no part in its group's mean and no advantage. Nothing here needs TRL, torch or the server's own packages.
+TRL calls it with the lists of prompts and completions and with the other columns of the data set by name, awaits it
+concurrently with other asynchronous reward functions, and accepts None for a completion without a reward, which is left
+out of its group's mean and has no advantage. This module imports neither TRL nor torch nor the server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.client import AsyncRewardClient
 from assay_serving.client.protocol import cut
 from assay_serving.scorer import ScoreItem
-from assay_serving.trainers.conversations import label_of, references_of, spoken
+from assay_serving.trainers.conversations import label_of, prompt_and_response, references_of
 
 logger = logging.getLogger("assay.trainers")
 
@@ -27,10 +27,10 @@ class AssayReward:
     """Rewards of one model of a server. Can be pickled: connections are made where it is called, one set a process and
     event loop.
 
-    A completion without a score gets None, never a number: it is counted in the metric `NAME/failed` (a share), and its
-    reason is in the completions table, column `NAME/error`. What concerns all completions alike (no such model, wrong
-    key) raises, because a training that gets no reward at all should stop; a server that is gone or full to the end of
-    `deadline` gives None for that step with `keep_going`, and raises without.
+    A completion without a score gets None, never a number: the metric `NAME/failed` is their share, and the
+    reasons are in the completions table, column `NAME/error`. An error of all completions (no such model, wrong key)
+    raises, because a training without rewards should stop; a server that is gone or full until `deadline` gives None
+    for that step with `keep_going`, and raises without.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class AssayReward:
         failed = [self._reason(result) for result in results]
         if any(failed):
             counted = Counter(result.code for result in results if isinstance(result, ScoreFailure))
-            told = ", ".join(f"{count} {code}" for code, count in counted.most_common()) or "no probability"
+            reasons = ", ".join(f"{count} {code}" for code, count in counted.most_common()) or "no probability"
             first = next(reason for reason in failed if reason)
             logger.warning("%s: no reward for %d of %d completions (%s), the first: %s", self.__name__,
-                           len(failed) - failed.count(None), len(failed), told, first)  # fmt: skip
+                           len(failed) - failed.count(None), len(failed), reasons, first)  # fmt: skip
         if log_metric is not None and results:
             log_metric(f"{self.__name__}/failed", sum(map(bool, failed)) / len(failed))
             truncated = sum(isinstance(result, Score) and result.truncated for result in results)
@@ -94,34 +94,34 @@ class AssayReward:
 
     async def score(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[ScoreResult]:
         """One result per completion, in order, with all that the server says of it."""
-        found: list[ScoreResult | None] = []
+        results: list[ScoreResult | None] = []
         items: list[ScoreItem] = []
         principles = self._column(columns, self.principle_column, len(completions))
         labels = self._column(columns, self.label_column, len(completions))
         references = self._column(columns, self.references_column, len(completions))
-        for place, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             try:
-                before, response = spoken(prompt, completion)
+                before, response = prompt_and_response(prompt, completion)
                 item = ScoreItem(
                     before,
                     response,
-                    self.principle if self.principle_column is None else principles[place],
-                    label=label_of(labels[place]),
-                    references=references_of(references[place]),
+                    self.principle if self.principle_column is None else principles[index],
+                    label=label_of(labels[index]),
+                    references=references_of(references[index]),
                 )
             except BadInputError as error:
-                found.append(ScoreFailure(error.code, str(error)))
+                results.append(ScoreFailure(error.code, str(error)))
             else:
-                found.append(None)
+                results.append(None)
                 items.append(item)
-        scored = iter(await self._scored(items))
-        return [result if result is not None else next(scored) for result in found]
+        scored = iter(await self._score_items(items))
+        return [result if result is not None else next(scored) for result in results]
 
-    async def _scored(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
+    async def _score_items(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         runs = cut(items, self.client.settings.max_items_per_request)
-        found = await asyncio.gather(*(self.client.score(run) for run in runs), return_exceptions=True)
+        replies = await asyncio.gather(*(self.client.score(run) for run in runs), return_exceptions=True)
         results: list[ScoreResult] = []
-        for run, answered in zip(runs, found, strict=True):
+        for run, answered in zip(runs, replies, strict=True):
             if not isinstance(answered, BaseException):
                 results += answered
             elif isinstance(answered, BusyError | BackendError) and self.keep_going:
@@ -135,8 +135,8 @@ class AssayReward:
             return [None] * length
         if name not in columns:
             raise BadInputError(f"the data set has no column {name!r} for {self.__name__}")
-        found: Sequence[Any] = columns[name]
-        return found
+        column: Sequence[Any] = columns[name]
+        return column
 
     def _reward(self, result: ScoreResult) -> float | None:
         if isinstance(result, ScoreFailure):

@@ -1,11 +1,11 @@
-"""A reward function for verl: this file is the one to name in `reward.custom_reward_function.path`.
+"""A reward function for verl: name this file in `reward.custom_reward_function.path`.
 
-verl calls `compute_score` once a sample and waits for all samples of a batch together; the server merges them. verl
-passes no prompt, so the row's `extra_info` must hold it (`prompt_key`).
+verl calls `compute_score` per sample and awaits the samples of a batch together; the server batches them. verl passes
+no prompt, so the row's `extra_info` must contain it (`prompt_key`).
 
-A sample without a score raises, which stops the training: verl has no place for a missing reward, and a made-up number
-is a wrong one. `failure_score` is for those who want a number all the same; such samples then say `failed: 1.0`. verl's
-`rate_limited` manager catches every exception and makes 0.0 of it: use another one, the server has limits of its own.
+A sample without a score raises, which stops the training: verl has no missing rewards. With `failure_score`
+such samples get that number and `failed: 1.0`. verl's `rate_limited` manager turns every exception into 0.0: use
+another one, the server has rate limits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from assay.errors import BackendError, BadInputError
 from assay.score import ScoreFailure
 from assay_serving.client import AsyncRewardClient
 from assay_serving.scorer import ScoreItem
-from assay_serving.trainers.conversations import label_of, spoken
+from assay_serving.trainers.conversations import label_of, prompt_and_response
 
 #: Where the prompt is looked for in `extra_info`, unless `prompt_key` names it.
 PROMPT_KEYS = ("prompt", "raw_prompt", "question")
@@ -46,12 +46,12 @@ async def compute_score(
     `principle`, and what `AsyncRewardClient` takes (api_key, deadline, retries, ...). The ground truth is the item's
     label. Raises BadInputError where the prompt is missing, AssayError where there is no score.
     """
-    where = url or (f"http://{reward_router_address}" if reward_router_address else None)
-    if where is None:
+    address = url or (f"http://{reward_router_address}" if reward_router_address else None)
+    if address is None:
         raise BadInputError("name the server: reward_kwargs.url=http://HOST:PORT", field="url")
-    prompt, response = spoken(_prompt(extra_info or {}, prompt_key), solution_str)
+    prompt, response = prompt_and_response(_prompt(extra_info or {}, prompt_key), solution_str)
     settings = {"priority": "bulk", "max_concurrency": 64} | options
-    client = _client(where, model, tuple(sorted(settings.items())))
+    client = _client(address, model, tuple(sorted(settings.items())))
     [result] = await client.score([ScoreItem(prompt, response, principle, label=label_of(ground_truth))])
     if isinstance(result, ScoreFailure):
         if failure_score is None:
@@ -77,8 +77,8 @@ def _prompt(extra_info: Mapping[str, Any], key: str | None) -> Any:
     for name in PROMPT_KEYS if key is None else (key,):
         if extra_info.get(name) is not None:
             return extra_info[name]
-    wanted = " or ".join(map(repr, PROMPT_KEYS)) if key is None else repr(key)
-    raise BadInputError(f"verl passes no prompt: put it into the rows as extra_info[{wanted}], or name its prompt_key")
+    names = " or ".join(map(repr, PROMPT_KEYS)) if key is None else repr(key)
+    raise BadInputError(f"verl passes no prompt: put it into the rows as extra_info[{names}], or name its prompt_key")
 
 
 @cache

@@ -55,9 +55,9 @@ def test_the_service_starts_what_there_is() -> None:
     assert options["log_format"] == "json"
     assert unit["Service"]["KillMode"] == "mixed"
     # Fronts, then the engine: systemd must wait for both.
-    from assay_serving.engine_process.supervisor import ENGINE_DRAIN_S, FRONTS_DRAIN_S
+    from assay_serving.engine_process.supervisor import ENGINE_DRAIN_S, WORKERS_DRAIN_S
 
-    assert int(unit["Service"]["TimeoutStopSec"]) > FRONTS_DRAIN_S + ENGINE_DRAIN_S
+    assert int(unit["Service"]["TimeoutStopSec"]) > WORKERS_DRAIN_S + ENGINE_DRAIN_S
 
 
 def test_systemd_has_nothing_to_say(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
-from assay_serving.trainers.conversations import spoken
+from assay_serving.trainers.conversations import prompt_and_response
 from assay_serving.trainers.trl import AssayReward
 
 pytest.importorskip("trl", reason='TRL is in the bench extra: pip install "assay[bench]"')
@@ -85,7 +85,7 @@ def test_the_rewards_trl_logs_are_the_servers_scores(
     logs = trainer._logs
     pairs = list(zip(logs["prompt"], logs["completion"], strict=True))
     assert len(pairs) == 8  # it keeps those of the last step
-    offline = scorer.score([ScoreItem(*spoken(prompt, completion)) for prompt, completion in pairs])
+    offline = scorer.score([ScoreItem(*prompt_and_response(prompt, completion)) for prompt, completion in pairs])
     expected = [result.reward if isinstance(result, Score) else math.nan for result in offline]
     assert list(logs["rewards"]["assay_rm"]) == pytest.approx(expected, abs=1e-5)
     assert len(set(expected)) > 4  # answers can be told apart

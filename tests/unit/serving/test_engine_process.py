@@ -1,4 +1,4 @@
-"""Front and engine apart: the messages, the link over a real socket, an engine that goes away and comes back."""
+"""HTTP worker and engine: the messages, the client over a real socket, an engine that goes away and comes back."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from assay.errors import AssayError, BackendError, BadInputError, BusyError, Lat
 from assay.score import Part, Score, ScoreFailure
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.connection import FrameConnection
-from assay_serving.engine_process.endpoint import Endpoint
 from assay_serving.engine_process.engine_client import EngineClient
+from assay_serving.engine_process.engine_server import EngineServer
 from assay_serving.engine_process.folder import SOCKET, private_folder
-from assay_serving.engine_process.launch import EngineLaunch, HttpWorkerLaunch, frame_bytes, line_of
+from assay_serving.engine_process.launch import EngineLaunch, HttpWorkerLaunch, line_of, max_frame_bytes
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import Rendered, ScoreItem
@@ -44,9 +44,8 @@ full_request = ScoreRequest((full_item,), "rm", Priority.BULK, 1.5, Client("ci",
 full_score = Score(0.1, "rm", "v", "t", 9, True, 0.2, 0.3, "correct", "c", (Part("p", 0.5, 0.6, 2.0, "m", "v", None),))
 
 
-def through(message: wire.Message, *, to_engine: bool) -> Any:
-    data = wire.encode(message)
-    return wire.decode_asked(data) if to_engine else wire.decode_answered(data)
+def through(message: Any) -> Any:
+    return wire.decode(wire.encode(message), type(message))
 
 
 def test_every_field_of_a_request_and_an_answer_arrives() -> None:
@@ -55,15 +54,15 @@ def test_every_field_of_a_request_and_an_answer_arrives() -> None:
         plain = plain or Score(0.0, "", "", "", 0, False)
         named = {f.name for f in fields(whole)} - {"skipped"}
         assert all(getattr(whole, name) != getattr(plain, name) for name in named), "a field is not set in this test"
-    assert wire.score_request(through(wire.ask_score(3, full_request), to_engine=True)) == full_request
+    assert wire.score_request(through(wire.shared_request(full_request))) == full_request
     answer = ScoreResponse("rm", "v", (full_score, ScoreFailure("too_long", "too long", "rm")), 1)
-    assert wire.score_answer(through(wire.scored(3, answer), to_engine=False)) == answer
+    assert wire.score_response(through(wire.typed_response(answer))) == answer
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
 def test_floats_arrive_bit_for_bit(reward: float, probability: float) -> None:
     answer = ScoreResponse("rm", "v", (replace(full_score, reward=reward, probability=probability),))
-    score = wire.score_answer(through(wire.scored(1, answer), to_engine=False)).results[0]
+    score = wire.score_response(through(wire.typed_response(answer))).results[0]
     assert isinstance(score, Score)
     assert score.probability is not None
     assert score.reward.hex() == reward.hex()
@@ -74,9 +73,9 @@ def test_floats_arrive_bit_for_bit(reward: float, probability: float) -> None:
 def test_shared_text_travels_once_and_is_one_object_again() -> None:
     long = "A long answer. " * 5000
     items = tuple(ScoreItem(PROMPT, long, f"principle {n % 3}", references=(long,)) for n in range(200))
-    message = wire.ask_score(1, ScoreRequest(items))
+    message = wire.shared_request(ScoreRequest(items))
     assert len(wire.encode(message)) < 1.2 * len(long)
-    arrived = wire.score_request(through(message, to_engine=True)).items
+    arrived = wire.score_request(through(message)).items
     assert arrived == items
     assert len({id(item.prompt) for item in arrived}) == 1
     assert len({id(text) for item in arrived for text in (item.response, *item.references)}) == 1
@@ -94,7 +93,7 @@ def test_shared_text_travels_once_and_is_one_object_again() -> None:
     ],
 )
 def test_an_error_is_the_same_on_the_other_side(error: AssayError) -> None:
-    found = wire.error_of(through(wire.refused(4, error), to_engine=False))
+    found = wire.exception_of(through(wire.method_error(4, error)))
     assert type(found) is type(error)
     assert str(found) == str(error)
     for name in ("retry_after", "field"):
@@ -105,25 +104,27 @@ def test_every_kind_of_error_has_its_way() -> None:
     kinds = [kind for kind in vars(assay.errors).values() if isinstance(kind, type) and issubclass(kind, AssayError)]
     assert len(kinds) > 5
     for kind in kinds:
-        assert type(wire.error_of(wire.refused(1, kind("why")))) is kind
+        assert type(wire.exception_of(wire.method_error(1, kind("why")))) is kind
 
     class SpecialError(BadInputError):
         """Known to one side only."""
 
-    assert type(wire.error_of(wire.refused(1, SpecialError("why")))) is BadInputError
+    assert type(wire.exception_of(wire.method_error(1, SpecialError("why")))) is BadInputError
 
 
-@pytest.mark.parametrize("data", [b"", b"\x00", b"\xc1", b"[1]", wire.encode(wire.State(True, 1.0)), b"\x93\x01\x01"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x00", b"\xc1", b"[1]", wire.encode(wire.EngineState(True, 1.0)), b"\x93\x01\x01"]
+)
 def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
     with pytest.raises(BackendError):
-        wire.decode_asked(data)
+        wire.decode(data, wire.ToEngine)
 
 
 def test_a_place_outside_the_tables_and_an_empty_result_are_refused() -> None:
     with pytest.raises(BackendError):
-        wire.score_request(replace_struct(wire.ask_score(1, full_request), texts=[]))
+        wire.score_request(replace_struct(wire.shared_request(full_request), texts=[]))
     with pytest.raises(BackendError):
-        wire.score_answer(wire.Scored(1, "rm", "v", [(None, None)], 0))
+        wire.score_response(wire.TypedResponse("rm", "v", [(None, None)], 0))
 
 
 def replace_struct(message: Any, **changes: Any) -> Any:
@@ -132,17 +133,17 @@ def replace_struct(message: Any, **changes: Any) -> Any:
 
 def test_what_no_encoding_can_hold_is_the_callers_fault() -> None:
     with pytest.raises(BadInputError, match="Unicode"):
-        wire.encode(wire.ask_score(1, ScoreRequest((ScoreItem(PROMPT, "half \ud800"),))))
+        wire.encode(wire.shared_request(ScoreRequest((ScoreItem(PROMPT, "half \ud800"),))))
     with pytest.raises(BadInputError, match="too large"):
-        wire.encode(wire.AskManage(1, {"number": 2**70}))
+        wire.encode({"number": 2**70})
 
 
 def test_what_a_child_is_told_arrives_whole() -> None:
     settings = ServerSettings(api_keys=("ä key",), max_items=3)
     plans = (ModelConfig("rm", "served", engine_options={"a": [1, None]}), ModelConfig("other"))
     engine = EngineLaunch(3, TOKEN, plans, settings, "/workspace", True, "json")
-    front = HttpWorkerLaunch(4, "/socket", TOKEN, settings, "/metrics", "cert", "key", True, "json")
-    for launch in (engine, front):
+    worker = HttpWorkerLaunch(4, "/socket", TOKEN, settings, "/metrics", "cert", "key", True, "json")
+    for launch in (engine, worker):
         line = line_of(launch)
         assert line.index(b"\n") == len(line) - 1
         assert msgspec.json.decode(line, type=type(launch), dec_hook=path_of) == launch
@@ -154,19 +155,19 @@ def scorer(tiny_reward_model: Path) -> TransformersScorer:
 
 
 class Pair:
-    """A front's link and the engine's endpoint around one socket, which stays when the endpoint goes."""
+    """A worker's client and the engine's server around one socket, which stays when the server goes."""
 
     def __init__(self, listening: socket.socket, link: EngineClient) -> None:
         self.listening = listening
         self.link = link
         self.host: InProcessBackend
-        self.endpoint: Endpoint
+        self.server: EngineServer
 
     async def start_engine(self, host: InProcessBackend) -> None:
         self.host = host
         await host.start()
-        self.endpoint = Endpoint(host, TOKEN, frame_bytes=FRAME_BYTES)
-        await self.endpoint.start(self.listening.dup())
+        self.server = EngineServer(host, TOKEN, max_frame_bytes=FRAME_BYTES)
+        await self.server.start(self.listening.dup())
 
     async def until_ready(self, ready: bool = True) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -175,10 +176,10 @@ class Pair:
 
     async def engine_dies(self) -> None:
         """As a killed process leaves it: its ends of all connections closed, nothing said."""
-        fronts = list(self.endpoint.fronts)
-        await self.endpoint.stop(0)
-        for front in fronts:
-            front.connection.abort()
+        workers = list(self.server.workers)
+        await self.server.stop(0)
+        for worker in workers:
+            worker.connection.abort()
         await self.host.stop()
 
 
@@ -187,7 +188,7 @@ async def pair(host: InProcessBackend | None, *, token: str = TOKEN) -> AsyncIte
     with private_folder() as folder, socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(folder / SOCKET))
         listening.listen()
-        link = EngineClient(str(folder / SOCKET), token, frame_bytes=FRAME_BYTES)
+        link = EngineClient(str(folder / SOCKET), token, max_frame_bytes=FRAME_BYTES)
         both = Pair(listening, link)
         try:
             if host is not None:
@@ -196,8 +197,8 @@ async def pair(host: InProcessBackend | None, *, token: str = TOKEN) -> AsyncIte
             yield both
         finally:
             await link.stop()
-            if hasattr(both, "endpoint"):
-                await both.endpoint.stop(0)
+            if hasattr(both, "server"):
+                await both.server.stop(0)
                 await both.host.stop()
 
 
@@ -352,7 +353,7 @@ def test_an_engine_that_dies_refuses_what_it_had_and_the_link_finds_the_next(sco
                 await both.link.score(ScoreRequest(some_items(1)))
             with pytest.raises(BusyError, match="restarting"):
                 await both.link.models()
-            assert await both.link.metrics() == b""  # the front's own are still told
+            assert await both.link.metrics() == b""  # the worker's own are still reported
             await asyncio.sleep(0.5)  # it is connected to the socket by now, where nobody answers yet
             assert not both.link.ready
             await both.start_engine(local(scorer))
@@ -385,7 +386,7 @@ def test_a_stop_of_the_engine_answers_what_is_in_progress(scorer: TransformersSc
             await both.until_ready()
             asked = asyncio.create_task(both.link.score(ScoreRequest(some_items(4))))
             await until(lambda: host.waiting == 1)
-            stopping = asyncio.create_task(both.endpoint.stop(PATIENCE_S))
+            stopping = asyncio.create_task(both.server.stop(PATIENCE_S))
             await asyncio.sleep(0.01)
             host.door.set()
             await stopping
@@ -394,12 +395,12 @@ def test_a_stop_of_the_engine_answers_what_is_in_progress(scorer: TransformersSc
     run(work())
 
 
-def test_a_front_without_the_token_gets_nothing(scorer: TransformersScorer, caplog: Any) -> None:
+def test_a_worker_without_the_token_gets_nothing(scorer: TransformersScorer, caplog: Any) -> None:
     async def work() -> None:
         async with pair(local(scorer), token="another token") as both:
             await until(lambda: "without the token" in caplog.text)
             assert not both.link.ready
-            assert not both.endpoint.fronts
+            assert not both.server.workers
 
     run(work())
 
@@ -447,7 +448,7 @@ def test_a_side_that_does_not_read_holds_the_other_back() -> None:
         async def send_all() -> None:
             nonlocal sent
             for frame in frames:
-                await sender.room()
+                await sender.writable()
                 sender.send(frame, limit=FRAME_BYTES)
                 await asyncio.sleep(0)
                 sent += 1
@@ -465,6 +466,6 @@ def test_a_side_that_does_not_read_holds_the_other_back() -> None:
     run(work())
 
 
-def test_frames_are_bounded_by_what_the_gate_admits() -> None:
-    assert frame_bytes(ServerSettings(max_body_bytes=1 << 30, max_buffered_bytes=1 << 30)) >= 1 << 30
-    assert frame_bytes(ServerSettings(max_body_bytes=1)) >= 1 << 20
+def test_frames_hold_every_accepted_body() -> None:
+    assert max_frame_bytes(ServerSettings(max_body_bytes=1 << 30, max_buffered_bytes=1 << 30)) >= 1 << 30
+    assert max_frame_bytes(ServerSettings(max_body_bytes=1)) >= 1 << 20

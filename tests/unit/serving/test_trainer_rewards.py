@@ -25,7 +25,7 @@ from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server import ServerSettings
 from assay_serving.trainers import openrlhf, verl
-from assay_serving.trainers.conversations import references_of, spoken
+from assay_serving.trainers.conversations import prompt_and_response, references_of
 from assay_serving.trainers.trl import AssayReward
 
 KEY = "trainer-key"
@@ -165,9 +165,9 @@ def test_trl_keeps_going_without_a_server_and_stops_for_a_wrong_key(server: Runn
 
 def test_what_trainers_call_a_sample() -> None:
     turns = [{"role": "user", "content": "Name a metal."}]
-    assert spoken(turns, "Gold.") == ((Message("user", "Name a metal."),), "Gold.")
+    assert prompt_and_response(turns, "Gold.") == ((Message("user", "Name a metal."),), "Gold.")
     begun = [*turns, {"role": "assistant", "content": "It is "}]
-    assert spoken(begun, [{"role": "assistant", "content": "gold."}]) == (
+    assert prompt_and_response(begun, [{"role": "assistant", "content": "gold."}]) == (
         (Message("user", "Name a metal."),),
         "It is gold.",
     )
@@ -176,11 +176,11 @@ def test_what_trainers_call_a_sample() -> None:
         {"role": "tool", "content": "Au"},
         {"role": "assistant", "content": [{"type": "text", "text": "Gold."}]},
     ]
-    prompt, response = spoken(np.array(turns, dtype=object), tools)
+    prompt, response = prompt_and_response(np.array(turns, dtype=object), tools)
     assert (response, [m.role for m in prompt]) == ("Gold.", ["user", "assistant", "tool"])
     for wrong in (None, [], 3, [{"role": "boss", "content": "a"}], [{"role": "user", "content": [{"image": "x"}]}]):
         with pytest.raises(BadInputError):
-            spoken(wrong, "Gold.")
+            prompt_and_response(wrong, "Gold.")
 
 
 def test_verl_gets_the_same_keys_for_every_sample(server: RunningServer, scorer: TransformersScorer) -> None:
