@@ -1,6 +1,6 @@
 """The reward server around an engine without a model: `python scripted_server.py --port P [--workers N] ...`.
 
-Everything but the scorer is what `assay serve` runs: supervisor, fronts, engine process, queue, cache, keys. Leaves
+Everything but the scorer is what `assay serve` runs: supervisor, HTTP workers, engine process, queue, cache, keys. Leaves
 out: the engine (`scripted_engine`), what is asked of it (`serving.py`, `soak.py`).
 """
 

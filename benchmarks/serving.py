@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--vllm-python", default=os.environ.get("ASSAY_VLLM_PYTHON"), help="Python that has vLLM")
     parser.add_argument("--base", default=None, help="language model (default: smollm2; quick: tiny)")
     parser.add_argument("--rounds", type=int, default=None, help="rounds (default: 3; quick: 1)")
-    parser.add_argument("--workers", type=int, default=1, help="front workers of our server")
+    parser.add_argument("--workers", type=int, default=1, help="HTTP workers of our server")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -158,8 +158,8 @@ def beside_peers(report: Report, scorer: Any, urls: dict[str, str], kind: str, r
 def without_engine(report: Report, options: argparse.Namespace, number: int) -> dict[str, float]:
     """Requests to an engine that does nothing; then cache hits. Returns p50 of a hit less p50 of nothing (ms)."""
     medians: dict[str, dict[str, float]] = {}
-    fronts = str(options.workers)
-    ways = {"in one process": ["--workers", "0"], f"{fronts} workers and the engine process": ["--workers", fronts]}
+    workers = str(options.workers)
+    ways = {"in one process": ["--workers", "0"], f"{workers} workers and the engine process": ["--workers", workers]}
     for way, chosen in ways.items():
         for cached in (False, True):
             extra = [*chosen, *([] if cached else ["--cache-entries", "0"])]

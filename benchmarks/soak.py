@@ -62,7 +62,7 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--clients", type=int, default=None, help="at once (default: 256; quick: 64)")
     parser.add_argument("--seconds", type=float, default=None, help="of load (default: 120; quick: 20)")
-    parser.add_argument("--workers", type=int, default=2, help="front workers")
+    parser.add_argument("--workers", type=int, default=2, help="HTTP workers")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     options.clients = options.clients or (64 if options.quick else 256)

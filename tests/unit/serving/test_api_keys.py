@@ -254,7 +254,7 @@ def test_a_broken_or_missing_file_keeps_the_keys_and_says_so_once(file: Path, ca
     create_key(file, "b", ["score"])
     clock.now += 2
     assert ring.find(key)
-    assert "keys file read again: 2 keys" in caplog.text
+    assert "keys file reloaded: 2 keys" in caplog.text
     assert key not in caplog.text
 
 
