@@ -1,7 +1,7 @@
 """The reward server around an engine without a model: `python scripted_server.py --port P [--workers N] ...`.
 
-Everything but the scorer is as in `assay serve`: supervisor, HTTP workers, engine process, queue, cache, keys. Leaves out
-the engine (`scripted_child`) and the load (`serving.py`, `soak.py`).
+Everything but the scorer is as in `assay serve`: supervisor, HTTP workers, engine process, queue, cache, keys. Leaves
+out the engine (`scripted_child`) and the load (`serving.py`, `soak.py`).
 """
 
 from __future__ import annotations
