@@ -1,5 +1,5 @@
-"""A local transformers model as judge, behind the same prompts and the same HTTP as any other: a chat server is started
-in this process when the first question comes, and stopped by `close`.
+"""A local transformers model as judge, with the same prompts and HTTP as any other: a chat server starts with the
+first question, in this process, and is stopped by `close`.
 
 An answer that cannot be read is a failure (`bad_answer`, after one re-ask), as for every model: nothing constrains
 what a local model writes. Small models answer few questions; their parse-failure rate is in `assay judge report`.

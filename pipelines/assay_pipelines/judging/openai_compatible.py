@@ -1,15 +1,15 @@
 """A language model as judge, behind any OpenAI-compatible chat endpoint.
 
-Covers: what it is asked (the prompts of `assay_pipelines/prompts`, the pair as Candidate 1 and 2, up to eight labelled
-demonstrations, the pair's attributes), orders and samples, from replies to votes. Leaves out: HTTP, retries, budget,
-records (`assay_pipelines.llm.endpoint`), merging (`merging`).
+Covers: the messages (the prompts of `assay_pipelines/prompts`, the pair as Candidate 1 and 2, up to eight labelled
+demonstrations, the pair's attributes), orders and samples, from replies to votes. Leaves out: calls, budget, records
+(`assay_pipelines.llm.endpoint`), merging (`merging`).
 
-Which candidate comes first is drawn by a hash of comparison, seed and sample, so that a repeated run asks byte for
-byte the same; later samples alternate. With `both_orders` every sample is asked both ways. Demonstrations keep their
+Which candidate comes first is drawn by a hash of comparison, seed and sample, so that a repeated run sends the same
+bytes; later samples alternate. With `both_orders` every sample is asked both ways. Demonstrations keep their
 order in both, so that the two differ in nothing else.
 
-An answer needs at least half of the votes that were asked for, and one in each order with `both_orders`. Where the
-others failed for good (refused, unreadable) the opinion stands on those it has; where they failed in passing
+An answer needs at least half of the requested votes, and one in each order with `both_orders`. Where the
+others failed for good (refused, unreadable) the opinion is based on the rest; where they failed temporarily
 (time-outs, rate limits, the budget) the question has failed and is asked again by a later run, which pays only for the
 missing votes.
 """
@@ -47,7 +47,7 @@ DEMONSTRATIONS = 8  #: at most, as in Skywork-Reward-V2
 
 
 class JudgeAnswer(StrictAnswer):
-    """What the model is to write."""
+    """The model's answer."""
 
     reasoning: str
     verdict: Literal["1", "2", "tie", "both_good", "both_bad"]
@@ -65,7 +65,7 @@ class LlmJudgeConfig:
     both_orders: bool = False
     seed: int = 0
     on_split: OnSplit = "tie"
-    prompts: Path | None = None  #: folder of prompts of one's own
+    prompts: Path | None = None  #: folder with the user's own prompts
 
     def __post_init__(self) -> None:
         if self.samples < 1:
@@ -111,7 +111,7 @@ class LlmJudge:
         }
 
     def judge(self, questions: Sequence[Question], on_result: OnResult) -> None:
-        """Without a budget and without a run to belong to; see `judge_within`."""
+        """Without a budget and a run; see `judge_within`."""
         self.judge_within(questions, on_result, spending=Spending(), run_id=None)
 
     def judge_within(
@@ -138,7 +138,7 @@ class LlmJudge:
         ]
 
     def messages(self, question: Question, order: ShownOrder, sample: int) -> tuple[Mapping[str, str], ...]:
-        """What the model reads."""
+        """The prompt of one question."""
         first, second = _shown(question.response_a, question.response_b, order)
         demonstrations = []
         for number, example in enumerate(question.demonstrations[:DEMONSTRATIONS]):

@@ -1,1 +1,1 @@
-"""Calls of language models over HTTP: prompts in files, strict answers, every attempt on record, nothing paid twice."""
+"""Calls of language models over HTTP: prompts in files, strict answers, every attempt recorded, nothing paid twice."""

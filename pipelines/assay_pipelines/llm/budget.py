@@ -1,4 +1,4 @@
-"""Limits on what asking may cost, and what it has cost so far.
+"""Limits on the cost of model calls, and the cost so far.
 
 Covers: calls, tokens, money, questions; reservations, so that calls in flight cannot overshoot together; sharing one
 `Spending` between judges and iterations. Leaves out: stopping (the judges do, when a reservation is refused).
@@ -16,7 +16,7 @@ from assay.errors import BadInputError
 @dataclass(frozen=True, slots=True)
 class Budget:
     """None = no limit. `calls`: attempts at the endpoint, failed ones too. `tokens`: in and out. `cost`: in the
-    currency of the configured prices. `questions`: asked of the judge, whatever it is; those known already are free."""
+    currency of the configured prices. `questions`: asked of the judge; those with a stored answer are free."""
 
     calls: int | None = None
     tokens: int | None = None
@@ -53,7 +53,7 @@ class Spending:
 
     def reserve(self, tokens: int, cost: float) -> Reservation | str | None:
         """A reservation for an attempt of at most `tokens` and `cost`; None when it fits only once attempts in flight
-        turn out cheaper (wait, ask again); the limit that is reached, in words, when nothing is in flight any more."""
+        turn out cheaper (wait and call again); the limit that is reached, as text, when nothing is in flight."""
         with self._lock:
             limits: tuple[tuple[str, float | None, float, float, float], ...] = (
                 ("calls", self.budget.calls, self.calls, 0, 1),
@@ -66,17 +66,17 @@ class Spending:
                 ),
                 ("cost", self.budget.cost, self.cost, sum(r.cost for r in self._open), cost),
             )
-            for name, limit, spent, held, wanted in limits:
-                if limit is None or spent + held + wanted <= limit:
+            for name, limit, spent, held, required in limits:
+                if limit is None or spent + held + required <= limit:
                     continue
-                if held and spent + wanted <= limit:
+                if held and spent + required <= limit:
                     return None
                 reserved = f" and {held:g} reserved" if held else ""
-                return f"budget of {limit:g} {name}: {spent:g} spent{reserved}, the next call may need {wanted:g}"
-            made = Reservation(tokens, cost)
+                return f"budget of {limit:g} {name}: {spent:g} spent{reserved}, the next call may need {required:g}"
+            reservation = Reservation(tokens, cost)
             self.calls += 1
-            self._open.append(made)
-            return made
+            self._open.append(reservation)
+            return reservation
 
     def settle(self, reservation: Reservation, *, tokens_in: int, tokens_out: int, cost: float) -> None:
         """Replace a reservation by what the attempt really cost (0 where it failed without a reply)."""
@@ -86,13 +86,13 @@ class Spending:
             self.tokens_out += tokens_out
             self.cost += cost
 
-    def take_questions(self, wanted: int) -> int:
-        """How many of `wanted` questions may be asked; they count as asked."""
+    def take_questions(self, requested: int) -> int:
+        """How many of the `requested` questions may be asked; they count as asked."""
         with self._lock:
-            left = wanted if self.budget.questions is None else max(0, self.budget.questions - self.questions)
-            taken = min(wanted, left)
-            self.questions += taken
-            return taken
+            remaining = requested if self.budget.questions is None else max(0, self.budget.questions - self.questions)
+            granted = min(requested, remaining)
+            self.questions += granted
+            return granted
 
 
 def spending_of(budget: Budget | Spending | None) -> Spending:

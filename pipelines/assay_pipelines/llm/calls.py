@@ -1,10 +1,10 @@
 """The record of every attempt at calling a model, durable before its answer is used.
 
-Covers: `Attempt`, `CallLog` (an fsynced file in the workspace's journal, folded into the table `model_calls`), looking
-up answers that were paid for already. Leaves out: making calls (`endpoint`).
+Covers: `Attempt`, `CallLog` (an fsynced file in the workspace's journal, folded into the table `model_calls`), answers
+of earlier runs. Leaves out: making calls (`endpoint`).
 
-An attempt is appended to `journal/calls-ANNOTATOR.jsonl` as soon as its reply is there. Whatever kills the process, the
-next one that opens the log finds it. One process at a time asks for one annotator: the file is locked while it does.
+An attempt is appended to `journal/calls-ANNOTATOR.jsonl` as soon as its reply arrives, and survives the process. One
+process at a time calls for one annotator: the file is locked meanwhile.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class CallLog:
             self.fold()
         except BlockingIOError:
             os.close(self._handle)
-            raise BusyError("another process is asking this very annotator; wait for it to end") from None
+            raise BusyError("another process is calling the model as this annotator; wait for it to end") from None
         except BaseException:
             os.close(self._handle)
             raise
@@ -129,13 +129,13 @@ class CallLog:
         with self._folding:
             with self._lock:
                 batch = list(self._pending)
-            if batch:  # outside the lock: the store may be somebody else's for a while, and replies keep coming
+            if batch:  # outside the lock: another process may hold the store for a while, and replies keep coming
                 with self.workspace.store.unit() as db:
                     insert_attempts(db, batch)
             with self._lock:
                 self._pending = self._pending[len(batch) :]
                 if not self._pending:
-                    os.ftruncate(self._handle, 0)  # a torn last line too: its attempt was in flight
+                    os.ftruncate(self._handle, 0)  # with a torn last line: its attempt was in flight
                 self._folded = time.monotonic()
 
     def answers(self, keys: Iterable[str]) -> dict[str, str]:
@@ -157,7 +157,7 @@ class CallLog:
 
 
 def fold_calls(workspace: Workspace) -> None:
-    """Put what ended processes left behind into the store; logs that are in use are left alone."""
+    """Fold the logs of ended processes into the store; logs that are in use are skipped."""
     for path in sorted(workspace.journal.glob("calls-*.jsonl")):
         if path.stat().st_size:
             try:
@@ -168,7 +168,7 @@ def fold_calls(workspace: Workspace) -> None:
 
 
 def waiting_attempts(workspace: Workspace) -> list[Attempt]:
-    """What the journals hold that is not in the store yet, of logs in use too; each attempt once."""
+    """Attempts in the journals that are not in the store yet, also of logs in use; each once."""
     attempts = {}
     for path in sorted(workspace.journal.glob("calls-*.jsonl")):
         try:
@@ -180,7 +180,7 @@ def waiting_attempts(workspace: Workspace) -> list[Attempt]:
 
 
 def insert_attempts(db: duckdb.DuckDBPyConnection, attempts: Iterable[Attempt]) -> None:
-    """Those that are there already are left alone."""
+    """Attempts that are stored already are skipped."""
     import pyarrow as pa
 
     kinds = {"big": pa.int64(), "real": pa.float64(), "text": pa.string()}
@@ -203,7 +203,7 @@ def insert_attempts(db: duckdb.DuckDBPyConnection, attempts: Iterable[Attempt]) 
 
 
 def _read(content: bytes) -> list[Attempt]:
-    """The whole lines; one that a kill or a full disk tore is an attempt that was never used."""
+    """The complete lines; a torn line is an attempt whose answer was never used."""
     attempts = []
     for line in content.split(b"\n"):
         try:

@@ -1,6 +1,6 @@
-"""Where a chat endpoint is and how it is asked. Secrets stay in the environment.
+"""The configuration of a chat endpoint. Secrets stay in the environment.
 
-Leaves out: asking (`endpoint`), how often and in which order (`assay_pipelines.judging.openai_compatible`).
+Leaves out: calling it (`endpoint`), how often and in which order (`assay_pipelines.judging.openai_compatible`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Structured: TypeAlias = Literal["auto", "json_schema", "json_object", "none"]
 
 @dataclass(frozen=True)
 class EndpointConfig:
-    """Where and how to ask. Only `identity()` is part of who the annotator is: an endpoint may move.
+    """Address and sampling settings. Only `identity()` is part of the annotator's identity: an endpoint may move.
 
-    `api_key_env`: name of the environment variable that holds the key; none is sent without it. `price_in`,
-    `price_out`: per million tokens. `structured`: how a JSON answer is asked for; auto falls back where the endpoint
+    `api_key_env`: name of the environment variable that holds the key; without it no key is sent. `price_in`,
+    `price_out`: per million tokens. `structured`: how a JSON answer is requested; auto falls back where the endpoint
     refuses a schema.
     """
 
@@ -40,7 +40,7 @@ class EndpointConfig:
     concurrency: int = 8
     timeout: float = 120.0  #: seconds of one attempt
     retries: int = 5
-    longest_wait: float = 60.0  #: seconds before one retry; a server that asks for more is given up for this call
+    longest_wait: float = 60.0  #: seconds before one retry; a call whose server asks for more is given up
     price_in: float | None = None
     price_out: float | None = None
 
@@ -105,7 +105,7 @@ class EndpointConfig:
         )
 
     def key(self) -> str | None:
-        """The secret itself. Raises BadInputError where the variable is not set."""
+        """The key. Raises BadInputError where the variable is not set."""
         if self.api_key_env is None:
             return None
         if not (key := os.environ.get(self.api_key_env, "").strip()):

@@ -30,7 +30,7 @@ from assay_pipelines.llm.budget import Reservation, Spending
 from assay_pipelines.llm.calls import Attempt, CallLog
 from assay_pipelines.llm.configuration import EndpointConfig, Structured
 from assay_pipelines.llm.prompts import Prompts
-from assay_pipelines.llm.replies import ModelReply, StrictAnswer, is_refusal, parse, reply_of, sent_schema
+from assay_pipelines.llm.replies import ChatReply, StrictAnswer, is_refusal, parse, reply_of, sent_schema
 from assay_serving.chat.client import ANSWERED, PASSING, ChatClient, ChatResult, Post
 
 REPAIR = "repair.md"
@@ -44,7 +44,7 @@ A = TypeVar("A", bound=StrictAnswer)
 
 @dataclass(frozen=True)
 class ModelCall(Generic[A]):
-    """One question to the model, of which one answer of type `kind` is wanted."""
+    """One question to the model; `kind`: type of the answer."""
 
     task: str
     ref: str
@@ -62,7 +62,7 @@ class ModelCall(Generic[A]):
 
 @dataclass(frozen=True)
 class Answered(Generic[A]):
-    """`reused`: paid for in an earlier run."""
+    """`reused`: from an earlier run, without a new call."""
 
     value: A
     seconds: float
@@ -91,7 +91,7 @@ OnItem: TypeAlias = Callable[[int, Sequence[Outcome[Any]]], None]
 
 
 class ModelCaller:
-    """One endpoint with what was learnt about it: whether it takes a schema, when it wants to be left alone."""
+    """One endpoint and its known behaviour: whether it takes a schema, when it may be called again."""
 
     def __init__(self, config: EndpointConfig, prompts: Prompts) -> None:
         self.config, self.prompts = config, prompts
@@ -102,8 +102,8 @@ class ModelCaller:
         self._failed_in_a_row = self._unreadable_in_a_row = 0
         self.stopped: str | None = None
 
-    def learn(self, messages: Sequence[Mapping[str, str]], reply: ModelReply | None) -> None:
-        """What a reply says of this model's tokens; a call without one lets another go ahead."""
+    def learn(self, messages: Sequence[Mapping[str, str]], reply: ChatReply | None) -> None:
+        """Update the token estimate from a reply; a call without one lets another go first."""
         if reply is None:
             self._first_out = False
             return
@@ -169,7 +169,7 @@ class _Session:
     def _fold(self) -> None:
         try:
             self.log.fold()
-        except AssayError:  # somebody holds the store: the attempts are safe in the file
+        except AssayError:  # another process holds the store: the attempts are safe in the file
             return
 
     async def call(self, call: ModelCall[A]) -> Outcome[A]:
@@ -178,7 +178,7 @@ class _Session:
             try:
                 return Answered(parse(text, call.kind), 0.0, reused=True)
             except ValueError:
-                pass  # written under other rules of reading: ask again
+                pass  # stored under other rules of reading: call again
         async with self.client.room:
             return await self._ask(call, key)
 
@@ -206,7 +206,7 @@ class _Session:
         limited = limits.tokens is not None or limits.cost is not None
         while True:
             if limited and self.endpoint._first_out and not self.endpoint._counted:
-                await asyncio.sleep(0.02)  # one call goes ahead and tells what this model's tokens are
+                await asyncio.sleep(0.02)  # the first call shows how many tokens this model counts
                 continue
             tokens_in = math.ceil(most_tokens(messages) * self.endpoint._more_tokens)
             cost = config.cost(tokens_in, config.max_tokens) or 0.0
@@ -231,12 +231,12 @@ class _Session:
         state.attempts += 1
         config = self.endpoint.config
         started = time.perf_counter()
-        got: _Attempted[A] | None = None
+        attempted: _Attempted[A] | None = None
         try:
             body = self._body(state)
-            got = self._read(call, await post(body), with_format="response_format" in body)
+            attempted = self._read(call, await post(body), with_format="response_format" in body)
         finally:  # a call that is cancelled in flight is counted and not recorded: nobody knows what became of it
-            reply = got.reply if got is not None else None
+            reply = attempted.reply if attempted is not None else None
             self.endpoint.learn(state.messages, reply)
             cost: float | None = None
             if reply is None:
@@ -255,9 +255,9 @@ class _Session:
                 self.spending.settle(
                     reservation, tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, cost=cost or 0.0
                 )
-        got.seconds = time.perf_counter() - started
-        if self.key and got.error:
-            got.error = got.error.replace(self.key, "***")
+        attempted.seconds = time.perf_counter() - started
+        if self.key and attempted.error:
+            attempted.error = attempted.error.replace(self.key, "***")
         self.log.append(
             Attempt(
                 call_id=f"{state.key}-{secrets.token_hex(6)}",
@@ -271,21 +271,21 @@ class _Session:
                 model=config.model,
                 endpoint=config.address,
                 prompt_hash=call.prompt_hash,
-                outcome=got.outcome,
-                status=got.status,
+                outcome=attempted.outcome,
+                status=attempted.status,
                 tokens_in=reply.tokens_in if reply else None,
                 tokens_out=reply.tokens_out if reply else None,
                 cost=cost,
-                seconds=got.seconds,
-                error=got.error,
+                seconds=attempted.seconds,
+                error=attempted.error,
                 response=reply.text if reply else None,
                 run_id=self.run_id,
                 created_at=datetime.now(UTC).isoformat(),
             )
         )
         await self._sync()
-        self._learn(got)
-        return got
+        self._learn(attempted)
+        return attempted
 
     async def _sync(self) -> None:
         """The attempt just recorded is on the disk; attempts that come together share one fsync."""
@@ -316,39 +316,39 @@ class _Session:
         return body
 
     def _read(self, call: ModelCall[A], result: ChatResult, *, with_format: bool) -> _Attempted[A]:
-        got = _Attempted[A](**vars(result), with_format=with_format)
-        if got.outcome != ANSWERED:
-            return got
+        attempted = _Attempted[A](**vars(result), with_format=with_format)
+        if attempted.outcome != ANSWERED:
+            return attempted
         try:
             reply = reply_of(result.payload)
         except ValueError as error:
-            return replace(got, outcome="server_error", error=f"the reply is not readable: {error}")
-        got.reply = reply
+            return replace(attempted, outcome="server_error", error=f"the reply is not readable: {error}")
+        attempted.reply = reply
         if reply.refusal is not None or reply.finish == "content_filter":
-            return replace(got, outcome="refused", error=(reply.refusal or "content filter")[:500])
+            return replace(attempted, outcome="refused", error=(reply.refusal or "content filter")[:500])
         try:
-            return replace(got, answer=parse(reply.text, call.kind))
+            return replace(attempted, answer=parse(reply.text, call.kind))
         except ValueError as error:
             if reply.finish == "length":
-                return replace(got, outcome="truncated", error=f"cut at {self.endpoint.config.max_tokens} tokens")
+                return replace(attempted, outcome="truncated", error=f"cut at {self.endpoint.config.max_tokens} tokens")
             if is_refusal(reply.text):
-                return replace(got, outcome="refused", error=reply.text[:500])
-            return replace(got, outcome="bad_answer", error=str(error)[:500])
+                return replace(attempted, outcome="refused", error=reply.text[:500])
+            return replace(attempted, outcome="bad_answer", error=str(error)[:500])
 
-    def _learn(self, got: _Attempted[A]) -> None:
+    def _learn(self, attempted: _Attempted[A]) -> None:
         endpoint = self.endpoint
         where = endpoint.config.address
-        if got.outcome in ("fatal", "no_quota"):
-            raise BackendError(f"{where} refuses model {endpoint.config.model!r}: {got.error}")
-        if got.outcome == "no_schema":
-            if not got.with_format:
-                raise BackendError(f"{where} goes on refusing a response format that is not asked for: {got.error}")
+        if attempted.outcome in ("fatal", "no_quota"):
+            raise BackendError(f"{where} refuses model {endpoint.config.model!r}: {attempted.error}")
+        if attempted.outcome == "no_schema":
+            if not attempted.with_format:
+                raise BackendError(f"{where} still refuses a response format that was not requested: {attempted.error}")
             endpoint._structured = "none"
-        if got.status == 200 and got.reply is not None:
+        if attempted.status == 200 and attempted.reply is not None:
             endpoint._failed_in_a_row = 0
-            endpoint._unreadable_in_a_row = 0 if got.answer is not None else endpoint._unreadable_in_a_row + 1
+            endpoint._unreadable_in_a_row = 0 if attempted.answer is not None else endpoint._unreadable_in_a_row + 1
             if endpoint._unreadable_in_a_row >= UNREADABLE_AFTER and endpoint.stopped is None:
-                endpoint.stopped = f"{UNREADABLE_AFTER} replies in a row without an answer, the last: {got.error}"
+                endpoint.stopped = f"{UNREADABLE_AFTER} replies in a row without an answer, the last: {attempted.error}"
 
     def _count(self, failure: CallFailure) -> None:
         if failure.passing or failure.code == "rejected":
@@ -356,11 +356,11 @@ class _Session:
             if self.endpoint._failed_in_a_row >= GIVE_UP_AFTER and self.endpoint.stopped is None:
                 self.endpoint.stopped = f"{GIVE_UP_AFTER} calls in a row failed, the last: {failure.message}"
 
-    def _repaired(self, call: ModelCall[A], got: _Attempted[A]) -> list[Mapping[str, str]]:
-        """The conversation with what was wrong, for one more try."""
-        text = got.reply.text if got.reply else ""
+    def _repaired(self, call: ModelCall[A], attempted: _Attempted[A]) -> list[Mapping[str, str]]:
+        """The conversation with what was wrong, for one more attempt."""
+        text = attempted.reply.text if attempted.reply else ""
         schema = json.dumps(sent_schema(call.kind))
-        again = self.endpoint.prompts.render(REPAIR, problem=got.error or got.outcome, schema=schema)
+        again = self.endpoint.prompts.render(REPAIR, problem=attempted.error or attempted.outcome, schema=schema)
         return [
             *call.messages,
             {"role": "assistant", "content": text[:2000] or "(nothing)"},
@@ -385,9 +385,9 @@ class _CallState(Generic[A]):
 
 @dataclass
 class _Attempted(ChatResult, Generic[A]):
-    """What one attempt came to, with the answer that was read."""
+    """One attempt with the parsed answer."""
 
-    reply: ModelReply | None = None
+    reply: ChatReply | None = None
     answer: A | None = None
     seconds: float = 0.0
     with_format: bool = False  #: the request asked for a response format

@@ -1,8 +1,7 @@
-"""The texts that models are asked with: ours, in files that people can edit.
+"""The prompt templates, in files that users can edit.
 
-Covers: the shipped templates (`assay_pipelines/prompts/*.md`), a folder of one's own that replaces some or all of
-them, rendering in Jinja's sandbox, the hash that names what was asked. Leaves out: what the templates are given (the
-judges and extractors say).
+Covers: the shipped templates (`assay_pipelines/prompts/*.md`), a user's folder that replaces some or all of them,
+rendering in Jinja's sandbox, the hash that identifies them. Leaves out: the values (the judges and extractors).
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ GUIDELINE = "guideline.md"
 
 
 class Prompts:
-    """The shipped templates, with those of `folder` in their place. Raises BadInputError for a file that replaces none,
-    and for a template that is not one."""
+    """The shipped templates, with those of `folder` in their place. Raises BadInputError for a file of another name,
+    and for an invalid template."""
 
     def __init__(self, folder: Path | None = None) -> None:
         shipped = resources.files("assay_pipelines") / "prompts"
@@ -49,14 +48,14 @@ class Prompts:
         return hashlib.sha256("\x1f".join(f"{n}\x1e{self._texts[n]}" for n in sorted(names)).encode()).hexdigest()[:16]
 
     def render(self, name: str, **values: Any) -> str:
-        """Raises BadInputError where the template asks for something it is not given."""
+        """Raises BadInputError where the template needs a value that is missing."""
         try:
             return self._compiled[name].render(**values).strip()
         except jinja2.TemplateError as error:
             raise BadInputError(f"cannot be filled in: {error}", file=self._where(name)) from error
 
     def copy_to(self, folder: Path) -> list[Path]:
-        """Write the templates to `folder` for editing; files that are there already are left alone and left out."""
+        """Write the templates to `folder` for editing; existing files are skipped."""
         folder.mkdir(parents=True, exist_ok=True)
         written = []
         for name, text in sorted(self._texts.items()):
@@ -71,7 +70,7 @@ class Prompts:
             raise BadInputError("no such folder", file=folder)
         for path in sorted(folder.glob("*.md")):
             if path.name not in self._texts:
-                raise BadInputError(f"is no prompt of ours; known: {', '.join(sorted(self._texts))}", file=path)
+                raise BadInputError(f"is not a prompt template; there are {', '.join(sorted(self._texts))}", file=path)
             try:
                 self._texts[path.name] = path.read_text(encoding="utf-8")
             except UnicodeDecodeError as error:
@@ -89,8 +88,8 @@ class Prompts:
 
 
 def mark(*texts: str) -> str:
-    """Eight hex digits of the texts' hash, for the lines that set texts apart in a prompt: no text can hold the mark of
-    its own section, so none can pretend to end it."""
+    """Eight hex digits of the texts' hash, for the lines that separate texts in a prompt: no text can contain the mark
+    of its own section and pretend to end it."""
     return digest("\x1f".join(texts))[:8]
 
 

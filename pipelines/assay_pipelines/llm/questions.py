@@ -43,14 +43,14 @@ def iter_questions(
     workspace: Workspace, selection: Selection, *, limit: int | None = None, with_attributes: bool = True
 ) -> Iterator[list[Question]]:
     """Pages of questions in the order of their ids, at most `limit` in all."""
-    left = limit
+    remaining = limit
     for page in iter_candidates(workspace, selection):
-        taken = page if left is None else page[:left]
-        if taken:
-            yield _questions(workspace, taken, with_attributes)
-        if left is not None:
-            left -= len(taken)
-            if left <= 0:
+        candidates = page if remaining is None else page[:remaining]
+        if candidates:
+            yield _questions(workspace, candidates, with_attributes)
+        if remaining is not None:
+            remaining -= len(candidates)
+            if remaining <= 0:
                 return
 
 
@@ -62,9 +62,10 @@ def load_questions(
 
 
 def _questions(workspace: Workspace, candidates: Sequence[Candidate], with_attributes: bool) -> list[Question]:
-    known = load_attributes(workspace, [c.comparison_id for c in candidates]) if with_attributes else {}
+    attributes = load_attributes(workspace, [c.comparison_id for c in candidates]) if with_attributes else {}
     return [
-        Question(c.comparison_id, c.prompt, c.response_a, c.response_b, known.get(c.comparison_id)) for c in candidates
+        Question(c.comparison_id, c.prompt, c.response_a, c.response_b, attributes.get(c.comparison_id))
+        for c in candidates
     ]
 
 

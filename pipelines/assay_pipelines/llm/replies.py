@@ -1,7 +1,7 @@
-"""What a chat endpoint replied: the text, its counts, whether it is an answer.
+"""Reading the reply of a chat endpoint: the text, its token counts, whether it is an answer.
 
 Covers: the reply's JSON, strict answers by pydantic model, JSON inside fences or prose, thinking before the answer,
-refusals, cut replies. Leaves out: HTTP (`endpoint`).
+refusals, cut replies. Leaves out: HTTP (`assay_serving.chat.client`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNSENT = ("minimum", "maximum", "minLength", "maxLength", "title", "default", "
 
 
 class StrictAnswer(BaseModel):
-    """Base of every answer: nothing missing, nothing beside it, no silent conversion."""
+    """Base of every answer: no missing and no extra fields, no silent conversion."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -36,7 +36,7 @@ A = TypeVar("A", bound=StrictAnswer)
 
 
 @dataclass(frozen=True, slots=True)
-class ModelReply:
+class ChatReply:
     """One choice of a chat completion. `tokens_*`: None where the endpoint does not count."""
 
     text: str
@@ -46,18 +46,18 @@ class ModelReply:
     tokens_out: int | None
 
 
-def reply_of(payload: Any) -> ModelReply:
-    """Raises ValueError for what is no chat completion."""
+def reply_of(payload: Any) -> ChatReply:
+    """Raises ValueError for anything but a chat completion."""
     try:
         choice = payload["choices"][0]
         message = choice["message"]
         content = message.get("content")
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError("the reply is no chat completion: choices[0].message is missing") from error
+        raise ValueError("the reply is not a chat completion: choices[0].message is missing") from error
     if isinstance(content, list):  # parts, as some endpoints send
         content = "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
     usage = payload.get("usage") or {}
-    return ModelReply(
+    return ChatReply(
         content if isinstance(content, str) else "",
         str(message["refusal"]) if message.get("refusal") else None,
         choice.get("finish_reason"),
@@ -67,7 +67,7 @@ def reply_of(payload: Any) -> ModelReply:
 
 
 def parse(text: str, kind: type[A]) -> A:
-    """The answer in the text: the last JSON object in it that is one. Raises ValueError saying what is wrong."""
+    """The answer in the text: the last JSON object in it that is one. Raises ValueError with what is wrong."""
     text = _THINKING.sub("", text)
     wrong = "there is no JSON object in it"
     answer: A | None = None
@@ -75,7 +75,7 @@ def parse(text: str, kind: type[A]) -> A:
         try:
             answer = kind.model_validate(candidate)
         except ValidationError as error:
-            wrong = _told(error)
+            wrong = _first_error(error)
     if answer is None:
         raise ValueError(wrong)
     return answer
@@ -88,7 +88,7 @@ def is_refusal(text: str) -> bool:
 
 @lru_cache(maxsize=64)
 def sent_schema(kind: type[StrictAnswer]) -> dict[str, Any]:
-    """The JSON schema as endpoints in strict mode take it. Not to be changed: it is made once."""
+    """The JSON schema as endpoints in strict mode take it. Shared: not to be changed."""
     return _without(kind.model_json_schema(), _UNSENT)  # type: ignore[no-any-return]
 
 
@@ -111,7 +111,7 @@ def _count(usage: Any, name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _told(error: ValidationError) -> str:
+def _first_error(error: ValidationError) -> str:
     first = error.errors()[0]
     location = ".".join(str(part) for part in first["loc"])
     return f"{location}: {first['msg']}" if location else str(first["msg"])

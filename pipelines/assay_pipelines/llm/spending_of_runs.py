@@ -1,6 +1,6 @@
-"""What the calls of a run's models have cost so far, also while the run goes on.
+"""The cost of a run's model calls so far, also during the run.
 
-Covers: adding up the record of attempts, in the store and in the journals that are not folded into it yet. Leaves out:
+Covers: the recorded attempts, in the store and in journals that are not folded into it yet. Leaves out:
 limits (`assay_pipelines.llm.budget`), what calls will cost (`assay_pipelines.judging.estimating`).
 """
 
@@ -23,10 +23,10 @@ class RunSpending:
 
 
 def spending_of_runs(workspace: Workspace, runs: Sequence[str]) -> dict[str, RunSpending]:
-    """Of those runs that called a model. Raises BusyError while another process holds the store."""
+    """For the runs that called a model. Raises BusyError while another process holds the store."""
     if not runs:
         return {}
-    # First: an attempt that is folded meanwhile is then in both, which its id tells, and not in none.
+    # First: an attempt that is folded meanwhile is then in both, never in neither; its id shows it.
     waiting = [attempt for attempt in waiting_attempts(workspace) if attempt.run_id in runs]
     with workspace.store.unit() as db:
         stored = db.execute(

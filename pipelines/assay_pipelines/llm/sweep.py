@@ -1,6 +1,6 @@
-"""One call of a model for each of many items: what describing and checking have in common.
+"""One model call for each of many items, as attributes and correctness checks need it.
 
-Covers: chunks, writing results within a second of having them, counts. Leaves out: the calls and what is made of the
+Covers: chunks, writing results within a second of having them, counts. Leaves out: the calls and the use of their
 answers (`assay_pipelines.attributes`), judging, where several calls make one opinion
 (`assay_pipelines.judging.asking`).
 """
@@ -28,7 +28,7 @@ A = TypeVar("A", bound=StrictAnswer)
 
 @dataclass(frozen=True)
 class SweepReport:
-    """What one pass over questions came to, for one judge. `known`: answered in an earlier run and not asked again."""
+    """The outcome of one pass over questions, for one judge. `known`: answered in an earlier run, not asked again."""
 
     judge: str
     asked: int = 0
@@ -54,9 +54,9 @@ def sweep(
     budget: Budget | Spending | None = None,
     advance: Advance = silent,
 ) -> SweepReport:
-    """Make every call; `write` gets batches of (ref, answer) for the store. Resumed, it pays for nothing twice.
+    """Make every call; `write` gets batches of (ref, answer) for the store. A resumed pass pays for nothing twice.
 
-    `known`: how many were left out by the caller because they are in the store, for the report. Raises AssayError for
+    `already_stored`: how many the caller skipped because they are in the store, for the report. Raises AssayError for
     what concerns all calls alike; what was answered before is written.
     """
     spending = spending_of(budget)

@@ -36,7 +36,7 @@ from assay_rm_training.methods.method import MethodFields
 from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.trainable_model import TrainableModel, has_reward_head, prepare
 from assay_rm_training.training_config import TrainingConfig
-from assay_serving.engines.principle import PrincipleScorer, asked_fields
+from assay_serving.engines.principle import PrincipleScorer, question_fields
 from assay_serving.scorer import ScoreItem, Scorer
 
 _UNLIMITED = 1 << 30
@@ -158,7 +158,7 @@ class Principle(MethodFields):
         return PrincipleTask(trainable, config, self._asked(trainable.tokenizer, config.max_length))
 
     def spec_fields(self, trainable: TrainableModel) -> dict[str, Any]:
-        return asked_fields(self._asked(trainable.tokenizer))
+        return question_fields(self._asked(trainable.tokenizer))
 
     def responses(self, rows: Sequence[PrincipleRow]) -> list[ScoreItem]:
         return [ScoreItem(row.prompt, row.response, row.principle) for row in rows]

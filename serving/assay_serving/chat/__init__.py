@@ -1,1 +1,1 @@
-"""A chat server on a language model of this machine, for judges and tests: `POST /v1/chat/completions`."""
+"""OpenAI-compatible chat, `POST /v1/chat/completions`: the application, a local model behind it, and the client."""

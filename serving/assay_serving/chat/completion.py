@@ -1,4 +1,4 @@
-"""One turn that a model wrote, and who can write one.
+"""One generated turn, and the protocol of engines that generate one.
 
 Leaves out: the models (`generation`, `assay_serving.generative.token_writer`).
 """
@@ -24,12 +24,12 @@ class Completion:
 
 
 class TooLongError(BadInputError):
-    """The conversation and the tokens asked for do not fit the model's context."""
+    """The conversation and the requested tokens do not fit the model's context."""
 
 
 @runtime_checkable
 class Completes(Protocol):
-    """An engine that can also go on with any conversation."""
+    """An engine that can also continue any conversation."""
 
     def complete(
         self,
@@ -45,7 +45,7 @@ class Completes(Protocol):
 
 
 def cut_at(text: str, stop: Sequence[str], ended: bool) -> tuple[str, bool]:
-    """The text up to the first stop string, and whether it ended there or by itself."""
+    """The text up to the first stop string, and whether it ended there or with an end token."""
     for word in stop:
         if word in text:
             text, ended = text[: text.index(word)], True

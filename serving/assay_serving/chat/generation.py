@@ -1,7 +1,8 @@
 """Text from a causal language model by transformers, one conversation at a time.
 
-Covers: rendering by the one renderer, sampling from a seed, end tokens, stop strings, counts. Leaves out: batching
-across callers and constrained decoding (vLLM does both: for more than a few thousand answers use its server).
+Covers: rendering by the common renderer, sampling from a seed, end tokens, stop strings, token counts, the queue of a
+chat server. Leaves out: batching across callers and constrained decoding (vLLM does both: for more than a few thousand
+answers use its server).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A chat endpoint for tests: it answers by a stated rule, fails by a script and counts its requests.
 
 Covers: every failure that a real endpoint has shown, injected per request; proof that nothing was requested twice.
-Leaves out: any language; what requests are about (the rule's matter).
+Leaves out: generating text; the content of requests (the rule's business).
 
     with running_app(create_chat_app(ScriptedChat(lambda request: "Gold.", faults=once("429")))) as url: ...
 """

@@ -1,6 +1,6 @@
-"""Which sequences go through the model together, within a token budget: alike ones in groups, or similar lengths.
+"""Batches within a token budget: sequences with a common beginning in groups, or padded rows of similar length.
 
-Covers: groups of sequences that begin alike, for models that compute a common beginning once (`plan_groups`); padded
+Covers: groups of sequences with a common beginning, for models that compute it once (`plan_groups`); padded
 batches of similar length for the others (`plan_batches`). Leaves out: the pass itself, what a score is. A score never
 depends on the plan; only time and memory do.
 """

@@ -2,13 +2,13 @@
 
 Covers: the ways to combine (mean, worst case, less variance or deviation, the KL-robust family), members brought to one
 scale on a common set, the description file `ensemble.yaml`. Leaves out: averaging weights (`assay merge`), loading one
-member (`opening.py`).
+member (`assay_serving.model_loader`).
 
 Sources: Coste et al., arXiv 2310.02743 (mean, min, mean - weight * variance; the official code takes the population
 variance for best-of-n and the unbiased one for PPO, so the convention is a setting here); the KL-robust family
 -beta ln mean exp(-R / beta), arXiv 2606.09073: the mean for large beta, the minimum for small. A member with a larger
-scale would decide every minimum and variance, so members are standardised; `scale: raw` says that they need not be.
-Errors that all members share, from one pretraining say, show in no spread.
+scale would dominate every minimum and variance, so members are standardised unless the file has `scale: raw`. Errors
+that all members share, for example from the same pretraining, do not show in the spread.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class EnsembleSpec:
                 raise BadInputError(f"{member.model} needs a finite mean and a positive std", field="members")
         if self.scale == "standardised" and not self.standardised_on:
             raise BadInputError(
-                "members must be on one scale: make the file with `assay ensemble`, or say `scale: raw` if they are",
+                "members must be on one scale: make the file with `assay ensemble`, or set `scale: raw` if they are",
                 field="standardised_on",
             )
 
@@ -99,7 +99,7 @@ class EnsembleSpec:
         try:
             payload: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
             if not isinstance(payload, dict) or payload.pop("kind", None) != KIND:
-                raise BadInputError(f"not an ensemble: it must say `kind: {KIND}`, or `kind: composed`", file=path)
+                raise BadInputError(f"not an ensemble: it must have `kind: {KIND}` or `kind: composed`", file=path)
             calibration = payload.pop("calibration", None)
             listed = payload.pop("members", [])
             members = tuple(EnsembleMember(m) if isinstance(m, str) else EnsembleMember(**m) for m in listed)
@@ -156,7 +156,7 @@ class EnsembleScorer:
             if described.version is not None and described.version != member.info.version:
                 raise BadInputError(
                     f"{name}: member {described.model} has version {member.info.version}, its scale was measured on "
-                    f"{described.version}; make the ensemble anew with: assay ensemble"
+                    f"{described.version}; rebuild the ensemble with: assay ensemble"
                 )
         self.spec, self.members = spec, tuple(members)
         infos = [member.info for member in members]
@@ -194,7 +194,7 @@ class EnsembleScorer:
         return self._info
 
     def other_ways(self) -> Iterator[tuple[str, EnsembleScorer]]:
-        """Of the ways that all members know: the same combination of members read so."""
+        """For each way that all members support: the ensemble of the members read in that way."""
         ways = [dict(m.other_ways()) if isinstance(m, ReadInOtherWays) else {} for m in self.members]
         for name in ways[0]:
             if all(name in way for way in ways):
@@ -213,9 +213,9 @@ class EnsembleScorer:
                 member.expect(policies)
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
-        """See `Scorer.score`. `uncertainty`: deviation over the members on the common scale; `tokens`: of the member
-        that read most."""
-        progress = _Shared(on_progress, len(self.members))
+        """See `Scorer.score`. `uncertainty`: deviation over the members on the common scale; `tokens`: the largest
+        count of any member."""
+        progress = _SharedProgress(on_progress, len(self.members))
         by_member = [member.score(items, progress) for member in self.members]
         results: list[ScoreResult] = []
         for row in zip(*by_member, strict=True):
@@ -270,7 +270,7 @@ def standardised_members(
     return tuple(members), len(rows)
 
 
-class _Shared:
+class _SharedProgress:
     """Progress of k passes over the same items as one pass: an item is done when all members have scored one."""
 
     def __init__(self, on_progress: Advance, members: int) -> None:

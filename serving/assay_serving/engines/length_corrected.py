@@ -1,6 +1,6 @@
-"""A scorer whose rewards have a length correction of its spec taken off; made only where one is asked for by name.
+"""A scorer that subtracts a length correction of its spec from every reward; used only where one is selected by name.
 
-Covers: any engine under a correction in characters, local ones also in tokens. Leaves out: the correction's function
+Covers: any engine under a correction in characters, local engines also in tokens. Leaves out: the correction's function
 (`assay.models.length_correction`), fitting it.
 """
 
@@ -28,7 +28,9 @@ class LengthCorrectedScorer:
     def __init__(self, scorer: Scorer, correction: LengthCorrection, *, domain: str = EVERY) -> None:
         """Raises BadInputError for tokens of an engine that has no tokenizer here, and for an unknown domain."""
         if correction.form != "penalty" and domain not in correction.curves:
-            domains = ", ".join(sorted(filter(None, correction.curves))) or "none: it was fitted on all alike"
+            domains = (
+                ", ".join(sorted(filter(None, correction.curves))) or "none: it was fitted on all domains together"
+            )
             raise BadInputError(f"{correction.name!r} has no domain {domain!r}; it has {domains}")
         self.scorer, self.correction, self.domain = scorer, correction, domain
         self._renderer: Renderer | None = getattr(scorer, "renderer", None)

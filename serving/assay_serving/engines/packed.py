@@ -1,9 +1,9 @@
-"""What the engines share that run a transformers model on this machine: plan, pass, memory, the states they read.
+"""What the engines that run a transformers model on this machine share: batches, the forward pass, memory.
 
-Covers: items that begin alike computed together without padding (`assay.models.attention.packing`) where the model
-allows it, length-bucketed padded rows where not, passes halved where the memory runs out. Leaves out: what is asked
-and how the states become a reward (`transformers_engine`, `principle_engine`, `step_engine`, `ratings_engine`), items
-and scores (`token_engine`), batching across callers (`assay_serving.server`).
+Covers: items with a common beginning computed together without padding (`assay.models.attention.packing`) where the
+model allows it, length-bucketed padded rows where not, passes halved where the memory runs out. Leaves out: how
+hidden states become a reward (`transformers`, `principle`, `process_reward`, `ratings`), items and scores (`token`),
+batching across callers (`assay_serving.server`).
 
 A score depends on the item alone: not on its neighbours, their order, the padding side or the pad token.
 """
@@ -75,7 +75,7 @@ class PackedScorer(TokenScorer):
         """Float32 outputs [P, K] of hidden states [P, H]."""
 
     def reward(self, outputs: torch.Tensor) -> float:
-        """Of the head's outputs [places, K] of one item: the first one of the last place, unless an engine says so."""
+        """From the head's outputs [positions, K] of one item; by default the first output at the last position."""
         return float(outputs[-1, 0])
 
     def other_ways(self) -> Iterator[tuple[str, Self]]:
@@ -96,7 +96,7 @@ class PackedScorer(TokenScorer):
     def outputs(
         self, readings: Sequence[Reading | ScoreFailure], on_progress: Advance = silent
     ) -> list[torch.Tensor | ScoreFailure]:
-        """The head's outputs [places, K] of each reading, float32 on the CPU, or its failure. One thread at a time."""
+        """The head's outputs [positions, K] of each reading, float32 on the CPU, or its failure. Not thread-safe."""
         import torch
 
         by_reading: list[torch.Tensor | ScoreFailure | None] = [
@@ -131,7 +131,7 @@ class PackedScorer(TokenScorer):
         return [[[i] for i in batch] for batch in plan_batches(lengths, self.token_budget)]
 
     def _outputs(self, batch: list[list[int]], rows: Sequence[Reading]) -> list[torch.Tensor | None]:
-        """Of each row of the batch, in its order; None where not even a row alone fits in the memory."""
+        """For each row of the batch, in order; None where even a single row does not fit in the memory."""
         try:
             return list(self._forward(batch, rows))
         except RuntimeError as error:
@@ -168,7 +168,7 @@ def require_parity(config: ModelConfig, spec: RewardModelSpec) -> None:
     if spec.parity.startswith("failed") and not config.allow_failed_parity:
         raise BadInputError(
             f"{config.reference} does not give the scores it was trained to (parity {spec.parity}); "
-            "it is not served unless that is allowed explicitly"
+            "allow it explicitly to serve it all the same"
         )
 
 

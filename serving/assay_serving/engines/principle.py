@@ -1,8 +1,8 @@
-"""Scoring with principle reward models: one question for each item, answered in one token; reward = the log-odds.
+"""Scoring with principle reward models: one question per item, answered in one token; the reward is the log-odds.
 
-Covers: any causal language model asked by the frozen question (`assay.models.chat.principle_renderer`), the items
-that begin alike computed together (several principles on one response share all but the principle; several responses
-share their prompt). Leaves out: the pass (`packed_engine`), batching across callers (`assay_serving.server`).
+Covers: any causal language model with the frozen question (`assay.models.chat.principle_renderer`), common beginnings
+computed once (several principles on one response share all but the principle; several responses share their prompt).
+Leaves out: the forward pass (`packed`), batching across callers (`assay_serving.server`).
 
 A reward depends on its item alone. Rewards under different principles have different scales (the base rates differ):
 compare them within one principle, or calibrate.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class PrincipleScorer(PrincipleReader, PackedScorer):
-    """Asks a language model; the reward is log P(Yes) - log P(No) at the answer's place."""
+    """Asks a language model; the reward is log P(Yes) - log P(No) at the answer's position."""
 
     def check(self, name: str) -> None:
         super().check(name)
@@ -66,7 +66,7 @@ class PrincipleScorer(PrincipleReader, PackedScorer):
 
     def head(self, states: torch.Tensor) -> torch.Tensor:
         """The log-odds of the two answers, in float32; only their rows of the language head are computed."""
-        answers = self.asked.answers
+        answers = self.questions.answers
         return log_odds(self.model, states, yes=answers.yes, no=answers.no)[:, None]
 
 
@@ -80,7 +80,7 @@ def principle_spec(name: str, renderer: Renderer, question: str | None = None) -
     if stored_spec is None:
         question_renderer = PrincipleRenderer(renderer, question or QUESTION)
         spec = spec_of(name, template_hash=question_renderer.template_hash)
-        return replace(spec, kind="principle", **asked_fields(question_renderer))
+        return replace(spec, kind="principle", **question_fields(question_renderer))
     if stored_spec.kind != "principle":
         raise BadInputError(f"{name} is a {stored_spec.kind} reward model, not a principle model")
     if question is not None and question != (stored_spec.question or QUESTION):
@@ -88,8 +88,8 @@ def principle_spec(name: str, renderer: Renderer, question: str | None = None) -
     return spec_of(name, template_hash=stored_spec.template_hash)  # checks that the files are the spec's
 
 
-def asked_fields(renderer: PrincipleRenderer) -> dict[str, Any]:
-    """What a spec says of a model that is asked like this."""
+def question_fields(renderer: PrincipleRenderer) -> dict[str, Any]:
+    """Fields of the spec of a model that answers this question."""
     return {
         "principles": True,
         "template_hash": renderer.template_hash,

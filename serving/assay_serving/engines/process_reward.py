@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StepScores:
-    """`rewards`: log-odds that each step is right; `reward`: what they come to for the response."""
+    """`rewards`: log-odds that each step is right; `reward`: their aggregate for the response."""
 
     rewards: tuple[float, ...]
     reward: float

@@ -1,5 +1,5 @@
-"""Scoring with several named ratings under an aggregation that is no sum (the worst, a gate): it does not fold into one
-head, so the checkpoint keeps one output a rating and the spec says how they become a reward.
+"""Scoring with several named ratings under an aggregation that is not linear (the minimum, a gate): it does not fold
+into one head, so the checkpoint keeps one output per rating and the spec holds the aggregation.
 
 Leaves out: linear aggregations, which are folded when the model is saved and need no engine of their own; training
 (`assay_rm_training.methods.multi_objective`). Other engines load the checkpoint as a stock classifier of several

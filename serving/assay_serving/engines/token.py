@@ -1,8 +1,8 @@
-"""What the engines share that turn an item into token ids and read one number from them, wherever the model runs.
+"""What the engines share that score token ids, wherever the model runs.
 
-Covers: items read one after the other, typed failures, the score with all that describes it; the checks and the
-conversations of scalar models, the question of principle models. Leaves out: the model itself: on this machine by
-transformers (`packed_engine`), by vLLM or behind a server (`assay_serving.vllm`).
+Covers: items to tokens, typed failures, the complete score; the checks and the conversations of scalar models, the
+question of principle models. Leaves out: running the model: on this machine by transformers (`packed`), by vLLM or
+behind a server (`assay_serving.vllm`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNLIMITED = 1 << 30  #: tokens, of a renderer that only names its template
 
 
 class Reading(NamedTuple):
-    """A conversation and the places in it, at least one, whose hidden states make its reward."""
+    """A conversation and its positions, at least one, whose hidden states give the reward."""
 
     conversation: Encoded
     places: tuple[int, ...]
@@ -74,7 +74,7 @@ class TokenScorer(ABC):
 
     @abstractmethod
     def check(self, name: str) -> None:
-        """Raises BadInputError or BackendError where model, renderer and spec are not this engine's, or not alike."""
+        """Raises BadInputError or BackendError where model, renderer and spec do not fit together or this engine."""
 
     @abstractmethod
     def encode(self, item: ScoreItem) -> Encoded | ScoreFailure:
@@ -87,7 +87,7 @@ class TokenScorer(ABC):
         """The reward of each reading, in order; a failure stays what it is."""
 
     def read(self, item: ScoreItem) -> Reading | ScoreFailure:
-        """Where the item is read: at its last token, unless an engine says otherwise."""
+        """The item's tokens and the positions to read: the last token by default."""
         encoded = self.encode(item)
         return encoded if isinstance(encoded, ScoreFailure) else Reading(encoded, (len(encoded) - 1,))
 
@@ -96,7 +96,7 @@ class TokenScorer(ABC):
         self.texts = RenderedTexts(self.renderer, policies)
 
     def encode_rendered(self, rendered: Rendered) -> Encoded | ScoreFailure:
-        """The tokens of a conversation that the caller rendered, or why it cannot be scored; cut only where asked."""
+        """The tokens of a conversation that the caller rendered, or why it cannot be scored; cut only on request."""
         try:
             if rendered.ids:
                 encoded = self.texts.encode_ids(rendered.ids)
@@ -117,7 +117,7 @@ class TokenScorer(ABC):
         return encoded
 
     def spoken(self, item: ScoreItem) -> ScoreItem | ScoreFailure:
-        """The item with prompt and response by themselves, also where the caller rendered it; or why not."""
+        """The item with separate prompt and response, also where the caller rendered it; or why not."""
         return spoken(item, self.texts, self._info.name)
 
     def probability(self, reward: float) -> float | None:
@@ -176,7 +176,7 @@ class ScalarReader(TokenScorer):
         if self.spec.template_hash != self.renderer.template_hash:
             raise BackendError(
                 f"{name} was trained with chat template {self.spec.template_hash}, "
-                f"its tokenizer now gives {self.renderer.template_hash}: its scores would mean nothing"
+                f"its tokenizer now gives {self.renderer.template_hash}: its scores would not be valid"
             )
 
     @classmethod
@@ -208,19 +208,19 @@ class ScalarReader(TokenScorer):
 class PrincipleReader(TokenScorer):
     """The part of a principle model's engine that is the same wherever the model runs."""
 
-    asked: PrincipleRenderer
+    questions: PrincipleRenderer
 
     def check(self, name: str) -> None:
         spec = self.spec
         if spec.kind != "principle":
             raise BadInputError(f"{name} is a {spec.kind} reward model; this engine asks principle models")
-        self.asked = PrincipleRenderer(self.renderer, spec.question or QUESTION)
-        if spec.template_hash != self.asked.template_hash:
+        self.questions = PrincipleRenderer(self.renderer, spec.question or QUESTION)
+        if spec.template_hash != self.questions.template_hash:
             raise BackendError(
                 f"{name} was trained with chat template and question {spec.template_hash}, its tokenizer now gives "
-                f"{self.asked.template_hash}: its scores would mean nothing"
+                f"{self.questions.template_hash}: its scores would not be valid"
             )
-        answer_tokens = (self.asked.answers.yes, self.asked.answers.no)
+        answer_tokens = (self.questions.answers.yes, self.questions.answers.no)
         stated = (spec.yes_token, spec.no_token)
         if None not in stated and stated != answer_tokens:
             raise BackendError(
@@ -228,9 +228,9 @@ class PrincipleReader(TokenScorer):
             )
 
     def encode(self, item: ScoreItem) -> Encoded | ScoreFailure:
-        """The question's tokens, or why it cannot be asked."""
+        """The question's tokens, or why the item cannot be scored."""
         if item.principle is None or not item.principle.strip():
-            return self.failure("bad_input", "this model judges by a principle, and none was given")
+            return self.failure("bad_input", "this model judges by a principle, and the item has none")
         spoken = self.spoken(item)
         if isinstance(spoken, ScoreFailure):
             return spoken
@@ -239,7 +239,7 @@ class PrincipleReader(TokenScorer):
                 check_unicode(text, field)
             for message in spoken.prompt:
                 check_unicode(message.content, "prompt")
-            encoded = self.asked.encode(spoken.prompt, spoken.response, item.principle)
+            encoded = self.questions.encode(spoken.prompt, spoken.response, item.principle)
         except BadInputError as error:
             return self.failure("bad_input", str(error))
         silent_cut = encoded.truncated and item.rendered is not None and item.rendered.keep is None
@@ -255,11 +255,11 @@ class PrincipleReader(TokenScorer):
 
 
 def spoken(item: ScoreItem, texts: RenderedTexts | None, model: str) -> ScoreItem | ScoreFailure:
-    """The item with prompt and response by themselves, read by `texts` where the caller rendered it; or why not."""
+    """The item with separate prompt and response, parsed by `texts` where the caller rendered it; or why not."""
     if item.rendered is None:
         return item
     if item.rendered.ids or texts is None:
-        return ScoreFailure("bad_input", f"{model} needs prompt and response by themselves: send messages", model)
+        return ScoreFailure("bad_input", f"{model} needs prompt and response separately: send messages", model)
     try:
         prompt, response = texts.conversation(item.rendered.text)
     except BadInputError as error:

@@ -1,7 +1,7 @@
 """Scoring with transformers: the reference engine, for scalar reward models on any device.
 
-Covers: loading, the head. Leaves out: the conversations (`token_engine`), the pass (`packed_engine`), batching across
-callers (`assay_serving.server`), generative and principle models.
+Covers: loading, the head. Leaves out: conversations (`token`), the forward pass (`packed`), batching across callers
+(`assay_serving.server`), generative and principle models.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What a judge's answer is to its readers, and what any model that writes answers must do.
+"""One sampled answer of a judge, and the protocol of models that write answers.
 
-Covers: one sampled answer with its verdict and the labels' log-probs, the protocol that the local model and the remote
-endpoint share. Leaves out: both of them (`local`, `remote`), votes (`voting`).
+Leaves out: the models (`local`, `remote`, `assay_serving.vllm.writer`), votes (`voting`).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class JudgeSample:
 
 
 class Writer(Protocol):
-    """A model that answers judge questions. A question that it cannot answer gives one ScoreFailure for its samples."""
+    """A model that answers judge questions. A question that it cannot answer becomes one ScoreFailure."""
 
     @property
     def info(self) -> ModelInfo: ...
@@ -64,5 +63,5 @@ class Writer(Protocol):
         self, questions: Sequence[Prompt], form: JudgeFormat, judging: Judging, *, seed: int, on_progress: Advance
     ) -> list[list[JudgeSample] | ScoreFailure]:
         """`judging.samples` answers of each question, in order. An answer depends on its question, the seed and its
-        number alone, not on its neighbours. `on_progress` counts questions."""
+        number only, not on the rest of the batch. `on_progress` counts questions."""
         ...

@@ -1,6 +1,6 @@
-"""Answers that say nothing: a judge that lets one of them win is fooled, not convinced.
+"""Answers without content: a judge that prefers one of them has been fooled.
 
-Covers: the strings, as responses for a negative test and for training. Leaves out: asking about them (evaluation).
+Covers: the strings, as responses for a negative test and for training. Leaves out: judging them (evaluation).
 
 Source: "One Token to Fool LLM-as-a-Judge" (arXiv 2507.08794), which found positive verdicts on such answers at rates of
 up to 80 percent. The colon and the opening "Let's think step by step" are from notes on the paper; the others

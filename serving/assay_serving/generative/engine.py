@@ -1,7 +1,7 @@
 """Pointwise generative models as scorers: the reward is the log-odds (or the expected rating) after the reasoning.
 
-Covers: the `Scorer` protocol over any writer, votes over several samples, failures typed and counted. Leaves out: how
-answers come about (`local`, `remote`), models that compare two responses (`pairwise`).
+Covers: the `Scorer` protocol over any writer, votes over several samples, failures typed and counted. Leaves out:
+generating answers (`local`, `remote`), models that compare two responses (`pairwise`).
 
 Yes/No: reward = logp(Yes) - logp(No) at the judgement token (RLBFF, arXiv 2509.21319); over k samples the log-odds of
 the mean probability (GenRM, arXiv 2408.15240), or the share of Yes. Rating: the expected value over 1..10; over k
@@ -42,7 +42,7 @@ YES, NO = "Yes", "No"
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """All that a judge said of one response. `reward`: None where no answer had a verdict.
+    """The judge's answers about one response. `reward`: None where no answer had a verdict.
 
     `agreement`: share of the readable answers with the commonest label. `spread`: standard deviation of the reward
     over the readable answers, None for fewer than two.
@@ -60,7 +60,7 @@ class Examination:
 
 
 class GenerativeScorer:
-    """Scores single responses by generating a judgement of each. `counts`: answers read and faults, since it began."""
+    """Scores single responses by generating a judgement of each. `counts`: answers read and faults, in all."""
 
     def __init__(self, writer: Writer, spec: RewardModelSpec, *, seed: int = 0) -> None:
         if spec.judging is None or spec.kind != "generative":
@@ -97,16 +97,16 @@ class GenerativeScorer:
 
     @property
     def score_identity(self) -> str | None:
-        """See `Repeatable`. A local model draws with random numbers of the question, the sample and this scorer's seed
-        alone, so even sampled judgements repeat; an endpoint may not honour the seed, or change its model."""
+        """See `Repeatable`. A local model's random numbers depend on the question, the sample and this scorer's seed
+        only, so even sampled judgements repeat; an endpoint may not honour the seed, or change its model."""
         if not getattr(self.writer, "repeatable", False):
             return None
         return f"seed {self.seed}{self._texts.identity if self._texts is not None else ''}"
 
     def complete(self, messages: Sequence[Message], **options: Any) -> Completion:
-        """See `Completes`. Raises BadInputError where the model is an endpoint, which can be asked itself."""
+        """See `Completes`. Raises BadInputError where the model is an endpoint, which can be called itself."""
         if not isinstance(self.writer, Completes):
-            raise BadInputError(f"{self.info.name} does not go on with conversations", field="model")
+            raise BadInputError(f"{self.info.name} does not continue conversations", field="model")
         return self.writer.complete(messages, **options)
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
@@ -117,7 +117,7 @@ class GenerativeScorer:
         ]
 
     def examine(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[Examination | ScoreFailure]:
-        """The judge's answers of every item, with what they come to."""
+        """The judge's answers about every item, with the reward that they give."""
         read = [spoken(item, self._texts, self.info.name) for item in items]
         questions = [self._ask(item) for item in read if not isinstance(item, ScoreFailure)]
         on_progress(len(items) - len(questions))
@@ -169,8 +169,8 @@ class GenerativeScorer:
 def examine(
     answers: Sequence[JudgeSample], form: JudgeFormat, judging: Judging, *, truncated: bool = False
 ) -> Examination:
-    """What the answers come to. An answer without log-probs (an endpoint may give none) has no part in a Yes/No vote
-    by probability; a rating then counts as it was stated."""
+    """The reward of the answers. An answer without log-probs (an endpoint may not return them) has no part in a Yes/No
+    vote by probability; a rating then counts as it was stated."""
     stated = judging.vote == "majority"
     yes_no = form.labels == (YES, NO)
     readable = [a for a in answers if a.label is not None and (stated or not yes_no or a.logp is not None)]
@@ -184,7 +184,7 @@ def examine(
 
 
 def _reward(answer: JudgeSample, *, yes_no: bool, stated: bool) -> float:
-    """One readable answer's: of the stated verdict alone, or by the labels' log-probs."""
+    """The reward of one readable answer: by the stated verdict, or by the labels' log-probs."""
     if yes_no:
         odds = answer.log_odds(YES, NO)
         return float(answer.label == YES) if stated or odds is None else odds
@@ -200,7 +200,7 @@ def fit_question(
     principle: str | None,
 ) -> tuple[Prompt, bool]:
     """The question about these responses, with the judged conversation's oldest turns dropped while it does not fit,
-    and whether any were. One that still does not fit is returned as it is: the writer says too_long."""
+    and whether any were. One that still does not fit is returned as it is: the writer answers too_long."""
     messages, dropped = list(prompt), False
     while True:
         question = form.ask(tuple(messages), responses, principle)
@@ -212,14 +212,14 @@ def fit_question(
 
 
 def unparsable(answers: Sequence[JudgeSample], model: str) -> ScoreFailure:
-    """The failure of answers none of which has a verdict, saying why."""
+    """The failure of answers without any verdict, with the reasons."""
     faults = Counter(answer.fault or "without log-probs (vote by majority instead)" for answer in answers)
     summary = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
     return ScoreFailure("unparsable", f"no verdict to read in {len(answers)} answers: {summary}", model)
 
 
 def default_judging(reference: str) -> Judging | None:
-    """How a plain language model is asked for a score; None for a model that brings its own settings."""
+    """The settings for a plain language model; None for a model with its own."""
     return POINTWISE.judging if known_spec(reference) is None else None
 
 

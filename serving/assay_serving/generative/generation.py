@@ -1,8 +1,8 @@
-"""Batched text generation by transformers whose draws do not depend on the batch.
+"""Batched text generation by transformers; samples do not depend on the batch.
 
-Covers: left-padded prompts, one cache that is read once a prompt and copied to its samples, rows that leave the batch
-when they end, temperature and top-p, one stream of random numbers a row. Leaves out: what is asked and how answers are
-read (`local`), constrained decoding.
+Covers: left-padded prompts, one cache that is computed once per prompt and copied to its samples, rows that leave the
+batch when they end, temperature and top-p, one stream of random numbers per row. Leaves out: prompts and how answers
+are read (`local`), constrained decoding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How tokens are drawn. `temperature` 0: the most likely one. `max_seconds`: the answer is cut off after them."""
+    """How tokens are sampled. `temperature` 0: the most likely one. `max_seconds`: the answer is cut off after them."""
 
     max_new_tokens: int
     temperature: float
@@ -39,7 +39,7 @@ class SamplingParams:
 
 
 def stream_seed(ids: Sequence[int], sample: int, seed: int) -> int:
-    """The seed of one row's random numbers: of what is asked, which sample it is, and the caller's seed."""
+    """The seed of one row's random numbers, from its prompt, the sample's number and the caller's seed."""
     text = f"{seed}/{sample}/" + ",".join(map(str, ids))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
@@ -124,7 +124,7 @@ def pad_left(rows: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, tor
 
 
 def _noise(prompts: Sequence[Sequence[int]], samples: int, width: int, seed: int) -> torch.Tensor:
-    """[rows, width] uniform numbers, a stream of its own for every row."""
+    """[rows, width] uniform numbers, one stream per row."""
     import torch
 
     streams = []

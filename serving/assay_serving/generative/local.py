@@ -1,7 +1,7 @@
 """A causal language model on this machine as a judge's writer, by transformers.
 
 Covers: loading with the spec's checks, batches halved where the memory runs out. Leaves out: questions, verdicts and
-log-probs of the labels (`token_writer`), what a verdict is worth (`engine`, `pairwise`), training.
+log-probs of the labels (`token_writer`), rewards (`engine`, `pairwise`), training.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class LocalWriter(TokenWriter):
         *,
         judging: Judging | None = None,
     ) -> tuple[LocalWriter, RewardModelSpec]:
-        """A model and its spec. `judging`: how to ask a plain language model, or instead of the spec's settings.
+        """A model and its spec. `judging`: settings for a plain language model, or instead of the spec's.
 
         Raises BadInputError for a model of another kind, one that failed its parity check, or a plain language model
         without `judging`; BackendError where the chat template or the question is not the one it was trained with.
@@ -98,9 +98,9 @@ class LocalWriter(TokenWriter):
 def judge_spec(
     config: ModelConfig, renderer: Renderer, judging: Judging | None, *, weights_elsewhere: bool = False
 ) -> RewardModelSpec:
-    """The checkpoint's spec, or one made for a plain language model that is asked as `judging` says.
+    """The checkpoint's spec, or one for a plain language model with the settings `judging`.
 
-    `weights_elsewhere`: the folder may hold no weights, so its files are not held against the spec's version.
+    `weights_elsewhere`: the folder may hold no weights, so its files are not compared with the spec's version.
     Raises as `LocalWriter.load`.
     """
     name = config.reference
@@ -109,7 +109,7 @@ def judge_spec(
     if spec is not None and (spec.kind != "generative" or spec.judging is None):
         raise BadInputError(f"{name} is a {spec.kind} reward model, not a generative one")
     if spec is None and judging is None:
-        raise BadInputError(f"{name} has no spec that says how it judges; name a format")
+        raise BadInputError(f"{name} has no spec with judge settings; name a format")
     if spec is None:
         published = load_config(name)
         limit = int(getattr(published, "max_position_embeddings", 0) or 4096)
@@ -124,7 +124,7 @@ def judge_spec(
 
 
 def end_tokens(generation_config: Any, renderer: Renderer) -> list[int]:
-    """Token ids that end an answer: those the model was published with, and the tokenizer's."""
+    """Token ids that end an answer: those of the published model and the tokenizer's."""
     published = getattr(generation_config, "eos_token_id", None)
     ends = published if isinstance(published, list) else [published]
     return sorted({int(e) for e in [*ends, renderer.tokenizer.eos_token_id] if e is not None})
@@ -135,14 +135,14 @@ def check_spec(name: str, spec: RewardModelSpec, renderer: Renderer) -> None:
     if spec.template_hash != renderer.template_hash:
         raise BackendError(
             f"{name} was trained with chat template {spec.template_hash}, "
-            f"its tokenizer now gives {renderer.template_hash}: its scores would mean nothing"
+            f"its tokenizer now gives {renderer.template_hash}: its scores would not be valid"
         )
     assert spec.judging is not None
     form = format_named(spec.judging.format)
     if spec.judging.template != form.hash:
         raise BackendError(
-            f"{name} was trained with judge question {spec.judging.template}, this Assay asks {form.hash}: "
-            "its verdicts would mean nothing"
+            f"{name} was trained with judge question {spec.judging.template}, this version of Assay has {form.hash}: "
+            "its verdicts would not be valid"
         )
 
 

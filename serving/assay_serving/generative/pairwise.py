@@ -1,9 +1,9 @@
-"""A pairwise generative judge: two responses, both ways round, several samples, and what they come to.
+"""A pairwise generative judge: two responses in both orders, with several samples.
 
 Covers: `compare`, the un-swapped decisions of each order, the combined probability, agreement and failures. Leaves
 out: accuracy over many pairs (`assay_rm_training.generative.evaluation`), the rules themselves (`voting`).
 
-A and B are always the pair's own first and second response; an order tells which of the two was shown as A.
+A and B are always the pair's own first and second response; an order says which of the two was shown as A.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from assay_serving.generative.voting import Decision, both_orders, unpermute
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo
 
-#: Which response is shown at each place: the pair as it is, and swapped.
+#: Which response is shown at each position: the pair as it is, and swapped.
 ORDERS = ((0, 1), (1, 0))
 
 
@@ -45,9 +45,9 @@ class PairQuestion:
 
 @dataclass(frozen=True, slots=True)
 class OrderOutcome:
-    """What one order of showing came to, in the pair's own labels.
+    """The outcome of one order, in the pair's own labels.
 
-    `order`: which response stood at each place. `answers`: as the judge gave them, A meaning the first shown.
+    `order`: which response was at each position. `answers`: as the judge wrote them, A meaning the first shown.
     `decision`: majority of the stated verdicts, "tie" where they are even, None where none could be read.
     `probability`: of A, mean over the readable samples; None where none is, or the judge gives no log-probs.
     """
@@ -70,8 +70,8 @@ class OrderOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PairOutcome:
-    """What a judge makes of a pair. `probability` of A: the mean over both orders, or of one order where the
-    other gave none (then `consistent` is None); None where neither did.
+    """A judge's decision on a pair. `probability` of A: the mean over both orders, or of one order where the
+    other has none (then `consistent` is None); None where neither did.
 
     `uncertainty`: standard deviation of P(A) over all readable samples. `truncated`: older turns were dropped.
     """
@@ -110,7 +110,7 @@ class PairOutcome:
 
 
 class PairwiseJudge:
-    """Compares pairs with a writer. `counts`: answers read and faults, since it began."""
+    """Compares pairs with a writer. `counts`: answers read and faults, in all."""
 
     def __init__(self, writer: Writer, spec: RewardModelSpec, *, seed: int = 0) -> None:
         if spec.judging is None or spec.judging.format != PAIRWISE.name:
@@ -135,7 +135,7 @@ class PairwiseJudge:
     def compare(
         self, pairs: Sequence[PairQuestion], *, swapped_too: bool = True, on_progress: Advance = silent
     ) -> list[PairOutcome | ScoreFailure]:
-        """One outcome per pair, in order. `swapped_too`: ask both orders (twice the calls), else the given one.
+        """One outcome per pair, in order. `swapped_too`: ask both orders (twice the calls), else the pair's own.
 
         A pair whose question fails in any order (too long, memory, network) is a ScoreFailure; answers without a
         verdict are not: they are in the outcome. `on_progress` counts questions, `len(orders)` a pair.
@@ -174,7 +174,7 @@ class PairwiseJudge:
 def pair_outcome(
     answers: Sequence[Sequence[JudgeSample]], orders: Sequence[Sequence[int]] = ORDERS, *, truncated: bool = False
 ) -> PairOutcome:
-    """What the answers of each order come to."""
+    """The outcome of the answers in each order."""
     outcomes = tuple(_outcome(part, (order[0], order[1])) for part, order in zip(answers, orders, strict=True))
     samples = [p for outcome in outcomes for p in _probabilities(outcome.answers, outcome.order)]
     probabilities = [outcome.probability for outcome in outcomes if outcome.probability is not None]
@@ -187,7 +187,7 @@ def pair_outcome(
 
 
 def unswap(label: str | None, order: Sequence[int]) -> Decision:
-    """The pair's own label of what a judge said of the order it saw."""
+    """The pair's own label for a judge's label in the order that it was shown."""
     if label is None:
         return None
     return "A" if order["AB".index(label)] == 0 else "B"

@@ -1,7 +1,7 @@
-"""Reading given answers again: the log-odds at the judgement token of a question and a whole answer, as a scorer.
+"""The log-odds at the judgement token of a question and a complete answer, as a scorer.
 
-Covers: what parity checks of generative models compare. The texts are fixed, so two models that are the same give the
-same numbers, where generating anew could part at a near tie. Leaves out: generating (`engine`, `pairwise`).
+Covers: what parity checks of generative models compare. The texts are fixed, so equal models give equal numbers, while
+generating again could diverge at a near tie. Leaves out: generating (`engine`, `pairwise`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from assay_serving.scorer import ModelInfo, ScoreItem
 
 
 class VerdictReader:
-    """A `Scorer` of (judge's question, judge's whole answer): log-odds of the two labels, or the expected rating."""
+    """A `Scorer` of (judge's question, judge's complete answer): log-odds of the two labels, or the expected rating."""
 
     def __init__(self, model: Any, renderer: Renderer, spec: RewardModelSpec, *, name: str) -> None:
         if spec.judging is None:
@@ -66,8 +66,8 @@ class VerdictReader:
 
 
 def reading_items(items: Sequence[ScoreItem], form: JudgeFormat) -> list[ScoreItem]:
-    """What a reader scores for plain responses: a question about each (a pair: beside the next one), with an answer
-    that is the same for all."""
+    """Items for a reader from plain responses: a question about each (a pair: beside the next one), with the same
+    answer for all."""
     answer = f"It is as it is.\n{form.final_line(form.labels[0])}"
     questions = []
     for index, item in enumerate(items):

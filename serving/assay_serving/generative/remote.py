@@ -6,8 +6,8 @@ retries, concurrency (`assay_serving.chat.client`); curation's judges with budge
 
 Verdicts are read by the same rule as a local model's. The judgement token is the one that holds the first character of
 the label; its alternatives are those of the listed tokens that differ from it in the label alone. A label that the
-endpoint did not list is very unlikely, not impossible and no error: its log-prob is taken as the bound that the list
-gives (no likelier than the last one listed, nor than all that is left), and it is counted as `bounded`.
+endpoint did not list is very unlikely, but neither impossible nor an error: its log-prob is the bound that the list
+implies (at most the last one listed, and at most the remaining probability), and it is counted as `bounded`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class RemoteWriter:
 
     @classmethod
     def open(cls, endpoint: ChatEndpoint, judging: Judging) -> tuple[RemoteWriter, RewardModelSpec]:
-        """A writer and the spec of what it is. What the endpoint runs under that name, only its operator knows: the
-        version says so."""
+        """A writer and the spec of what it is. Which weights the endpoint runs under that name is unknown: the version
+        says so."""
         if judging.template != format_named(judging.format).hash:
-            raise BadInputError(f"this Assay does not ask question {judging.template}", field="template")
+            raise BadInputError(f"this version of Assay has no question {judging.template}", field="template")
         spec = RewardModelSpec(
             kind="generative",
             base=endpoint.model,
@@ -74,7 +74,7 @@ class RemoteWriter:
         return cls(endpoint, info), spec
 
     def fits(self, prompt: Prompt, judging: Judging) -> bool:
-        """Always: the endpoint knows its own limit, and says so."""
+        """Always: the endpoint itself refuses a question that is too long."""
         return True
 
     def answer(
@@ -139,17 +139,17 @@ class RemoteWriter:
 
 
 def endpoint_of(base_url: str, model: str | None, *, api_key: str | None = None) -> ChatEndpoint:
-    """Raises BadInputError without a model. The key is OPENAI_API_KEY where none is given."""
+    """Raises BadInputError without a model. Default of the key: OPENAI_API_KEY."""
     if not model:
         raise BadInputError("name the endpoint's model", field="--model")
     return ChatEndpoint(base_url, model, api_key or os.environ.get("OPENAI_API_KEY"))
 
 
 def read_choice(choice: Mapping[str, Any], form: JudgeFormat, tokens_in: int) -> JudgeSample:
-    """One choice of a chat completion. Raises KeyError, TypeError or ValueError for what is none."""
+    """One choice of a chat completion. Raises KeyError, TypeError or ValueError for an invalid one."""
     text = choice["message"]["content"] or ""
     if not isinstance(text, str):
-        raise TypeError("content is no text")
+        raise TypeError("content is not text")
     ended = choice.get("finish_reason") == "stop"
     verdict = read_verdict(text, form.labels, ended=ended)
     tokens: Sequence[Mapping[str, Any]] = (choice.get("logprobs") or {}).get("content") or ()
@@ -165,7 +165,7 @@ def label_logps(
     tokens: Sequence[Mapping[str, Any]], text: str, verdict: JudgeVerdict, form: JudgeFormat
 ) -> tuple[dict[str, float], frozenset[str]] | None:
     """Log-probs of all labels at the judgement token, and which are bounds; None where the tokens do not spell the
-    text, or the labels are told apart by more than one token (ratings beside "10").
+    text, or the labels differ only in more than one token (ratings beside "10").
 
     `tokens`: the choice's, each with `token`, `logprob` and `top_logprobs`.
     """
@@ -207,6 +207,6 @@ def _own_beginnings(label: str, labels: Sequence[str]) -> list[str]:
 
 
 def _bound(listed: Sequence[float]) -> float:
-    """The log-prob that a token which is not listed cannot pass."""
+    """The highest log-prob that an unlisted token can have."""
     remaining = 1.0 - math.fsum(map(math.exp, listed))
     return max(LEAST, min(min(listed), math.log(remaining) if remaining > 0 else LEAST))

@@ -1,11 +1,11 @@
-"""The questions that generative reward models are asked: frozen texts, each with a hash.
+"""The questions for generative reward models: frozen texts, each with a hash.
 
 Covers: three formats (pointwise Yes/No with or without a principle, pointwise rating 1..10, pairwise A/B), quoting of
-what is judged, the final line that every answer ends with. Leaves out: reading answers (`verdict`), asking (`engine`).
+what is judged, the final line that every answer ends with. Leaves out: reading answers (`verdict`), scoring (`engine`).
 
 Every line of a quoted text begins with "| ", so that no response can pretend to end its own section or to speak
-for the judge. The texts are the product's own wording (the published ones are not available); a model is trained and
-asked with the same text, or its scores mean nothing: hence the hash in its spec.
+for the judge. The texts are the product's own wording (the published ones are not available); a model must be
+trained and used with the same text: hence the hash in its spec.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ DEFAULT_CRITERION = "The response is correct and helps the one who asked."
 
 @dataclass(frozen=True, slots=True)
 class JudgeFormat:
-    """One way to ask. `labels`: what the final line may say, the better end first (A before B)."""
+    """One question. `labels`: what the final line may say, the better end first (A before B)."""
 
     name: str
     labels: tuple[str, ...]
@@ -117,19 +117,19 @@ FORMATS = {form.name: form for form in (POINTWISE, RATING, PAIRWISE)}
 
 
 def format_named(name: str) -> JudgeFormat:
-    """Raises BadInputError for a name that is none."""
+    """Raises BadInputError for an unknown name."""
     if name not in FORMATS:
         raise BadInputError(f"{name!r} is not one of {', '.join(FORMATS)}", field="format")
     return FORMATS[name]
 
 
 def quote(text: str) -> str:
-    """Every line with the quotation mark, whatever it is that ends lines in this text."""
+    """Every line with the quotation mark, whatever its line ends are."""
     return "\n".join(QUOTE + line for line in text.splitlines() or [""])
 
 
 def quote_turns(prompt: Prompt) -> str:
-    """A conversation: a single user turn as it is, more of them under their roles."""
+    """A conversation: a single user turn as it is, several turns under their roles."""
     if len(prompt) == 1 and prompt[0].role == "user":
         return quote(prompt[0].content)
     return "\n".join(f"{message.role}:\n{quote(message.content)}" for message in prompt)

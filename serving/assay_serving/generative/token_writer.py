@@ -1,11 +1,11 @@
-"""What writers share that ask in token ids, wherever the model runs: questions, verdicts, log-probs of the labels.
+"""What writers over token ids share, wherever the model runs: questions, verdicts, log-probs of the labels.
 
-Covers: batches within a token budget, answers read, the labels' log-probs at the judgement token. Leaves out: the
-model: on this machine by transformers (`local`), by vLLM or behind a server (`assay_serving.vllm`); what a verdict is
-worth (`engine`, `pairwise`).
+Covers: batches within a token budget, answers read, the labels' log-probs at the judgement token. Leaves out:
+running the model: on this machine by transformers (`local`), by vLLM or on a server (`assay_serving.vllm`); rewards
+(`engine`, `pairwise`).
 
 The log-probs are read in a second pass over the model's own question and reasoning, with the final line up to the
-label in its standard tokens: at temperature 1 whatever the drawing's, and at a known position. The judgement token is
+label in its standard tokens: at temperature 1 whatever the sampling's, and at a known position. The judgement token is
 the first one in which the labels differ.
 """
 
@@ -118,7 +118,7 @@ class TokenWriter(ABC):
         max_seconds: float = math.inf,
     ) -> Completion:
         """The assistant's next turn in a conversation of any content. A stop string cuts the answer, not its cost.
-        `max_seconds`: of writing; the engine's own generation only, vLLM's is not cut.
+        `max_seconds`: of generation by transformers; vLLM's is not cut.
 
         Raises TooLongError, and BadInputError where the template refuses the conversation.
         """
@@ -141,14 +141,14 @@ class TokenWriter(ABC):
     def label_logps(
         self, prompts: Sequence[Prompt], texts: Sequence[str], form: JudgeFormat
     ) -> list[dict[str, float] | None]:
-        """Log-probs of the labels after given answers (whole, with their final line); None where an answer has no
-        verdict. What parity checks compare: the same texts under two models."""
+        """Log-probs of the labels after complete answers, with their final line; None where an answer has no verdict.
+        Parity checks compare them for the same texts under two models."""
         log_probs: list[dict[str, float] | None] = [None] * len(texts)
         waiting: dict[int, list[int]] = {}
         for index, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
             verdict = read_verdict(text, form.labels)
             if isinstance(verdict, JudgeVerdict):
-                waiting[index] = [*self._ids(prompt), *self._kept(tuple(self._plain_ids(text)), text, verdict)]
+                waiting[index] = [*self._ids(prompt), *self._reasoning_ids(tuple(self._plain_ids(text)), text, verdict)]
         with self._lock:
             for index, logp in zip(waiting, self._all_label_logps(list(waiting.values()), form), strict=True):
                 log_probs[index] = None if isinstance(logp, ScoreFailure) else logp
@@ -177,7 +177,7 @@ class TokenWriter(ABC):
             read = [self._read(sample, len(prompt), form) for sample in samples]
             for index, (sample, answer) in enumerate(zip(samples, read, strict=True)):
                 if isinstance(answer.verdict, JudgeVerdict):
-                    context = self._kept(sample.ids, answer.text, answer.verdict)
+                    context = self._reasoning_ids(sample.ids, answer.text, answer.verdict)
                     waiting.append((number, index, [*prompt, *context]))
             results.append(read)
         logps = self._all_label_logps([row for *_, row in waiting], form)
@@ -204,8 +204,8 @@ class TokenWriter(ABC):
         text = self.renderer.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return str(text)
 
-    def _kept(self, ids: Sequence[int], text: str, verdict: JudgeVerdict) -> list[int]:
-        """The answer's own tokens before the final line, and what of the text before it they do not cover."""
+    def _reasoning_ids(self, ids: Sequence[int], text: str, verdict: JudgeVerdict) -> list[int]:
+        """The answer's own tokens before the final line, and tokens of the text before it that they do not cover."""
         start, end = verdict.line_start, len(ids)
         while end and not (len(covered := self._text(ids[:end])) <= start and text.startswith(covered)):
             end -= 1
@@ -216,7 +216,7 @@ class TokenWriter(ABC):
         """Log-prob of each label after contexts that end where the final line begins."""
         tails = {label: self._line_ids(form.final_line(label)) for label in form.labels}
         log_probs: list[dict[str, float] | ScoreFailure] = [{} for _ in before]
-        for context, branches in _forks(tails):
+        for context, branches in _branches(tails):
             logps = self.next_logps([[*row, *context] for row in before], list(branches))
             for row, (labels, logp) in enumerate(zip(log_probs, logps, strict=True)):
                 if isinstance(labels, ScoreFailure):
@@ -227,7 +227,7 @@ class TokenWriter(ABC):
                 for token, below in branches.items():
                     for label in below:
                         labels[label] = labels.get(label, 0.0) + logp[token]
-                # A label that ends where longer ones go on ("1", "10") has what they leave.
+                # A label that is the beginning of longer ones ("1", "10") has the remaining probability.
                 remaining = 1.0 - sum(math.exp(logp[token]) for token in branches)
                 for label, tail in tails.items():
                     if len(tail) == len(context) and tuple(tail) == context:
@@ -246,8 +246,8 @@ class TokenWriter(ABC):
         return ScoreFailure(code, message, self.info.name)
 
 
-def _forks(tails: dict[str, list[int]]) -> Iterator[tuple[tuple[int, ...], dict[int, list[str]]]]:
-    """Where the labels' tokens part: (what comes before, next token -> labels that go on with it)."""
+def _branches(tails: dict[str, list[int]]) -> Iterator[tuple[tuple[int, ...], dict[int, list[str]]]]:
+    """Where the labels' tokens diverge: (common beginning, next token -> labels that continue with it)."""
     contexts: list[tuple[int, ...]] = [()]
     while contexts:
         context = contexts.pop()
@@ -260,7 +260,7 @@ def _forks(tails: dict[str, list[int]]) -> Iterator[tuple[tuple[int, ...], dict[
                 else:
                     ending += 1
         only = len(branches) == 1 and not ending
-        if only:  # all go on with the same token: nothing is decided here
+        if only:  # all continue with the same token: nothing is decided here
             contexts.append((*context, next(iter(branches))))
             continue
         yield context, branches

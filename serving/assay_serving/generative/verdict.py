@@ -1,7 +1,7 @@
-"""Reading a judge's answer: the verdict is found by its position, and what cannot be read is a typed failure.
+"""Reading a judge's answer: the verdict is read at its position; an answer without one is a typed failure.
 
-Covers: the rule (the last line, whole, and no other verdict beside it), the kinds of failure, the card's tail rule for
-training. Leaves out: probabilities of verdicts (`engine`), what a failure is worth to whom (the caller says).
+Covers: the rule (the complete last line, and no other verdict), the kinds of failure, RM-R1's tail rule for training.
+Leaves out: probabilities of verdicts (`engine`), what a failure costs (the caller decides).
 
 A verdict is never searched for in the reasoning: "I would say Verdict: A, but ..." decides nothing.
 """
@@ -32,8 +32,8 @@ class JudgeVerdict:
 class ParseFailure:
     """Why an answer has no verdict.
 
-    truncated: cut by the length limit. empty. no_verdict: the last line is none and no other line is.
-    unknown_label: the final line says what is no label (a look-alike letter, a number out of range, another case).
+    truncated: cut by the length limit. empty. no_verdict: neither the last line nor another is a verdict.
+    unknown_label: the final line has no valid label (a look-alike letter, a number out of range, another case).
     trailing_text: something follows the verdict. several: another verdict line, or another label's verdict in the tail.
     """
 
@@ -41,7 +41,7 @@ class ParseFailure:
 
 
 def read_verdict(text: str, labels: Sequence[str], *, ended: bool = True) -> JudgeVerdict | ParseFailure:
-    """The verdict of a judge's whole answer. `ended`: the judge ended its turn itself.
+    """The verdict of a judge's complete answer. `ended`: the judge ended its turn itself.
 
     Only spaces and line ends may follow the final line, and lines end at a line feed alone, as the template says.
     """

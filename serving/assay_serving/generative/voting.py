@@ -1,6 +1,6 @@
-"""Several verdicts into one: mean of probabilities, both orders of a pair, voting at k.
+"""Combining verdicts: mean of probabilities, both orders of a pair, voting at k.
 
-Covers: plain functions on labels and numbers, each stating its tie rule. Leaves out: asking for verdicts, counting
+Covers: plain functions on labels and numbers, each with its tie rule. Leaves out: requesting verdicts, counting
 labels (`assay.annotation.votes`).
 
 Sources: position swap and its three rules, JudgeBench's and RewardBench's scripts; mean of
@@ -36,8 +36,8 @@ def expected_rating(logp: Mapping[str, float]) -> float:
 
 
 def unpermute(by_position: Sequence[float], order: Sequence[int]) -> list[float]:
-    """Values by place back to values by response: place j showed response `order[j]`. Raises ValueError if `order` is
-    no permutation of the places."""
+    """Values by position to values by response: position j showed response `order[j]`. Raises ValueError if `order` is
+    no permutation of the positions."""
     if sorted(order) != list(range(len(by_position))):
         raise ValueError(f"{list(order)} is no order of {len(by_position)} responses")
     values = [math.nan] * len(by_position)

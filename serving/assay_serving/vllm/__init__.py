@@ -1,5 +1,5 @@
-"""Engines that run a model by vLLM in this process, or behind a vLLM or SGLang server elsewhere.
+"""Engines that run a model by vLLM in this process, or on a vLLM or SGLang server.
 
-Conversations become token ids here, by Assay's own renderer, so that templates, truncation and failures are the same
-as with the reference engine; the engine gets token ids and gives numbers.
+Assay's own renderer turns conversations into token ids, so that templates, truncation and failures are the same as with
+the reference engine; the engine takes token ids and returns numbers.
 """

@@ -1,7 +1,7 @@
-"""JSON requests to an inference server: bounded in number, tried again where that helps, every fault typed.
+"""JSON requests to an inference server with token ids: bounded concurrency, retries, typed faults.
 
-Covers: settings of a remote engine, one request, many requests at once, a refused batch taken apart until the row that
-is refused stands alone. Leaves out: what is asked (`vllm_server`, `sglang_server`).
+Covers: settings of a remote engine, one request, many requests at once, a refused batch halved until the refused row is
+alone. Leaves out: the routes (`vllm_server`, `sglang_server`), chat completions (`assay_serving.chat.client`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class RemoteSettings:
-    """`url`: of the server, without a route. `model`: the name it serves the model under, needed where it serves
-    several. `api_key`: sent as bearer token ($ASSAY_ENGINE_API_KEY where none is given). `timeout`: seconds of one
-    request; `deadline`: of one with its retries. `rows_per_request` rows go together, `concurrency` requests at once.
+    """`url`: of the server, without a route. `model`: the name the server has for it, needed where it serves
+    several. `api_key`: sent as bearer token (default: $ASSAY_ENGINE_API_KEY). `timeout`: seconds of one
+    request; `deadline`: of one with its retries. `rows_per_request`: rows of one request; `concurrency`: requests at
+    once.
     """
 
     url: str
@@ -69,12 +70,12 @@ class RemoteSettings:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """Raises BadInputError for an option that there is not, and where the address is missing."""
-        options_known = [field.name for field in fields(cls)]
-        unknown = sorted(set(options) - set(options_known))
+        """Raises BadInputError for an unknown option, and without an address."""
+        names = [field.name for field in fields(cls)]
+        unknown = sorted(set(options) - set(names))
         if unknown:
             raise BadInputError(
-                f"a remote engine has no option {unknown[0]!r}: {', '.join(options_known)}", field="engine_options"
+                f"a remote engine has no option {unknown[0]!r}: {', '.join(names)}", field="engine_options"
             )
         if "url" not in options:
             raise BadInputError("a remote engine needs the server's address: url=http://host:port", field="url")
@@ -102,10 +103,10 @@ class Connection:
         self._workers.shutdown(cancel_futures=True)
         self._client.close()
 
-    def told(self, path: str) -> Any:
+    def get(self, path: str) -> Any:
         """The JSON of a GET route, None where the server has no such route.
 
-        Raises BackendError where it cannot be reached, refuses, or answers no JSON.
+        Raises BackendError where it cannot be reached, refuses, or does not answer JSON.
         """
         try:
             response = self._client.get(path)
@@ -156,20 +157,20 @@ class Connection:
         at_once: int | None = None,
     ) -> list[A | Fault]:
         """`ask` for the rows in parts of `at_once` (default: the settings'), at most `concurrency` parts at a time;
-        answers in the order of the rows.
+        answers are in the order of the rows.
 
-        `ask` gives one answer a row, or one fault for all. Where a part is refused (bad_input), its halves are asked,
-        so that one row that does not fit costs no other its score.
+        `ask` returns one answer per row, or one fault for all. A refused part (bad_input) is halved and sent again, so
+        that a row that does not fit does not cost the others their scores.
         """
         telling = threading.Lock()
 
-        def whole(part: Sequence[R]) -> list[A | Fault]:
-            answers = settled(part)
+        def answer_part(part: Sequence[R]) -> list[A | Fault]:
+            answers = halved(part)
             with telling:
                 on_progress(len(part))
             return answers
 
-        def settled(part: Sequence[R]) -> list[A | Fault]:
+        def halved(part: Sequence[R]) -> list[A | Fault]:
             answers = ask(part)
             if not isinstance(answers, Fault):
                 if len(answers) != len(part):
@@ -178,11 +179,11 @@ class Connection:
             if answers.code != "bad_input" or len(part) == 1:
                 return [answers] * len(part)
             middle = len(part) // 2
-            return settled(part[:middle]) + settled(part[middle:])
+            return halved(part[:middle]) + halved(part[middle:])
 
         size = at_once or self.settings.rows_per_request
         parts = [rows[start : start + size] for start in range(0, len(rows), size)]
-        return [answer for part_answers in self._workers.map(whole, parts) for answer in part_answers]
+        return [answer for part_answers in self._workers.map(answer_part, parts) for answer in part_answers]
 
 
 def number(value: Any) -> float:

@@ -23,8 +23,8 @@ from assay_serving.generative.engine import GenerativeScorer, default_judging
 from assay_serving.generative.local import described, end_tokens, judge_spec
 from assay_serving.model_config import ModelConfig
 from assay_serving.vllm.connection import RemoteSettings
-from assay_serving.vllm.rows import Classifier, LanguageModel, Running, TextModel
-from assay_serving.vllm.scorers import RowPrincipleScorer, RowScalarScorer, known_as, require_one_logit
+from assay_serving.vllm.rows import Classifier, LanguageModel, RunningModel, TextModel
+from assay_serving.vllm.scorers import RowPrincipleScorer, RowScalarScorer, require_one_logit, spec_as_served
 
 if TYPE_CHECKING:
     from assay_serving.generative.answers import Writer
@@ -124,7 +124,7 @@ class RowEngineLoader(ABC):
         limit = int(getattr(load_config(self.name), "max_position_embeddings", 0) or UNLIMITED)
         length = self.config.length(spec.trained_length)
         engine: Any = self.language_model(min(limit, length + spec.judging.max_new_tokens))
-        spec = known_as(spec, engine.running)
+        spec = spec_as_served(spec, engine.running)
         info = described(self.config.name, spec, dtype=engine.running.dtype, device=engine.running.device)
         return RowWriter(engine, renderer, replace(info, max_length=length), ends=self._ends(renderer)), spec
 
@@ -210,7 +210,7 @@ class SglangServerLoader(RowEngineLoader):
         _, spec = self._judge_spec(judging)
         settings = RemoteSettings.from_options(self.config.engine_options)
         engine = self.language_model(0)
-        spec = known_as(spec, engine.running)
+        spec = spec_as_served(spec, engine.running)
         endpoint = ChatEndpoint(
             settings.url.rstrip("/") + "/v1",
             settings.model or engine.model,
@@ -223,6 +223,6 @@ class SglangServerLoader(RowEngineLoader):
         return RemoteWriter(endpoint, described(self.config.name, spec, dtype="unknown", device="remote")), spec
 
 
-def _within(length: int, running: Running, *, answer: int = 0) -> int:
+def _within(length: int, running: RunningModel, *, answer: int = 0) -> int:
     """Tokens of a conversation that model and engine both take."""
     return length if running.max_length is None else min(length, running.max_length - answer)

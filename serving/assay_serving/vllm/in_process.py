@@ -1,7 +1,7 @@
-"""vLLM in this process: a classifier, or a language model asked for the next token or for whole answers.
+"""vLLM in this process: a classifier, or a language model for the next token or for whole answers.
 
-Covers: starting it with what the checkpoint and the machine want, one caller at a time, exact log-probs of named
-tokens, memory and start-up failures as Assay's errors. Leaves out: what differs by version (`versions`), what rows mean
+Covers: starting it for the checkpoint and the machine, one caller at a time, exact log-probs of named tokens, memory
+and start-up failures as Assay's errors. Leaves out: differences between versions (`versions`), what rows stand for
 (`scorers`, `writer`).
 
 vLLM has its own environment (its pins clash with ours): Assay runs inside it (docs/serving/engines.md).
@@ -19,12 +19,12 @@ from typing import Any
 from assay.errors import BackendError, BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay_serving.generative.generation import Sampled, SamplingParams, stream_seed
-from assay_serving.vllm.rows import Fault, Row, Running, by_row, sampled
+from assay_serving.vllm.rows import Fault, Row, RunningModel, by_row, sampled
 from assay_serving.vllm.versions import VllmFlags, flags_for, require_raw
 
 log = logging.getLogger(__name__)
 
-#: What a person may set of `vllm.LLM`, and its type. Nothing here runs code of a checkpoint.
+#: Settings of `vllm.LLM` that users may change, and their types. None runs code of a checkpoint.
 OPTIONS: Mapping[str, type] = {
     "enable_prefix_caching": bool,
     "enforce_eager": bool,
@@ -36,7 +36,7 @@ OPTIONS: Mapping[str, type] = {
     "tensor_parallel_size": int,
 }
 CPU_CACHE_BYTES = 1 << 30
-AT_ONCE = 512  #: rows handed over at once: progress is told between them, and one prompt's responses stay together
+AT_ONCE = 512  #: rows per call: progress is reported between calls, and one prompt's responses stay together
 #: vLLM reads these when it is first imported.
 ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
@@ -44,17 +44,17 @@ ENVIRONMENT = {
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
 }
 #: Set to 0, vLLM runs in our own process instead of a child of ours: it starts sooner (3.8 instead of 17 to 33 s for
-#: 135M parameters on a CPU), but holds one model for good: the end of one takes the state of all others away.
+#: 135M parameters on a CPU), but holds one model for its lifetime: closing one loses the state of all others.
 CHILDREN = "VLLM_ENABLE_V1_MULTIPROCESSING"
 _alone: list[str] = []  # the model that runs without a child process
 
 
 class InProcessVllm:
-    """A started vLLM. Safe to call from several threads: they take turns. Where its child process has ended it is
-    started again, once a call."""
+    """A started vLLM. Safe to call from several threads: they take turns. If its child process has ended it is
+    restarted, once per call."""
 
-    def __init__(self, llm: Any, flags: VllmFlags, running: Running, start: Callable[[], Any]) -> None:
-        """`start` makes another `llm`."""
+    def __init__(self, llm: Any, flags: VllmFlags, running: RunningModel, start: Callable[[], Any]) -> None:
+        """`start` creates a new `llm`."""
         self._llm = llm
         self._start = start
         self._flags = flags
@@ -62,7 +62,7 @@ class InProcessVllm:
         self.running = running
 
     def close(self) -> None:
-        """Give the memory back. Not needed at the end of a process."""
+        """Free the memory. Not needed at the end of a process."""
         with self._lock:
             core = getattr(getattr(self._llm, "llm_engine", None), "engine_core", None)
             if core is not None and hasattr(core, "shutdown"):
@@ -74,7 +74,7 @@ class InProcessVllm:
         return self._classified(rows, self._flags.raw(), on_progress)
 
     def activated(self, rows: Sequence[Row]) -> list[float | Fault]:
-        """What vLLM answers when nobody tells it not to."""
+        """What vLLM answers by default."""
         return self._classified(rows, self._flags.activated(), silent)
 
     def next_logps(
@@ -97,7 +97,7 @@ class InProcessVllm:
     def generate(
         self, rows: Sequence[Row], sampling: SamplingParams, *, samples: int, ends: Sequence[int], seed: int
     ) -> list[list[Sampled] | Fault]:
-        """See `LanguageModel.generate`. Draws depend on the row, the sample's number and the seed alone."""
+        """See `LanguageModel.generate`. Samples depend on the row, the sample's number and the seed only."""
         params = import_module("vllm").SamplingParams
         prompts: list[Row] = []
         sampling_params: list[Any] = []
@@ -111,7 +111,7 @@ class InProcessVllm:
                         top_p=sampling.top_p if sampling.temperature > 0 else 1.0,
                         seed=stream_seed(row, sample, seed) if sampling.temperature > 0 else None,
                         stop_token_ids=list(ends),
-                        ignore_eos=True,  # `ends` says it all
+                        ignore_eos=True,  # `ends` has every end token
                         detokenize=False,
                     )
                 )
@@ -154,7 +154,7 @@ class InProcessVllm:
                 except Exception as error:  # its errors have no common base in all versions
                     if not (again and type(error).__name__ == "EngineDeadError"):
                         raise BackendError(f"vLLM failed: {_first_line(error)}") from error
-                log.warning("vLLM's process has ended and is started again")
+                log.warning("vLLM's process has ended and is restarted")
                 self._llm = None  # gives back what it holds
                 self._llm = self._start()
         raise AssertionError("unreachable")
@@ -163,10 +163,10 @@ class InProcessVllm:
 def start_classifier(
     source: str, *, dtype: str, device: str, max_length: int, regression: bool, options: Mapping[str, Any]
 ) -> InProcessVllm:
-    """vLLM with a `*ForSequenceClassification` of one label, seen to answer with logits.
+    """vLLM with a `*ForSequenceClassification` of one label, checked to answer with logits.
 
     `regression`: whether the checkpoint's config says so. Raises BackendError where vLLM is not installed, is of an
-    unknown version or cannot run the model, BadInputError for options that there are not.
+    unknown version or cannot run the model, BadInputError for unknown options.
     """
     engine = _start(source, lambda flags: flags.classifying, dtype, device, max_length, options)
     probes = [[1, 2, 3, 4], [4, 3, 2, 1], [5, 6, 7]]
@@ -248,7 +248,7 @@ def _start(
             raise BackendError(f"vLLM {vllm.__version__} cannot run {source}: {_first_line(error)}") from error
 
     llm = start()
-    return InProcessVllm(llm, flags, Running(_dtype_of(llm, dtype), device_type, max_length), start)
+    return InProcessVllm(llm, flags, RunningModel(_dtype_of(llm, dtype), device_type, max_length), start)
 
 
 def _dtype_of(llm: Any, requested: str) -> str:

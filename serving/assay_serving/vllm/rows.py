@@ -1,6 +1,6 @@
-"""What an engine that runs elsewhere is to its scorers: rows of token ids in, one answer a row out, in order.
+"""The protocols of an engine: rows of token ids in, one answer per row out, in order.
 
-Leaves out: who implements it (`in_process`, `vllm_server`, `sglang_server`), what rows mean (`scorers`, `writer`).
+Leaves out: the engines (`in_process`, `vllm_server`, `sglang_server`), what rows stand for (`scorers`, `writer`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """What is known of the model that an engine runs. `max_length`: tokens, its answer's included; None: not said.
+class RunningModel:
+    """The model that an engine runs. `max_length`: tokens, with the answer's; None: unknown.
 
-    `identity`: which weights they are, as far as a server says; empty where they are the checkpoint's own files.
+    `identity`: which weights a server reports; empty where they are the checkpoint's own files.
     """
 
     dtype: str
@@ -40,7 +40,7 @@ class Classifier(Protocol):
     """A sequence classifier with one label."""
 
     @property
-    def running(self) -> Running: ...
+    def running(self) -> RunningModel: ...
 
     def logits(self, rows: Sequence[Row], on_progress: Advance) -> list[float | Fault]:
         """The raw logit at each row's last token: no sigmoid, no soft-max."""
@@ -51,7 +51,7 @@ class LanguageModel(Protocol):
     """A causal language model."""
 
     @property
-    def running(self) -> Running: ...
+    def running(self) -> RunningModel: ...
 
     def next_logps(
         self, rows: Sequence[Row], tokens: Sequence[int], on_progress: Advance
@@ -61,7 +61,7 @@ class LanguageModel(Protocol):
 
 
 class TextModel(LanguageModel, Protocol):
-    """A causal language model that also writes."""
+    """A causal language model that also generates."""
 
     def generate(
         self, rows: Sequence[Row], sampling: SamplingParams, *, samples: int, ends: Sequence[int], seed: int
@@ -71,14 +71,14 @@ class TextModel(LanguageModel, Protocol):
 
 
 def sampled(ids: Sequence[int], ends: Sequence[int]) -> Sampled:
-    """Generated ids as an engine gives them: with the end token, where the model ended its turn."""
+    """From generated ids that include the end token where the model ended its turn."""
     tokens = tuple(int(token) for token in ids)
     ended = bool(tokens) and tokens[-1] in ends
     return Sampled(tokens[:-1] if ended else tokens, ended)
 
 
 def by_row(generated: Sequence[Sampled | Fault], samples: int) -> list[list[Sampled] | Fault]:
-    """One after the other, `samples` of each row: a row of which one failed has failed."""
+    """Groups of `samples` per row; a row with a failed sample has failed."""
     rows: list[list[Sampled] | Fault] = []
     for start in range(0, len(generated), samples):
         of_row = generated[start : start + samples]

@@ -1,7 +1,7 @@
-"""Scalar and principle models as scorers over an engine that takes rows of token ids and gives numbers.
+"""Scalar and principle models as scorers over an engine of rows, in process or remote.
 
-Covers: in process and remote engines alike. Leaves out: conversations, failures and the score (`token_engine`, shared
-with the reference engine), the engines (`in_process`, `vllm_server`, `sglang_server`), loading (`opening`).
+Leaves out: conversations, failures and the score (`assay_serving.engines.token`, shared with the reference engine), the
+engines (`in_process`, `vllm_server`, `sglang_server`), loading (`engine_loader`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from assay.models.spec import RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
 from assay_serving.engines.token import PrincipleReader, Reading, ScalarReader, TokenScorer
-from assay_serving.vllm.rows import Classifier, Fault, LanguageModel, Row, Running
+from assay_serving.vllm.rows import Classifier, Fault, LanguageModel, Row, RunningModel
 
 
 class RowScalarScorer(ScalarReader):
@@ -24,7 +24,7 @@ class RowScalarScorer(ScalarReader):
     def __init__(self, engine: Classifier, renderer: Renderer, spec: RewardModelSpec, *, name: str) -> None:
         """Raises BadInputError for a model whose reward is more than one logit at the conversation's end."""
         self.engine = engine
-        super().__init__(renderer, known_as(spec, engine.running), name=name, **_told(engine.running))
+        super().__init__(renderer, spec_as_served(spec, engine.running), name=name, **_placement(engine.running))
 
     def check(self, name: str) -> None:
         super().check(name)
@@ -42,11 +42,11 @@ class RowScalarScorer(ScalarReader):
 
 
 class RowPrincipleScorer(PrincipleReader):
-    """Asks a language model; the reward is log P(Yes) - log P(No) at the answer's place."""
+    """Asks a language model; the reward is log P(Yes) - log P(No) at the answer's position."""
 
     def __init__(self, engine: LanguageModel, renderer: Renderer, spec: RewardModelSpec, *, name: str) -> None:
         self.engine = engine
-        super().__init__(renderer, known_as(spec, engine.running), name=name, **_told(engine.running))
+        super().__init__(renderer, spec_as_served(spec, engine.running), name=name, **_placement(engine.running))
 
     @property
     def score_identity(self) -> str | None:
@@ -55,7 +55,7 @@ class RowPrincipleScorer(PrincipleReader):
     def rewards(
         self, readings: Sequence[Reading | ScoreFailure], on_progress: Advance = silent
     ) -> list[float | ScoreFailure]:
-        yes, no = self.asked.answers.yes, self.asked.answers.no
+        yes, no = self.questions.answers.yes, self.questions.answers.no
         rows = _rows(readings, on_progress)
         log_odds: list[float | Fault] = [
             logps if isinstance(logps, Fault) else logps[yes] - logps[no]
@@ -83,7 +83,7 @@ def _rows(readings: Sequence[Reading | ScoreFailure], on_progress: Advance) -> l
 def _in_place(
     scorer: TokenScorer, readings: Sequence[Reading | ScoreFailure], row_rewards: Sequence[float | Fault]
 ) -> list[float | ScoreFailure]:
-    """Answers of the rows that were asked, with the failures of the others between them."""
+    """Rewards of the rows in the order of the readings, with the failures of the others."""
     answers = iter(row_rewards)
     placed: list[float | ScoreFailure] = []
     for reading in readings:
@@ -95,10 +95,10 @@ def _in_place(
     return placed
 
 
-def known_as(spec: RewardModelSpec, running: Running) -> RewardModelSpec:
-    """The spec with a version that says whose weights answer, where they are not the folder's own."""
+def spec_as_served(spec: RewardModelSpec, running: RunningModel) -> RewardModelSpec:
+    """The spec with the server's weights in its version, where they are not the folder's own."""
     return replace(spec, version=f"{spec.version}@{running.identity}") if running.identity else spec
 
 
-def _told(running: Running) -> dict[str, str]:
+def _placement(running: RunningModel) -> dict[str, str]:
     return {"dtype": running.dtype, "device": running.device}

@@ -1,11 +1,11 @@
-"""An SGLang server elsewhere as an engine: `/classify` for rewards, `/generate` for the next token.
+"""An SGLang server as an engine: `/classify` for rewards, `/generate` for the next token.
 
-Covers: what it serves, how long its rows may be. Leaves out: retries (`connection`), generative models, which are asked
+Covers: which model it serves, the length limit. Leaves out: retries (`connection`), generative models, which are called
 by chat completions (`assay_serving.generative.remote`).
 
 Written from SGLang's sources (`http_server.py`, `io_struct.py`, 0.5) and never run against a real server: it needs a
-GPU. `/v1/classify` is never used: it puts a soft-max on the one logit, so that every reward reads 1.0. Nothing tells
-which weights a server has loaded but its own word: a digest of the model's path and weight version is part of every
+GPU. `/v1/classify` is never used: it applies a soft-max to the one logit, so that every reward is 1.0. Which weights a
+server has loaded cannot be verified: a digest of the model path and weight version that it reports is part of every
 score's version.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from assay.errors import BackendError
 from assay.runs.progress_bar import Advance, silent
 from assay_serving.vllm.connection import Connection, RemoteSettings, number
-from assay_serving.vllm.rows import Fault, Row, Running
+from assay_serving.vllm.rows import Fault, Row, RunningModel
 from assay_serving.vllm.vllm_server import PROBES, identity, model_card
 
 
@@ -29,21 +29,21 @@ class SglangServerEngine:
     connection: Connection
     model: str
     is_generation: bool
-    running: Running
+    running: RunningModel
 
     @classmethod
     def connect(cls, settings: RemoteSettings) -> SglangServerEngine:
-        """Asks the server what it is. Raises BackendError where it cannot be reached or is no SGLang server."""
+        """Reads the server's description. Raises BackendError where it cannot be reached or is no SGLang server."""
         connection = Connection(settings)
         try:
-            info = connection.told("/get_model_info")
+            info = connection.get("/get_model_info")
             if not isinstance(info, dict) or "model_path" not in info:
                 raise BackendError(f"{settings.url} is no SGLang server: it has no /get_model_info")
             card = model_card(connection)
             longest = card.get("max_model_len")
             source = f"{info['model_path']} {info.get('weight_version')}"
             weights = identity("sglang", str(card["id"]), source)
-            running = Running("unknown", "remote", int(longest) if longest else None, weights)
+            running = RunningModel("unknown", "remote", int(longest) if longest else None, weights)
         except BaseException:
             connection.close()
             raise
@@ -53,7 +53,7 @@ class SglangServerEngine:
         self.connection.close()
 
     def require_rewards(self) -> None:
-        """Raises BackendError where the server generates, or gives no single number a row."""
+        """Raises BackendError where the server generates, or does not return one number per row."""
         url = self.connection.settings.url
         if self.is_generation:
             raise BackendError(f"{url} generates text; start it with --is-embedding to score with a reward model")

@@ -1,11 +1,12 @@
-"""What differs between versions of vLLM in all that Assay asks of it: the one place that knows.
+"""The differences between versions of vLLM that matter to Assay, in one place.
 
-Covers: how the raw logit is asked for, how memory is given on a CPU, which versions are known. Leaves out: what is
-the same in all of them; anything that an object can be asked directly is asked there (`logprob_token_ids`).
+Covers: how to request the raw logit, how memory is set on a CPU, which versions are known. Leaves out: what is the same
+in all of them, and what an object itself shows (`logprob_token_ids`).
 
-vLLM puts a sigmoid on a classifier's one logit unless it is told not to, and the word for that changed: `softmax`
-(which classifiers ignored), then `activation`, then `use_activation`. A wrong word is ignored by its HTTP server,
-without an error, so that rewards of 23 and 3.6 both read 1.0: `require_raw` compares answers when an engine starts.
+vLLM applies a sigmoid to a classifier's one logit unless the request switches it off, and that field was renamed:
+`softmax` (which classifiers ignored), then `activation`, then `use_activation`. Its HTTP server ignores a wrong name
+without an error, so that rewards of 23 and 3.6 both come back as 1.0: `require_raw` compares answers when an engine
+starts.
 Sources: vLLM's API pages of 0.10.1.1 to 0.12.0, pull requests 20538 (activation a request), 21470 (`--task` replaced by
 `--runner` and `--convert`), 32243 (`normalize` gone); 0.32's own code.
 """
@@ -29,7 +30,7 @@ NEWEST_READ: Version = (0, 33, 0)  #: the newest whose sources or documentation 
 
 @dataclass(frozen=True, slots=True)
 class VllmFlags:
-    """How the versions from `since` on spell what Assay needs."""
+    """Names and flags of the versions from `since` on."""
 
     since: Version
     activation: str  #: field of a request and of PoolingParams that switches the sigmoid off
@@ -39,11 +40,11 @@ class VllmFlags:
     cache_bytes: bool = True  #: whether `LLM` takes `kv_cache_memory_bytes`; else VLLM_CPU_KVCACHE_SPACE says it
 
     def raw(self) -> dict[str, Any]:
-        """Fields that ask for the logit itself."""
+        """Fields that request the logit itself."""
         return {self.activation: False}
 
     def activated(self) -> dict[str, Any]:
-        """Fields that ask for what vLLM gives by default."""
+        """Fields that request vLLM's default."""
         return {self.activation: True}
 
 
@@ -55,15 +56,15 @@ TABLE: tuple[VllmFlags, ...] = (
 
 
 def parse_version(text: str) -> Version | None:
-    """Of "0.32.0+cpu" or "0.11.1rc2.dev3"; None for what names no version ("dev")."""
+    """Parses "0.32.0+cpu" or "0.11.1rc2.dev3"; None for text without a version ("dev")."""
     match = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", text.strip())
     return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 
 
 def flags_for(text: str) -> VllmFlags:
-    """The flags of a version as vLLM names it. A newer one than is known is used like the newest, with a warning.
+    """The flags of a version as vLLM reports it. A newer one than is known is used like the newest, with a warning.
 
-    Raises BackendError for an older one, and for what is no version.
+    Raises BackendError for an older one, and for text without a version.
     """
     version = parse_version(text)
     if version is None or version < TABLE[0].since:
@@ -76,11 +77,11 @@ def flags_for(text: str) -> VllmFlags:
 
 
 def require_raw(raw: Sequence[float], activated: Sequence[float], *, regression: bool, where: str) -> None:
-    """Refuse an engine that answers with probabilities when it is asked for logits.
+    """Refuse an engine that answers with probabilities to a request for logits.
 
-    `raw`, `activated`: its answers for the same rows without and with activation. They may be alike only where the
-    checkpoint's config says `problem_type: "regression"` (then vLLM's activation is the identity).
-    Raises BackendError; warns where only the config speaks for it.
+    `raw`, `activated`: its answers for the same rows without and with activation. They may be equal only where the
+    checkpoint's config has `problem_type: "regression"` (then vLLM's activation is the identity).
+    Raises BackendError; warns where only the config supports it.
     """
     alike = all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-4) for a, b in zip(raw, activated, strict=True))
     inside = all(0.0 <= value <= 1.0 for value in raw)

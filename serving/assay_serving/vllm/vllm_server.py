@@ -1,10 +1,10 @@
-"""A vLLM server elsewhere as an engine: `/classify` for rewards, `/v1/completions` for the next token.
+"""A vLLM server as an engine: `/classify` for rewards, `/v1/completions` for the next token.
 
-Covers: which of its models, how long its rows may be, that it answers with logits, token ids in both directions.
+Covers: choosing its model, the length limit, a check that it answers with logits, token ids in both directions.
 Leaves out: retries (`connection`), chat completions (`assay_serving.generative.remote`).
 
-Tried with the server of vLLM 0.32 on a CPU. Nothing tells which weights a server has loaded: the model's name and
-a digest of its folder, as it says them, are part of every score's version.
+Tested with the server of vLLM 0.32 on a CPU. Which weights a server has loaded cannot be verified: the model's name and
+a digest of its folder, as the server reports them, are part of every score's version.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from assay.errors import BackendError, BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay_serving.generative.generation import Sampled, SamplingParams, stream_seed
 from assay_serving.vllm.connection import Connection, RemoteSettings, number
-from assay_serving.vllm.rows import Fault, Row, Running, by_row, sampled
+from assay_serving.vllm.rows import Fault, Row, RunningModel, by_row, sampled
 from assay_serving.vllm.versions import VllmFlags, flags_for, require_raw
 
-LISTED = 5  #: most likely tokens asked for besides the named ones, for servers that cannot be asked for named ones
+LISTED = 5  #: most likely tokens requested besides the named ones, for servers that cannot list named ones
 PROBES: tuple[Row, ...] = ((1, 2, 3, 4), (4, 3, 2, 1), (5, 6, 7))
 TOKEN = "token_id:"
 
@@ -33,22 +33,22 @@ class VllmServerEngine:
     connection: Connection
     model: str
     flags: VllmFlags
-    running: Running
+    running: RunningModel
 
     @classmethod
     def connect(cls, settings: RemoteSettings) -> VllmServerEngine:
-        """Asks the server what it is. Raises BackendError where it cannot be reached, is unhealthy or of an unknown
-        version, BadInputError where the model has to be named."""
+        """Reads the server's version and model. Raises BackendError where it cannot be reached, is unhealthy or has an
+        unknown version, BadInputError where the model has to be named."""
         connection = Connection(settings)
         try:
-            version = connection.told("/version")
+            version = connection.get("/version")
             if not isinstance(version, dict) or "version" not in version:
                 raise BackendError(f"{settings.url} is no vLLM server: it has no /version")
             flags = flags_for(str(version["version"]))
             card = model_card(connection)
             name, root = str(card["id"]), str(card.get("root") or card["id"])
             longest = card.get("max_model_len")
-            running = Running("unknown", "remote", int(longest) if longest else None, identity("vllm", name, root))
+            running = RunningModel("unknown", "remote", int(longest) if longest else None, identity("vllm", name, root))
         except BaseException:
             connection.close()
             raise
@@ -80,8 +80,8 @@ class VllmServerEngine:
     def next_logps(
         self, rows: Sequence[Row], tokens: Sequence[int], on_progress: Advance = silent
     ) -> list[dict[int, float] | Fault]:
-        """See `LanguageModel.next_logps`. A server that cannot be asked for named tokens is asked once more for each
-        that it did not list: as the only one allowed, so that it is the sampled one, which is always listed."""
+        """See `LanguageModel.next_logps`. For a server that cannot list named tokens, one more request per missing
+        token allows that token only: the sampled token is always listed."""
 
         def ask(part: Sequence[Row]) -> Sequence[dict[int, float] | Fault] | Fault:
             log_probs = self._listed(part, tokens)
@@ -109,7 +109,7 @@ class VllmServerEngine:
     def generate(
         self, rows: Sequence[Row], sampling: SamplingParams, *, samples: int, ends: Sequence[int], seed: int
     ) -> list[list[Sampled] | Fault]:
-        """See `LanguageModel.generate`: one request a row and sample, each with a seed of its own."""
+        """See `LanguageModel.generate`: one request per row and sample, each with its own seed."""
 
         def ask(part: Sequence[tuple[Row, int]]) -> Sequence[Sampled | Fault] | Fault:
             ((row, sample),) = part
@@ -119,7 +119,7 @@ class VllmServerEngine:
                 "max_tokens": sampling.max_new_tokens,
                 "temperature": sampling.temperature,
                 "stop_token_ids": list(ends),
-                "ignore_eos": True,  # `ends` says it all
+                "ignore_eos": True,  # `ends` has every end token
                 "add_special_tokens": False,
                 "return_token_ids": True,
             }
@@ -199,16 +199,15 @@ class VllmServerEngine:
 
 
 def identity(server: str, name: str, source: str) -> str:
-    """For a score's version: the name it is served under and a digest of where it came from, whose path is nobody's
-    business."""
+    """For a score's version: the name on the server and a digest of its source, whose path stays private."""
     return f"{server}:{name}:{hashlib.sha256(source.encode()).hexdigest()[:8]}"
 
 
 def model_card(connection: Connection) -> dict[str, Any]:
-    """What `/v1/models` says of the model that is meant. Raises BadInputError where several are served and none is
-    named, or where the named one is not served; BackendError where the route is missing or says nothing."""
+    """The entry of `/v1/models` for the model. Raises BadInputError where the server has several and none is
+    chosen, or where it lacks the chosen one; BackendError without a usable route."""
     settings = connection.settings
-    listing = connection.told("/v1/models")
+    listing = connection.get("/v1/models")
     try:
         cards = {str(card["id"]): dict(card) for card in listing["data"]}
     except (KeyError, TypeError) as error:

@@ -202,7 +202,7 @@ def test_trained_by_command_evaluated_by_cell_saved_and_scored(
     item = ScoreItem((Message("user", "Question 3?"),), "Yes.", "Be brief")
     [score] = scorer.score([item])
     assert isinstance(score, Score)
-    ids = torch.tensor([scorer.asked.encode(item.prompt, item.response, "Be brief").ids])
+    ids = torch.tensor([scorer.questions.encode(item.prompt, item.response, "Be brief").ids])
     logits = model(input_ids=ids).logits[0, -1].detach().float()
     assert score.reward == pytest.approx(float(logits[spec.yes_token] - logits[spec.no_token]), abs=1e-4)
     assert "log" in (folder / "README.md").read_text()

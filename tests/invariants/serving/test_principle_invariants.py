@@ -70,9 +70,9 @@ def test_the_budget_does_not_matter(tiny_principle_model: Path, scorer: Principl
 
 def test_the_reward_is_the_models_own_log_odds(scorer: PrincipleScorer) -> None:
     """Against the model's whole forward pass over the tokenizer's own generation prompt."""
-    answers = scorer.asked.answers
+    answers = scorer.questions.answers
     for item in items()[:6]:
-        ids = torch.tensor([scorer.asked.encode(item.prompt, item.response, item.principle or "").ids])
+        ids = torch.tensor([scorer.questions.encode(item.prompt, item.response, item.principle or "").ids])
         with torch.inference_mode():
             logp = scorer.model(input_ids=ids).logits[0, -1].float().log_softmax(-1)
         expected = (logp[answers.yes] - logp[answers.no]).double()[None]

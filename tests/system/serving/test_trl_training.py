@@ -120,7 +120,7 @@ def test_completions_without_a_score_have_no_part_in_the_step(
         else:
             assert math.isnan(value)
             assert advantage == 0.0
-            assert "none was given" in reason
+            assert "the item has none" in reason
     [entry] = [entry for entry in trainer.state.log_history if "reward" in entry]
     assert entry["assay_judge/failed"] == 0.5
     scored = [value for value in logs["rewards"]["assay_judge"] if math.isfinite(value)]

@@ -413,7 +413,7 @@ def test_prompts_of_ones_own_make_another_annotator(workspace: Workspace, tmp_pa
         Prompts(folder)
     (folder / "judge.user.md").unlink()
     (folder / "jugde.user.md").write_text("x", encoding="utf-8")
-    with pytest.raises(BadInputError, match="no prompt of ours"):
+    with pytest.raises(BadInputError, match="not a prompt template"):
         Prompts(folder)
 
 

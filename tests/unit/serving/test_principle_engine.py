@@ -41,8 +41,8 @@ def test_a_score_carries_its_principle_and_the_models_own_probability(scorer: Pr
     assert score.principle == "Correctness"
     assert score.probability == pytest.approx(1 / (1 + math.exp(-score.reward)))
     assert score.calibration is None
-    assert score.template_hash == scorer.asked.template_hash != scorer.renderer.template_hash
-    assert score.tokens == len(scorer.asked.encode(PROMPT, "Gold.", "Correctness"))
+    assert score.template_hash == scorer.questions.template_hash != scorer.renderer.template_hash
+    assert score.tokens == len(scorer.questions.encode(PROMPT, "Gold.", "Correctness"))
 
 
 def test_a_calibration_takes_the_place_of_the_models_own_probability(
@@ -83,7 +83,7 @@ def test_several_principles_on_one_response_compute_it_once(scorer: PrincipleSco
     response = "A long answer. " * 20
     principles = [f"Principle {n}" for n in range(8)]
     scorer.score([ScoreItem(PROMPT, response, principle) for principle in principles])
-    alone = len(scorer.asked.encode(PROMPT, response, principles[0]))
+    alone = len(scorer.questions.encode(PROMPT, response, principles[0]))
     assert scorer.last_tokens == 8 * alone
     assert scorer.last_computed < alone + 8 * 64  # the principle, the end of the turn, the header: bytes are tokens
 

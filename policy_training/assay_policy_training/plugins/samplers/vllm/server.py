@@ -46,7 +46,7 @@ class ServerEngine:
     def __init__(self, settings: RemoteSettings) -> None:
         self.where = settings.url
         self._connection = Connection(settings)
-        version = self._connection.told("/version")
+        version = self._connection.get("/version")
         if not isinstance(version, dict) or "version" not in version:
             raise BackendError(f"{settings.url} is no vLLM server: it has no /version")
         self.version = str(version["version"])
