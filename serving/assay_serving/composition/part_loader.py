@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from assay.errors import AssayError, BadInputError
+from assay.registry import absolute_name
 from assay_serving.composition.checking import ConstraintScorer
 from assay_serving.composition.composed import ComposedScorer
 from assay_serving.composition.description import FILE, ComposedSpec, PartSpec
@@ -72,12 +73,13 @@ class PartLoader:
         model = self._resolve(part.model, file)
         if is_composed(model):
             return self._once((model,), lambda: self.read(Path(model), above=above))
-        config = self.config.part(model, kind=part.model_kind, question=part.question)
-        plain = self._once((model, part.model_kind, part.question), lambda: self.loader.load(config))
+        kind = absolute_name(part.model_kind, file.parent) if part.model_kind is not None else None
+        config = self.config.part(model, kind=kind, question=part.question)
+        plain = self._once((model, kind, part.question), lambda: self.loader.load(config))
         if part.correct is None:
             return plain
         return self._once(
-            (model, part.model_kind, part.question, "correct", part.correct),
+            (model, kind, part.question, "correct", part.correct),
             lambda: with_correction(plain, known_spec(model), str(part.correct)),
         )
 

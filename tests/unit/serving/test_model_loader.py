@@ -110,3 +110,23 @@ def test_an_engine_and_a_kind_of_ones_own(tmp_path: Path) -> None:
         load_scorer(ModelConfig("anything", engine="vlm"))
     with pytest.raises(BadInputError, match="cannot be a engine: it has no load"):
         load_scorer(ModelConfig("anything", engine="pathlib:PurePath"))
+
+
+def test_a_scorer_in_a_file_beside_the_description(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from assay.score import Score\n"
+        "class Fixed:\n"
+        "    def __init__(self, info): self.info = info\n"
+        "    def score(self, items, on_progress=None): return [Score(3.0, 'own', 'v1', 't', 1, False) for _ in items]\n"
+        "    @classmethod\n"
+        "    def load(cls, config, loader):\n"
+        "        from assay_serving.scorer import ModelInfo\n"
+        "        return cls(ModelInfo(config.name, 'v1', 'scalar', 't', 100, False, 'passed', 'float32', 'cpu'))\n"
+    )
+    (tmp_path / "reward.yaml").write_text(
+        "kind: composed\nparts: [{name: a, model: thing, model_kind: 'own.py:Fixed'}]\n"
+        "combine: {kind: weighted_sum, weights: {a: 2}}\n"
+    )
+    (score,) = load_scorer(ModelConfig(str(tmp_path / "reward.yaml"))).score([ScoreItem((), "x")])
+    assert isinstance(score, Score)
+    assert score.reward == 6.0

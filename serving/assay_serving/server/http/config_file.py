@@ -150,7 +150,12 @@ def _read_plan(entry: Any, number: int, folder: Path) -> ModelConfig:
     except AssayError as error:
         raise BadInputError(str(error), field=field_path) from error
     beside = folder / plan.reference
-    return replace(plan, reference=str(beside)) if beside.exists() else plan
+    return replace(
+        plan,
+        reference=str(beside) if beside.exists() else plan.reference,
+        engine=absolute_name(plan.engine, folder),
+        kind=absolute_name(plan.kind, folder) if plan.kind is not None else None,
+    )
 
 
 def _hints(cls: type[Any]) -> dict[str, Any]:
