@@ -50,7 +50,7 @@ class AttributesAnswer(StrictAnswer):
 
     @property
     def attributes(self) -> PairAttributes:
-        fields = {name: value.strip() for name, value in self.model_dump().items()}
+        fields = {name: text.strip() for name, text in self.model_dump().items()}
         return PairAttributes.of(fields | {"task_category": fields["task_category"].lower()})
 
 

@@ -87,7 +87,7 @@ def retrieve_around(
     `space`: of `EmbedReport`. Embed the gold items and the pool first; comparisons without a vector are counted.
     """
     vectors = StoredVectors(workspace, space, pool)
-    by_id = {item.comparison_id: item for item in gold}
+    by_id = {gold_item.comparison_id: gold_item for gold_item in gold}
     ids, queries = load_vectors(workspace, space, list(by_id))
     counts = [adaptive_k(by_id[name].p, k_max) for name in ids]
     reasons: dict[str, list[Reason]] = {}

@@ -140,14 +140,14 @@ def _split(name: str) -> dict[str, str]:
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], level: int = 2) -> str:
     lines = [f"{'#' * level} {title}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    lines += [f"| {' | '.join(_cell(value) for value in row)} |" for row in rows[:SHOWN]]
+    lines += [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows[:SHOWN]]
     if len(rows) > SHOWN:
         lines += ["", f"... and {len(rows) - SHOWN} more; all are in the table of the machine-readable facts."]
     return "\n".join(lines)
 
 
-def _cell(value: Any) -> str:
-    return " ".join(str(value).split()).replace("|", "\\|")
+def _cell(cell: Any) -> str:
+    return " ".join(str(cell).split()).replace("|", "\\|")
 
 
 def _size(pairs: int) -> str:

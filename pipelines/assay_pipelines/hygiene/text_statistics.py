@@ -115,11 +115,10 @@ def _sampled(workspace: Workspace, sample: int) -> list[str]:
     return [row[0] or "" for row in rows]
 
 
-def _distribution(scratch_db: Scratch, value: str, table: str) -> dict[str, Any]:
-    parts = [f"quantile_disc({value}, {share}) AS {name}" for name, share in QUANTILES.items()]
-    query = (
-        f"SELECT count(*) AS responses, avg({value}) AS mean, {', '.join(parts)}, max({value}) AS longest FROM {table}"
-    )
+def _distribution(scratch_db: Scratch, expression: str, table: str) -> dict[str, Any]:
+    parts = [f"quantile_disc({expression}, {share}) AS {name}" for name, share in QUANTILES.items()]
+    columns = f"count(*) AS responses, avg({expression}) AS mean, {', '.join(parts)}, max({expression}) AS longest"
+    query = f"SELECT {columns} FROM {table}"
     return _rows(scratch_db, query)[0]
 
 

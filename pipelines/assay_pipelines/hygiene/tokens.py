@@ -65,11 +65,11 @@ def normalised(texts: pa.Array | pa.ChunkedArray) -> pl.Series:
         series = pl.select(pl.when(ascii_only).then(series).otherwise(words)).to_series()
     # ASCII texts as bytes: a table look-up on the buffer is many times faster than a regular expression
     arrow = series.rechunk().to_arrow().cast(pa.large_string())
-    _, offsets, data = arrow.buffers()
-    if data is None or arrow.offset:
+    _, offsets, buffer = arrow.buffers()
+    if buffer is None or arrow.offset:
         arrow = pa.concat_arrays([arrow])
-        _, offsets, data = arrow.buffers()
-    translated = data.to_pybytes().translate(_ASCII) if data is not None else b""
+        _, offsets, buffer = arrow.buffers()
+    translated = buffer.to_pybytes().translate(_ASCII) if buffer is not None else b""
     table = pa.LargeStringArray.from_buffers(len(arrow), offsets, pa.py_buffer(translated))
     return pl.Series("text", table)
 
@@ -122,10 +122,10 @@ def ngrams(tokens: Tokens, n: int, *, short: bool = False) -> Tokens:
     for length in range(1, n):
         of_length = counts == length
         at = tokens.offsets[:-1][of_length]
-        value = np.full(len(at), length, np.uint64)
+        run_hash = np.full(len(at), length, np.uint64)
         for step in range(length):
-            value = value * np.uint64(_MULTIPLIER) + tokens.hashes[at + step]
-        out[offsets[:-1][of_length]] = value
+            run_hash = run_hash * np.uint64(_MULTIPLIER) + tokens.hashes[at + step]
+        out[offsets[:-1][of_length]] = run_hash
     return Tokens(out, offsets)
 
 
@@ -146,11 +146,11 @@ def _polynomial(hashes: Hashes, n: int) -> Hashes:
     import numpy as np
 
     total = len(hashes) - n + 1
-    value = hashes[:total].copy()
+    sums = hashes[:total].copy()
     for step in range(1, n):
-        value *= np.uint64(_MULTIPLIER)
-        value += hashes[step : step + total]
-    return value
+        sums *= np.uint64(_MULTIPLIER)
+        sums += hashes[step : step + total]
+    return sums
 
 
 def _words(text: pl.Series) -> Tokens:
@@ -173,12 +173,12 @@ def _characters(text: pl.Series) -> Tokens:
     filled = points != 32
     running = np.concatenate([[0], np.cumsum(filled)])
     offsets = running[_offsets(text.str.len_chars().to_numpy().astype(np.int64))]
-    value = points[filled].astype(np.uint64) + np.uint64(1)
-    value *= np.uint64(0xBF58476D1CE4E5B9)  # the finaliser of SplitMix64, so that neighbours are far apart
-    value ^= value >> np.uint64(27)
-    value *= np.uint64(0x94D049BB133111EB)
-    value ^= value >> np.uint64(31)
-    return Tokens(value, offsets)
+    mixed = points[filled].astype(np.uint64) + np.uint64(1)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)  # the finaliser of SplitMix64, so that neighbours are far apart
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return Tokens(mixed, offsets)
 
 
 def _slices(text: pl.Series) -> Iterator[pl.Series]:

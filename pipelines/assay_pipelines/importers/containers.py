@@ -95,7 +95,7 @@ class JsonArray:
             items = ijson.items(_Continued(b"" if start == BOM else start, stream), "item", use_float=True)
             while True:
                 try:
-                    item = next(items)
+                    element = next(items)
                 except StopIteration:
                     return
                 except (ijson.JSONError, UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
@@ -104,7 +104,7 @@ class JsonArray:
                         file=self.path,
                     ) from error
                 row += 1
-                yield row, item if isinstance(item, dict) else RowError("not a JSON object"), None
+                yield row, element if isinstance(element, dict) else RowError("not a JSON object"), None
 
 
 class _Continued:

@@ -128,25 +128,25 @@ class BatchBuilder:
     def row_done(self) -> None:
         self._rows += 1
 
-    def add(self, row: int, item: Row) -> None:
+    def add(self, row: int, entry: Row) -> None:
         self._entries += 1
-        for turn in item.turns:
+        for turn in entry.turns:
             self._characters += len(turn["content"])
-        source, record_id = item.source or self.source, item.record_id or f"{self.name}#{row}"
-        origin = (source, record_id, item.category, item.license, item.language)
-        if isinstance(item, PairRow):
-            meta = meta_json(item.meta)
-            self._characters += len(item.first) + len(item.second) + len(meta or "") + len(item.rationale or "")
-            judged = (item.first, item.second, item.label, item.strength, item.rationale, item.votes)
-            self._pairs.add((row, *judged, *origin, meta, item.annotator), item.turns)
+        source, record_id = entry.source or self.source, entry.record_id or f"{self.name}#{row}"
+        origin = (source, record_id, entry.category, entry.license, entry.language)
+        if isinstance(entry, PairRow):
+            meta = meta_json(entry.meta)
+            self._characters += len(entry.first) + len(entry.second) + len(meta or "") + len(entry.rationale or "")
+            judged = (entry.first, entry.second, entry.label, entry.strength, entry.rationale, entry.votes)
+            self._pairs.add((row, *judged, *origin, meta, entry.annotator), entry.turns)
             return
-        self._characters += len(item.response)
-        about = (row, item.response, item.kind, item.voter)
-        if isinstance(item, FeedbackRow):
-            self._characters += len(item.content)
-            self._feedback.add((*about, *origin, item.content), item.turns)
+        self._characters += len(entry.response)
+        about = (row, entry.response, entry.kind, entry.voter)
+        if isinstance(entry, FeedbackRow):
+            self._characters += len(entry.content)
+            self._feedback.add((*about, *origin, entry.content), entry.turns)
         else:
-            self._principles.add((*about, *origin, item.principle, item.answer, item.evidence), item.turns)
+            self._principles.add((*about, *origin, entry.principle, entry.answer, entry.evidence), entry.turns)
 
     def reject(self, row: int, error: RowError, raw: str | None) -> None:
         """`raw` is cut to RAW_CHARACTERS; what UTF-8 cannot encode is escaped."""
@@ -188,8 +188,8 @@ class _Columns:
 
     def add(self, values: tuple[Any, ...], turns: Sequence[dict[str, str]] = ()) -> None:
         """`values`: of the columns in order, without `messages`."""
-        for column, value in zip(self._columns.values(), values, strict=True):
-            column.append(value)
+        for column, cell in zip(self._columns.values(), values, strict=True):
+            column.append(cell)
         for turn in turns:
             self._roles.append(turn["role"])
             self._contents.append(turn["content"])
@@ -228,11 +228,11 @@ def meta_json(meta: Mapping[str, Any]) -> str | None:
     return text
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
+def _finite(node: Any) -> Any:
+    if isinstance(node, float):
+        return node if math.isfinite(node) else None
+    if isinstance(node, dict):
+        return {key: _finite(child) for key, child in node.items()}
+    if isinstance(node, list | tuple):
+        return [_finite(child) for child in node]
+    return node

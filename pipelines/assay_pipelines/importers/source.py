@@ -100,11 +100,11 @@ class ImportSource:
             try:
                 if isinstance(record, RowError):
                     raise record
-                for item in parse(self._rename(record)):
-                    if isinstance(item, RowError):
-                        builder.reject(row, item, item.detail)
+                for entry in parse(self._rename(record)):
+                    if isinstance(entry, RowError):
+                        builder.reject(row, entry, entry.detail)
                     else:
-                        self._add(builder, row, item)
+                        self._add(builder, row, entry)
             except RowError as error:
                 builder.reject(row, error, _raw(record, raw))
             builder.row_done()
@@ -123,10 +123,10 @@ class ImportSource:
                 self._add(builder, row, pair)
             yield
 
-    def _add(self, builder: BatchBuilder, row: int, item: Row) -> None:
+    def _add(self, builder: BatchBuilder, row: int, entry: Row) -> None:
         if self.config.source is not None:
-            item.source = self.config.source
-        builder.add(row, item)
+            entry.source = self.config.source
+        builder.add(row, entry)
 
     def _rename(self, record: dict[str, Any]) -> dict[str, Any]:
         return renamed(record, self.config.mapping)
@@ -158,7 +158,7 @@ def renamed(record: dict[str, Any], mapping: Mapping[str, str]) -> dict[str, Any
     if not mapping:
         return record
     mapped_columns = set(mapping.values())
-    out = {name: value for name, value in record.items() if name not in mapped_columns and name not in mapping}
+    out = {name: cell for name, cell in record.items() if name not in mapped_columns and name not in mapping}
     out.update({target: record[column] for target, column in mapping.items() if column in record})
     return out
 

@@ -199,9 +199,11 @@ def _store(
                 passes.append((text.feedback_id, None, f"{reading.code}: {reading.message}"))
             continue
         passes.append((text.feedback_id, len(reading), None))
-        for item in reading:
-            principle = " ".join(item.principle.split())
-            rows.append((text.feedback_id, ids.principle_id(principle), principle, item.fulfilment, item.evidence))
+        for extracted in reading:
+            principle = " ".join(extracted.principle.split())
+            rows.append(
+                (text.feedback_id, ids.principle_id(principle), principle, extracted.fulfilment, extracted.evidence)
+            )
     kinds = (pa.string(), pa.int32(), pa.string())
     columns = [pa.array(values, kind) for values, kind in zip(_columns(passes, 3), kinds, strict=True)]
     done = pa.table(columns, names=["feedback_id", "items", "error"])

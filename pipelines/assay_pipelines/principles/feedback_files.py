@@ -160,18 +160,18 @@ def _statements(row: dict[str, Any], number: int, path: Path) -> Iterator[dict[s
     if isinstance(votes, list):
         for vote in votes:
             reason, voter = str(vote.get("reason") or "").strip(), str(vote.get("annotator") or "anonymous")
-            value = str(vote.get("value"))
-            if question and value.lower() in ("yes", "no", "partially"):
+            answer = str(vote.get("value"))
+            if question and answer.lower() in ("yes", "no", "partially"):
                 yield {
                     **common,
                     "response": responses[0],
                     "voter": voter,
                     "principle": question,
-                    "answer": value.lower(),
+                    "answer": answer.lower(),
                     "evidence": reason or None,
                 }
-            elif len(responses) == 2 and reason and value in ("A", "B", "tie"):
-                yield from _compared(common, responses, voter, value, reason)
+            elif len(responses) == 2 and reason and answer in ("A", "B", "tie"):
+                yield from _compared(common, responses, voter, answer, reason)
         return
     critiques = ratings.get("critiques")
     if isinstance(critiques, list) and len(critiques) == len(responses):
@@ -189,12 +189,12 @@ def _statements(row: dict[str, Any], number: int, path: Path) -> Iterator[dict[s
 
 
 def _compared(
-    common: dict[str, Any], responses: list[str], voter: str | None, value: str, reason: str
+    common: dict[str, Any], responses: list[str], voter: str | None, answer: str, reason: str
 ) -> Iterator[dict[str, Any]]:
     places: tuple[Literal["first", "second"], ...] = ("first", "second")
     for position, name, response in zip(places, "AB", responses, strict=True):
         preamble = introduction(
-            position, "neither" if value == "tie" else "this one" if value == name else "the other one"
+            position, "neither" if answer == "tie" else "this one" if answer == name else "the other one"
         )
         yield {**common, "response": response, "voter": voter, "content": preamble + reason}
 

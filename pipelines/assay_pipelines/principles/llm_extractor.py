@@ -42,10 +42,10 @@ class FoundPrinciple(StrictAnswer):
 
     @field_validator("principle")
     @classmethod
-    def _named(cls, value: str) -> str:
-        if not value.strip():
+    def _named(cls, principle: str) -> str:
+        if not principle.strip():
             raise ValueError("must not be empty")
-        return value.strip()
+        return principle.strip()
 
 
 class FoundPrinciples(StrictAnswer):
@@ -115,5 +115,8 @@ def openai_extractor(options: ExtractorOptions) -> LlmExtractor:
 
 def _reading(outcome: Outcome[FoundPrinciples]) -> Reading:
     if isinstance(outcome, Answered):
-        return tuple(ExtractedPrinciple(item.principle, item.fulfilment, item.evidence) for item in outcome.value.items)
+        return tuple(
+            ExtractedPrinciple(extracted.principle, extracted.fulfilment, extracted.evidence)
+            for extracted in outcome.value.items
+        )
     return ExtractionFailure(outcome.code, outcome.message, final=outcome.asked and not outcome.passing)

@@ -158,8 +158,8 @@ def _array(path: Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:
             items = json.loads(decompressed(raw).read())
     except (OSError, EOFError, ValueError) as error:
         raise BadInputError(f"not a JSON array ({error})", file=path) from error
-    for row, item in enumerate(items, start=1):
-        yield row, item if isinstance(item, dict) else {"prompt": item}
+    for row, element in enumerate(items, start=1):
+        yield row, element if isinstance(element, dict) else {"prompt": element}
 
 
 def first_prompt(record: dict[str, Any], field: str | None = None) -> str:
@@ -172,26 +172,26 @@ def first_prompt(record: dict[str, Any], field: str | None = None) -> str:
         if record.get(name) not in (None, "", []):
             return _first(record[name], name)
     for name in ("chosen", "text"):
-        value = record.get(name)
-        if isinstance(value, str) and (match := _HUMAN.match(value)):
+        column = record.get(name)
+        if isinstance(column, str) and (match := _HUMAN.match(column)):
             return match[1]
-        if isinstance(value, list) and value and isinstance(value[0], dict):
-            return _first(value, name)
+        if isinstance(column, list) and column and isinstance(column[0], dict):
+            return _first(column, name)
     raise RowError(f"no prompt among the fields {', '.join(record)}; name one with --field")
 
 
-def _first(value: Any, name: str) -> str:
-    if isinstance(value, str):
-        match = _HUMAN.match(value)
-        return match[1] if match else value
-    if isinstance(value, list) and value:
-        if isinstance(value[0], str):
-            return str(value[0])
-        for message in value:
+def _first(column: Any, name: str) -> str:
+    if isinstance(column, str):
+        match = _HUMAN.match(column)
+        return match[1] if match else column
+    if isinstance(column, list) and column:
+        if isinstance(column[0], str):
+            return str(column[0])
+        for message in column:
             if isinstance(message, dict):
                 role = message.get("role", message.get("from"))
                 text = message.get("content", message.get("value"))
                 if role in ("user", "human") and isinstance(text, str):
                     return text
         raise RowError("no user turn", field=name)
-    raise RowError(f"neither a text nor a list of messages: {value!r:.60}", field=name)
+    raise RowError(f"neither a text nor a list of messages: {column!r:.60}", field=name)

@@ -174,7 +174,7 @@ def _indices(workspace: Workspace, config: CheckConfig) -> list[_Index]:
 
 def _runs(table: pa.Table) -> dict[str, int]:
     counts = table.column("run_id").value_counts()
-    return {item["values"] or "": item["counts"] for item in counts.to_pylist()}
+    return {count["values"] or "": count["counts"] for count in counts.to_pylist()}
 
 
 def _filter(indices: list[_Index]) -> npt.NDArray[np.bool_]:

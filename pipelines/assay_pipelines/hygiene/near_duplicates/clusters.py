@@ -48,7 +48,7 @@ def cluster(
     components = connected(len(items), preference[first_index], preference[second_index])
     retained = keep(len(items), preference[first_index], preference[second_index], gold[items[order]])
     nearest = np.full(len(items), -1, np.int64)
-    value = np.full(len(items), np.nan)
+    nearest_similarity = np.full(len(items), np.nan)
     cross = np.zeros(len(items), bool)
     x, y = (
         np.concatenate([preference[first_index], preference[second_index]]),
@@ -57,9 +57,11 @@ def cluster(
     both, swap = np.concatenate([similarity, similarity]), np.concatenate([crossed, crossed])
     to_kept = np.flatnonzero(~retained[x] & retained[y])
     best = to_kept[np.lexsort((-y[to_kept], both[to_kept]))]  # the last one written is the nearest, then preferred
-    nearest[x[best]], value[x[best]], cross[x[best]] = y[best], both[best], swap[best]
+    nearest[x[best]], nearest_similarity[x[best]], cross[x[best]] = y[best], both[best], swap[best]
     ordered = items[order]
-    return Clusters(ordered, ordered[components], np.where(nearest >= 0, ordered[nearest], -1), value, cross)
+    return Clusters(
+        ordered, ordered[components], np.where(nearest >= 0, ordered[nearest], -1), nearest_similarity, cross
+    )
 
 
 def connected(nodes: int, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -50,9 +50,9 @@ class ShingleSets:
         import numpy as np
 
         counts = np.concatenate(self.counts) if self.counts else np.empty(0, np.int64)
-        data = np.memmap(self.file, np.uint64, "r") if counts.sum() else np.empty(0, np.uint64)
+        hashes = np.memmap(self.file, np.uint64, "r") if counts.sum() else np.empty(0, np.uint64)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return ReadableShingleSets(np.concatenate(self.items) if self.items else counts, offsets, data, self.parts)
+        return ReadableShingleSets(np.concatenate(self.items) if self.items else counts, offsets, hashes, self.parts)
 
 
 @dataclass(frozen=True)

@@ -60,12 +60,12 @@ class ArenaLayout(RecordLayout):
 
 
 def _texts(record: Mapping[str, Any], field: str) -> list[str]:
-    value = record.get(field)
-    if isinstance(value, str):
+    texts = record.get(field)
+    if isinstance(texts, str):
         try:
-            value = json.loads(value)
+            texts = json.loads(texts)
         except (ValueError, RecursionError) as error:
             raise RowError("not a JSON list", field=field) from error
-    if not isinstance(value, list) or not value:
+    if not isinstance(texts, list) or not texts:
         raise RowError("not a JSON list with entries", field=field)
-    return [text_of(turn, field) for turn in value]
+    return [text_of(turn, field) for turn in texts]

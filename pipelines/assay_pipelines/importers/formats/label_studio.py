@@ -46,14 +46,14 @@ class LabelStudioLayout(RecordLayout):
     title = "a Label Studio export (JSON)"
 
     def matches(self, record: Mapping[str, Any]) -> bool:
-        data = record.get("data")
+        task = record.get("data")
         answered = "annotations" in record or "predictions" in record
-        return answered and isinstance(data, dict) and _sides(data) is not None
+        return answered and isinstance(task, dict) and _sides(task) is not None
 
     def parse(self, record: Mapping[str, Any]) -> list[Row | RowError]:
         """The task's pair with its votes; an annotation that cannot be read comes as its RowError beside it."""
-        data = record.get("data")
-        if not isinstance(data, dict):
+        task = record.get("data")
+        if not isinstance(task, dict):
             raise RowError("missing or no object", field="data")
         out: list[Row | RowError] = []
         votes, about = [], []
@@ -68,7 +68,7 @@ class LabelStudioLayout(RecordLayout):
                 except RowError as error:
                     error.detail = f"{kind} {position}"
                     out.append(error)
-        pair = _pair(data, votes, optional_text(record, "id"))
+        pair = _pair(task, votes, optional_text(record, "id"))
         pair.meta = {"votes": about} if any(about) else {}
         return [pair, *out]
 
@@ -117,14 +117,14 @@ def _pair(data: Mapping[str, Any], votes: list[dict[str, Any]], task: str | None
     return pair.check(names)
 
 
-def _turns(data: Mapping[str, Any]) -> Turns:
+def _turns(task: Mapping[str, Any]) -> Turns:
     """The prompt; `messages` takes precedence, because `prompt` may hold a conversation rendered as one text."""
-    messages = data.get("messages")
-    return prompt_turns(messages if isinstance(messages, list) and messages else data.get("prompt"))
+    messages = task.get("messages")
+    return prompt_turns(messages if isinstance(messages, list) and messages else task.get("prompt"))
 
 
-def _sides(data: Mapping[str, Any]) -> tuple[str, str] | None:
-    return next((names for names in SIDES if names[0] in data and names[1] in data), None)
+def _sides(task: Mapping[str, Any]) -> tuple[str, str] | None:
+    return next((names for names in SIDES if names[0] in task and names[1] in task), None)
 
 
 def _vote(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:

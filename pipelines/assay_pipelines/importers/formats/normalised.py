@@ -139,8 +139,8 @@ def _values(ratings: dict[str, Any], number: int) -> list[float] | None:
     scores = ratings.get("scores", ratings.get("correct"))
     if not isinstance(scores, list) or len(scores) != number:
         return None
-    values = [item.get("overall") if isinstance(item, dict) else item for item in scores]
-    numbers = [float(value) for value in values if isinstance(value, int | float)]
+    values = [entry.get("overall") if isinstance(entry, dict) else entry for entry in scores]
+    numbers = [float(score) for score in values if isinstance(score, int | float)]
     return numbers if len(numbers) == number else None
 
 

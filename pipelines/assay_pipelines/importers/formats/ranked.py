@@ -29,7 +29,7 @@ class RankedLayout(RecordLayout):
         return (
             "context" in record
             and isinstance(completions, list)
-            and all(isinstance(item, dict) and "completion" in item for item in completions)
+            and all(isinstance(completion, dict) and "completion" in completion for completion in completions)
         )
 
     def parse(self, record: Mapping[str, Any]) -> list[Row | RowError]:
@@ -38,7 +38,9 @@ class RankedLayout(RecordLayout):
         completions = list_of(record.get("completions"), "completions")
         if len(completions) < 2:
             raise RowError("no pair: fewer than two completions", field="completions")
-        ranks = [number_of(item.get("rank")) if isinstance(item, dict) else None for item in completions]
+        ranks = [
+            number_of(completion.get("rank")) if isinstance(completion, dict) else None for completion in completions
+        ]
         out: list[Row | RowError] = []
         for i, j in combinations(range(len(completions)), 2):
             try:
@@ -62,8 +64,8 @@ class RankedLayout(RecordLayout):
         return out
 
 
-def _text(item: Any) -> str:
-    completion = item.get("completion")
+def _text(entry: Any) -> str:
+    completion = entry.get("completion")
     if isinstance(completion, str):
         return text_of(completion, "completions")
     turns = turns_of(completion, "completions")

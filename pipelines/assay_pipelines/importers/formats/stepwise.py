@@ -42,8 +42,8 @@ class StepwiseLayout(JoinedLayout):
     def completions(self, record: Mapping[str, Any]) -> list[RatedCompletion]:
         turns = prompt_turns(record.get("prompt"))
         steps, labels = record.get("completions"), record.get("labels")
-        for value, field in ((steps, "completions"), (labels, "labels")):
-            if not isinstance(value, list) or not value:
+        for column, field in ((steps, "completions"), (labels, "labels")):
+            if not isinstance(column, list) or not column:
                 raise RowError("not a list with entries", field=field)
         assert isinstance(steps, list)
         assert isinstance(labels, list)

@@ -45,7 +45,7 @@ class UltraFeedbackLayout(RecordLayout):
         return (
             "instruction" in record
             and isinstance(completions, list)
-            and all(isinstance(item, dict) and "response" in item for item in completions)
+            and all(isinstance(completion, dict) and "response" in completion for completion in completions)
         )
 
     def parse(self, record: Mapping[str, Any]) -> list[Row | RowError]:
@@ -55,7 +55,7 @@ class UltraFeedbackLayout(RecordLayout):
         if len(completions) < 2:
             raise RowError("no pair: fewer than two completions", field="completions")
         category = optional_text(record, "source")
-        scores = [_Scores.of(item) for item in completions]
+        scores = [_Scores.of(completion) for completion in completions]
         out: list[Row | RowError] = []
         for i, j in combinations(range(len(completions)), 2):
             try:
@@ -63,10 +63,10 @@ class UltraFeedbackLayout(RecordLayout):
             except RowError as error:
                 error.detail = f"completions {i} and {j}"
                 out.append(error)
-        for item in completions:
-            if not isinstance(item, dict):
+        for completion in completions:
+            if not isinstance(completion, dict):
                 continue  # rejected with each of its pairs
-            critique, response = item.get("critique"), item.get("response")
+            critique, response = completion.get("critique"), completion.get("response")
             if isinstance(critique, str) and critique.strip() and isinstance(response, str) and response:
                 try:
                     check_unicode(critique, "critique")
@@ -111,14 +111,14 @@ class _Scores:
 
 
 def _pair(turns: Turns, items: tuple[Any, Any], scores: tuple[_Scores, _Scores], category: str | None) -> PairRow:
-    for item in items:
-        if not isinstance(item, dict):
+    for completion in items:
+        if not isinstance(completion, dict):
             raise RowError("a completion that is no object", field="completions")
-    first, second = (text_of(item.get("response"), "response") for item in items)
+    first, second = (text_of(completion.get("response"), "response") for completion in items)
     one, two, ranked_by = scores[0].against(scores[1])
     meta = {
-        "models": [item.get("model") for item in items],
-        "principles": [item.get("principle") for item in items],
+        "models": [completion.get("model") for completion in items],
+        "principles": [completion.get("principle") for completion in items],
         "scores": [one, two],
         "ranked_by": ranked_by,
     }

@@ -26,8 +26,8 @@ class VerlLayout(RecordLayout):
         return {"data_source", "prompt", "reward_model"} <= record.keys()
 
     def parse(self, record: Mapping[str, Any]) -> list[Row | RowError]:
-        info = record.get("extra_info")
-        comparisons = info.get("comparisons") if isinstance(info, dict) else None
+        extra_info = record.get("extra_info")
+        comparisons = extra_info.get("comparisons") if isinstance(extra_info, dict) else None
         if not isinstance(comparisons, list) or not comparisons:
             raise RowError(
                 "no pair: a prompt with its ground truth (pairs are in the comparisons of Assay's own export)",
@@ -35,19 +35,19 @@ class VerlLayout(RecordLayout):
             )
         turns = prompt_turns(record.get("prompt"))
         out: list[Row | RowError] = []
-        for number, item in enumerate(comparisons):
+        for number, comparison in enumerate(comparisons):
             try:
-                if not isinstance(item, dict):
+                if not isinstance(comparison, dict):
                     raise RowError("a comparison that is no object", field="extra_info")
                 pair = PairRow(
                     turns,
-                    text_of(item.get("chosen"), "extra_info"),
-                    text_of(item.get("rejected"), "extra_info"),
+                    text_of(comparison.get("chosen"), "extra_info"),
+                    text_of(comparison.get("rejected"), "extra_info"),
                     "first",
-                    strength=strength_of(item.get("margin")),
-                    source=optional_text(item, "source") or optional_text(record, "data_source"),
-                    record_id=optional_text(item, "comparison_id"),
-                    category=optional_text(item, "category"),
+                    strength=strength_of(comparison.get("margin")),
+                    source=optional_text(comparison, "source") or optional_text(record, "data_source"),
+                    record_id=optional_text(comparison, "comparison_id"),
+                    category=optional_text(comparison, "category"),
                 )
                 out.append(pair.check(("extra_info", "extra_info")))
             except RowError as error:
