@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.registry import absolute_name
 from assay_pipelines.commands.asking import Limit, asking_run, fail_if_given_up, question_pages, summed, told
 from assay_pipelines.commands.describing import attributes, verify
 from assay_pipelines.commands.endpoint_options import (
@@ -31,6 +32,7 @@ from assay_pipelines.commands.endpoint_options import (
     spending_of,
 )
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
+from assay_pipelines.judging.kind import JUDGES
 
 if TYPE_CHECKING:
     from assay.data.snapshots import Selection
@@ -43,12 +45,11 @@ _SAMPLING = ("name", "samples", "both_orders", "seed")
 _TAKES: dict[str, tuple[str, ...]] = {
     "openai": (*ENDPOINT_OPTIONS, *_SAMPLING, "prompts"),
     "local": ("model", "max_tokens", "temperature", *_SAMPLING, "prompts"),
-    "reward-model": ("model",),
+    "reward_model": ("model",),
     "verifier": (),
     "recorded": ("name", "voters", "file", "seed"),
     "simulated": (*_SAMPLING, "truth", "accuracy"),
 }
-KINDS = tuple(_TAKES)
 
 
 def register(app: typer.Typer) -> None:
@@ -62,7 +63,7 @@ def register(app: typer.Typer) -> None:
 def run(
     context: typer.Context,
     judge: Annotated[
-        str, typer.Option(help="openai, local, reward-model, verifier, recorded or simulated.", show_default=False)
+        str, typer.Option(help=f"{JUDGES.help()} (judges of your own take settings by --judges).", show_default=False)
     ] = "",
     judges: Annotated[
         Path | None, typer.Option("--judges", help="YAML file of judges, instead of --judge.", show_default=False)
@@ -114,20 +115,19 @@ def run(
     ws = Workspace.find(workspace)
     if bool(judge) == (judges is not None):
         raise BadInputError("name either --judge or --judges FILE")
-    if judge and judge not in KINDS:
-        raise BadInputError(f"{judge!r} is not one of {', '.join(KINDS)}", field="--judge")
+    judge = absolute_name(judge, Path()) if ":" in judge else judge.replace("-", "_")
     _refuse_unused(context, judge)
     if judges is not None:
         asked = load_judges(judges, ws)
     else:
-        entry: dict[str, Any] = {"kind": judge.replace("-", "_")}
+        entry: dict[str, Any] = {"kind": judge}
         sampling = {"name": name, "samples": samples, "both_orders": both_orders, "seed": seed, "prompts": prompts}
         if judge == "openai":
             entry |= endpoint_fields(context) | sampling
         elif judge == "local":
             entry |= {"model": needed(context, "model"), "max_tokens": max_tokens, **sampling}
             entry |= {} if temperature is None else {"temperature": temperature}
-        elif judge == "reward-model":
+        elif judge == "reward_model":
             entry |= {"model": needed(context, "model")}
         elif judge == "recorded":
             entry |= {"seed": seed} | ({"file": file} if file else {"annotators": voters})

@@ -1,38 +1,42 @@
 """Judges described in a YAML file, for the loop and for `assay judge run --judges FILE`.
 
     judges:
-      - {kind: openai, base_url: https://api.openai.com/v1, model: gpt-5, api_key_env: OPENAI_API_KEY, both_orders:
-      true} - {kind: local, model: smollm2} - {kind: reward_model, model: my-rm} - {kind: verifier} - {kind: recorded,
-      annotators: "UKPLab%", votes: 3} - {kind: simulated, accuracy: 0.8, truth: gold}
+      - {kind: openai, base_url: "https://api.openai.com/v1", model: gpt-5, api_key_env: OPENAI_API_KEY}
+      - {kind: local, model: smollm2, both_orders: true}
+      - {kind: reward_model, model: my-rm}
+      - {kind: verifier}
+      - {kind: recorded, annotators: "UKPLab%", votes: 3}
+      - {kind: simulated, accuracy: 0.8, truth: gold}
+      - {kind: "my_judges.py:Shorter", margin: 10}
 
 Leaves out: the judges. Prompt folders and files of recorded votes are relative to the YAML file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
-from assay.domain import Answer
+from assay.domain import AnnotatorKind, Answer
 from assay.errors import BadInputError
+from assay.registry import settings_of
 from assay.workspace import Workspace
 from assay_pipelines.judging.judge import Judge
+from assay_pipelines.judging.kind import JUDGES
+from assay_pipelines.judging.merging import OnSplit
 from assay_pipelines.judging.openai_compatible import LlmJudge, LlmJudgeConfig
 from assay_pipelines.judging.recorded import RecordedJudge
 from assay_pipelines.judging.simulated import SimulatedConfig, SimulatedJudge
-from assay_pipelines.judging.verifier import ConstraintJudge
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_serving.model_config import ModelConfig
 
-_ENDPOINT = tuple(field.name for field in fields(EndpointConfig))
-_JUDGE = tuple(field.name for field in fields(LlmJudgeConfig) if field.name != "endpoint")
-_LOCAL = ("model", "device", "dtype", "max_tokens", "temperature", *_JUDGE)
-_RECORDED = ("kind_of_voter", "annotators", "exclude", "file", "name", "votes", "limit", "seed", "on_split")
-_SIMULATED = ("truth", "name", *(field.name for field in fields(SimulatedConfig)))
+SAMPLING = 0.7  #: temperature where several samples are asked for and none is named
+F = TypeVar("F", bound=Callable[..., Judge])
 
 
 def load_judges(path: Path, workspace: Workspace) -> list[Judge]:
@@ -56,68 +60,122 @@ def load_judges(path: Path, workspace: Workspace) -> list[Judge]:
 
 
 def judge_of(entry: Any, workspace: Workspace, folder: Path = Path()) -> Judge:
-    """One judge from its description."""
+    """One judge from its description: `kind`, a name of `JUDGES`, and its settings. Raises BadInputError."""
     if not isinstance(entry, dict):
         raise BadInputError("must be a mapping with a kind")
     settings = {str(name): value for name, value in entry.items()}
     kind = settings.pop("kind", None)
-    if kind not in _MAKERS:
-        raise BadInputError(f"{kind!r} is not one of {', '.join(_MAKERS)}", field="kind")
-    known, make = _MAKERS[kind]
-    if unknown := [name for name in settings if name not in known]:
-        raise BadInputError(f"is not a setting of a judge of kind {kind}; known: {', '.join(known)}", field=unknown[0])
+    factory = JUDGES.find(kind, folder=folder, field="kind")
+    if reserved := [name for name in ("workspace", "folder") if name in settings]:
+        raise BadInputError("is no setting of a judge", field=reserved[0])
     for name in ("prompts", "file"):
         if isinstance(settings.get(name), str):
             settings[name] = folder / Path(settings[name]).expanduser()
-    try:
-        return make(settings, workspace)
-    except (TypeError, ValueError, KeyError) as error:  # a word for a number, a missing setting
-        raise BadInputError(_plain(error)) from error
+    parameters = {setting.name for setting in settings_of(factory)}
+    settings |= {name: value for name, value in (("workspace", workspace), ("folder", folder)) if name in parameters}
+    judge = JUDGES.create(str(kind), settings, folder=folder, field="kind")
+    if missing := [name for name in ("kind", "name", "config", "judge") if not hasattr(judge, name)]:
+        raise BadInputError(f"what {kind} makes is no judge: it has no {' and no '.join(missing)}", field="kind")
+    made: Judge = judge
+    return made
 
 
-def _openai(settings: dict[str, Any], workspace: Workspace) -> Judge:
+def _takes(*configs: type, without: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """Add the fields of dataclasses to a factory's signature, in place of its `**settings`."""
+
+    def decorate(factory: F) -> F:
+        own = [p for p in inspect.signature(factory).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        listed = [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=field.type,
+            )
+            for config in configs
+            for field in fields(config)
+            if field.name not in without
+        ]
+        factory.__signature__ = inspect.Signature([*own, *listed])  # type: ignore[attr-defined]
+        return factory
+
+    return decorate
+
+
+@_takes(EndpointConfig, LlmJudgeConfig, without=("endpoint",))
+def openai_judge(*, workspace: Workspace, **settings: Any) -> Judge:
+    """A language model behind an OpenAI-compatible endpoint."""
     if int(settings.get("samples", 1)) > 1:
         settings.setdefault("temperature", SAMPLING)
-    endpoint = EndpointConfig(**{name: settings.pop(name) for name in _ENDPOINT if name in settings})
+    names = [field.name for field in fields(EndpointConfig)]
+    endpoint = EndpointConfig(**{name: settings.pop(name) for name in names if name in settings})
     return LlmJudge(LlmJudgeConfig(endpoint, **settings), workspace)
 
 
-def _local(settings: dict[str, Any], workspace: Workspace) -> Judge:
+@_takes(LlmJudgeConfig, without=("endpoint",))
+def local_judge(
+    *,
+    workspace: Workspace,
+    model: str,
+    device: str = "auto",
+    dtype: str = "auto",
+    max_tokens: int = 256,
+    temperature: float | None = None,
+    **settings: Any,
+) -> Judge:
+    """A local transformers model, or a policy of the workspace."""
     from assay_pipelines.judging.local import LocalJudge
 
-    if int(settings.get("samples", 1)) > 1:
-        settings.setdefault("temperature", SAMPLING)
-    return LocalJudge(settings.pop("model"), workspace, **settings)
+    if temperature is None:
+        temperature = SAMPLING if int(settings.get("samples", 1)) > 1 else 0.0
+    generation: dict[str, Any] = {
+        "device": device,
+        "dtype": dtype,
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+    }
+    return LocalJudge(model, workspace, **generation, **settings)
 
 
-def _reward_model(settings: dict[str, Any], workspace: Workspace) -> Judge:
+def reward_model_judge(*, workspace: Workspace, model: str, device: str = "auto") -> Judge:
+    """A reward model; a pairwise generative one compares the two responses itself."""
     from assay.runs.record import locate_model
     from assay_pipelines.judging.generative import GenerativeJudge
     from assay_pipelines.judging.reward_model import load_reward_model
     from assay_serving.model_loader import open_judge
     from assay_serving.model_reference import known_spec
 
-    source, device = locate_model(workspace, settings["model"])[0], settings.get("device", "auto")
+    source = locate_model(workspace, model)[0]
     spec = known_spec(source)
     if spec is not None and spec.judging is not None and spec.judging.format == "pairwise":
-        called = settings["model"] if settings["model"] != source else None
-        return GenerativeJudge(open_judge(ModelConfig(source, served_as=called, device=device)))
+        served_as = model if model != source else None
+        return GenerativeJudge(open_judge(ModelConfig(source, served_as=served_as, device=device)))
     return load_reward_model(source, device=device)
 
 
-def _verifier(settings: dict[str, Any], workspace: Workspace) -> Judge:
-    return ConstraintJudge(workspace)
+def recorded_judge(
+    *,
+    workspace: Workspace,
+    kind_of_voter: AnnotatorKind = "human",
+    annotators: str = "%",
+    exclude: tuple[str, ...] = (),
+    file: Path | None = None,
+    name: str = "recorded",
+    votes: int | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    on_split: OnSplit = "tie",
+) -> Judge:
+    """Votes that were cast before, in the store or in a file."""
+    merging: dict[str, Any] = {"name": name, "votes": votes, "limit": limit, "seed": seed, "on_split": on_split}
+    if file is not None:
+        return RecordedJudge.from_file(file, **merging)
+    return RecordedJudge.from_store(workspace, kind=kind_of_voter, annotators=annotators, exclude=exclude, **merging)
 
 
-def _recorded(settings: dict[str, Any], workspace: Workspace) -> Judge:
-    if (path := settings.pop("file", None)) is not None:
-        return RecordedJudge.from_file(path, **settings)
-    settings["kind"] = settings.pop("kind_of_voter", "human")
-    return RecordedJudge.from_store(workspace, **settings)
-
-
-def _simulated(settings: dict[str, Any], workspace: Workspace) -> Judge:
-    truth, name = settings.pop("truth", "gold"), settings.pop("name", "simulated")
+@_takes(SimulatedConfig)
+def simulated_judge(*, workspace: Workspace, truth: str = "gold", name: str = "simulated", **settings: Any) -> Judge:
+    """A judge of stated accuracy, tie rate and position bias."""
     return SimulatedJudge(known_labels(workspace, truth), SimulatedConfig(**settings), name)
 
 
@@ -131,22 +189,3 @@ def known_labels(workspace: Workspace, truth: str) -> dict[str, Answer]:
         raise BadInputError(f"{truth!r} is not one of {', '.join(queries)}", field="truth")
     with workspace.store.unit() as db:
         return dict(db.execute(queries[truth]).fetchall())
-
-
-SAMPLING = 0.7  #: temperature where several samples are asked for and none is named
-
-_MAKERS: Mapping[str, tuple[tuple[str, ...], Callable[[dict[str, Any], Workspace], Judge]]] = {
-    "openai": ((*_ENDPOINT, *_JUDGE), _openai),
-    "local": (_LOCAL, _local),
-    "reward_model": (("model", "device"), _reward_model),
-    "verifier": ((), _verifier),
-    "recorded": (_RECORDED, _recorded),
-    "simulated": (_SIMULATED, _simulated),
-}
-
-
-def _plain(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"{error.args[0]} is missing"
-    text = str(error)
-    return text.split("() ", 1)[1] if "() " in text else text

@@ -101,7 +101,7 @@ def test_errors_are_one_line_with_the_right_code(root: Path, command: Command) -
     where = ("-w", str(root))
     for arguments, code, words in (
         (("run", *where), 2, "--judge or --judges"),
-        (("run", "--judge", "oracle", *where), 2, "'oracle' is not one of"),
+        (("run", "--judge", "oracle", *where), 2, "no judge is named 'oracle'; one of"),
         (("run", "--judge", "openai", "--model", "m", *where), 2, "--base-url is needed"),
         (("run", "--judge", "openai", "--model", "m", "--base-url", "host", *where), 2, "not an http(s) address"),
         (("run", "--judge", "recorded", *where), 3, "no human annotator"),

@@ -11,6 +11,7 @@ import pytest
 from assay import ids
 from assay.domain import Answer, Comparison, Judgment, Message
 from assay.errors import BadInputError, NotFoundError
+from assay.registry import made_by, settings_of
 from assay.store.records import Decision, insert_annotator, insert_decisions, insert_judgments
 from assay.workspace import Workspace
 from assay_pipelines.annotation.votes import source_votes
@@ -19,6 +20,7 @@ from assay_pipelines.importers.source import ImportConfig
 from assay_pipelines.judging.asking import ask, opinions
 from assay_pipelines.judging.config import load_judges
 from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, Opinion
+from assay_pipelines.judging.kind import JUDGES
 from assay_pipelines.judging.openai_compatible import LlmJudge
 from assay_pipelines.judging.recorded import RecordedJudge
 from assay_pipelines.judging.reporting import judges_report
@@ -202,7 +204,7 @@ def test_the_verifier_judges_what_can_be_checked(workspace: Workspace, imported:
     assert annotator_of(ConstraintJudge(workspace)).name == "constraints"
 
 
-JUDGES = """
+JUDGES_FILE = """
 judges:
   - kind: openai
     base_url: http://127.0.0.1:9/v1
@@ -222,7 +224,7 @@ def test_judges_from_a_file(workspace: Workspace, imported: list[Question], tmp_
         json.dumps({"comparison_id": imported[0].comparison_id, "answer": "A"}) + "\n"
     )
     file = tmp_path / "judges.yaml"
-    file.write_text(JUDGES)
+    file.write_text(JUDGES_FILE)
     first, *others = load_judges(file, workspace)
     assert isinstance(first, LlmJudge)
     assert (first.name, first.settings.samples, first.settings.endpoint.temperature) == ("some-model", 3, 0.7)
@@ -294,3 +296,57 @@ def test_opinions_are_what_the_loop_reads(voted: tuple[Workspace, list[Question]
         asked[0].comparison_id: "A",
         asked[1].comparison_id: "tie",
     }
+
+
+SHORTER = '''
+from assay_pipelines.judging.judge import Opinion, Vote
+
+
+class Shorter:
+    """Prefers the shorter response; a tie within `margin` characters."""
+
+    kind = "verifier"
+    name = "shorter"
+
+    def __init__(self, margin=0):
+        self.config = {"margin": margin}
+
+    def judge(self, questions, on_result):
+        for number, question in enumerate(questions):
+            longer = len(question.response_a) - len(question.response_b)
+            answer = "tie" if abs(longer) <= self.config["margin"] else "B" if longer > 0 else "A"
+            on_result(number, Opinion(answer, None, (Vote(answer),)))
+'''
+
+
+def test_a_judge_of_ones_own_beside_the_file_of_judges(
+    workspace: Workspace, imported: list[Question], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "judges"
+    folder.mkdir()
+    (folder / "mine.py").write_text(SHORTER)
+    (folder / "assay_test_judges.py").write_text(SHORTER)
+    file = folder / "judges.yaml"
+    file.write_text("judges: [{kind: 'mine.py:Shorter', margin: 3}, {kind: 'assay_test_judges:Shorter'}]")
+    monkeypatch.syspath_prepend(str(folder))
+    own, module = load_judges(file, workspace)
+    assert (annotator_of(own).config, annotator_of(module).config) == ({"margin": 3}, {"margin": 0})
+    made = made_by(own)
+    assert made is not None
+    assert (made.kind, made.name, dict(made.settings)) == ("judge", "mine.py:Shorter", {"margin": 3})
+    assert ask(workspace, own, imported, None).answered == len(imported)
+    file.write_text("judges: [{kind: 'mine.py:Shorter', margn: 3}]")
+    with pytest.raises(BadInputError, match="did you mean margin"):
+        load_judges(file, workspace)
+    file.write_text("judges: [{kind: simulatd}]")
+    with pytest.raises(BadInputError, match="did you mean simulated"):
+        load_judges(file, workspace)
+    file.write_text("judges: [{kind: 'pathlib:Path'}]")
+    with pytest.raises(BadInputError, match="is no judge: it has no kind"):
+        load_judges(file, workspace)
+
+
+def test_settings_of_judges_are_listed() -> None:
+    names = {name: [s.name for s in settings_of(JUDGES.find(name))] for name in JUDGES.names()}
+    assert {"base_url", "model", "samples", "both_orders"} <= set(names["openai"])
+    assert {"truth", "accuracy", "position_bias"} <= set(names["simulated"])
