@@ -33,7 +33,7 @@ class Assignment:
     annotator: str
     ticket: str
     comparison_id: str
-    shown: ShownItem
+    content: ShownItem
     shown_order: ShownOrder
     role: Role
     expires_at: float  #: seconds since the epoch
@@ -77,21 +77,21 @@ def next_assignment(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str) 
         return None
     item = _next_item(db, queue, annotator)
     if item is not None and queue["gold_checks"]:
-        (shown,) = db.execute(
+        (answered,) = db.execute(
             """SELECT count(*) FROM votes JOIN items USING (item_id)
                WHERE queue = ? AND annotator = ? AND role = 'vote'""",
             (queue["name"], annotator),
         ).fetchone()
-        if check_is_due(queue["gold_checks"], queue["seed"], annotator, shown):
+        if check_is_due(queue["gold_checks"], queue["seed"], annotator, answered):
             item = _next_check(db, queue, annotator) or item
     return None if item is None else lease_item(db, queue, annotator, item["item_id"], "vote")
 
 
-def check_is_due(rate: float, seed: int, annotator: str, shown: int) -> bool:
+def check_is_due(rate: float, seed: int, annotator: str, answered: int) -> bool:
     """Whether a person who has had `shown` items gets a gold check next. Every block of items holds its share of
     checks, at places drawn for this person: nobody can tell them, and nobody goes without."""
-    number, place = divmod(shown, max(BLOCK, math.ceil(1 / rate)))
-    return place in _check_places(rate, seed, annotator, number)
+    number, offset = divmod(answered, max(BLOCK, math.ceil(1 / rate)))
+    return offset in _check_places(rate, seed, annotator, number)
 
 
 @lru_cache(maxsize=4096)  # drawn anew for every item, the places would cost as much as finding it
@@ -164,9 +164,9 @@ def _assignment(queue: str, annotator: str, lease: sqlite3.Row, payload: Mapping
     """`lease`: a row of leases joined with its item."""
     order: ShownOrder = lease["shown_order"]
     ticket = Ticket(lease["item_id"], lease["attempt"], lease["role"])
-    shown = ShownItem.of(json.loads(lease["payload"]) if payload is None else payload, order)
+    content = ShownItem.of(json.loads(lease["payload"]) if payload is None else payload, order)
     return Assignment(
-        queue, annotator, str(ticket), lease["comparison_id"], shown, order, lease["role"], lease["expires_at"]
+        queue, annotator, str(ticket), lease["comparison_id"], content, order, lease["role"], lease["expires_at"]
     )
 
 

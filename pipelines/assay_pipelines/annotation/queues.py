@@ -228,13 +228,13 @@ def items_of(
         if not rows:
             raise BadInputError(f"nothing matches, the queue would be empty: {why_empty(db, selection)}")
     comparisons = [row[0] for row in rows]
-    known = load_attributes(workspace, comparisons)
+    attributes = load_attributes(workspace, comparisons)
     statements = principle_statements(principles)
     return [
         QueueItem(
             c,
-            float(c in known and known[c].easy_for_people),
-            known.get(c),
+            float(c in attributes and attributes[c].easy_for_people),
+            attributes.get(c),
             reason=reason,
             principles=statements,
             question=question,
@@ -249,8 +249,8 @@ def find_queue(ledger: Ledger, name: str) -> Queue:
         row = db.execute("SELECT * FROM queues WHERE name = ? OR queue_id = ?", (name, name)).fetchone()
         if row is None:
             names = [r["name"] for r in db.execute("SELECT name FROM queues ORDER BY created_at DESC LIMIT 10")]
-            there = f"there are: {', '.join(names)}" if names else "there are none yet: assay queue create NAME"
-            raise NotFoundError(f"no queue {name!r}; {there}")
+            hint = f"there are: {', '.join(names)}" if names else "there are none yet: assay queue create NAME"
+            raise NotFoundError(f"no queue {name!r}; {hint}")
         items, checks = db.execute(
             "SELECT coalesce(sum(NOT is_check), 0), coalesce(sum(is_check), 0) FROM items WHERE queue = ?",
             (row["name"],),

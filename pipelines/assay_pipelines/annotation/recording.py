@@ -56,11 +56,11 @@ def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[Queue
     for item in items:
         first.setdefault(item.comparison_id, item)
     with workspace.store.unit() as db:
-        known = _check_settings(db, queue)
+        exists = _check_settings(db, queue)
         new = [first[comparison] for comparison in _new(db, queue.queue_id, list(first))]
-        if known and not new:
+        if exists and not new:
             return 0
-        if known and _is_closed(db, queue.queue_id):
+        if exists and _is_closed(db, queue.queue_id):
             raise BadInputError(
                 f"queue {queue.name!r} is closed: choose a new name, or `assay queue reopen {queue.name}`"
             )
@@ -72,15 +72,15 @@ def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[Queue
 
     def shown(item: QueueItem) -> str:
         payload = item.payload()
-        if payload["attributes"] is None and (found := attributes.get(item.comparison_id)) is not None:
-            payload["attributes"] = found.to_dict()
+        if payload["attributes"] is None and (stored := attributes.get(item.comparison_id)) is not None:
+            payload["attributes"] = stored.to_dict()
         if not payload["pre_verification"] and item.comparison_id in verified:
             payload["pre_verification"] = verified[item.comparison_id].payload()
         payload["opinions"] = payload["opinions"] or judged.get(item.comparison_id, [])
         return json.dumps(payload, ensure_ascii=False)
 
     with workspace.store.unit() as db:
-        if not known:
+        if not exists:
             db.execute(
                 """INSERT INTO queues (queue_id, name, overlap, gold_checks, seed, lease_seconds, guideline, run_id)
                    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
@@ -95,8 +95,8 @@ def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[Queue
             for (comparison, label), item in zip(checks, like, strict=True)
         ]
         _insert(db, queue, drawn)
-        if not known or added:
-            event = "extended" if known else "created"
+        if not exists or added:
+            event = "extended" if exists else "created"
             record_event(db, queue.queue_id, event, {"items": added, "checks": len(checks)}, queue.run_id)
         if queue.run_id is not None:
             db.execute(
@@ -171,14 +171,14 @@ def _judges_opinions(workspace: Workspace, comparisons: list[str]) -> dict[str, 
                    WHERE kind IN ('llm', 'reward_model', 'verifier') ORDER BY name, annotator_id"""
             ).fetchall()
         )
-        said = opinions(db, comparisons, list(judges)) if judges else {}
+        by_comparison = opinions(db, comparisons, list(judges)) if judges else {}
     return {
         comparison: [
             {"judge": name, "answer": by[judge].answer, "rationale": by[judge].rationale or ""}
             for judge, name in judges.items()
             if judge in by and by[judge].answer != "skip"
         ]
-        for comparison, by in said.items()
+        for comparison, by in by_comparison.items()
     }
 
 
@@ -192,16 +192,16 @@ def _new(db: duckdb.DuckDBPyConnection, queue_id: str, comparisons: list[str]) -
         ).fetchall()
         if missing:
             raise BadInputError(f"the store holds no comparison {missing[0][0]}", field="comparison_id")
-        there = db.execute(
+        rows = db.execute(
             "SELECT comparison_id FROM queue_items SEMI JOIN wanted USING (comparison_id) WHERE queue_id = ?",
             [queue_id],
         ).fetchall()
-    known = {row[0] for row in there}
-    return [comparison for comparison in comparisons if comparison not in known]
+    queued = {row[0] for row in rows}
+    return [comparison for comparison in comparisons if comparison not in queued]
 
 
 def _draw_checks(
-    db: duckdb.DuckDBPyConnection, queue: QueueRecord, asked: list[str], *, ordinary: int
+    db: duckdb.DuckDBPyConnection, queue: QueueRecord, comparisons: list[str], *, ordinary: int
 ) -> list[tuple[str, str]]:
     """Gold pairs and their labels, so many that one person can do the whole queue at its rate of checks."""
     import pyarrow as pa
@@ -217,15 +217,15 @@ def _draw_checks(
     before, checks = row if row is not None else (0, 0)
     if not before + ordinary:
         return []
-    wanted = max(LEAST_CHECKS, round((before + ordinary) * rate / (1 - rate)))
-    with registered(db, "wanted", pa.table({"comparison_id": pa.array(asked, pa.string())})):
+    target = max(LEAST_CHECKS, round((before + ordinary) * rate / (1 - rate)))
+    with registered(db, "wanted", pa.table({"comparison_id": pa.array(comparisons, pa.string())})):
         return db.execute(
             """SELECT comparison_id, label FROM current_decisions
                WHERE pool = 'gold' AND label IN ('A', 'B')
                  AND comparison_id NOT IN (SELECT comparison_id FROM wanted)
                  AND comparison_id NOT IN (SELECT comparison_id FROM queue_items WHERE queue_id = $queue)
                ORDER BY sha256('check' || chr(31) || $seed || chr(31) || comparison_id) LIMIT $limit""",
-            {"queue": queue.queue_id, "seed": str(queue.seed), "limit": max(0, wanted - checks)},
+            {"queue": queue.queue_id, "seed": str(queue.seed), "limit": max(0, target - checks)},
         ).fetchall()
 
 

@@ -98,13 +98,13 @@ def recover(workspace: Workspace, ledger: Ledger) -> Recovery:
     with workspace.store.unit() as db:
         names = [row[0] for row in db.execute("SELECT name FROM queues ORDER BY created_at, name").fetchall()]
     with ledger.reading() as sqlite:
-        there = {row["name"] for row in sqlite.execute("SELECT name FROM queues")}
+        present = {row["name"] for row in sqlite.execute("SELECT name FROM queues")}
     items = votes = withdrawn = 0
     for name in names:
         items += carry(workspace, ledger, name)
         more, taken_back = _carry_votes(workspace, ledger, name)
         votes, withdrawn = votes + more, withdrawn + taken_back
-    return Recovery(len(set(names) - there), items, votes, withdrawn)
+    return Recovery(len(set(names) - present), items, votes, withdrawn)
 
 
 def _add_items(db: sqlite3.Connection, queue: str, seed: int, rows: list[Any]) -> int:
@@ -121,11 +121,11 @@ def _add_items(db: sqlite3.Connection, queue: str, seed: int, rows: list[Any]) -
            SELECT item_id, ? FROM items WHERE queue = ? AND comparison_id = ?""",
         (
             (
-                json.dumps(json.loads(shown) | {"messages": messages, "a": a, "b": b}, ensure_ascii=False),
+                json.dumps(json.loads(payload) | {"messages": messages, "a": a, "b": b}, ensure_ascii=False),
                 queue,
                 comparison,
             )
-            for comparison, _, _, shown, messages, a, b in rows
+            for comparison, _, _, payload, messages, a, b in rows
         ),
     )
     return added
@@ -139,7 +139,7 @@ def _carry_votes(workspace: Workspace, ledger: Ledger, queue: str) -> tuple[int,
                FROM queue_votes WHERE queue = ? ORDER BY created_at, judgment_id""",
             [queue],
         ).fetchall()
-        told = db.execute(
+        principle_rows = db.execute(
             """SELECT v.judgment_id, p.side, n.statement, p.answer, p.evidence
                FROM vote_principles p JOIN queue_votes v USING (judgment_id) JOIN principles n USING (principle_id)
                WHERE v.queue = ?""",
@@ -169,8 +169,8 @@ def _carry_votes(workspace: Workspace, ledger: Ledger, queue: str) -> tuple[int,
                 "DELETE FROM leases WHERE item_id = ? AND annotator = ? AND attempt <= ?", (item, annotator, attempt)
             )
             touched.add(item)
-        for judgment, *said in told:
-            keep_answers(db, judgment, [PrincipleAnswer(*said)])
+        for judgment, *answer_fields in principle_rows:
+            keep_answers(db, judgment, [PrincipleAnswer(*answer_fields)])
         for item in touched:
             recount(db, item)
     return votes, withdrawn

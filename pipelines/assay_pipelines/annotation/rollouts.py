@@ -102,9 +102,16 @@ def effects(workspace: Workspace, name: str) -> list[Effect]:
     with workspace.store.unit() as db:
         rows = db.execute(_EFFECTS, {"queue": queue.id, "voter": TRAINED_ON}).fetchall()
     return [
-        Effect(c, label, next(iter(said)) if len(said) == 1 else None, len(said) > 1, _names(snapshots), _names(models))
+        Effect(
+            c,
+            label,
+            next(iter(preferences)) if len(preferences) == 1 else None,
+            len(preferences) > 1,
+            _names(snapshots),
+            _names(models),
+        )
         for c, label, answers, snapshots, models in rows
-        for said in [set(answers or ())]
+        for preferences in [set(answers or ())]
     ]
 
 
@@ -114,13 +121,13 @@ def _names(value: Sequence[str | None] | None) -> tuple[str, ...]:
 
 def _most_doubtful(path: Any, limit: int | None) -> list[dict[str, Any]]:
     """One row a comparison, the most doubtful first."""
-    found: dict[str, dict[str, Any]] = {}
+    most: dict[str, dict[str, Any]] = {}
     for _, line in Lines(path):
         row = parse_object(line)
         key = _comparison(row)
-        if key not in found or row["doubt"] > found[key]["doubt"]:
-            found[key] = row
-    return sorted(found.values(), key=lambda row: (-row["doubt"], _comparison(row)))[:limit]
+        if key not in most or row["doubt"] > most[key]["doubt"]:
+            most[key] = row
+    return sorted(most.values(), key=lambda row: (-row["doubt"], _comparison(row)))[:limit]
 
 
 def _comparison(row: dict[str, Any]) -> str:

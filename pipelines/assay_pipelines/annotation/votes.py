@@ -105,12 +105,12 @@ def recount(db: sqlite3.Connection, item_id: int) -> None:
         "SELECT q.overlap, i.is_check FROM items i JOIN queues q ON q.name = i.queue WHERE item_id = ?", (item_id,)
     ).fetchone()
     counts = majority(item_votes(db, item_id))
-    taken = int(sum(counts.weights.values()))
-    done = bool(row["overlap"]) and taken >= row["overlap"] and not row["is_check"]
-    enough = done or (not row["overlap"] and taken > 1 and not row["is_check"])
+    counted = int(sum(counts.weights.values()))
+    done = bool(row["overlap"]) and counted >= row["overlap"] and not row["is_check"]
+    enough = done or (not row["overlap"] and counted > 1 and not row["is_check"])
     db.execute(
         "UPDATE items SET taken = ?, done = ?, conflict = ? WHERE item_id = ?",
-        (taken, done, enough and counts.winner is None, item_id),
+        (counted, done, enough and counts.winner is None, item_id),
     )
 
 

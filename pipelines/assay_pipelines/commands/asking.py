@@ -63,9 +63,9 @@ def summed(passes: Iterator[SweepReport]) -> SweepReport:
     from assay_pipelines.llm.sweep import SweepReport
 
     reports: list[SweepReport] = []
-    for made in passes:
-        reports.append(made)
-        if made.stopped:
+    for report in passes:
+        reports.append(report)
+        if report.stopped:
             break
     if not reports:
         return SweepReport("nothing to ask")

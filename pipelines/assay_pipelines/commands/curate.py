@@ -130,23 +130,23 @@ def status(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> No
     from assay.workspace import Workspace
     from assay_pipelines.curation.status import curation_status
 
-    found = curation_status(Workspace.find(workspace))
-    lines = [f"{found.comparisons} comparisons", "", "pool          pairs"]
-    lines += [f"{name:<12} {number:>6}" for name, number in found.pools.items()]
-    if found.rules:
-        lines += ["", "decided by"] + [f"{p + ' / ' + r:<40} {n:>6}" for (p, r), n in found.rules.items()]
-    if found.errors:
+    curation = curation_status(Workspace.find(workspace))
+    lines = [f"{curation.comparisons} comparisons", "", "pool          pairs"]
+    lines += [f"{name:<12} {number:>6}" for name, number in curation.pools.items()]
+    if curation.rules:
+        lines += ["", "decided by"] + [f"{p + ' / ' + r:<40} {n:>6}" for (p, r), n in curation.rules.items()]
+    if curation.errors:
         lines += ["", "changed against the source's A/B label"]
-        lines += [f"{e.pool + ' / ' + e.rule:<40} {e.against:>6} of {e.decided}" for e in found.errors]
-    if found.annotators:
+        lines += [f"{e.pool + ' / ' + e.rule:<40} {e.against:>6} of {e.decided}" for e in curation.errors]
+    if curation.annotators:
         lines += ["", "agreement with gold (A/B answers)"]
-        for a in found.annotators:
+        for a in curation.annotators:
             interval = wilson(a.agreed, a.compared)
             lines.append(
                 f"{a.kind + ' ' + a.name:<40} {a.agreed:>6} of {a.compared} "
                 f"({100 * a.rate:.1f} % [{100 * interval.low:.1f}, {100 * interval.high:.1f}])"
             )
-    for loop in found.loops:
+    for loop in curation.loops:
         measured = f", model right on {loop.gold_accuracy:.1%} of {loop.gold_pairs} gold" if loop.gold_pairs else ""
         lines += ["", f"loop {loop.name}: iteration {loop.iteration}, last step {loop.step}{measured}"]
-    emit(found.to_dict(), "\n".join(lines), as_json=as_json)
+    emit(curation.to_dict(), "\n".join(lines), as_json=as_json)

@@ -63,9 +63,9 @@ def endpoint_fields(context: typer.Context) -> dict[str, Any]:
     """Fields of an `EndpointConfig`. Raises BadInputError without an address or a model."""
     for option in ("base_url", "model"):
         needed(context, option)
-    given = {option: context.params[option] for option in _FIELDS}
+    options = {option: context.params[option] for option in _FIELDS}
     temperature = context.params["temperature"]
-    return given | ({} if temperature is None else {"temperature": temperature})
+    return options | ({} if temperature is None else {"temperature": temperature})
 
 
 def endpoint_of(context: typer.Context) -> EndpointConfig:
@@ -79,5 +79,5 @@ def spending_of(context: typer.Context) -> Spending:
     """Nothing spent yet of what may be."""
     from assay_pipelines.llm.budget import Budget, Spending
 
-    given = context.params
-    return Spending(Budget(calls=given["max_calls"], tokens=given["max_total_tokens"], cost=given["max_cost"]))
+    options = context.params
+    return Spending(Budget(calls=options["max_calls"], tokens=options["max_total_tokens"], cost=options["max_cost"]))

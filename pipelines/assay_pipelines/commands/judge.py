@@ -118,7 +118,7 @@ def run(
     judge = absolute_name(judge, Path()) if ":" in judge else judge.replace("-", "_")
     _refuse_unused(context, judge)
     if judges is not None:
-        asked = load_judges(judges, ws)
+        chosen_judges = load_judges(judges, ws)
     else:
         entry: dict[str, Any] = {"kind": judge}
         sampling = {"name": name, "samples": samples, "both_orders": both_orders, "seed": seed, "prompts": prompts}
@@ -141,23 +141,23 @@ def run(
                 "seed": seed,
             }
             entry |= {"name": name} if name else {}
-        asked = [judge_of(entry, ws)]
+        chosen_judges = [judge_of(entry, ws)]
     selection = selection_of(pool, source, category)
     if dry_run:
-        _estimate(ws, asked, selection, limit, as_json)
+        _estimate(ws, chosen_judges, selection, limit, as_json)
         return
     spending = spending_of(context)
     settings = {
         "selection": asdict(selection),
         "limit": limit,
-        "judges": [dict(j.config) | {"name": j.name} for j in asked],
+        "judges": [dict(j.config) | {"name": j.name} for j in chosen_judges],
     }
     reports: list[SweepReport] = []
     with (
         ExitStack() as stack,
-        asking_run(ws, "judge", settings, selection, limit, len(asked), "judging") as (run, advance),
+        asking_run(ws, "judge", settings, selection, limit, len(chosen_judges), "judging") as (run, advance),
     ):
-        for one in asked:
+        for one in chosen_judges:
             if hasattr(one, "close"):
                 stack.callback(one.close)
             pages = question_pages(ws, selection, limit)
@@ -179,9 +179,9 @@ def report(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> No
     from assay.workspace import Workspace
     from assay_pipelines.judging.reporting import judges_report
 
-    found = judges_report(Workspace.find(workspace))
+    quality = judges_report(Workspace.find(workspace))
     lines: list[str] = []
-    for one in found.judges:
+    for one in quality.judges:
         lines += [f"{one.kind} {one.name}: {one.opinions} opinions, {one.ties} ties, {one.skips} skips"]
         if one.gold_with_ties.of:
             lines += [f"  agrees with gold     {one.gold.text} without ties, {one.gold_with_ties.text} with"]
@@ -191,22 +191,22 @@ def report(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> No
             lines += [f"  same in both orders  {one.consistent.text}"]
         if one.calls:
             cost = "no prices given" if one.cost is None else f"cost {one.cost:.4f}"
-            told = ", ".join(f"{number} {outcome}" for outcome, number in one.outcomes.items())
-            lines += [f"  calls                {one.calls}, {one.repeated} tried again: {told}"]
+            outcomes = ", ".join(f"{number} {outcome}" for outcome, number in one.outcomes.items())
+            lines += [f"  calls                {one.calls}, {one.repeated} tried again: {outcomes}"]
             lines += [f"  unreadable           {one.unreadable.text}; refused {one.refused.text}"]
             lines += [f"  tokens               {one.tokens_in} in, {one.tokens_out} out; {cost}"]
-    if found.agreements:
+    if quality.agreements:
         lines += ["", "judges among each other (A/B answers)"]
-        for pair in found.agreements:
+        for pair in quality.agreements:
             kappa = "" if pair.kappa is None else f", kappa {pair.kappa:.2f}"
             lines += [f"  {pair.first} and {pair.second}: {100 * pair.agreed / pair.both:.1f} % of {pair.both}{kappa}"]
-    for task, figures in found.other_tasks.items():
+    for task, figures in quality.other_tasks.items():
         rate = 100 * figures["unreadable"] / max(1, figures["attempts"])
         lines += [
             f"{task}: {figures['answered']} answers of {figures['calls']} calls, {figures['attempts']} attempts, "
             f"{rate:.1f} % unreadable, {figures['tokens_in']} tokens in, {figures['tokens_out']} out"
         ]
-    emit(found.to_dict(), "\n".join(lines) or "no judge has said anything yet", as_json=as_json)
+    emit(quality.to_dict(), "\n".join(lines) or "no judge has said anything yet", as_json=as_json)
 
 
 def prompts(
@@ -225,26 +225,26 @@ def prompts(
     shipped = Prompts(folder)
     if copy_to is not None:
         written = shipped.copy_to(copy_to)
-        kept = len(shipped.names) - len(written)
-        text = f"{len(written)} prompts written to {copy_to}" + (f", {kept} were there already" if kept else "")
-        emit({"written": [str(path) for path in written], "kept": kept}, text, as_json=as_json)
+        present = len(shipped.names) - len(written)
+        text = f"{len(written)} prompts written to {copy_to}" + (f", {present} were there already" if present else "")
+        emit({"written": [str(path) for path in written], "kept": present}, text, as_json=as_json)
         return
-    found = {name: {"hash": shipped.hash(name), "text": shipped.text(name)} for name in shipped.names}
-    blocks = [f"--- {name} ({entry['hash']})\n{entry['text'].rstrip()}" for name, entry in found.items()]
-    emit({"prompts": found}, "\n\n".join(blocks), as_json=as_json)
+    texts = {name: {"hash": shipped.hash(name), "text": shipped.text(name)} for name in shipped.names}
+    blocks = [f"--- {name} ({entry['hash']})\n{entry['text'].rstrip()}" for name, entry in texts.items()]
+    emit({"prompts": texts}, "\n\n".join(blocks), as_json=as_json)
 
 
 def _refuse_unused(context: typer.Context, judge: str) -> None:
     """Raises BadInputError for a given option that this judge would pass over. `judge`: "" for a file of judges."""
     from assay.errors import BadInputError
 
-    taken = set(_TAKES.get(judge, ()))
+    supported = set(_TAKES.get(judge, ()))
     if context.params["file"] is not None:
-        taken.discard("voters")  # who voted in a file is in the file
+        supported.discard("voters")  # who voted in a file is in the file
     unused = []
     for option in dict.fromkeys(name for names in _TAKES.values() for name in names):
         source = context.get_parameter_source(option)
-        if option not in taken and source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP"):
+        if option not in supported and source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP"):
             unused.append(f"--{option.replace('_', '-')}")
     if unused:
         who = f"a judge of kind {judge}" if judge else "--judges FILE, which describes each of its judges itself,"
@@ -256,11 +256,11 @@ def _estimate(
 ) -> None:
     from assay_pipelines.judging.estimating import estimate
 
-    found = []
+    estimates = []
     for judge in judges:
         pages = [estimate(workspace, judge, page) for page in question_pages(workspace, selection, limit)]
         costs = [one.cost for one in pages if one.cost is not None]
-        found.append(
+        estimates.append(
             {
                 "judge": pages[0].judge if pages else judge.name,
                 "questions": sum(one.questions for one in pages),
@@ -272,6 +272,6 @@ def _estimate(
     lines = [
         f"{one['judge']}: {one['questions']} comparisons to ask, {one['calls']} calls, about {one['tokens']} tokens"
         + (f", cost about {one['cost']:.4f}" if one["cost"] is not None else "")
-        for one in found
+        for one in estimates
     ]
-    emit({"dry_run": True, "judges": found}, "\n".join(lines), as_json=as_json)
+    emit({"dry_run": True, "judges": estimates}, "\n".join(lines), as_json=as_json)

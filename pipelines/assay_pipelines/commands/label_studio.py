@@ -130,12 +130,17 @@ def push(
     from assay_pipelines.annotation.label_studio.push import push as push_comparisons
 
     ws = Workspace.find(workspace)
-    found = find_project(ws, project, _address(server))
+    target = find_project(ws, project, _address(server))
     selection = Selection(tuple(pool or ("unverified", "pending")), tuple(source or ()), tuple(category or ()))
-    named = tuple(comparison or ())
-    total = count_comparisons(ws, selection, named)
-    client = connect(found.server)
-    settings = {"project": found.url, "selection": asdict(selection), "comparisons": len(named), "limit": limit}
+    comparison_ids = tuple(comparison or ())
+    total = count_comparisons(ws, selection, comparison_ids)
+    client = connect(target.server)
+    settings = {
+        "project": target.url,
+        "selection": asdict(selection),
+        "comparisons": len(comparison_ids),
+        "limit": limit,
+    }
     with (
         start_run(ws, "label-studio-push", settings) as run,
         progress_bar("pushing", min(total, limit or total), unit="comparisons") as advance,
@@ -143,10 +148,10 @@ def push(
         report = push_comparisons(
             ws,
             client,
-            found,
+            target,
             selection,
             run.id,
-            comparisons=named,
+            comparisons=comparison_ids,
             limit=limit,
             predictions=predictions,
             on_progress=advance,
@@ -154,9 +159,9 @@ def push(
         run.metrics.update(asdict(report))
     taken_up = f"; {report.taken_up} tasks of a push that was interrupted were taken up" if report.taken_up else ""
     emit(
-        {"run": run.id, "project": found.id, "url": found.url, **asdict(report)},
+        {"run": run.id, "project": target.id, "url": target.url, **asdict(report)},
         f"{report.pushed} tasks pushed with {report.predictions} predictions, {report.known} were there already"
-        f"{taken_up}\nvote at {found.url}",
+        f"{taken_up}\nvote at {target.url}",
         as_json=as_json,
     )
 
@@ -179,19 +184,19 @@ def pull(
     from assay_pipelines.annotation.label_studio.pull import pull as pull_votes
 
     ws = Workspace.find(workspace)
-    found = find_project(ws, project, _address(server))
-    client = connect(found.server)
+    target = find_project(ws, project, _address(server))
+    client = connect(target.server)
     with (
-        start_run(ws, "label-studio-pull", {"project": found.url}) as run,
+        start_run(ws, "label-studio-pull", {"project": target.url}) as run,
         progress_bar("pulling", None, unit="tasks") as advance,
     ):
-        report = pull_votes(ws, client, found, run.id, on_progress=advance)
+        report = pull_votes(ws, client, target, run.id, on_progress=advance)
         run.metrics.update(asdict(report))
     total = asdict(report.counts)
     for name, number in asdict(report.events.counts).items():
         total[name] += number
     emit(
-        {"run": run.id, "project": found.id, "url": found.url, **asdict(report)},
+        {"run": run.id, "project": target.id, "url": target.url, **asdict(report)},
         _pulled(report.tasks, report.annotations, report.events.events, total),
         as_json=as_json,
     )
@@ -255,8 +260,8 @@ def serve_webhook(
 
         def announce() -> None:
             payload: dict[str, Any] = {"url": target, "server": address, "projects": [p.id for p in projects]}
-            said = f"; registered for {registered} more" if register_at else ""
-            text = f"waiting at {target} for the votes of {len(projects)} projects on {address}{said}  (Ctrl-C stops)"
+            suffix = f"; registered for {registered} more" if register_at else ""
+            text = f"waiting at {target} for the votes of {len(projects)} projects on {address}{suffix}  (Ctrl-C stops)"
             typer.echo(json.dumps(payload) if as_json else text)
 
         serve_until_stopped(create_app(ws, address, secret, folder), listening, announce)

@@ -96,13 +96,13 @@ def stage2(
 
     here = Workspace.find(workspace)
     config = Stage2Config(keep_above, recycle_below)
-    asked = load_judges(judges, here) if judges is not None else []
+    stage_judges = load_judges(judges, here) if judges is not None else []
     models = []
     for name in (best, gold):
         scorer = TransformersScorer.load(ModelConfig(locate_model(here, name)[0], device=device))
         models.append(LoopModel(scorer, scorer.spec.calibration or UNCALIBRATED))
     selection = Selection(("unverified",), tuple(source or ()))
-    opened = open_encoder(encoder, device) if encoder is not None and asked else None
+    opened = open_encoder(encoder, device) if encoder is not None and stage_judges else None
     settings = {
         **asdict(config),
         "best": best,
@@ -125,7 +125,7 @@ def stage2(
 
         report = run_stage2(
             config,
-            Stage2Parts(here, models[0], models[1], asked, demonstrate, Spending(Budget(cost=max_cost))),
+            Stage2Parts(here, models[0], models[1], stage_judges, demonstrate, Spending(Budget(cost=max_cost))),
             selection,
             run.id,
             dry_run=dry_run,
@@ -139,7 +139,7 @@ def stage2(
         "model cannot score are left alone",
         f"the best model agrees with the source on {report.sure}",
     ]
-    if asked:
+    if stage_judges:
         lines.append(_judging(report.to_dict(), dry_run))
     if report.unanswered:
         lines.append(f"{report.unanswered} on which every judge failed are left alone; run it again to ask again")
@@ -192,5 +192,5 @@ def _lines(report: dict[str, Any], file: str) -> list[str]:
     return lines
 
 
-def _accuracy(found: dict[str, Any] | None) -> str:
-    return f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]" if found else "no gold yet"
+def _accuracy(figures: dict[str, Any] | None) -> str:
+    return f"{figures['value']:.3f} [{figures['low']:.3f}, {figures['high']:.3f}]" if figures else "no gold yet"

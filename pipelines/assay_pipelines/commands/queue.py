@@ -91,12 +91,12 @@ def create(
         start_run(here, "queue-create", settings | {"gold_checks": gold_checks, "seed": seed}) as run,
         progress_bar("queueing", 1, unit="queue") as advance,
     ):
-        shown: dict[str, Any] = {"reason": reason, "principles": principles, "question": question}
+        common: dict[str, Any] = {"reason": reason, "principles": principles, "question": question}
         items: list[QueueItem]
         if ids is not None:
-            items = [QueueItem(comparison, **shown) for comparison in _read_ids(ids)[:limit]]
+            items = [QueueItem(comparison, **common) for comparison in _read_ids(ids)[:limit]]
         else:
-            items = items_of(here, selection, limit=limit, seed=seed, **shown)
+            items = items_of(here, selection, limit=limit, seed=seed, **common)
         if not items:
             raise BadInputError("no comparison is named: the queue would be empty")
         queue = create_queue(
@@ -142,9 +142,9 @@ def status(queue: QueueArgument, workspace: WorkspaceOption = None, as_json: Jso
     from assay_pipelines.annotation.queues import get_queue, queue_progress
 
     here = Workspace.find(workspace)
-    found, progress = get_queue(here, queue), queue_progress(here, queue)
+    record, progress = get_queue(here, queue), queue_progress(here, queue)
     lines = [
-        _line(found),
+        _line(record),
         f"{progress.done} done, {progress.open} open, {progress.leased} in work, "
         f"{progress.conflicts} without a majority",
         f"{progress.votes} votes and {progress.checked} on gold checks, {progress.passed} times passed on, "
@@ -154,7 +154,7 @@ def status(queue: QueueArgument, workspace: WorkspaceOption = None, as_json: Jso
             for who, number in progress.annotators.items()
         ),
     ]
-    payload = {"queue": asdict(found), **asdict(progress), "open": progress.open}
+    payload = {"queue": asdict(record), **asdict(progress), "open": progress.open}
     emit(payload, "\n".join(lines), as_json=as_json)
 
 
@@ -219,16 +219,17 @@ def resolve(
         start_run(here, "queue-resolve", {"queue": queue, "least_votes": least_votes, "dry_run": dry_run}) as run,
         progress_bar("resolving", 1, unit="queue") as advance,
     ):
-        found = resolve_queue(here, queue, run.id, least_votes=least_votes, dry_run=dry_run)
-        run.metrics.update(found.to_dict())
+        report = resolve_queue(here, queue, run.id, least_votes=least_votes, dry_run=dry_run)
+        run.metrics.update(report.to_dict())
         advance(1)
-    extra = f"; {found.overtaken} were decided by something else meanwhile, which stands" if found.overtaken else ""
-    extra += f"; {found.revoked} are pending again, since votes were taken back" if found.revoked else ""
+    extra = f"; {report.overtaken} were decided by something else meanwhile, which stands" if report.overtaken else ""
+    extra += f"; {report.revoked} are pending again, since votes were taken back" if report.revoked else ""
     emit(
-        {"run": run.id, **found.to_dict()},
-        f"{found.items} items: {found.gold} gold ({found.ties} ties), {found.discarded} discarded as undecidable, "
-        f"{found.adjudicated} of these adjudicated; {found.conflicts} wait for adjudication, {found.waiting} for votes"
-        f"{extra}; {'nothing written' if dry_run else f'new decisions: {found.new}'}",
+        {"run": run.id, **report.to_dict()},
+        f"{report.items} items: {report.gold} gold ({report.ties} ties), {report.discarded} discarded as undecidable, "
+        f"{report.adjudicated} of these adjudicated; {report.conflicts} wait for adjudication, "
+        f"{report.waiting} for votes"
+        f"{extra}; {'nothing written' if dry_run else f'new decisions: {report.new}'}",
         as_json=as_json,
     )
 
@@ -245,9 +246,9 @@ def report(queue: QueueArgument, workspace: WorkspaceOption = None, as_json: Jso
     from assay_pipelines.annotation.votes import queue_votes
 
     here = Workspace.find(workspace)
-    found = get_queue(here, queue)
+    record = get_queue(here, queue)
     with open_ledger(here) as ledger:
-        people = annotator_quality(queue_votes(ledger, found.name))
+        people = annotator_quality(queue_votes(ledger, record.name))
     lines = [
         f"{'annotator':<20} {'votes':>6} {'gold checks':>20} {'with the others':>20} {'prefers the first':>20} "
         f"{'s':>5} {'ties':>5} {'skips':>5} {'passed on':>9}"
@@ -261,7 +262,7 @@ def report(queue: QueueArgument, workspace: WorkspaceOption = None, as_json: Jso
         )
         lines += [f"  ! {flag}" for flag in p.flags]
     emit(
-        {"queue": found.name, "annotators": [p.to_dict() for p in people]},
+        {"queue": record.name, "annotators": [p.to_dict() for p in people]},
         "\n".join(lines) if people else "nobody has voted yet",
         as_json=as_json,
     )
@@ -302,10 +303,10 @@ def agreement(
         votes = source_votes(here, source)
         if not votes:
             raise NotFoundError(f"no votes of people on a source {source!r}; see `assay data stats`")
-    found = agreement_of_votes(votes, resamples=resamples)
+    figures = agreement_of_votes(votes, resamples=resamples)
     rows: list[tuple[str, AgreementCoefficients]] = [
-        ("ties counted", found.with_ties),
-        ("ties dropped", found.ties_dropped),
+        ("ties counted", figures.with_ties),
+        ("ties dropped", figures.ties_dropped),
     ]
     lines = [f"{'':<14} {'items':>7} {'labels':>7} {'percent':>21} {'Cohen':>21} {'Fleiss':>21} {'alpha':>21}"]
     lines += [
@@ -313,9 +314,9 @@ def agreement(
         f"{_estimate(a.fleiss):>21} {_estimate(a.alpha):>21}"
         for title, a in rows
     ]
-    lines.append(f"{found.with_ties.annotators} people; {100 * found.tie_rate:.1f} % of their labels are ties")
-    if found.strength_items:
-        lines.append(f"strength, ordinal alpha over {found.strength_items} items: {_estimate(found.strength)}")
+    lines.append(f"{figures.with_ties.annotators} people; {100 * figures.tie_rate:.1f} % of their labels are ties")
+    if figures.strength_items:
+        lines.append(f"strength, ordinal alpha over {figures.strength_items} items: {_estimate(figures.strength)}")
     if principles:
         lines.append(f"{'answers':>9} {'yes':>7} {'shared':>7} {'percent':>8} {'alpha':>7}  principle")
         lines += [
@@ -323,7 +324,7 @@ def agreement(
             f"{p.principle}"
             for p in principles
         ]
-    payload: dict[str, Any] = {"queue": queue, "source": source, **found.to_dict()}
+    payload: dict[str, Any] = {"queue": queue, "source": source, **figures.to_dict()}
     payload["principles"] = [p.to_dict() for p in principles]
     emit(payload, "\n".join(lines), as_json=as_json)
 
@@ -339,10 +340,10 @@ def recover(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> N
 
     here = Workspace.find(workspace)
     with open_ledger(here) as ledger:
-        found = bring_back(here, ledger)
+        added = bring_back(here, ledger)
     emit(
-        asdict(found),
-        f"brought back {found.queues} queues, {found.items} items, {found.votes} votes, {found.withdrawn} withdrawals",
+        asdict(added),
+        f"brought back {added.queues} queues, {added.items} items, {added.votes} votes, {added.withdrawn} withdrawals",
         as_json=as_json,
     )
 
@@ -358,14 +359,14 @@ def _read_ids(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(f"cannot be read: {error}", file=path) from error
-    found = []
+    comparison_ids = []
     for number, line in enumerate(lines, start=1):
         if not (text := line.strip()):
             continue
         if not text.startswith("c-"):
             raise BadInputError(f"not a comparison id: {text[:40]!r}", file=path, row=number)
-        found.append(text)
-    return found
+        comparison_ids.append(text)
+    return comparison_ids
 
 
 def _line(queue: Queue) -> str:
@@ -375,10 +376,10 @@ def _line(queue: Queue) -> str:
     return f"{queue.name}: {queue.items} items, {people}, {queue.checks} gold checks{state}"
 
 
-def _share(part: int, whole: int, interval: Interval | None) -> str:
+def _share(part: int, total: int, interval: Interval | None) -> str:
     if interval is None:
         return "-"
-    return f"{part}/{whole} ({100 * interval.low:.0f}-{100 * interval.high:.0f} %)"
+    return f"{part}/{total} ({100 * interval.low:.0f}-{100 * interval.high:.0f} %)"
 
 
 def _estimate(estimate: CoefficientEstimate) -> str:

@@ -43,14 +43,14 @@ def from_rollouts(
     here, queue = Workspace.find(workspace), name or f"rollouts-{run}"
     settings = {"queue": queue, "policy_run": run, "limit": limit, "overlap": overlap, "gold_checks": gold_checks}
     with start_run(here, "queue-create", settings | {"seed": seed}, inputs={run: "run"}) as recorded:
-        found = queue_rollouts(
+        created = queue_rollouts(
             here, run, queue, recorded, limit=limit, overlap=overlap, gold_checks=gold_checks, seed=seed
         )
-        recorded.metrics.update(suspects=found.suspects, new=found.new)
+        recorded.metrics.update(suspects=created.suspects, new=created.new)
     emit(
-        {"run": recorded.id, "suspects": found.suspects, "new": found.new, **asdict(found.queue)},
-        f"{found.queue.name}: {found.suspects} pairs, {found.new} of them new to the store\n"
-        f"vote with: assay annotate {found.queue.name} --as YOUR-NAME; then: assay queue resolve {found.queue.name}",
+        {"run": recorded.id, "suspects": created.suspects, "new": created.new, **asdict(created.queue)},
+        f"{created.queue.name}: {created.suspects} pairs, {created.new} of them new to the store\n"
+        f"vote with: assay annotate {queue} --as YOUR-NAME; then: assay queue resolve {queue}",
         as_json=as_json,
     )
 
@@ -67,21 +67,21 @@ def effect(
     from assay.workspace import Workspace
     from assay_pipelines.annotation.rollouts import effects
 
-    found = effects(Workspace.find(workspace), queue)
+    decisions = effects(Workspace.find(workspace), queue)
     lines = [
         f"{e.comparison_id}  {e.label or 'undecidable':<11}  "
         + ("rewards disagree" if e.contradictory else _SIDES[e.overturned]).ljust(18)
         + f"  {', '.join(e.snapshots) or 'in no snapshot'}  {', '.join(e.models) or 'in no model'}"
-        for e in found
+        for e in decisions
     ]
-    models = sorted({model for e in found for model in e.models})
-    overturned = sum(e.overturned is True for e in found)
-    contradictory = sum(e.contradictory for e in found)
-    counts = f"{len(found)} decisions, {overturned} against the reward trained on"
+    models = sorted({model for e in decisions for model in e.models})
+    overturned = sum(e.overturned is True for e in decisions)
+    contradictory = sum(e.contradictory for e in decisions)
+    counts = f"{len(decisions)} decisions, {overturned} against the reward trained on"
     counts += f", {contradictory} about which rewards of several runs disagree" if contradictory else ""
     total = f"{counts}; they changed: {', '.join(models) or 'no model yet'}"
     payload = {
-        "decisions": [e.to_dict() for e in found],
+        "decisions": [e.to_dict() for e in decisions],
         "overturned": overturned,
         "contradictory": contradictory,
         "models": models,

@@ -90,7 +90,7 @@ _PARTIES = """
 def party_agreements(db: duckdb.DuckDBPyConnection) -> list[PartyAgreement]:
     """Of each two parties."""
     _count_parties(db)
-    found = []
+    agreements = []
     for between, (one, other) in BETWEEN.items():
         row = db.execute(
             f"""SELECT count(*), count(*) FILTER ({one} = {other} AND {one} <> 'split'),
@@ -98,8 +98,8 @@ def party_agreements(db: duckdb.DuckDBPyConnection) -> list[PartyAgreement]:
                 FROM parties WHERE {one} IS NOT NULL AND {other} IS NOT NULL"""
         ).fetchone()
         common, agreed, opposed = row or (0, 0, 0)
-        found.append(PartyAgreement(between, common, agreed, opposed, common - agreed - opposed))
-    return found
+        agreements.append(PartyAgreement(between, common, agreed, opposed, common - agreed - opposed))
+    return agreements
 
 
 def conflicts_between(
@@ -117,10 +117,10 @@ def conflicts_between(
     ).fetchall()
     ids = [row[0] for row in rows]
     pairs, answers = shown_pairs(db, ids), _answers(db, ids)
-    found = [
+    conflicts = [
         ConflictPair(pairs[c], source, people, judges, answers.get(c, [])) for c, source, people, judges, _ in rows
     ]
-    return found, int(rows[0][4]) if rows else 0
+    return conflicts, int(rows[0][4]) if rows else 0
 
 
 def _count_parties(db: duckdb.DuckDBPyConnection) -> None:
@@ -153,7 +153,7 @@ def _answers(db: duckdb.DuckDBPyConnection, comparison_ids: list[str]) -> dict[s
             ORDER BY o.comparison_id, 2 DESC, n.name""",
         {"ids": comparison_ids},
     ).fetchall()
-    found: dict[str, list[PartyAnswer]] = {}
+    by_comparison: dict[str, list[PartyAnswer]] = {}
     for comparison, *answer in rows:
-        found.setdefault(comparison, []).append(PartyAnswer(*answer))
-    return found
+        by_comparison.setdefault(comparison, []).append(PartyAnswer(*answer))
+    return by_comparison

@@ -113,7 +113,7 @@ def _decide(
     config: ConsistencyConfig,
 ) -> tuple[str, Decision]:
     probabilities = []
-    told = []
+    reasons = []
     for judge, (a, b) in zip(judges, sides, strict=True):
         if isinstance(a, ScoreFailure) or isinstance(b, ScoreFailure):
             failure = a if isinstance(a, ScoreFailure) else b
@@ -123,8 +123,8 @@ def _decide(
         chosen, rejected = (a, b) if candidate.label == "A" else (b, a)
         p = judge.calibration.pair_probability(chosen.reward, rejected.reward)
         probabilities.append(p)
-        told.append(f"{judge.scorer.info.name}@{judge.scorer.info.version} gives the source's winner p = {p:.3f}")
-    why = "; ".join(told)
+        reasons.append(f"{judge.scorer.info.name}@{judge.scorer.info.version} gives the source's winner p = {p:.3f}")
+    why = "; ".join(reasons)
     label = candidate.label
     if min(probabilities) >= config.keep_above:
         return "kept", Decision(candidate.comparison_id, "silver", label, "rm_consistent", why)
@@ -166,10 +166,10 @@ def _judgments(
     judge: Judge, name: str, candidates: Sequence[Candidate], sides: Sequence[tuple[ScoreResult, ScoreResult]]
 ) -> list[Judgment]:
     annotator = ids.annotator_id("reward_model", name)
-    made = []
+    judgments = []
     for candidate, (a, b) in zip(candidates, sides, strict=True):
         if not (isinstance(a, Score) and isinstance(b, Score)):
             continue
         answer, confidence = judge.opinion(a.reward, b.reward)
-        made.append(Judgment(candidate.comparison_id, annotator, answer, confidence=confidence))
-    return made
+        judgments.append(Judgment(candidate.comparison_id, annotator, answer, confidence=confidence))
+    return judgments

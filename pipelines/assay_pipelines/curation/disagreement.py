@@ -51,10 +51,10 @@ class Rater:
 
     @classmethod
     def parse(cls, reference: str) -> Rater:
-        kind, _, rest = reference.partition(":")
-        if kind == "judgments" and rest:
-            return cls(annotator_id=rest)
-        parts = rest.split(":", 2)
+        kind, _, reference_name = reference.partition(":")
+        if kind == "judgments" and reference_name:
+            return cls(annotator_id=reference_name)
+        parts = reference_name.split(":", 2)
         if kind != "scores" or len(parts) != 3 or not all(parts[:2]):
             raise BadInputError(f"{reference!r} is neither scores:VERSION:TEMPLATE:PRINCIPLE nor judgments:ANNOTATOR")
         return cls(*parts)
@@ -62,18 +62,18 @@ class Rater:
     def name(self, db: duckdb.DuckDBPyConnection) -> str:
         """`MODEL@VERSION`, with its principle, or the annotator's name. Raises NotFoundError where it said nothing."""
         if self.annotator_id:
-            found = db.execute("SELECT name FROM annotators WHERE annotator_id = ?", [self.annotator_id]).fetchone()
+            row = db.execute("SELECT name FROM annotators WHERE annotator_id = ?", [self.annotator_id]).fetchone()
         else:
-            found = db.execute(
+            row = db.execute(
                 """SELECT arg_max(model, created_at) FROM scores
                    WHERE model_version = ? AND template_hash = ? AND principle = ? HAVING count(*) > 0""",
                 [self.version, self.template_hash, self.principle],
             ).fetchone()
-        if found is None:
+        if row is None:
             raise NotFoundError(f"the store holds nothing of {self.reference}")
         if self.annotator_id:
-            return str(found[0])
-        return f"{found[0]}@{self.version[:8]}" + (f" by {self.principle!r}" if self.principle else "")
+            return str(row[0])
+        return f"{row[0]}@{self.version[:8]}" + (f" by {self.principle!r}" if self.principle else "")
 
     def query(self, prefix: str) -> tuple[str, dict[str, str]]:
         """SQL of (comparison_id, margin, reward_a, reward_b, uncertainty_a, uncertainty_b, confidence), and its
@@ -204,10 +204,10 @@ def most_in_common(db: duckdb.DuckDBPyConnection, raters: Sequence[Rater]) -> tu
     for number, rater in enumerate(counted):
         names = [f"v{number}", f"t{number}", f"p{number}", f"a{number}"]
         rows.append(f"({number}, {', '.join('$' + name for name in names)})")
-        said = (rater.version, rater.template_hash, rater.principle, rater.annotator_id)
-        values |= dict(zip(names, said, strict=True))
+        rater_key = (rater.version, rater.template_hash, rater.principle, rater.annotator_id)
+        values |= dict(zip(names, rater_key, strict=True))
     # Each comparison's raters as the bits of one number: few different ones, however many comparisons there are.
-    found = db.execute(
+    counts = db.execute(
         f"""WITH raters(number, version, template, principle, annotator) AS (VALUES {", ".join(rows)}),
                  own AS MATERIALIZED (
                      SELECT response_id, number FROM scores JOIN raters r
@@ -227,7 +227,7 @@ def most_in_common(db: duckdb.DuckDBPyConnection, raters: Sequence[Rater]) -> tu
     best, most = None, (False, 0)
     for i, one in enumerate(counted):
         for j, two in enumerate(counted[:i]):
-            common = sum(count for bits, count in found if bits >> i & bits >> j & 1)
+            common = sum(count for bits, count in counts if bits >> i & bits >> j & 1)
             models = bool(one.version and two.version) and one.version != two.version
             if common and (models, common) > most:
                 best, most = (two, one), (models, common)
@@ -280,8 +280,8 @@ def contradictions(
         conditions.append("supports = $supports")
     if comparison_ids is not None:
         conditions.append("list_contains($ids, comparison_id)")
-    given = {"pool": which.pool, "supports": which.supports, "ids": list(comparison_ids or ())}
-    used = {name: value for name, value in given.items() if f"${name}" in " ".join(conditions)}
+    parameters = {"pool": which.pool, "supports": which.supports, "ids": list(comparison_ids or ())}
+    used = {name: value for name, value in parameters.items() if f"${name}" in " ".join(conditions)}
     key = {"both": "least(abs(s1), abs(s2))", "first": "abs(s1)", "second": "abs(s2)"}[which.order]
     rows = db.execute(
         f"""WITH {common}, apart AS ({_APART}),
@@ -297,7 +297,7 @@ def contradictions(
         values | used,
     ).fetchall()
     curves = newest_calibrations(db)
-    found = [
+    page = [
         Contradiction(
             row[0],
             prompt_of(row[1]),
@@ -312,7 +312,7 @@ def contradictions(
         )
         for row in rows
     ]
-    return found, rows[0][-1] if rows else 0
+    return page, rows[0][-1] if rows else 0
 
 
 def queue_items(
@@ -321,9 +321,9 @@ def queue_items(
     """Those pairs as items, the surest contradiction first. The reason says that the two disagree and the note, but not
     who prefers what: that a person sees after voting. Raises BadInputError for a pair that they do not disagree on."""
     names = first.name(db), second.name(db)
-    wanted = list(dict.fromkeys(comparison_ids))
-    pairs, _ = contradictions(db, first, second, Filter(), limit=len(wanted), comparison_ids=wanted)
-    if missing := set(wanted) - {pair.comparison_id for pair in pairs}:
+    unique_ids = list(dict.fromkeys(comparison_ids))
+    pairs, _ = contradictions(db, first, second, Filter(), limit=len(unique_ids), comparison_ids=unique_ids)
+    if missing := set(unique_ids) - {pair.comparison_id for pair in pairs}:
         raise BadInputError(f"{names[0]} and {names[1]} do not disagree on {min(missing)}", field="comparison_ids")
     reason = f"{names[0]} and {names[1]} prefer different responses" + (f": {note.strip()}" if note.strip() else "")
     return [
@@ -376,7 +376,9 @@ def _side(
 
 
 def _opinion(name: str, side: Side) -> ShownOpinion:
-    known = f"{side.probability:.3f}" if side.probability is not None else None
+    probability = f"{side.probability:.3f}" if side.probability is not None else None
     if side.reward_a is None:
-        return ShownOpinion(name, side.prefers, f"confidence {known or 'not said'}")
-    return ShownOpinion(name, side.prefers, f"margin {abs(side.margin):.3g}" + (f", P {known}" if known else ""))
+        return ShownOpinion(name, side.prefers, f"confidence {probability or 'not said'}")
+    return ShownOpinion(
+        name, side.prefers, f"margin {abs(side.margin):.3g}" + (f", P {probability}" if probability else "")
+    )

@@ -83,7 +83,7 @@ _REJECTED = """
 def funnel(db: duckdb.DuckDBPyConnection) -> Funnel:
     """Reads every decision and every origin."""
     flows = [FunnelFlow(*row) for row in db.execute(_FLOWS).fetchall()]
-    reasons = {(pool, rule): list(dict.fromkeys(found)) for pool, rule, found in db.execute(_REASONS).fetchall()}
+    reasons = {(pool, rule): list(dict.fromkeys(examples)) for pool, rule, examples in db.execute(_REASONS).fetchall()}
     counts: dict[tuple[str, str], int] = {}
     for flow in flows:
         counts[flow.pool, flow.rule] = counts.get((flow.pool, flow.rule), 0) + flow.comparisons

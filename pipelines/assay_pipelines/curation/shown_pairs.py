@@ -61,8 +61,8 @@ def shown_pairs(db: duckdb.DuckDBPyConnection, comparison_ids: Sequence[str]) ->
     """By id; unknown ids are left out."""
     if not comparison_ids or not choose(db, comparison_ids):
         return {}
-    found = db.execute(_PAIRS).fetchall()
-    return {comparison: ShownPair(comparison, _cut(messages), *rest) for comparison, messages, *rest in found}
+    rows = db.execute(_PAIRS).fetchall()
+    return {comparison: ShownPair(comparison, _cut(messages), *columns) for comparison, messages, *columns in rows}
 
 
 def _cut(messages: Sequence[dict[str, str]]) -> list[ConversationTurn]:

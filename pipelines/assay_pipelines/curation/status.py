@@ -118,8 +118,8 @@ def _loops(db: duckdb.DuckDBPyConnection) -> tuple[LoopState, ...]:
                   arg_max(s.outcome, s.created_at) FILTER (s.step IN ('train', 'final'))::VARCHAR
            FROM loops l LEFT JOIN loop_steps s USING (loop) GROUP BY l.loop, l.created_at ORDER BY l.created_at"""
     ).fetchall()
-    found = []
+    states = []
     for name, iteration, step, trained in rows:
         accuracy = (json.loads(trained).get("gold_accuracy") if trained else None) or {}
-        found.append(LoopState(name, iteration or 0, step or "begun", accuracy.get("value"), accuracy.get("pairs", 0)))
-    return tuple(found)
+        states.append(LoopState(name, iteration or 0, step or "begun", accuracy.get("value"), accuracy.get("pairs", 0)))
+    return tuple(states)

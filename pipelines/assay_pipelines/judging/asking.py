@@ -86,8 +86,8 @@ def ask(
     spending = spending_of(budget)
     before = replace(spending)
     annotator = annotator_of(judge)
-    known = answered(workspace, annotator, [q.comparison_id for q in questions], occasion=occasion)
-    todo = list({q.comparison_id: q for q in questions if q.comparison_id not in known}.values())
+    answered_before = answered(workspace, annotator, [q.comparison_id for q in questions], occasion=occasion)
+    todo = list({q.comparison_id: q for q in questions if q.comparison_id not in answered_before}.values())
     advance(len(questions) - len(todo))
     allowed = spending.take_questions(len(todo))
     stopped = f"budget of {spending.budget.questions} questions" if allowed < len(todo) else None
@@ -119,7 +119,7 @@ def ask(
         judge=annotator.name,
         asked=going.asked,
         answered=going.answered,
-        known=len(known),
+        known=len(answered_before),
         failures=dict(sorted(going.failures.items())),
         attempts=spending.calls - before.calls,
         tokens_in=spending.tokens_in - before.tokens_in,
@@ -168,10 +168,10 @@ def opinions(
         when, held = newest.setdefault((comparison, annotator), (at, []))
         if when == at:
             held.append(StoredOpinion(answer, confidence, strength, rationale))
-    found: dict[str, dict[str, StoredOpinion]] = {}
+    by_comparison: dict[str, dict[str, StoredOpinion]] = {}
     for (comparison, annotator), (_, held) in newest.items():
-        found.setdefault(comparison, {})[annotator] = held[0] if len(held) == 1 else _merged(held)
-    return found
+        by_comparison.setdefault(comparison, {})[annotator] = held[0] if len(held) == 1 else _merged(held)
+    return by_comparison
 
 
 def _merged(held: Sequence[StoredOpinion]) -> StoredOpinion:
@@ -230,19 +230,19 @@ class _Pass:
 
     def end(self) -> None:
         """Whatever the judge left out has failed."""
-        for place in range(len(self._questions)):
-            if place not in self._seen:
-                self.take(place, JudgeFailure("no_answer", "the judge gave no result"))
+        for index in range(len(self._questions)):
+            if index not in self._seen:
+                self.take(index, JudgeFailure("no_answer", "the judge gave no result"))
 
-    def take(self, place: int, result: JudgeResult) -> None:
-        if place in self._seen:
-            raise RuntimeError(f"the judge answered question {place} twice")
-        self._seen.add(place)
+    def take(self, index: int, result: JudgeResult) -> None:
+        if index in self._seen:
+            raise RuntimeError(f"the judge answered question {index} twice")
+        self._seen.add(index)
         if isinstance(result, JudgeFailure):
             self.failures[result.code] += 1
             self.asked += result.code not in UNASKED
         else:
-            self._recorder.put((self._questions[place].comparison_id, result))
+            self._recorder.put((self._questions[index].comparison_id, result))
             self.asked += 1
             self.answered += 1
         self._advance(1)

@@ -76,15 +76,15 @@ def judge_of(entry: Any, workspace: Workspace, folder: Path = Path()) -> Judge:
     judge = JUDGES.create(str(kind), settings, folder=folder, field="kind")
     if missing := [name for name in ("kind", "name", "config", "judge") if not hasattr(judge, name)]:
         raise BadInputError(f"what {kind} makes is no judge: it has no {' and no '.join(missing)}", field="kind")
-    made: Judge = judge
-    return made
+    judged: Judge = judge
+    return judged
 
 
 def _takes(*configs: type, without: tuple[str, ...] = ()) -> Callable[[F], F]:
     """Add the fields of dataclasses to a factory's signature, in place of its `**settings`."""
 
     def decorate(factory: F) -> F:
-        own = [p for p in inspect.signature(factory).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        explicit = [p for p in inspect.signature(factory).parameters.values() if p.kind is not p.VAR_KEYWORD]
         listed = [
             inspect.Parameter(
                 field.name,
@@ -96,7 +96,7 @@ def _takes(*configs: type, without: tuple[str, ...] = ()) -> Callable[[F], F]:
             for field in fields(config)
             if field.name not in without
         ]
-        factory.__signature__ = inspect.Signature([*own, *listed])  # type: ignore[attr-defined]
+        factory.__signature__ = inspect.Signature([*explicit, *listed])  # type: ignore[attr-defined]
         return factory
 
     return decorate

@@ -34,8 +34,8 @@ def estimate(
 ) -> AskingEstimate:
     """As `ask` would put them to the judge; asks and writes nothing but the annotator's name."""
     annotator = annotator_of(judge)
-    known = answered(workspace, annotator, [q.comparison_id for q in questions], occasion=occasion)
-    todo = list({q.comparison_id: q for q in questions if q.comparison_id not in known}.values())
+    answered_before = answered(workspace, annotator, [q.comparison_id for q in questions], occasion=occasion)
+    todo = list({q.comparison_id: q for q in questions if q.comparison_id not in answered_before}.values())
     if not isinstance(judge, LlmJudge):
         return AskingEstimate(annotator.name, len(todo))
     config = judge.settings.endpoint

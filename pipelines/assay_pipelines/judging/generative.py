@@ -38,18 +38,18 @@ class GenerativeJudge:
     def judge(self, questions: Sequence[Question], on_result: OnResult) -> None:
         for start in range(0, len(questions), PAGE):
             page = questions[start : start + PAGE]
-            found = self.pairwise.compare([PairQuestion(q.prompt, q.response_a, q.response_b) for q in page])
-            for place, outcome in enumerate(found, start=start):
-                on_result(place, self._result(outcome))
+            outcomes = self.pairwise.compare([PairQuestion(q.prompt, q.response_a, q.response_b) for q in page])
+            for index, outcome in enumerate(outcomes, start=start):
+                on_result(index, self._result(outcome))
 
     def _result(self, outcome: PairOutcome | ScoreFailure) -> JudgeResult:
         if isinstance(outcome, ScoreFailure):
             return JudgeFailure(outcome.code, outcome.message)
         votes = tuple(
-            Vote(said, "AB" if order.order == (0, 1) else "BA", sample, rationale=answer.reasoning or None)
+            Vote(verdict, "AB" if order.order == (0, 1) else "BA", sample, rationale=answer.reasoning or None)
             for order in outcome.orders
-            for sample, (said, answer) in enumerate(zip(order.votes, order.answers, strict=True))
-            if said is not None
+            for sample, (verdict, answer) in enumerate(zip(order.votes, order.answers, strict=True))
+            if verdict is not None
         )
         decision = outcome.decision
         if decision is None:

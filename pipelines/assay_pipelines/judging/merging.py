@@ -86,10 +86,10 @@ def accuracy_weights(measured: Mapping[str, tuple[int, int]]) -> dict[str, float
     """Weights from (right, asked) on gold, by annotator: log(p / (1 - p)), the optimal weight of independent judges
     (Nitzan and Paroush 1982), with p = (right + 1) / (asked + 2), and 0 for a judge no better than chance."""
     weights = {}
-    for annotator, (right, asked) in measured.items():
-        if not 0 <= right <= asked:
-            raise ValueError(f"{annotator}: {right} right of {asked} asked")
-        p = (right + 1) / (asked + 2)
+    for annotator, (right, total) in measured.items():
+        if not 0 <= right <= total:
+            raise ValueError(f"{annotator}: {right} right of {total} asked")
+        p = (right + 1) / (total + 2)
         weights[annotator] = max(0.0, math.log(p / (1 - p)))
     return weights
 

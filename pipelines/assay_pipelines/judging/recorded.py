@@ -81,9 +81,9 @@ class RecordedJudge:
             return {
                 comparison: {
                     voter: Vote(o.answer, confidence=o.confidence, rationale=o.rationale, strength=o.strength)
-                    for voter, o in given.items()
+                    for voter, o in by_voter.items()
                 }
-                for comparison, given in opinions(workspace, comparisons, voters).items()
+                for comparison, by_voter in opinions(workspace, comparisons, voters).items()
             }
 
         described = {"recorded": annotators, "kind": kind, "voters": config_hash({"voters": voters})}
@@ -93,7 +93,7 @@ class RecordedJudge:
     def from_file(cls, path: Path, **settings: Any) -> RecordedJudge:
         """JSON lines with `comparison_id`, `answer` (A, B, tie, both_good, both_bad, skip, in canonical order), and
         where there are any `annotator`, `confidence`, `strength`, `rationale`. Raises BadInputError naming the row."""
-        found: dict[str, dict[str, Vote]] = {}
+        votes: dict[str, dict[str, Vote]] = {}
         rows = []
         for number, line in Lines(path):
             try:
@@ -112,25 +112,25 @@ class RecordedJudge:
                 rationale=None if row.get("rationale") is None else str(row["rationale"]),
                 strength=None if strength is None else round(strength),
             )
-            found.setdefault(comparison, {})[str(row.get("annotator", number))] = vote
+            votes.setdefault(comparison, {})[str(row.get("annotator", number))] = vote
             rows.append((comparison, answer, row.get("annotator")))
         described = {"recorded": path.name, "content": ids.rows_digest(rows)}
-        return cls(lambda comparisons: {c: found[c] for c in comparisons if c in found}, described, **settings)
+        return cls(lambda comparisons: {c: votes[c] for c in comparisons if c in votes}, described, **settings)
 
     def judge(self, questions: Sequence[Question], on_result: OnResult) -> None:
         recorded = self._lookup([q.comparison_id for q in questions])
-        for place, question in enumerate(questions):
-            found = recorded.get(question.comparison_id)
-            if not found:
-                on_result(place, JudgeFailure("no_answer", "nobody has voted on it"))
+        for index, question in enumerate(questions):
+            by_voter = recorded.get(question.comparison_id)
+            if not by_voter:
+                on_result(index, JudgeFailure("no_answer", "nobody has voted on it"))
             elif self._limit is not None and self.given >= self._limit:
-                on_result(place, JudgeFailure("over_budget", f"{self._limit} questions have been answered"))
+                on_result(index, JudgeFailure("over_budget", f"{self._limit} questions have been answered"))
             else:
                 self.given += 1
-                drawn = sorted(found, key=lambda v: fraction(self._seed, "voter", question.comparison_id, v))
-                chosen = [found[voter] for voter in drawn[: self._votes]]
+                drawn = sorted(by_voter, key=lambda v: fraction(self._seed, "voter", question.comparison_id, v))
+                chosen = [by_voter[voter] for voter in drawn[: self._votes]]
                 votes = [replace(vote, sample=number) for number, vote in enumerate(chosen)]
-                on_result(place, merge_votes(votes, on_split=self._on_split))
+                on_result(index, merge_votes(votes, on_split=self._on_split))
 
 
 def _number(value: object, path: Path, row: int, field: str, most: int) -> float | None:

@@ -44,10 +44,10 @@ class Share:
 
     @property
     def text(self) -> str:
-        found = self.to_dict()
-        if found["share"] is None:
+        figures = self.to_dict()
+        if figures["share"] is None:
             return "-"
-        return f"{100 * found['share']:.1f} % ({100 * found['low']:.0f}-{100 * found['high']:.0f}, n {self.of})"
+        return f"{100 * figures['share']:.1f} % ({100 * figures['low']:.0f}-{100 * figures['high']:.0f}, n {self.of})"
 
 
 @dataclass(frozen=True)
@@ -194,12 +194,12 @@ def _judges(db: duckdb.DuckDBPyConnection) -> list[JudgeReport]:
     ).fetchall():
         if annotator in calls and annotator not in rows:  # asked, and never answered
             rows[annotator] = (annotator, kind, name, 0, 0, 0, 0, 0, 0.0, 0)
-    made = []
+    reports = []
     for annotator, kind, name, total, ties, skips, right, compared, points, all_compared in rows.values():
-        asked, repeated, unreadable, refused, replies, tokens_in, tokens_out, cost, seconds = calls.get(
+        distinct_calls, repeated, unreadable, refused, replies, tokens_in, tokens_out, cost, seconds = calls.get(
             annotator, (0, 0, 0, 0, 0, 0, 0, None, None)
         )
-        made.append(
+        reports.append(
             JudgeReport(
                 annotator,
                 kind,
@@ -212,7 +212,7 @@ def _judges(db: duckdb.DuckDBPyConnection) -> list[JudgeReport]:
                 first.get(annotator, Share(0, 0)),
                 consistent.get(annotator, Share(0, 0)),
                 outcomes.get(annotator, {}),
-                asked,
+                distinct_calls,
                 repeated,
                 Share(unreadable, replies),
                 Share(refused, replies),
@@ -222,4 +222,4 @@ def _judges(db: duckdb.DuckDBPyConnection) -> list[JudgeReport]:
                 seconds,
             )
         )
-    return made
+    return reports

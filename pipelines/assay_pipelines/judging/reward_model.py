@@ -42,8 +42,8 @@ class RewardModelJudge:
             page = questions[start : start + PAGE]
             items = [ScoreItem(q.prompt, text) for q in page for text in (q.response_a, q.response_b)]
             scores = self.scorer.score(items)
-            for place, (a, b) in enumerate(zip(scores[::2], scores[1::2], strict=True), start=start):
-                on_result(place, self._result(a, b))
+            for index, (a, b) in enumerate(zip(scores[::2], scores[1::2], strict=True), start=start):
+                on_result(index, self._result(a, b))
 
     def opinion(self, reward_a: float, reward_b: float) -> tuple[Answer, float]:
         """Answer and its probability; a tie at exactly equal rewards."""
@@ -64,5 +64,5 @@ def load_reward_model(model: str, *, device: str = "auto") -> RewardModelJudge:
     from assay_serving.model_reference import known_spec
 
     spec = known_spec(model)
-    own = spec.calibration if spec is not None else None
-    return RewardModelJudge(load_scorer(ModelConfig(model, device=device)), own or UNCALIBRATED)
+    calibration = spec.calibration if spec is not None else None
+    return RewardModelJudge(load_scorer(ModelConfig(model, device=device)), calibration or UNCALIBRATED)

@@ -54,17 +54,17 @@ class SimulatedJudge:
         return asdict(self.settings)
 
     def judge(self, questions: Sequence[Question], on_result: OnResult) -> None:
-        for place, question in enumerate(questions):
+        for index, question in enumerate(questions):
             true = self.truth.get(question.comparison_id)
             if true is None:
-                on_result(place, JudgeFailure("no_answer", "the truth is not known to it"))
+                on_result(index, JudgeFailure("no_answer", "the truth is not known to it"))
                 continue
             votes = [
                 self._vote(question.comparison_id, true, order, sample)
                 for sample in range(self.settings.samples)
                 for order in orders(question.comparison_id, sample, self.settings.seed, both=self.settings.both_orders)
             ]
-            on_result(place, merge_votes(votes))
+            on_result(index, merge_votes(votes))
 
     def _vote(self, comparison: str, true: Answer, order: ShownOrder, sample: int) -> Vote:
         s = self.settings

@@ -43,18 +43,18 @@ class ConstraintJudge:
                 {"ids": [q.comparison_id for q in questions]},
             ).fetchall()
         metas = {comparison: json.loads(meta) for comparison, meta in rows}
-        for place, question in enumerate(questions):
+        for index, question in enumerate(questions):
             meta = metas.get(question.comparison_id, {})
             try:
                 judged = judge_constraints(meta, question.response_a, question.response_b, question.comparison_id)
             except BackendError as error:
-                on_result(place, JudgeFailure("backend", str(error)))
+                on_result(index, JudgeFailure("backend", str(error)))
                 continue
             if judged is None:
-                on_result(place, JudgeFailure("no_answer", "the prompt has no checkable constraint"))
+                on_result(index, JudgeFailure("no_answer", "the prompt has no checkable constraint"))
             else:
                 answer, rationale = judged
-                on_result(place, Opinion(answer, 1.0, (Vote(answer, confidence=1.0, rationale=rationale),), rationale))
+                on_result(index, Opinion(answer, 1.0, (Vote(answer, confidence=1.0, rationale=rationale),), rationale))
 
 
 def judge_constraints(meta: Any, response_a: str, response_b: str, comparison_id: str) -> tuple[Answer, str] | None:

@@ -233,7 +233,7 @@ def test_a_reload_shows_the_same_item_in_the_same_order(workspace: Workspace, fi
         second = desk.next("q", "ann")
         assert first is not None
         assert second is not None
-        assert (second.ticket, second.shown) == (first.ticket, first.shown)
+        assert (second.ticket, second.content) == (first.ticket, first.content)
         other = desk.next("q", "bob")
         assert other is not None
         assert other.comparison_id != first.comparison_id
@@ -274,7 +274,7 @@ def test_answers_are_kept_in_canonical_order(workspace: Workspace, fill_comparis
     with AnnotationService(workspace) as desk:
         while (given := desk.next("q", "ann")) is not None:
             vote(desk, given, "second")
-            chosen[given.comparison_id] = given.shown.second
+            chosen[given.comparison_id] = given.content.second
     fold(workspace)
     with workspace.store.unit() as db:
         rows = db.execute(
@@ -358,7 +358,7 @@ def test_gold_checks_come_at_the_rate_and_look_like_the_rest(workspace: Workspac
     with AnnotationService(workspace) as desk:
         seen = []
         while (given := desk.next("q", "ann")) is not None:
-            seen.append((given.comparison_id, given.shown.reason))
+            seen.append((given.comparison_id, given.content.reason))
             vote(desk, given, "first" if given.shown_order == "AB" else "second")  # always A: always right
         progress = desk.progress("q")
     assert {reason for _, reason in seen} == {"models disagree"}
@@ -396,9 +396,9 @@ def test_a_gold_check_carries_what_the_store_knows_of_it(workspace: Workspace, f
         while (given := desk.next("q", "ann")) is not None:
             receipt = vote(desk, given, "tie")
             assert receipt.opinions == (ShownOpinion("a model", "A", "it adds up"),)
-            checked = given.shown.pre_verification
+            checked = given.content.pre_verification
             assert checked is not None
-            seen.add((given.shown.attributes, tuple(sorted(checked))))
+            seen.add((given.content.attributes, tuple(sorted(checked))))
         assert desk.progress("q").checked >= 4
     assert len(seen) == 1, "checks and others show the same"
 
@@ -496,7 +496,7 @@ def test_opinions_are_shown_after_the_vote_only(workspace: Workspace, fill_compa
         assert given is not None
         assert "judge-1" not in repr(given)
         expected = ("correct", "incorrect") if given.shown_order == "AB" else ("incorrect", "correct")
-        assert given.shown.pre_verification == expected
+        assert given.content.pre_verification == expected
         assert vote(desk, given, "both_bad").opinions == (opinion,)
 
 

@@ -56,8 +56,8 @@ def test_answers_by_place_reach_the_response_they_are_about(workspace: Workspace
         for _ in range(8):
             given = next_of(desk, "ann")
             orders.add(given.shown_order)
-            assert given.shown.principles == (CLEAR, SHORT), "white space made one, each once"
-            evidence = given.shown.second[4:10]
+            assert given.content.principles == (CLEAR, SHORT), "white space made one, each once"
+            evidence = given.content.second[4:10]
             answers = [
                 PlacedAnswer("first", SHORT, "partially"),
                 PlacedAnswer("second", CLEAR, "yes", evidence),
@@ -69,8 +69,8 @@ def test_answers_by_place_reach_the_response_they_are_about(workspace: Workspace
                 with pytest.raises(BadInputError, match="undo it first"):
                     vote(desk, given, "second", principles=other)
             expected += [
-                (given.shown.first, SHORT, "partially", None),
-                (given.shown.second, CLEAR, "yes", evidence),
+                (given.content.first, SHORT, "partially", None),
+                (given.content.second, CLEAR, "yes", evidence),
             ]
     assert orders == {"AB", "BA"}
     assert standing(workspace) == sorted(expected)
@@ -85,7 +85,7 @@ def test_wrong_answers_are_one_clear_line(workspace: Workspace, fill_comparisons
             (PlacedAnswer("first", CLEAR, "maybe"), "yes, no, partially"),  # type: ignore[arg-type]
             (PlacedAnswer("third", CLEAR, "yes"), "first, second"),  # type: ignore[arg-type]
             (PlacedAnswer("first", CLEAR, "yes", "never said"), "not in the response"),
-            (PlacedAnswer("first", CLEAR, "yes", given.shown.second), "not in the response"),
+            (PlacedAnswer("first", CLEAR, "yes", given.content.second), "not in the response"),
             (PlacedAnswer("first", CLEAR, "yes", " "), "evidence"),
         ]
         for answer, message in wrong:
@@ -98,7 +98,7 @@ def test_wrong_answers_are_one_clear_line(workspace: Workspace, fill_comparisons
             skip(desk, given, "later", principles=[fine])
         assert desk.progress("q").votes == 0
         skip(desk, given, "cannot_decide", principles=[fine])
-    assert standing(workspace) == [(given.shown.first, CLEAR, "yes", None)]
+    assert standing(workspace) == [(given.content.first, CLEAR, "yes", None)]
     for too_much in (["x" * (LONGEST_PRINCIPLE + 1)], [str(n) for n in range(MOST_PRINCIPLES + 1)], [" "]):
         with pytest.raises(BadInputError, match="principle"):
             QueueItem("c-1", principles=tuple(too_much)).payload()
@@ -112,7 +112,7 @@ def test_undo_takes_them_back(workspace: Workspace, fill_comparisons: Fill) -> N
         assert again is not None
         assert standing(workspace) == []
         vote(desk, again, "tie", principles=[PlacedAnswer("first", CLEAR, "no")])
-    assert standing(workspace) == [(again.shown.first, CLEAR, "no", None)]
+    assert standing(workspace) == [(again.content.first, CLEAR, "no", None)]
 
 
 def test_a_lost_file_has_them_again(workspace: Workspace, fill_comparisons: Fill) -> None:
@@ -149,7 +149,7 @@ def test_a_crash_before_the_journal_keeps_them(
     assert standing(workspace) == []
     with AnnotationService(workspace):
         pass
-    assert standing(workspace) == [(given.shown.second, SHORT, "no", None)]
+    assert standing(workspace) == [(given.content.second, SHORT, "no", None)]
 
 
 def test_a_file_of_the_version_before_is_upgraded(workspace: Workspace, fill_comparisons: Fill) -> None:
@@ -163,7 +163,7 @@ def test_a_file_of_the_version_before_is_upgraded(workspace: Workspace, fill_com
     db.close()
     with AnnotationService(workspace) as desk:
         given = next_of(desk, "ann")
-        assert given.shown.principles == ()
+        assert given.content.principles == ()
         vote(desk, given, "tie")
     with sqlite3.connect(workspace.root / FILE) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)

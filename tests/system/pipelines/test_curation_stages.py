@@ -102,7 +102,7 @@ def people_answer(workspace: Workspace, queue: str) -> int:
     votes = 0
     with AnnotationService(workspace) as desk:
         while (given := desk.next(queue, "ann")) is not None:
-            vote(desk, given, "first" if "careful" in given.shown.first else "second")
+            vote(desk, given, "first" if "careful" in given.content.first else "second")
             votes += 1
     return votes
 
@@ -142,11 +142,11 @@ def test_an_adjudicator_settles_what_the_loops_people_disagree_on(
     with AnnotationService(filled) as desk:
         for who in ("ann", "bob"):  # they never agree
             while (given := desk.next("loop-i0", who)) is not None:
-                vote(desk, given, "first" if ("careful" in given.shown.first) == (who == "ann") else "second")
+                vote(desk, given, "first" if ("careful" in given.content.first) == (who == "ann") else "second")
         given = desk.next_conflict("loop-i0", "cleo")
         assert given is not None
         settled.append(given.comparison_id)
-        vote(desk, given, "first" if "careful" in given.shown.first else "second")
+        vote(desk, given, "first" if "careful" in given.content.first else "second")
     assay(filled, "curate", "stage1", path)
     with filled.store.unit() as db:
         found = db.execute(

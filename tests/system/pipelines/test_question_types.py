@@ -114,7 +114,7 @@ def test_a_question_type_of_ones_own_from_a_file(
     with AnnotationService(workspace) as service:
         item = service.next("graded", "ann")
         assert item is not None
-        assert question_type(item.shown.question).component == "Grades"
+        assert question_type(item.content.question).component == "Grades"
         with pytest.raises(BadInputError, match="a grade is 1 to 5"):
             service.cast(item.ticket, "ann", Submission(response={"first": 9, "second": 1}))
         receipt = service.cast(item.ticket, "ann", Submission(response={"first": 5, "second": 3}))
@@ -148,7 +148,7 @@ def test_items_without_a_question_type_are_pairs(workspace: Workspace, fill_comp
     with AnnotationService(workspace) as service:
         first = service.next("q", "ann")
         assert first is not None
-        assert first.shown.question == "pair"
+        assert first.content.question == "pair"
         assert vote(service, first, "tie").answer == "tie"
         second = service.next("q", "ann")
         assert second is not None

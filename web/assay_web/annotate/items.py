@@ -139,7 +139,7 @@ class ReceiptReply(BaseModel):
 
 
 def item_reply(assignment: Assignment) -> AnnotationItem:
-    content, checked = assignment.shown, assignment.shown.pre_verification
+    content, checked = assignment.content, assignment.content.pre_verification
     return AnnotationItem(
         ticket=assignment.ticket,
         seal=assignment.seal,

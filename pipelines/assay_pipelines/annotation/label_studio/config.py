@@ -80,9 +80,9 @@ class ProjectConfig:
 def choice_for(answer: Answer, strength: int | None) -> str:
     """The value in the template `preference` that says this answer, as shown; no strength is a plain `better`."""
     if answer in ("A", "B"):
-        wanted = {None: 2, 0: 1}.get(strength, strength)
-        return next(value for value, said in CHOICES.items() if said == (answer, wanted))
-    return next(value for value, (said, _) in CHOICES.items() if said == answer)
+        rounded = {None: 2, 0: 1}.get(strength, strength)
+        return next(value for value, choice in CHOICES.items() if choice == (answer, rounded))
+    return next(value for value, (choice, _) in CHOICES.items() if choice == answer)
 
 
 def _escaped(value: str) -> str:

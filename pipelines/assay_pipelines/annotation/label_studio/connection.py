@@ -82,11 +82,11 @@ def said_clearly(server: str, what: str = "") -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        told = _detail(error.body)
-        about = f"{server}{', ' + what if what else ''}: {told}"
+        message = _detail(error.body)
+        about = f"{server}{', ' + what if what else ''}: {message}"
         if error.status_code == 404:
             raise NotFoundError(f"{server} has no {what or 'such thing'}") from error
-        if error.status_code in (401, 403) and "reserved network address" not in told:
+        if error.status_code in (401, 403) and "reserved network address" not in message:
             raise BadInputError(f"{about.rstrip('.')}; is ${KEY} the key of a user who may do this?") from error
         if error.status_code in (429, 503):
             raise BusyError(about) from error
@@ -115,7 +115,7 @@ def iter_tasks(
             "ordering": ["tasks:id"],
         }
         with said_clearly(server, f"project {project_id}"):
-            found = client.tasks.list(
+            batch = client.tasks.list(
                 project=project_id,
                 fields="all",
                 include=",".join(("id", *fields)),
@@ -124,7 +124,7 @@ def iter_tasks(
                 page_size=page,
                 resolve_uri=False,
             )
-            tasks = [task.model_dump() for task in found.items or []]
+            tasks = [task.model_dump() for task in batch.items or []]
         if not tasks:
             return
         tasks.sort(key=lambda task: int(task["id"]))
@@ -152,9 +152,9 @@ def _detail(body: object) -> str:
         return " ".join(str(body).split())[:300] or "no reason given"
     wrong = body.get("validation_errors")
     if isinstance(wrong, dict) and wrong:
-        return "; ".join(f"{field}: {_joined(said)}" for field, said in wrong.items())[:500]
+        return "; ".join(f"{field}: {_joined(messages)}" for field, messages in wrong.items())[:500]
     return str(body.get("detail") or body)[:300]
 
 
-def _joined(said: object) -> str:
-    return ", ".join(str(s) for s in said) if isinstance(said, list) else str(said)
+def _joined(messages: object) -> str:
+    return ", ".join(str(s) for s in messages) if isinstance(messages, list) else str(messages)

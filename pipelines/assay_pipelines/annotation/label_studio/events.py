@@ -66,11 +66,11 @@ def fold_events(workspace: Workspace, run_id: str | None = None) -> FoldReport:
     report = FoldReport()
     waiting: list[tuple[Path, str, dict[str, Any]]] = []
     damaged: list[Path] = []
-    for path, found in read_events(folder):
-        if found is None:
+    for path, contents in read_events(folder):
+        if contents is None:
             damaged.append(path)
         else:
-            waiting.append((path, str(found["server"]), found["event"]))
+            waiting.append((path, str(contents["server"]), contents["event"]))
     report.events, report.damaged = len(waiting) + len(damaged), len(damaged)
     if waiting:
         configs = {(p.server, p.id): p.config for p in list_projects(workspace)}

@@ -48,7 +48,7 @@ def create_project(
     if any(p.title == title for p in list_projects(workspace, server)):
         raise BadInputError(f"this workspace has a project {title!r} on {server} already: choose another title")
     with said_clearly(server):
-        made = client.projects.create(
+        created = client.projects.create(
             title=title,
             description=DESCRIPTION,
             label_config=config.label_config,
@@ -60,7 +60,7 @@ def create_project(
             # what a person has skipped is answered: it must not come back to the same person
             skip_queue="REQUEUE_FOR_OTHERS",
         )
-    project = Project(server, int(made.id), title, _born(made.created_at), config)
+    project = Project(server, int(created.id), title, _born(created.created_at), config)
     with workspace.store.unit() as db:
         db.execute(
             """INSERT INTO label_studio_projects (server, project_id, title, born_at, settings, run_id)
@@ -86,14 +86,14 @@ def list_projects(workspace: Workspace, server: str | None = None) -> list[Proje
 
 def find_project(workspace: Workspace, name: str | None, server: str | None = None) -> Project:
     """By number or title; without a name the only one. Raises NotFoundError, BadInputError for an ambiguous name."""
-    there = list_projects(workspace, server)
-    found = [p for p in there if name is None or p.title == name or str(p.id) == name]
-    if len(found) == 1:
-        return found[0]
-    listed = ", ".join(f"{p.title!r} ({p.id} on {p.server})" for p in there[:10])
-    if not there:
+    projects = list_projects(workspace, server)
+    matching = [p for p in projects if name is None or p.title == name or str(p.id) == name]
+    if len(matching) == 1:
+        return matching[0]
+    listed = ", ".join(f"{p.title!r} ({p.id} on {p.server})" for p in projects[:10])
+    if not projects:
         raise NotFoundError(NONE_YET)
-    if not found:
+    if not matching:
         raise NotFoundError(f"no Label Studio project {name!r}; there are: {listed}")
     raise BadInputError(f"which Label Studio project? There are: {listed}; say which, with --server if need be")
 
@@ -101,15 +101,15 @@ def find_project(workspace: Workspace, name: str | None, server: str | None = No
 def check_project(client: LabelStudio, project: Project) -> Any:
     """The server's own project. Raises NotFoundError where it is gone, BadInputError where it is another one."""
     with said_clearly(project.server, f"project {project.id} ({project.title!r})"):
-        found = client.projects.get(id=project.id)
-    if _born(found.created_at) != project.born_at:
+        remote = client.projects.get(id=project.id)
+    if _born(remote.created_at) != project.born_at:
         raise BadInputError(
             f"project {project.id} on {project.server} is not the one this workspace made (another creation time): "
             "was the server rebuilt? Make a new project"
         )
-    return found
+    return remote
 
 
 def _born(value: datetime | str) -> datetime:
-    found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    created_at = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    return created_at.replace(tzinfo=UTC) if created_at.tzinfo is None else created_at.astimezone(UTC)

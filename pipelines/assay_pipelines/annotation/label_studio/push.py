@@ -65,21 +65,21 @@ def push(
     with _alone(workspace):
         check_project(client, project)
         counts["taken_up"] = take_up_tasks(workspace, client, project, run_id)
-        known = _pushed_already(workspace, project)
-        wanted = set(comparisons)
-        for page in iter_candidates(workspace, _widened(selection, wanted)):
-            chosen = [c for c in page if not wanted or c.comparison_id in wanted]
+        pushed = _pushed_already(workspace, project)
+        pending = set(comparisons)
+        for page in iter_candidates(workspace, _widened(selection, pending)):
+            chosen = [c for c in page if not pending or c.comparison_id in pending]
             counts["seen"] += len(chosen)
-            here = sum(c.comparison_id in known for c in chosen)
+            here = sum(c.comparison_id in pushed for c in chosen)
             counts["known"] += here
             on_progress(here)
-            new = [c for c in chosen if c.comparison_id not in known]
+            new = [c for c in chosen if c.comparison_id not in pushed]
             if limit is not None:
                 new = new[: limit - counts["pushed"]]
             for start in range(0, len(new), BATCH):
                 batch = new[start : start + BATCH]
-                said = _judged(workspace, batch) if predictions else {}
-                tasks = [_task(c, project, said.get(c.comparison_id, ())) for c in batch]
+                predicted = _judged(workspace, batch) if predictions else {}
+                tasks = [_task(c, project, predicted.get(c.comparison_id, ())) for c in batch]
                 with said_clearly(project.server, f"project {project.id}"):
                     client.projects.import_tasks(id=project.id, request=tasks)
                 noted = take_up_tasks(workspace, client, project, run_id)
@@ -115,17 +115,17 @@ def count_comparisons(workspace: Workspace, selection: Selection, comparisons: S
     return int(row[0]) if row else 0
 
 
-def _widened(selection: Selection, wanted: set[str]) -> Selection:
+def _widened(selection: Selection, comparison_ids: set[str]) -> Selection:
     """Comparisons that are named are pushed whatever pool they are in."""
     from assay.data.snapshots import POOLS
 
-    return Selection(pools=POOLS) if wanted else selection
+    return Selection(pools=POOLS) if comparison_ids else selection
 
 
-def _task(candidate: Candidate, project: Project, said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _task(candidate: Candidate, project: Project, opinions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     order = shown_order(project.id, project.config, candidate.comparison_id)
     a, b = candidate.response_a, candidate.response_b
-    predictions = [_prediction(project.config, order, judged) for judged in said]
+    predictions = [_prediction(project.config, order, judged) for judged in opinions]
     return {
         "data": {
             "prompt": prompt_text(candidate.prompt),
@@ -173,11 +173,11 @@ def _judged(workspace: Workspace, batch: Sequence[Candidate]) -> dict[str, list[
                ORDER BY j.comparison_id, n.kind, n.name""",
             {"ids": [c.comparison_id for c in batch], "kinds": list(JUDGES)},
         ).fetchall()
-    found: dict[str, list[dict[str, Any]]] = {}
+    judgments: dict[str, list[dict[str, Any]]] = {}
     for comparison, judge, answer, strength, confidence in rows:
         entry = {"judge": judge, "answer": answer, "strength": strength, "confidence": confidence}
-        found.setdefault(comparison, []).append(entry)
-    return found
+        judgments.setdefault(comparison, []).append(entry)
+    return judgments
 
 
 def _pushed_already(workspace: Workspace, project: Project) -> set[str]:

@@ -109,8 +109,8 @@ def _answer(annotation: Mapping[str, Any], config: ProjectConfig) -> tuple[Answe
         return ("A" if sides == {"left"} else "B"), None, None
     chosen: list[Any] = []
     for value in values:
-        said = value.get("choices")
-        chosen += said if isinstance(said, list) else [said]
+        choices = value.get("choices")
+        chosen += choices if isinstance(choices, list) else [choices]
     if not chosen:
         return "skip", None, "no choice"
     if len(chosen) > 1 or not isinstance(chosen[0], str) or chosen[0] not in CHOICES:
@@ -120,19 +120,19 @@ def _answer(annotation: Mapping[str, Any], config: ProjectConfig) -> tuple[Answe
 
 
 def _results(annotation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = annotation.get("result")
-    if not isinstance(found, list):
+    results = annotation.get("result")
+    if not isinstance(results, list):
         return []
-    return [r for r in found if isinstance(r, Mapping) and isinstance(r.get("value"), Mapping)]
+    return [r for r in results if isinstance(r, Mapping) and isinstance(r.get("value"), Mapping)]
 
 
 def _rationale(results: Sequence[Mapping[str, Any]]) -> str | None:
-    said: list[str] = []
+    texts: list[str] = []
     for result in results:
         if result.get("from_name") == RATIONALE:
             text = result["value"].get("text")
-            said += [t for t in (text if isinstance(text, list) else [text]) if isinstance(t, str) and t.strip()]
-    return "\n".join(said) or None
+            texts += [t for t in (text if isinstance(text, list) else [text]) if isinstance(t, str) and t.strip()]
+    return "\n".join(texts) or None
 
 
 def _number(annotation: Mapping[str, Any], name: str) -> int:
@@ -145,10 +145,10 @@ def _number(annotation: Mapping[str, Any], name: str) -> int:
 def _time(annotation: Mapping[str, Any]) -> datetime:
     value = annotation.get("updated_at")
     try:
-        found = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        timestamp = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError as error:
         raise BadInputError(f"not a time: {value!r}", field="updated_at") from error
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
 
 
 def _seconds(value: Any) -> float | None:

@@ -39,13 +39,13 @@ def read_events(folder: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     """The events that wait, oldest first; None for a file that cannot be read any more."""
     for path in sorted(folder.glob("event-*.json")):
         try:
-            found = json.loads(path.read_text(encoding="ascii"))
+            event = json.loads(path.read_text(encoding="ascii"))
         except FileNotFoundError:
             continue  # another process has just folded it
         except ValueError:
-            found = None
-        sound = isinstance(found, dict) and isinstance(found.get("event"), dict) and "server" in found
-        yield path, found if sound else None
+            event = None
+        sound = isinstance(event, dict) and isinstance(event.get("event"), dict) and "server" in event
+        yield path, event if sound else None
 
 
 def retire(folder: Path, folded: Sequence[Path], damaged: Sequence[Path]) -> None:

@@ -33,7 +33,7 @@ class ProjectStatus:
 def label_studio_status(workspace: Workspace) -> tuple[list[ProjectStatus], int]:
     """Every project, newest first, and the number of webhook events that wait to be folded."""
     projects = list_projects(workspace)
-    found = []
+    statuses = []
     with workspace.store.unit() as db:
         for p in projects:
             which = {"server": p.server, "project": p.id}
@@ -64,7 +64,7 @@ def label_studio_status(workspace: Workspace) -> tuple[list[ProjectStatus], int]
                 which,
             ).fetchall()
             answered, voters, seconds = people or (0, 0, None)
-            found.append(
+            statuses.append(
                 ProjectStatus(
                     p.server,
                     p.id,
@@ -79,4 +79,4 @@ def label_studio_status(workspace: Workspace) -> tuple[list[ProjectStatus], int]
                     seconds,
                 )
             )
-    return found, sum(1 for _ in spool_folder(workspace).glob("event-*.json"))
+    return statuses, sum(1 for _ in spool_folder(workspace).glob("event-*.json"))

@@ -44,20 +44,20 @@ def adopt_tasks(
     A task that shows anything else is somebody else's and is left alone.
     """
     offered = {int(task["id"]): task["data"] for task in tasks if isinstance(task.get("data"), Mapping)}
-    known = {
+    pairs = {
         row[0]
         for row in db.execute(
             "SELECT task_id FROM label_studio_tasks WHERE server = $server AND list_contains($ids, task_id)",
             {"server": project.server, "ids": list(offered)},
         ).fetchall()
     }
-    fresh = {task: data for task, data in offered.items() if task not in known}
+    fresh = {task: data for task, data in offered.items() if task not in pairs}
     texts = _texts(db, {str(data.get("comparison_id")) for data in fresh.values()})
     rows = []
     for task, data in fresh.items():
         comparison = str(data.get("comparison_id"))
-        shown = (data.get("answer1"), data.get("answer2"))
-        order = {texts.get(comparison): "AB", _reversed(texts.get(comparison)): "BA"}.get(shown)
+        responses = (data.get("answer1"), data.get("answer2"))
+        order = {texts.get(comparison): "AB", _reversed(texts.get(comparison)): "BA"}.get(responses)
         if order is not None:
             rows.append((project.server, project.id, task, comparison, order, run_id))
     if rows:

@@ -102,8 +102,8 @@ def create_app(workspace: Workspace, server: str, secret: str, folder: Folder | 
 
     @app.post(PATH)
     async def receive(request: Request) -> JSONResponse:
-        given = request.headers.get(HEADER, "")
-        if not hmac.compare_digest(given.encode(), secret.encode()):
+        secret_header = request.headers.get(HEADER, "")
+        if not hmac.compare_digest(secret_header.encode(), secret.encode()):
             return JSONResponse({"error": f"header {HEADER} is missing or wrong"}, 401)
         body = bytearray()
         async for chunk in request.stream():

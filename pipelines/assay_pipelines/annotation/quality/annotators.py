@@ -57,13 +57,13 @@ class AnnotatorQuality:
 def annotator_quality(votes: Sequence[QueueVote], config: QualityConfig = QualityConfig()) -> list[AnnotatorQuality]:
     """Of everybody who voted, by name. Adjudications are not counted."""
     cast = [vote for vote in votes if vote.role == "vote"]
-    said = by_comparison(vote for vote in cast if vote.check_label is None)
+    by_pair = by_comparison(vote for vote in cast if vote.check_label is None)
     names = sorted({vote.annotator for vote in cast})
-    return [_quality(name, [v for v in cast if v.annotator == name], said, config) for name in names]
+    return [_quality(name, [v for v in cast if v.annotator == name], by_pair, config) for name in names]
 
 
 def _quality(
-    name: str, votes: list[QueueVote], said: dict[str, list[QueueVote]], config: QualityConfig
+    name: str, votes: list[QueueVote], by_pair: dict[str, list[QueueVote]], config: QualityConfig
 ) -> AnnotatorQuality:
     checks = [v for v in votes if v.check_label is not None and v.answer != "skip"]
     passed = sum(v.outcome == v.check_label for v in checks)
@@ -71,10 +71,10 @@ def _quality(
     for vote in votes:
         if vote.check_label is not None or vote.outcome is None:
             continue
-        others = majority([v for v in said[vote.comparison_id] if v.annotator != name]).winner
-        if others is not None:
+        consensus = majority([v for v in by_pair[vote.comparison_id] if v.annotator != name]).winner
+        if consensus is not None:
             compared += 1
-            agreed += vote.outcome == others
+            agreed += vote.outcome == consensus
     preferred = [v for v in votes if v.answer in ("A", "B") and v.shown_order is not None]
     first = sum(v.answer == (v.shown_order or "")[0] for v in preferred)
     times = [v.seconds for v in votes if v.seconds is not None]
@@ -123,5 +123,5 @@ def _quality(
     )
 
 
-def _share(part: int, whole: int) -> Interval | None:
-    return wilson(part, whole) if whole else None
+def _share(part: int, total: int) -> Interval | None:
+    return wilson(part, total) if total else None

@@ -42,36 +42,36 @@ class OwnFigures:
 
 def own_figures(ledger: Ledger, queue: str, annotator: str) -> OwnFigures:
     """Raises NotFoundError for an unknown queue."""
-    found = find_queue(ledger, queue)
-    block = max(BLOCK, math.ceil(1 / found.gold_checks)) if found.gold_checks else BLOCK
+    record = find_queue(ledger, queue)
+    block = max(BLOCK, math.ceil(1 / record.gold_checks)) if record.gold_checks else BLOCK
     with ledger.reading() as db:
         rows = db.execute(
             """SELECT i.comparison_id, i.check_label, v.answer, v.rationale, v.shown_order, v.seconds
                FROM votes v JOIN items i USING (item_id)
                WHERE i.queue = ? AND v.annotator = ? AND v.role = 'vote' AND v.attempt = 1
                ORDER BY v.at, v.judgment_id""",
-            (found.name, annotator),
+            (record.name, annotator),
         ).fetchall()
     rows = rows[: len(rows) // block * block]
-    others = by_comparison(
-        v for v in queue_votes(ledger, found.name) if v.role == "vote" and v.annotator != annotator and rows
+    peers = by_comparison(
+        v for v in queue_votes(ledger, record.name) if v.role == "vote" and v.annotator != annotator and rows
     )
     checks = passed = streak = compared = agreed = first = preferred = 0
     for row in rows:
-        said = outcome_of(row["answer"], row["rationale"])
+        outcome = outcome_of(row["answer"], row["rationale"])
         if row["answer"] in ("A", "B"):
             preferred += 1
             first += row["answer"] == row["shown_order"][0]
         if row["check_label"] is not None:
             if row["answer"] != "skip":
                 checks += 1
-                right = said == row["check_label"]
+                right = outcome == row["check_label"]
                 passed += right
                 streak = streak + 1 if right else 0
-        elif said is not None:
-            winner = majority(others.get(row["comparison_id"], [])).winner
+        elif outcome is not None:
+            winner = majority(peers.get(row["comparison_id"], [])).winner
             compared += winner is not None
-            agreed += winner == said
+            agreed += winner == outcome
     times = [row["seconds"] for row in rows if row["seconds"] is not None]
     return OwnFigures(
         votes=len(rows),

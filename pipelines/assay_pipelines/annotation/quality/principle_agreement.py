@@ -42,14 +42,14 @@ def principle_agreement(ledger: Ledger, queue: str) -> list[PrincipleAgreement]:
                WHERE i.queue = ? AND v.role = 'vote' AND v.withdrawn_at IS NULL ORDER BY p.principle""",
             (queue,),
         ).fetchall()
-    told: dict[str, dict[tuple[int, str], dict[str, str]]] = {}
+    answers: dict[str, dict[tuple[int, str], dict[str, str]]] = {}
     for principle, item, response, annotator, answer in rows:
-        told.setdefault(principle, {}).setdefault((item, response), {})[annotator] = answer
-    found = []
-    for principle, said in told.items():
-        labels = list(said.values())
+        answers.setdefault(principle, {}).setdefault((item, response), {})[annotator] = answer
+    agreements = []
+    for principle, by_response in answers.items():
+        labels = list(by_response.values())
         every = [answer for item in labels for answer in item.values()]
-        found.append(
+        agreements.append(
             PrincipleAgreement(
                 principle=principle,
                 answers=len(every),
@@ -59,4 +59,4 @@ def principle_agreement(ledger: Ledger, queue: str) -> list[PrincipleAgreement]:
                 alpha=krippendorff_alpha(labels, "ordinal", order=SCALE),
             )
         )
-    return found
+    return agreements

@@ -49,11 +49,11 @@ class PrincipleFulfilment:
         for answer in submission.principles:
             if answer.principle not in principles:
                 raise BadInputError(f"this item does not ask about {answer.principle!r}", field="principles")
-            if answer.place not in ("first", "second"):
-                raise BadInputError(f"unknown place {answer.place!r}; one of first, second", field="principles")
+            if answer.position not in ("first", "second"):
+                raise BadInputError(f"unknown place {answer.position!r}; one of first, second", field="principles")
             if answer.answer not in FULFILMENTS:
                 raise BadInputError(f"an answer is one of {', '.join(FULFILMENTS)}", field="principles")
-            response = letter(answer.place, order)
+            response = letter(answer.position, order)
             if answer.evidence is not None and answer.evidence not in item[response.lower()]:
                 raise BadInputError(
                     f"the evidence is not in the response: {answer.evidence[:60]!r}", field="principles"

@@ -27,9 +27,9 @@ COUNTED_SKIPS = frozenset({"cannot_decide", "broken"})
 
 @dataclass(frozen=True, slots=True)
 class PlacedAnswer:
-    """An answer on one principle, of the response at `place`. `evidence`: words of that response, verbatim."""
+    """An answer on one principle, of the response at `position`. `evidence`: words of that response, verbatim."""
 
-    place: Position
+    position: Position
     principle: str
     answer: Fulfilment
     evidence: str | None = None
@@ -132,8 +132,8 @@ QUESTION_TYPES: Kind[type[QuestionType]] = Kind(
 @cache
 def question_type(name: str) -> QuestionType:
     """The question type of that name. Raises BadInputError for an unknown one."""
-    made: QuestionType = QUESTION_TYPES.create(name)
-    return made
+    instance: QuestionType = QUESTION_TYPES.create(name)
+    return instance
 
 
 def question_of(item: Mapping[str, Any]) -> str:

@@ -36,12 +36,12 @@ def draw_item(
 ) -> None:
     """`number`: of the annotator's items in this session, from 1."""
     console.print(_header(assignment, progress, number, undone))
-    for part in _context(assignment.shown, guideline):
+    for part in _context(assignment.content, guideline):
         console.print(part)
-    console.print(_prompt(assignment.shown.prompt))
-    checked = assignment.shown.pre_verification or ("", "")
-    first = _response("A", assignment.shown.first, checked[0])
-    second = _response("B", assignment.shown.second, checked[1])
+    console.print(_prompt(assignment.content.prompt))
+    checked = assignment.content.pre_verification or ("", "")
+    first = _response("A", assignment.content.first, checked[0])
+    second = _response("B", assignment.content.second, checked[1])
     if console.width >= SIDE_BY_SIDE:
         grid = Table.grid(expand=True, padding=(0, 0))
         grid.add_column(ratio=1, overflow="fold")
@@ -119,16 +119,16 @@ def _header(assignment: Assignment, progress: Progress, number: int, undone: boo
     return Rule(Text(f"{title} · {progress.done} of {progress.items} done{conflicts}", style="bold"))
 
 
-def _context(shown: ShownItem, guideline: str) -> list[RenderableType]:
+def _context(content: ShownItem, guideline: str) -> list[RenderableType]:
     lines: list[tuple[str, str]] = []
-    if shown.reason:
-        lines.append(("why", shown.reason))
-    if (about := shown.attributes) is not None:
+    if content.reason:
+        lines.append(("why", content.reason))
+    if (about := content.attributes) is not None:
         lines.append(
             ("about", f"{about.task_category}, {about.objectivity}, controversiality {about.controversiality}")
         )
         lines.append(("wanted", about.desired))
-    for text in (guideline, about.guideline if about is not None else "", shown.guideline):
+    for text in (guideline, about.guideline if about is not None else "", content.guideline):
         if text:
             lines.append(("guideline", text))
     table = Table.grid(padding=(0, 1))

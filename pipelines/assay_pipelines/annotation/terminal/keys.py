@@ -57,8 +57,8 @@ class TerminalKeys:
                     os.read(self._handle, 32)
                 return ESCAPE
             length = 1 if first < b"\x80" else 2 if first < b"\xe0" else 3 if first < b"\xf0" else 4
-            rest = b"".join(self._byte() for _ in range(length - 1)) if first else b""
-            return (first + rest).decode("utf-8", "replace")
+            following = b"".join(self._byte() for _ in range(length - 1)) if first else b""
+            return (first + following).decode("utf-8", "replace")
 
     def line(self, prompt: str) -> str:
         try:

@@ -105,7 +105,7 @@ class TerminalSession:
 
     def _ask(self, assignment: Assignment, undone: bool) -> str:
         """Draw an item and take keys until it is decided: voted, undone or quit."""
-        name = assignment.shown.question
+        name = assignment.content.question
         form = question_type(name).form()
         if form is None:
             raise BadInputError(f"a terminal cannot ask the question {name!r}: use the web page")

@@ -158,10 +158,10 @@ class Stage1Config:
                 values[name] = _build(kind, values[name], f"{name}.")
         for name in ("sources", "categories"):
             if name in values:
-                given = values[name]
-                values[name] = (given,) if isinstance(given, str) else tuple(given or ())
-        made: Stage1Config = _build(cls, values, "")
-        return made
+                names = values[name]
+                values[name] = (names,) if isinstance(names, str) else tuple(names or ())
+        config: Stage1Config = _build(cls, values, "")
+        return config
 
     @classmethod
     def read(cls, path: Path) -> Stage1Config:
@@ -187,9 +187,9 @@ class Stage1Config:
 
 
 def _build(kind: Any, values: Mapping[str, Any], prefix: str) -> Any:
-    known = {f.name for f in fields(kind)}
-    if unknown := sorted(set(values) - known):
-        raise BadInputError(f"unknown setting; there are {', '.join(sorted(known))}", field=f"{prefix}{unknown[0]}")
+    names = {f.name for f in fields(kind)}
+    if unknown := sorted(set(values) - names):
+        raise BadInputError(f"unknown setting; there are {', '.join(sorted(names))}", field=f"{prefix}{unknown[0]}")
     hints = get_type_hints(kind)
     for name, value in values.items():
         if not _fits(value, hints[name]):

@@ -37,12 +37,12 @@ def demonstrations(
     embed_comparisons(workspace, encoder, [*comparison_ids, *labels], run_id, responses=responses)
     space = space_name(encoder, responses=responses)
     ids, rows = load_vectors(workspace, space, list(labels))
-    wanted, queries = load_vectors(workspace, space, comparison_ids)
-    if not ids or not wanted:
+    query_ids, queries = load_vectors(workspace, space, comparison_ids)
+    if not ids or not query_ids:
         return {}
     near = open_index(ArrayVectors(ids, rows)).nearest(queries, most)
     attributes = load_attributes(workspace, ids)
-    shown = {
+    examples = {
         c.comparison_id: Demonstration(
             c.prompt,
             c.response_a,
@@ -50,9 +50,9 @@ def demonstrations(
             labels[c.comparison_id],  # type: ignore[arg-type]
             attributes.get(c.comparison_id),
         )
-        for c in candidates_by_id(workspace, sorted({g for found in near for g, _ in found}))
+        for c in candidates_by_id(workspace, sorted({g for neighbours in near for g, _ in neighbours}))
     }
-    return {c: tuple(shown[g] for g, _ in found) for c, found in zip(wanted, near, strict=True)}
+    return {c: tuple(examples[g] for g, _ in neighbours) for c, neighbours in zip(query_ids, near, strict=True)}
 
 
 def _labels(workspace: Workspace, gold: Selection) -> dict[str, str]:

@@ -67,8 +67,8 @@ class StageEstimate:
     def cost(self) -> float | None:
         """None where a judge that is called has no prices. The budget may stop before."""
         costs = [judge.cost for judge in self.judges if judge.calls or judge.cost]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if len(known) == len(costs) else None
+        stated = [cost for cost in costs if cost is not None]
+        return sum(stated) if len(stated) == len(costs) else None
 
 
 def estimate_stage1(workspace: Workspace, config: Stage1Config) -> StageEstimate:
@@ -76,7 +76,7 @@ def estimate_stage1(workspace: Workspace, config: Stage1Config) -> StageEstimate
     done, targets = _progress(workspace, config.name)
     exact: dict[str, list[str]] = {"judges": [], "people": []}
     later = {"judges": 0, "people": 0}
-    known = True
+    counted = True
     ended = any(step == "publish" for _, step in done)  # a loop that has published asks nobody any more
     for iteration in range(config.iterations + 1):
         chosen = targets.get(iteration)
@@ -89,17 +89,17 @@ def estimate_stage1(workspace: Workspace, config: Stage1Config) -> StageEstimate
             if chosen is not None:
                 exact[route] += chosen[route]
                 continue
-            known = False
+            counted = False
             most = config.per_iteration or config.k_max * (config.people.seed + iteration * config.people.per_iteration)
             people = min(most, config.people.per_iteration)
             later[route] += people if route == "people" else most - people
-    left = max(0, count_candidates(workspace, config.pool) - len(exact["judges"]) - len(exact["people"]))
+    remaining = max(0, count_candidates(workspace, config.pool) - len(exact["judges"]) - len(exact["people"]))
     judges = []
     for route, path in (("judges", config.judges), ("people", None if config.people.queue else config.people.judges)):
-        more = min(later[route], left)
+        more = min(later[route], remaining)
         if path is not None:
-            asked = load_questions(workspace, exact[route])
-            judges += _costs(workspace, path, asked, more, config.pool, config.demonstrations, config.random_seed)
+            questions = load_questions(workspace, exact[route])
+            judges += _costs(workspace, path, questions, more, config.pool, config.demonstrations, config.random_seed)
     not_counted = []
     if config.attributes:
         not_counted.append("attributes: a call for each comparison")
@@ -107,9 +107,9 @@ def estimate_stage1(workspace: Workspace, config: Stage1Config) -> StageEstimate
         not_counted.append(f"the judges' accuracy: a question to each judge for each gold pair, up to {MEASURED}")
     if config.preverify:
         not_counted.append("checks of the responses before people see them: a call for each response")
-    people = len(exact["people"]) + min(later["people"], left)
+    people = len(exact["people"]) + min(later["people"], remaining)
     spent = spent_by(workspace, config.name)
-    return StageEstimate(judges, people if config.people.queue else 0, known, spent, config.max_cost, not_counted)
+    return StageEstimate(judges, people if config.people.queue else 0, counted, spent, config.max_cost, not_counted)
 
 
 def estimate_stage2(
@@ -131,8 +131,8 @@ def estimate_judging(
     if looked_at > READ:
         costs = _costs(workspace, judges, [], looked_at, selection, 0, 0)
         return looked_at, StageEstimate(costs, known=False, budget=budget)
-    asked = [question for page in iter_questions(workspace, selection, limit=limit) for question in page]
-    return looked_at, StageEstimate(_costs(workspace, judges, asked, 0, selection, 0, 0), budget=budget)
+    questions = [question for page in iter_questions(workspace, selection, limit=limit) for question in page]
+    return looked_at, StageEstimate(_costs(workspace, judges, questions, 0, selection, 0, 0), budget=budget)
 
 
 def _progress(workspace: Workspace, loop: str) -> tuple[set[tuple[int, str]], dict[int, dict[str, list[str]]]]:
@@ -158,7 +158,7 @@ def _costs(
     seed: int,
 ) -> list[JudgeCost]:
     """`exact`: what will be asked; `more`: of others of the pool, at most."""
-    found = []
+    costs = []
     sample: list[Question] = []
     if more:
         sample = _with_demonstrations(
@@ -168,25 +168,25 @@ def _costs(
         kind = str(entry.get("kind"))
         if kind != "openai":
             name = str(entry.get("name") or entry.get("model") or f"{kind} {number}")
-            found.append(JudgeCost(name, kind, len(exact) + more))
+            costs.append(JudgeCost(name, kind, len(exact) + more))
             continue
         judge = judge_of(entry, workspace, Path(path).parent)
-        own = estimate(workspace, judge, exact)
+        exact_estimate = estimate(workspace, judge, exact)
         mean = estimate(workspace, judge, sample) if more and sample else None
-        calls, tokens, cost = own.calls, own.tokens, own.cost
+        calls, tokens, cost = exact_estimate.calls, exact_estimate.tokens, exact_estimate.cost
         if mean is not None and mean.questions:
             share = more / mean.questions
             calls += round(mean.calls * share)
             tokens += round(mean.tokens * share)
             cost = None if mean.cost is None or cost is None else cost + mean.cost * share
-        found.append(JudgeCost(own.judge, kind, own.questions + more, calls, tokens, cost))
-    return found
+        costs.append(JudgeCost(exact_estimate.judge, kind, exact_estimate.questions + more, calls, tokens, cost))
+    return costs
 
 
 def _with_demonstrations(questions: list[Question], most: int) -> list[Question]:
     """Each with others of the sample in the place of the labelled neighbours it will be shown: as long, on average."""
-    shown = tuple(Demonstration(q.prompt, q.response_a, q.response_b, "A") for q in questions[:most])
-    return [replace(question, demonstrations=shown) for question in questions]
+    examples = tuple(Demonstration(q.prompt, q.response_a, q.response_b, "A") for q in questions[:most])
+    return [replace(question, demonstrations=examples) for question in questions]
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:

@@ -130,31 +130,31 @@ def loop_histories(db: duckdb.DuckDBPyConnection) -> list[LoopHistory]:
     steps: dict[str, dict[int, list[tuple[StepDone, dict[str, Any]]]]] = {}
     for loop, iteration, step, outcome, run, at in db.execute(_STEPS).fetchall():
         steps.setdefault(loop, {}).setdefault(iteration, []).append((StepDone(step, run, at), json.loads(outcome)))
-    found = []
+    histories = []
     for loop, created, settings, run, status, error, metrics, spent in db.execute(
         _LOOPS, {"kind": RUN_KIND}
     ).fetchall():
-        own = steps.get(loop, {})
-        told = json.loads(metrics) if metrics else {}
-        published = next((o for done in own.values() for s, o in done if s.step == "publish"), {})
-        found.append(
+        loop_rows = steps.get(loop, {})
+        run_metrics = json.loads(metrics) if metrics else {}
+        published = next((o for done in loop_rows.values() for s, o in done if s.step == "publish"), {})
+        histories.append(
             LoopHistory(
                 loop,
                 created,
                 settings,
                 json.loads(settings)["iterations"],
-                [_iteration(number, done) for number, done in sorted(own.items())],
+                [_iteration(number, done) for number, done in sorted(loop_rows.items())],
                 [_candidate(model, published["best"]) for model in published.get("models", ())],
                 published.get("name"),
-                told.get("waiting"),
-                told.get("stopped"),
+                run_metrics.get("waiting"),
+                run_metrics.get("stopped"),
                 run,
                 status,
                 error,
                 float(spent),
             )
         )
-    return found
+    return histories
 
 
 def loop_choices(
@@ -173,19 +173,19 @@ def loop_choices(
 
 
 def _iteration(number: int, done: list[tuple[StepDone, dict[str, Any]]]) -> LoopIteration:
-    told: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     for step, outcome in done:
-        told.update(outcome)
+        outcomes.update(outcome)
         if step.step in ("train", "final"):
-            del told["gold"]  # there the name of a snapshot; people's step counts by the same word
+            del outcomes["gold"]  # there the name of a snapshot; people's step counts by the same word
     chosen = next((outcome for step, outcome in done if step.step == "targets"), {})
     return LoopIteration(
         iteration=number,
         steps=[step for step, _ in done],
-        gold_accuracy=_accuracy(told.get("gold_accuracy")),
+        gold_accuracy=_accuracy(outcomes.get("gold_accuracy")),
         for_people=chosen.get("people"),
         for_judges=chosen.get("judges"),
-        **{name: told.get(name) for name in _COUNTS},
+        **{name: outcomes.get(name) for name in _COUNTS},
     )
 
 
@@ -195,5 +195,5 @@ def _candidate(model: Mapping[str, Any], best: int) -> LoopCandidate:
     )
 
 
-def _accuracy(found: Mapping[str, Any] | None) -> GoldAccuracy | None:
-    return GoldAccuracy(found["value"], found["low"], found["high"], found["pairs"]) if found else None
+def _accuracy(figures: Mapping[str, Any] | None) -> GoldAccuracy | None:
+    return GoldAccuracy(figures["value"], figures["low"], figures["high"], figures["pairs"]) if figures else None

@@ -78,11 +78,11 @@ def voter_weights(
     """By annotator id, SOURCE and MODEL, from what each said of `gold`, pairs with a label of A or B; a tie or a skip
     says nothing. `model`: (right, asked) of the loop's model; None = it has no vote."""
     names = [annotator_of(judge).id for judge in judges]
-    said = opinions(workspace, [pair.comparison_id for pair in gold], names)
+    by_comparison = opinions(workspace, [pair.comparison_id for pair in gold], names)
     answers: dict[str, list[bool]] = {name: [] for name in (*names, SOURCE)}
     for pair in gold:
         voters: dict[str, Answer | None] = {SOURCE: pair.source_label}
-        voters |= {name: opinion.answer for name, opinion in said.get(pair.comparison_id, {}).items()}
+        voters |= {name: opinion.answer for name, opinion in by_comparison.get(pair.comparison_id, {}).items()}
         for name, answer in voters.items():
             if answer in ("A", "B"):
                 answers[name].append(answer == pair.label)
@@ -107,10 +107,10 @@ def silver_decisions(
     `voter_weights`; None = every voter counts one.
     """
     names = {annotator_of(judge).id: annotator_of(judge).name for judge in judges}
-    said = opinions(workspace, [c.comparison_id for c in candidates], list(names))
+    by_comparison = opinions(workspace, [c.comparison_id for c in candidates], list(names))
     decisions = []
     for candidate in candidates:
-        voters = dict(said.get(candidate.comparison_id, {}))
+        voters = dict(by_comparison.get(candidate.comparison_id, {}))
         if judges and not voters:
             continue
         if source_votes and candidate.source_label is not None:

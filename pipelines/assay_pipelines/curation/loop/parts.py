@@ -86,7 +86,7 @@ class Parts:
         """The adaptive k neighbours of every gold item in the pool, nearest to the worst errors first."""
         self.embed(list(p), run_id)
         gold = [GoldItem(comparison, value) for comparison, value in p.items()]
-        found = retrieve_around(self.workspace, self.space, gold, config.pool, k_max=config.k_max, exclude=exclude)
+        retrieved = retrieve_around(self.workspace, self.space, gold, config.pool, k_max=config.k_max, exclude=exclude)
         return [
             Neighbour(
                 c.comparison_id,
@@ -97,5 +97,5 @@ class Parts:
                     "errors_near": len(c.reasons),
                 },
             )
-            for c in found.candidates
+            for c in retrieved.candidates
         ]

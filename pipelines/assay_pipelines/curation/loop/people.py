@@ -37,7 +37,7 @@ class CollectedAnswers:
 
     answers: Mapping[str, VoteResult]
     open: int
-    asked: int
+    questions: int
 
 
 class People(Protocol):
@@ -63,18 +63,18 @@ class JudgedPeople:
     ) -> CollectedAnswers:
         for judge in self.judges:
             with progress_bar(f"asking {annotator_of(judge).name}", len(questions), unit="questions") as advance:
-                told = ask(self.workspace, judge, questions, run_id, budget=self.spending, advance=advance)
-            if told.stopped is not None:
-                raise PausedError(stopped=told.stopped)
-        found = opinions(
+                report = ask(self.workspace, judge, questions, run_id, budget=self.spending, advance=advance)
+            if report.stopped is not None:
+                raise PausedError(stopped=report.stopped)
+        by_comparison = opinions(
             self.workspace, [q.comparison_id for q in questions], [annotator_of(j).id for j in self.judges]
         )
         answers = {
             comparison: result
-            for comparison, opinions_on_pair in found.items()
+            for comparison, opinions_on_pair in by_comparison.items()
             if (result := result_of([_vote(comparison, *one) for one in opinions_on_pair.items()], least=1)) is not None
         }
-        return CollectedAnswers(answers, open=0, asked=len(questions))
+        return CollectedAnswers(answers, open=0, questions=len(questions))
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ class QueuedPeople:
         items = [
             QueueItem(
                 c,
-                float(len(urgent) - place),
+                float(len(urgent) - rank),
                 by_id[c].attributes,
                 pre_verification=checks[c].payload() if c in checks else {},
                 reason=_reason(why[c]),
             )
-            for place, c in enumerate(urgent)
+            for rank, c in enumerate(urgent)
         ]
         create_queue(
             self.workspace,
@@ -122,7 +122,7 @@ class QueuedPeople:
             for comparison, votes in collected(self.workspace, name).items()
             if comparison in by_id and (result := result_of(votes, least=self.overlap)) is not None
         }
-        return CollectedAnswers(answers, open=len(items) - len(answers), asked=len(items))
+        return CollectedAnswers(answers, open=len(items) - len(answers), questions=len(items))
 
 
 def _vote(comparison_id: str, annotator: str, opinion: StoredOpinion) -> QueueVote:

@@ -41,14 +41,14 @@ class LoopModel:
         """P(chosen beats rejected) per pair; None where a side cannot be scored."""
         items = [ScoreItem(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
         scores = self.scorer.score(items)
-        found: list[float | None] = []
+        scored: list[float | None] = []
         for index in range(len(pairs)):
             chosen, rejected = scores[2 * index], scores[2 * index + 1]
             if isinstance(chosen, ScoreFailure) or isinstance(rejected, ScoreFailure):
-                found.append(None)
+                scored.append(None)
             else:
-                found.append(self.calibration.pair_probability(chosen.reward, rejected.reward))
-        return found
+                scored.append(self.calibration.pair_probability(chosen.reward, rejected.reward))
+        return scored
 
     def calibrated_on(self, gold: Sequence[PreferencePair], name: str) -> LoopModel:
         """With the temperature fitted on `gold`, where the model ranks it better than chance."""
@@ -125,7 +125,7 @@ class ProbeModels:
             "pairs": probe.pairs,
             "left_out": probe.left_out,
             "chosen_on": probe.chosen_on,
-            "candidates": [[l2, *found] for l2, found in probe.candidates.items()],
+            "candidates": [[l2, *figures] for l2, figures in probe.candidates.items()],
         }
 
     def load(self, trained: dict[str, Any]) -> Scorer:
@@ -175,14 +175,14 @@ class BTModels:
         method = method_of({"name": "bt", "loss": options.pop("loss", {})})
         config = TrainingConfig.from_dict({**plain, **options})
         plan = TrainingPlan(config, snapshot, None, name, force=True, waivers=dict(self.waivers), method=method)
-        made = train_model(self.workspace, plan, pairs)
-        run.link("output", "run", made.run_id)
+        trained = train_model(self.workspace, plan, pairs)
+        run.link("output", "run", trained.run_id)
         return {
             "backend": "bt",
-            "name": made.name,
-            "artifact": made.artifact_id,
-            "path": str(made.path.relative_to(self.workspace.root)),
-            "version": made.spec.version,
+            "name": trained.name,
+            "artifact": trained.artifact_id,
+            "path": str(trained.path.relative_to(self.workspace.root)),
+            "version": trained.spec.version,
             "snapshot": snapshot,
             "pairs": len(pairs),
         }

@@ -77,9 +77,9 @@ def _go_on(loop: Loop, parts: Parts, run: Run, report: Stage1Report) -> None:
     for iteration in range(1, config.iterations + 1):
         trained = loop.once(iteration, "train", lambda i=iteration: _train(loop, parts, run, i))  # type: ignore[misc]
         model = parts.load(trained["model"], _gold(loop, trained["gold"]))
-        found = loop.once(iteration, "targets", lambda i=iteration, m=model: _retrieve(loop, parts, i, m))  # type: ignore[misc]
-        done = {"iteration": iteration, **_brief(trained), **found}
-        if not found["people"] + found["judges"]:
+        targets = loop.once(iteration, "targets", lambda i=iteration, m=model: _retrieve(loop, parts, i, m))  # type: ignore[misc]
+        done = {"iteration": iteration, **_brief(trained), **targets}
+        if not targets["people"] + targets["judges"]:
             report.iterations.append(done)
             break
         report.iterations.append({**done, **_label(loop, parts, iteration, model)})
@@ -97,9 +97,9 @@ def _seed(loop: Loop, parts: Parts) -> Outcome:
         raise BadInputError("the loop's pool is empty: no unverified comparison matches", field="sources")
     attributes = parts.attributes_of(chosen, loop.run_id)
     for_people = _easy_first(chosen, attributes, {})[: config.people.seed]
-    asked = set(for_people)
+    people_ids = set(for_people)
     targets = [Target(c, "people", {"seed": True}) for c in for_people]
-    targets += [Target(c, "judges", {"seed": True}) for c in chosen if c not in asked]
+    targets += [Target(c, "judges", {"seed": True}) for c in chosen if c not in people_ids]
     return _targets(loop, 0, targets)
 
 
@@ -146,15 +146,15 @@ def _retrieve(loop: Loop, parts: Parts, iteration: int, model: LoopModel) -> Out
     gold = _gold(loop, f"{config.name}-i{iteration}-gold")
     p = {g.comparison_id: q for g, q in zip(gold, model.probabilities(gold), strict=True) if q is not None}
     parts.embed(config.pool, loop.run_id)
-    found = parts.around(p, config, loop.run_id, exclude=loop.looked_at())
-    limit = config.per_iteration or len(found)
-    found = found[:limit]
-    candidates = candidates_by_id(loop.workspace, [f.comparison_id for f in found])
+    neighbours = parts.around(p, config, loop.run_id, exclude=loop.looked_at())
+    limit = config.per_iteration or len(neighbours)
+    neighbours = neighbours[:limit]
+    candidates = candidates_by_id(loop.workspace, [f.comparison_id for f in neighbours])
     attributes = parts.attributes_of([c.comparison_id for c in candidates], loop.run_id)
     unsure = {c: 1 - abs(2 * q - 1) for c, q in _p_a(model, candidates).items()}
     order = _easy_first([c.comparison_id for c in candidates], attributes, unsure)
     for_people = set(order[: config.people.per_iteration])
-    why = {f.comparison_id: f.why for f in found}
+    why = {f.comparison_id: f.why for f in neighbours}
     targets = [Target(c, "people", {**why[c], "uncertainty": unsure.get(c)}) for c in order if c in for_people]
     targets += [Target(c, "judges", why[c]) for c in order if c not in for_people]
     wrong = sum(q <= 0.5 for q in p.values())
@@ -172,35 +172,35 @@ def _label(loop: Loop, parts: Parts, iteration: int, model: LoopModel | None) ->
 
 
 def _ask_people(loop: Loop, parts: Parts, iteration: int, targets: Sequence[Target]) -> Outcome:
-    asked = [t for t in targets if t.route == "people"]
-    if not asked:
+    people_targets = [t for t in targets if t.route == "people"]
+    if not people_targets:
         return Outcome({"people_asked": 0})
-    candidates = candidates_by_id(loop.workspace, [t.comparison_id for t in asked])
+    candidates = candidates_by_id(loop.workspace, [t.comparison_id for t in people_targets])
     questions = _questions(candidates, parts.stored_attributes([c.comparison_id for c in candidates]))
     if parts.preverify is not None:
         parts.preverify(questions, loop.run_id)
     queue = f"{loop.config.name}-i{iteration}"
-    collected = parts.people.ask(queue, questions, {t.comparison_id: t.why for t in asked}, loop.run_id)
+    collected = parts.people.ask(queue, questions, {t.comparison_id: t.why for t in people_targets}, loop.run_id)
     if collected.open and loop.config.people.policy == "wait":
-        raise PausedError(waiting=f"{collected.open} of {collected.asked} comparisons in queue {queue!r}")
-    told = gold_decisions(collected, iteration)
+        raise PausedError(waiting=f"{collected.open} of {collected.questions} comparisons in queue {queue!r}")
+    all_decisions = gold_decisions(collected, iteration)
     # what was decided while people looked at it (a leak found, a queue resolved by hand) stays decided
     unverified = {c.comparison_id for c in candidates if c.pool == "unverified"}
-    decisions = [d for d in told if d.comparison_id in unverified]
+    decisions = [d for d in all_decisions if d.comparison_id in unverified]
     counts = Counter(d.rule for d in decisions)
     sources = {c.comparison_id: c.source_label for c in candidates}
     gold = [d for d in decisions if d.pool == "gold"]
     differ = [d for d in gold if sources[d.comparison_id] in ("A", "B") and d.label != sources[d.comparison_id]]
     return Outcome(
         {
-            "people_asked": len(asked),
+            "people_asked": len(people_targets),
             "people_open": collected.open,
             "people_votes": sum(len(result.votes) for result in collected.answers.values()),
             "gold": len(gold),
             "gold_against_source": len(differ),
             "undecided": counts["people_undecided"],
             "conflicts": counts["people_conflict"],
-            "people_overtaken": len(told) - len(decisions),
+            "people_overtaken": len(all_decisions) - len(decisions),
         },
         _writer(loop, candidates, decisions),
     )
@@ -224,12 +224,12 @@ def _ask_judges(
     loop: Loop, parts: Parts, iteration: int, targets: Sequence[Target], model: LoopModel | None
 ) -> Outcome:
     config = loop.config
-    asked = [t.comparison_id for t in targets if t.route == "judges"]
-    candidates = [c for c in candidates_by_id(loop.workspace, asked) if c.pool == "unverified"]
+    comparison_ids = [t.comparison_id for t in targets if t.route == "judges"]
+    candidates = [c for c in candidates_by_id(loop.workspace, comparison_ids) if c.pool == "unverified"]
     weights = _voter_weights(loop, parts, iteration) if config.judge_weights == "accuracy" else None
-    shown = {}
+    examples = {}
     if parts.judges:
-        shown = demonstrations(
+        examples = demonstrations(
             loop.workspace,
             parts.encoder,
             [c.comparison_id for c in candidates],
@@ -238,10 +238,10 @@ def _ask_judges(
             most=config.demonstrations,
             responses=parts.embed_responses,
         )
-    questions = _questions(candidates, parts.stored_attributes([c.comparison_id for c in candidates]), shown)
-    told = ask_judges(loop.workspace, parts.judges, questions, loop.run_id, parts.spending, counting=progress_bar)
-    if told.stopped or (questions and told.silent):
-        raise PausedError(stopped=told.stopped or told.silent)
+    questions = _questions(candidates, parts.stored_attributes([c.comparison_id for c in candidates]), examples)
+    asking = ask_judges(loop.workspace, parts.judges, questions, loop.run_id, parts.spending, counting=progress_bar)
+    if asking.stopped or (questions and asking.silent):
+        raise PausedError(stopped=asking.stopped or asking.silent)
     decisions = silver_decisions(
         loop.workspace,
         parts.judges,
@@ -255,10 +255,10 @@ def _ask_judges(
     differ = [d for d in decisions if sources[d.comparison_id] in ("A", "B") and d.label != sources[d.comparison_id]]
     return Outcome(
         {
-            "judges_asked": len(asked),
+            "judges_asked": len(comparison_ids),
             "silver": len(decisions),
             "silver_against_source": len(differ),
-            "judging": [asdict(report) for report in told.reports],
+            "judging": [asdict(report) for report in asking.reports],
             "weights": weights,
         },
         _writer(loop, candidates, decisions),
@@ -277,12 +277,12 @@ def _voter_weights(loop: Loop, parts: Parts, iteration: int) -> dict[str, float]
         ).fetchall()
     gold = candidates_by_id(loop.workspace, [row[0] for row in rows])
     questions = _questions(gold, parts.stored_attributes([g.comparison_id for g in gold]))
-    told = ask_judges(loop.workspace, parts.judges, questions, loop.run_id, parts.spending, counting=progress_bar)
-    if told.stopped or (questions and told.silent):
-        raise PausedError(stopped=told.stopped or told.silent)
+    asking = ask_judges(loop.workspace, parts.judges, questions, loop.run_id, parts.spending, counting=progress_bar)
+    if asking.stopped or (questions and asking.silent):
+        raise PausedError(stopped=asking.stopped or asking.silent)
     trained = loop.done(iteration, "train")
-    found = trained["gold_accuracy"] if trained is not None else None
-    model = (round(found["value"] * found["pairs"]), found["pairs"]) if found else (0, 0)
+    accuracy = trained["gold_accuracy"] if trained is not None else None
+    model = (round(accuracy["value"] * accuracy["pairs"]), accuracy["pairs"]) if accuracy else (0, 0)
     return voter_weights(loop.workspace, parts.judges, gold, model=model if loop.config.model_votes else None)
 
 
@@ -343,7 +343,7 @@ def _writer(loop: Loop, candidates: Sequence[Candidate], decisions: Sequence[Dec
 def _questions(
     candidates: Sequence[Candidate],
     attributes: Mapping[str, PairAttributes],
-    shown: Mapping[str, Sequence[Demonstration]] | None = None,
+    examples: Mapping[str, Sequence[Demonstration]] | None = None,
 ) -> list[Question]:
     return [
         Question(
@@ -352,7 +352,7 @@ def _questions(
             c.response_a,
             c.response_b,
             attributes.get(c.comparison_id),
-            tuple((shown or {}).get(c.comparison_id, ())),
+            tuple((examples or {}).get(c.comparison_id, ())),
         )
         for c in candidates
     ]
@@ -362,8 +362,8 @@ def _easy_first(ids: Sequence[str], attributes: Mapping[str, PairAttributes], un
     """Objective and of low controversiality first; in each half the most informative, i.e. the least sure, first."""
 
     def key(comparison: str) -> tuple[bool, float]:
-        known = attributes.get(comparison)
-        return (known is not None and not known.easy_for_people, -unsure.get(comparison, 0.0))
+        described = attributes.get(comparison)
+        return (described is not None and not described.easy_for_people, -unsure.get(comparison, 0.0))
 
     return sorted(ids, key=key)
 
@@ -371,8 +371,8 @@ def _easy_first(ids: Sequence[str], attributes: Mapping[str, PairAttributes], un
 def _p_a(model: LoopModel, candidates: Sequence[Candidate]) -> dict[str, float]:
     """P(A beats B) of every candidate that the model can score."""
     pairs = [PreferencePair(c.prompt, c.response_a, c.response_b) for c in candidates]
-    found = zip(candidates, model.probabilities(pairs), strict=True)
-    return {c.comparison_id: p for c, p in found if p is not None}
+    scored = zip(candidates, model.probabilities(pairs), strict=True)
+    return {c.comparison_id: p for c, p in scored if p is not None}
 
 
 def _gold(loop: Loop, snapshot: str) -> list[PreferencePair]:

@@ -120,18 +120,18 @@ def run_stage2(
         report.unscored += len(both) - len(scored)
         doubted = [c for c, best, gold in scored if gold > config.keep_above >= best]
         report.sure += sum(best > config.keep_above for _, best, _ in scored)
-        said: Mapping[str, tuple[Label | None, str]] = {}
+        judged: Mapping[str, tuple[Label | None, str]] = {}
         if parts.judges and doubted:
             if dry_run:
                 _count_questions(parts, doubted, report)
             else:
-                said = _ask(parts, doubted, run_id, spending, report)
+                judged = _ask(parts, doubted, run_id, spending, report)
                 if report.stopped:
                     break
-                silent = {c.comparison_id for c in doubted} - said.keys()
+                silent = {c.comparison_id for c in doubted} - judged.keys()
                 report.unanswered += len(silent)
                 scored = [s for s in scored if s[0].comparison_id not in silent]
-        decisions = [_decide(c, best, gold, said.get(c.comparison_id), config) for c, best, gold in scored]
+        decisions = [_decide(c, best, gold, judged.get(c.comparison_id), config) for c, best, gold in scored]
         overtaken = set() if dry_run else _write(parts.workspace, [c for c, _, _ in scored], decisions, run_id)
         counts = Counter(d.pool for d in decisions if d.comparison_id not in overtaken)
         report.kept += counts["silver"]
@@ -167,35 +167,35 @@ def _ask(
     """Comparison id -> the judges' majority (None where they are split or silent) and what each said."""
     ids = [c.comparison_id for c in doubted]
     questions = _questions(parts, doubted)
-    told = ask_judges(parts.workspace, parts.judges, questions, run_id, spending)
-    report.stopped = told.stopped
-    report.to_ask += sum(r.asked for r in told.reports)
-    for one in told.reports:
+    asking = ask_judges(parts.workspace, parts.judges, questions, run_id, spending)
+    report.stopped = asking.stopped
+    report.to_ask += sum(r.asked for r in asking.reports)
+    for one in asking.reports:
         for code, number in one.failures.items():
             report.failures[code] = report.failures.get(code, 0) + number
     names = {annotator_of(judge).id: annotator_of(judge).name for judge in parts.judges}
-    found: dict[str, tuple[Label | None, str]] = {}
-    for comparison, given in opinions(parts.workspace, ids, list(names)).items():
-        said = ", ".join(f"{names[who]} {opinion.answer}" for who, opinion in given.items())
-        found[comparison] = (merge_opinions(given).winner, said)
-    report.relabelled += len(found)
-    return found
+    answers: dict[str, tuple[Label | None, str]] = {}
+    for comparison, by_judge in opinions(parts.workspace, ids, list(names)).items():
+        words = ", ".join(f"{names[who]} {opinion.answer}" for who, opinion in by_judge.items())
+        answers[comparison] = (merge_opinions(by_judge).winner, words)
+    report.relabelled += len(answers)
+    return answers
 
 
 def _count_questions(parts: Stage2Parts, doubted: Sequence[Candidate], report: Stage2Report) -> None:
     """What asking would take at most."""
     for judge in parts.judges:
-        found = estimate(parts.workspace, judge, _questions(parts, doubted))
-        report.to_ask += found.questions
-        report.calls += found.calls
-        report.tokens += found.tokens
-        if found.calls:
-            report.cost = None if report.cost is None or found.cost is None else report.cost + found.cost
+        costs = estimate(parts.workspace, judge, _questions(parts, doubted))
+        report.to_ask += costs.questions
+        report.calls += costs.calls
+        report.tokens += costs.tokens
+        if costs.calls:
+            report.cost = None if report.cost is None or costs.cost is None else report.cost + costs.cost
 
 
 def _questions(parts: Stage2Parts, doubted: Sequence[Candidate]) -> list[Question]:
     ids = [c.comparison_id for c in doubted]
-    shown = parts.demonstrate(ids) if parts.demonstrate is not None else {}
+    examples = parts.demonstrate(ids) if parts.demonstrate is not None else {}
     attributes = load_attributes(parts.workspace, ids)
     return [
         Question(
@@ -204,7 +204,7 @@ def _questions(parts: Stage2Parts, doubted: Sequence[Candidate]) -> list[Questio
             c.response_a,
             c.response_b,
             attributes.get(c.comparison_id),
-            tuple(shown.get(c.comparison_id, ())),
+            tuple(examples.get(c.comparison_id, ())),
         )
         for c in doubted
     ]

@@ -72,23 +72,23 @@ class Loop:
     @classmethod
     def open(cls, workspace: Workspace, config: Stage1Config, run_id: str) -> Loop:
         """Begin the loop or go on with it. Raises BadInputError where its first step was done under another one."""
-        wanted = json.loads(json.dumps(config.to_dict()))
+        settings = json.loads(json.dumps(config.to_dict()))
         with workspace.store.unit() as db:
             row = db.execute("SELECT config FROM loops WHERE loop = ?", [config.name]).fetchone()
             if row is None:
-                db.execute("INSERT INTO loops (loop, config) VALUES (?, ?)", [config.name, json.dumps(wanted)])
+                db.execute("INSERT INTO loops (loop, config) VALUES (?, ?)", [config.name, json.dumps(settings)])
             else:
                 begun = {"judge_weights": "equal", **json.loads(row[0])}  # what loops had before it was a setting
                 if not db.execute("SELECT 1 FROM loop_steps WHERE loop = ? LIMIT 1", [config.name]).fetchall():
-                    begun = wanted  # nothing has happened yet
-                changed = [k for k in wanted if k not in EXTENDABLE and wanted[k] != begun.get(k)]
+                    begun = settings  # nothing has happened yet
+                changed = [k for k in settings if k not in EXTENDABLE and settings[k] != begun.get(k)]
                 if changed:
                     raise BadInputError(
                         f"loop {config.name!r} began with another {changed[0]} ({begun.get(changed[0])!r}); "
                         "choose another name for another loop",
                         field=changed[0],
                     )
-                db.execute("UPDATE loops SET config = ? WHERE loop = ?", [json.dumps(wanted), config.name])
+                db.execute("UPDATE loops SET config = ? WHERE loop = ?", [json.dumps(settings), config.name])
         return cls(workspace, config, run_id)
 
     def done(self, iteration: int, step: str) -> dict[str, Any] | None:
@@ -102,9 +102,9 @@ class Loop:
 
     def once(self, iteration: int, step: str, do: Callable[[], Outcome]) -> dict[str, Any]:
         """The step's outcome: the stored one, or that of doing it now."""
-        if (known := self.done(iteration, step)) is not None:
+        if (stored := self.done(iteration, step)) is not None:
             self.step_done(1)
-            return known
+            return stored
         with noted(f"iteration {iteration}: {STEPS[step]}"):
             outcome = do()
         payload = json.dumps(outcome.payload)
@@ -157,11 +157,11 @@ class Loop:
 def loop_steps(workspace: Workspace, name: str) -> list[tuple[int, str, dict[str, Any], str]]:
     """(iteration, step, outcome, run id) of a loop in the order they happened. Raises NotFoundError."""
     with workspace.store.unit() as db:
-        known = [row[0] for row in db.execute("SELECT loop FROM loops ORDER BY created_at").fetchall()]
+        names = [row[0] for row in db.execute("SELECT loop FROM loops ORDER BY created_at").fetchall()]
         rows = db.execute(
             "SELECT iteration, step, outcome, run_id FROM loop_steps WHERE loop = ? ORDER BY created_at, iteration",
             [name],
         ).fetchall()
-    if name not in known:
-        raise NotFoundError(f"no loop {name!r} in {workspace.root}; there are {', '.join(known) or 'none'}")
+    if name not in names:
+        raise NotFoundError(f"no loop {name!r} in {workspace.root}; there are {', '.join(names) or 'none'}")
     return [(iteration, step, json.loads(outcome), run) for iteration, step, outcome, run in rows]
