@@ -35,7 +35,7 @@ from assay.score import Score
 from assay.statistics.intervals import cluster_bootstrap
 from assay_rm_training.data.principle_rows import PrincipleRow, principle_key, prompt_key
 from assay_rm_training.evaluation.principle import PrincipleEvaluation, evaluate_rows
-from assay_rm_training.evaluation.principle_split import in_cells
+from assay_rm_training.evaluation.principle_split import with_cells
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.method import Method
 from assay_rm_training.methods.principle import Principle
@@ -166,7 +166,7 @@ def compared(folder: Path, sizes: Sizes, config: TrainingConfig) -> dict[str, An
     judge, seconds = trained(Principle(), rows, config)
     right["principle"] = ranked(judge, held, names)
     right["fixed"] = ranked(judge, held, [frequent] * len(held))
-    single = evaluate_rows(judge, in_cells(rows, judged(held)), seed=seed)
+    single = evaluate_rows(judge, with_cells(rows, judged(held)), seed=seed)
     groups = [prompt_key(item.pair.prompt) for item in held]
     return {
         "seed": seed,

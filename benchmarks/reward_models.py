@@ -39,7 +39,7 @@ from assay_rm_training.calibration import calibration_report, fit_calibration
 from assay_rm_training.calibration.principle import fit_judgments
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.evaluation.principle import evaluate_rows
-from assay_rm_training.evaluation.principle_split import in_cells
+from assay_rm_training.evaluation.principle_split import with_cells
 from assay_rm_training.generative.evaluation import evaluate_pairs
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.sft import GenerativeSft
@@ -212,9 +212,9 @@ def principle(workspace: Workspace, name: str, folder: Path, base: str, sizes: S
     plan = TrainingPlan(config, name, None, f"principle-{name}", force=True, method=Principle())
     path, took = trained_once(workspace, plan, train)
     scorer = PrincipleScorer.load(ModelConfig(path))
-    judged = evaluate_rows(scorer, in_cells(train, dev))
+    judged = evaluate_rows(scorer, with_cells(train, dev))
     started = time.perf_counter()
-    measured = evaluate_rows(scorer, in_cells(train, test))
+    measured = evaluate_rows(scorer, with_cells(train, test))
     seconds = time.perf_counter() - started
     note = f"prompts resampled; NLL of the base rate {measured.baseline_nll:.3f}" if measured.baseline_nll else ""
     judged_rewards = [(item.reward, item.fulfilled) for item in judged.items if item.reward is not None]

@@ -123,7 +123,7 @@ def publisher_id(value: Any) -> str | None:
     return None
 
 
-def identified(items: Sequence[BenchmarkItem]) -> tuple[list[BenchmarkItem], int]:
+def with_unique_keys(items: Sequence[BenchmarkItem]) -> tuple[list[BenchmarkItem], int]:
     """The items with unique keys, and the number of rows left out as repeated in another file. A key is the item's id,
     or PART/id where parts share ids, or PART/id#2 for a second one."""
     first_files: dict[tuple[Any, ...], str] = {}

@@ -17,7 +17,7 @@ import numpy as np
 from assay.errors import BadInputError
 from assay.statistics.intervals import cluster_bootstrap
 from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, CurvePoint, TiePolicy
-from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, identified
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, with_unique_keys
 from assay_rm_training.benchmarks.records import Source, read_files, read_hub
 from assay_rm_training.benchmarks.strata import (
     NamedInterval,
@@ -101,7 +101,7 @@ def read_items(benchmark: Benchmark, paths: Sequence[Path], *, limit: int = 0) -
         item = benchmark.read(record)
         if item is not None:
             read.append(_placed(item, record.file, record.row))
-    items, repeated = identified(read)
+    items, repeated = with_unique_keys(read)
     benchmark.check(items)
     selected = tuple(items[:limit] if limit else items)
     return BenchmarkItems(selected, tuple(sources), skipped=len(records) - len(read), repeated=repeated)

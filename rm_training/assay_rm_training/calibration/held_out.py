@@ -73,7 +73,7 @@ def calibrate(
     `groups` [N]: prompt ids. Raises BadInputError for an unknown method, fewer than two prompts, and where the model
     ranks the pairs of the data, or of all folds but one, no better than chance.
     """
-    check_choice(method, folds)
+    check_method(method, folds)
     c, r = np.asarray(chosen, dtype=float), np.asarray(rejected, dtype=float)
     if not len(c):
         raise BadInputError("no scored pairs to calibrate on")
@@ -110,7 +110,7 @@ def calibrate(
     return Calibrated(calibration, before_report, after_report, nll, str(measured["method_by"]), len(parts))
 
 
-def check_choice(method: str, folds: int) -> None:
+def check_method(method: str, folds: int) -> None:
     """Raises BadInputError for an unknown method, or fewer than two folds."""
     if method not in CHOICES:
         raise BadInputError(f"{method!r} is not one of {', '.join(CHOICES)}", field="method")

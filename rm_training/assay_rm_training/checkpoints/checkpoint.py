@@ -60,7 +60,7 @@ def merged_scorer(
     scorer = engine(trainable.merge(), renderer, spec, name="trained")
     parity = compare(before, scorer.score(sample))
     if checks is not None:
-        checks.append(parity.called(MERGED))
+        checks.append(parity.as_check(MERGED))
     if not parity.passed:
         raise BackendError(f"merging the adapters changed the scores ({parity.detail}); nothing was saved")
     return scorer
@@ -106,13 +106,13 @@ def save_checkpoint(
             reloaded = engine.load(ModelConfig(str(scratch), device=str(model.device)))
             after = reloaded.score(sample)
             parity = compare(before, after)
-            all_checks = [*checks, parity.called(SAVED), *check_scorer(reloaded, sample[::_FEWER])]
+            all_checks = [*checks, parity.as_check(SAVED), *check_scorer(reloaded, sample[::_FEWER])]
             if spec.is_one_logit and (python := vllm_python()) is not None:
                 check = vllm_check(scratch, renderer, sample, after, python=python)
                 all_checks += [check] if check is not None else []
         except (BackendError, BadInputError) as error:
             parity = Parity(False, 0.0, 0, f"does not load again: {error}")
-            all_checks = [*checks, parity.called(SAVED)]
+            all_checks = [*checks, parity.as_check(SAVED)]
         spec = replace(spec, parity=verdict(all_checks), parity_checks=tuple(all_checks))
         spec.write(scratch)
         (scratch / "README.md").write_text(with_section(card, "Parity", parity_lines(all_checks)), encoding="utf-8")

@@ -33,7 +33,7 @@ class Parity:
     compared: int
     detail: str = ""
 
-    def called(self, name: str) -> ParityCheck:
+    def as_check(self, name: str) -> ParityCheck:
         return ParityCheck(name, self.passed, self.largest, self.compared, self.detail)
 
 
@@ -62,10 +62,10 @@ def check_scorer(
     `advance` counts responses."""
     together = scorer.score(sample, advance)
     alone = [scorer.score([item], advance)[0] for item in sample]
-    checks = [compare(together, alone, tolerance=tolerance).called(ALONE)]
+    checks = [compare(together, alone, tolerance=tolerance).as_check(ALONE)]
     if isinstance(scorer, ReadInOtherWays):
         for name, other in scorer.other_ways():
-            checks.append(compare(together, other.score(sample, advance), tolerance=tolerance).called(name))
+            checks.append(compare(together, other.score(sample, advance), tolerance=tolerance).as_check(name))
     return checks
 
 

@@ -57,7 +57,7 @@ def ensemble(
     from rich.table import Table
 
     from assay.workspace import Workspace
-    from assay_rm_training.runs.ensemble import EnsembleConfig, make_ensemble
+    from assay_rm_training.runs.ensemble import EnsembleConfig, build_ensemble
 
     config = EnsembleConfig(
         tuple(members),
@@ -75,7 +75,7 @@ def ensemble(
         force,
         allow_failed_parity,
     )
-    trained = make_ensemble(Workspace.find(workspace), config)
+    trained = build_ensemble(Workspace.find(workspace), config)
     if as_json:
         emit(trained.to_dict(), "", as_json=True)
         return

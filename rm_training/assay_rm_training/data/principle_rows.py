@@ -126,7 +126,7 @@ def write_principle_rows(path: str | Path, rows: list[PrincipleRow]) -> None:
             stream.write(json.dumps(to_record(row), ensure_ascii=False) + "\n")
 
 
-def kept_rows(workspace: Workspace, run: str | None = None) -> list[PrincipleRow]:
+def filtered_rows(workspace: Workspace, run: str | None = None) -> list[PrincipleRow]:
     """Rows kept by the filter run (None: the latest finished one), ordered by response and principle.
 
     Raises NotFoundError without a filter run.
@@ -166,11 +166,11 @@ def load_rows_or_file(workspace: Workspace | None, data: str | Path) -> list[Pri
     """
     name, path = str(data), Path(data).expanduser()
     if workspace is not None and name == KEPT_ROWS:
-        return kept_rows(workspace)
+        return filtered_rows(workspace)
     if path.is_file():
         return read_principle_file(path)
     if workspace is not None and name.startswith("run-"):
-        return kept_rows(workspace, name)
+        return filtered_rows(workspace, name)
     raise NotFoundError(
         f"no such file of judged responses: {data} (or: {KEPT_ROWS}, the rows that assay principles filter kept; "
         "snapshots hold pairs, which assay eval --bench pairs --principle TEXT takes)"

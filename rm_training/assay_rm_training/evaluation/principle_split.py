@@ -63,7 +63,7 @@ def divide(
     return training_rows, held
 
 
-def in_cells(trained: Sequence[PrincipleRow], held: Iterable[PrincipleRow]) -> list[HeldOutRow]:
+def with_cells(trained: Sequence[PrincipleRow], held: Iterable[PrincipleRow]) -> list[HeldOutRow]:
     """The held-out rows with their cell and base rate against the rows that are trained on."""
     prompts = {prompt_key(row.prompt) for row in trained}
     rates = {principle_key(rate.principle): rate for rate in base_rates(trained)}

@@ -36,7 +36,7 @@ from assay_policy_training.training.run import add_rollouts, copy_checkpoint
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow
-from assay_rm_training.generative.sft import answered
+from assay_rm_training.generative.sft import target_answers
 from assay_rm_training.generative.verdict_reward import CONSISTENCY, TAIL, JudgePrompts, VerdictReward, judge_prompts
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.runs.recorded import inputs_of, snapshot_id, training_run
@@ -109,7 +109,7 @@ def judge_recipe(name: str | None, overrides: Sequence[str] = ()) -> Recipe:
     return load_recipe(str(shipped) if name in (None, RECIPE) else str(name), overrides)
 
 
-def reinforce_judge(
+def train_judge_rl(
     workspace: Workspace,
     plan: JudgePlan,
     rows: Sequence[JudgedRow],
@@ -195,9 +195,9 @@ def _train(
         trainer.train(on_step=lambda _: advance(1))
     after = evaluate("after")
     steps = [parse_object(line) for _, line in Lines(run.folder / METRICS_FILE)] if trainer.step else []
-    sample = answered([replace(row, rationale=row.rationale or "It is so.") for row in fitting_rows[:SAMPLE]], form)[
-        :SAMPLE
-    ]
+    sample = target_answers(
+        [replace(row, rationale=row.rationale or "It is so.") for row in fitting_rows[:SAMPLE]], form
+    )[:SAMPLE]
     base = policy.model.get_base_model() if policy.lora else policy.model
     trainable = TrainableModel(
         base, policy.tokenizer, new_head=False, adapter=policy.model if policy.lora else None, heads=()

@@ -242,7 +242,7 @@ class GenerativeSft(MethodFields):
 
     def responses(self, rows: Sequence[JudgedRow]) -> list[ScoreItem]:
         """Questions with their right answers, for the parity checks."""
-        return answered(rows, self.form)
+        return target_answers(rows, self.form)
 
     def evaluate(
         self, scorer: Scorer, rows: Sequence[JudgedRow], *, seed: int, advance: Advance = silent
@@ -289,7 +289,7 @@ def encode_answer(row: JudgedRow, form: JudgeFormat, renderer: Renderer) -> Enco
     return EncodedOrder(np.asarray(before.ids, np.int32), np.asarray(answer, np.int32), verdict_start + parts)
 
 
-def answered(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[ScoreItem]:
+def target_answers(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[ScoreItem]:
     """Question and right answer of each row, both orders of a pair where its rationale can be swapped."""
     items = []
     for row in rows:

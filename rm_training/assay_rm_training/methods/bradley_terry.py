@@ -25,7 +25,7 @@ from assay_rm_training.data.pair_labels import read_labelled_pairs
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.method import MethodFields
 from assay_rm_training.methods.task import BatchLoss
-from assay_rm_training.model.auxiliary_heads import Parameter, attach, detach_all, side_module
+from assay_rm_training.model.auxiliary_heads import Parameter, attach, auxiliary_module, detach_modules
 from assay_rm_training.model.packed_forward import GroupTask, rewards_of, tokens_of
 from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
 from assay_rm_training.objectives.objective import Objective
@@ -56,7 +56,7 @@ class PairTask(GroupTask[EncodedPair]):
         target = tie_parameter = None
         if self.objective.learns_from_ties:
             target = torch.where(ties, 0.5, 1.0)
-            tie_parameter = side_module(trainable, TIE).value
+            tie_parameter = auxiliary_module(trainable, TIE).value
             figures["tie_parameter"] = tie_parameter.detach() * len(items)
         elif self.objective.soft_labels:
             target = torch.tensor([item.preference for item in items], dtype=torch.float32, device=device)
@@ -140,7 +140,7 @@ class BradleyTerry(MethodFields):
         if self.loss.learns_from_ties:
             share = sum(item.tie for item in data.items) / len(data)
             with torch.no_grad():
-                side_module(trainable, TIE).value.fill_(self.loss.tie_start(share))
+                auxiliary_module(trainable, TIE).value.fill_(self.loss.tie_start(share))
         return data, None if eval_data is None else _decided(eval_data)
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> PairTask:
@@ -149,7 +149,7 @@ class BradleyTerry(MethodFields):
         return PairTask(trainable, config, self.loss)
 
     def finish(self, trainable: TrainableModel, data: EncodedDataset[Any]) -> dict[str, Any]:
-        detach_all(trainable)
+        detach_modules(trainable)
         return {}
 
     def responses(self, rows: Sequence[PreferencePair]) -> list[ScoreItem]:

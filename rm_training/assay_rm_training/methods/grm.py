@@ -23,7 +23,7 @@ from assay_rm_training.data.encoded_dataset import EncodedDataset, micro_batches
 from assay_rm_training.data.pair_dataset import EncodedPair
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.task import BatchLoss
-from assay_rm_training.model.auxiliary_heads import attach, side_module
+from assay_rm_training.model.auxiliary_heads import attach, auxiliary_module
 from assay_rm_training.model.packed_forward import GroupTask, rewards_of, tokens_of
 from assay_rm_training.model.trainable_model import TrainableModel, has_reward_head
 from assay_rm_training.objectives.objective import Objective
@@ -109,7 +109,7 @@ def _summed(states: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -
 def language_head(trainable: TrainableModel) -> torch.Tensor:
     """The weight [V, H] of the base's language head: attached, or the input embeddings where they are tied."""
     try:
-        weight: torch.Tensor = side_module(trainable, LANGUAGE_HEAD).weight
+        weight: torch.Tensor = auxiliary_module(trainable, LANGUAGE_HEAD).weight
     except AttributeError:
         weight = trainable.model.get_input_embeddings().weight  # type: ignore[assignment]
     return weight

@@ -111,7 +111,7 @@ class Method(Protocol):
 
 
 @runtime_checkable
-class Divides(Protocol):
+class SplitsRows(Protocol):
     """A method that holds rows out itself, or adds to held-out rows what is known from the training rows."""
 
     def divide(
@@ -126,7 +126,7 @@ class Divides(Protocol):
 
 
 @runtime_checkable
-class Prepares(Protocol):
+class PreparesData(Protocol):
     """A method whose items depend on the full training set, or on the model before training."""
 
     def prepare(
@@ -142,7 +142,7 @@ class Prepares(Protocol):
 
 
 @runtime_checkable
-class Finishes(Protocol):
+class FinishesTraining(Protocol):
     """A method that trains modules which are not saved (`auxiliary_heads.py`)."""
 
     def finish(self, trainable: TrainableModel, data: EncodedDataset[Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from assay_rm_training.data.response_groups import encode_responses, encode_rows
 from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.methods.method import MethodFields
 from assay_rm_training.methods.task import BatchLoss
-from assay_rm_training.model.auxiliary_heads import attach, detach_all, new_linear, set_head, side_module
+from assay_rm_training.model.auxiliary_heads import attach, auxiliary_module, detach_modules, new_linear, set_head
 from assay_rm_training.model.packed_forward import GroupTask, tokens_of
 from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
 from assay_rm_training.objectives.regression import Aggregation, fold, masked_mse
@@ -69,7 +69,7 @@ class MultiObjectiveTask(GroupTask[EncodedRating]):
     def measure(self, trainable: TrainableModel, items: Sequence[EncodedRating]) -> BatchLoss:
         groups = [item.group for item in items]
         hidden = self._forward(trainable, groups)
-        predicted = apply_heads(side_module(trainable, HEADS), hidden.last())
+        predicted = apply_heads(auxiliary_module(trainable, HEADS), hidden.last())
         target = torch.tensor([item.values for item in items], dtype=torch.float32, device=predicted.device)
         present = (~target.isnan()).float()
         losses = masked_mse(predicted, target, present)
@@ -202,8 +202,8 @@ class MultiObjective(MethodFields):
         """Fold the heads into the model's head, or replace it by them where the aggregation is nonlinear."""
         scale = data.items[0].scale
         assert scale is not None  # set by `prepare`
-        heads = side_module(trainable, HEADS).weight.detach()
-        detach_all(trainable)
+        heads = auxiliary_module(trainable, HEADS).weight.detach()
+        detach_modules(trainable)
         if self.aggregation.is_linear:
             weights = self.aggregation.linear_weights(len(self.names))
             set_head(trainable, fold(heads, weights, scale.deviations))

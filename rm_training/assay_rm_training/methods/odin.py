@@ -20,7 +20,7 @@ from assay.models.heads import HEAD, apply_head
 from assay_rm_training.data.pair_dataset import EncodedPair
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.task import BatchLoss
-from assay_rm_training.model.auxiliary_heads import attach, new_linear, side_module
+from assay_rm_training.model.auxiliary_heads import attach, auxiliary_module, new_linear
 from assay_rm_training.model.packed_forward import GroupTask, tokens_of
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.objectives.objective import Objective
@@ -47,7 +47,7 @@ class OdinTask(GroupTask[EncodedPair]):
         groups = [item.group for item in items]
         hidden = self._forward(trainable, groups)
         pooled = hidden.last()
-        quality_head, length_head = getattr(trainable.model, HEAD), side_module(trainable, LENGTH_HEAD)
+        quality_head, length_head = getattr(trainable.model, HEAD), auxiliary_module(trainable, LENGTH_HEAD)
         quality = apply_head(quality_head, pooled).view(-1, 2)  # chosen, rejected
         length = apply_head(length_head, pooled).view(-1, 2)
         both = quality + length

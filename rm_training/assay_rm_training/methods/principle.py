@@ -31,7 +31,7 @@ from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.principle_dataset import JudgedResponse, encode_rows
 from assay_rm_training.data.principle_rows import PrincipleRow, load_rows_or_file
 from assay_rm_training.evaluation.principle import PrincipleEvaluation, evaluate_rows
-from assay_rm_training.evaluation.principle_split import base_rates, divide, in_cells
+from assay_rm_training.evaluation.principle_split import base_rates, divide, with_cells
 from assay_rm_training.methods.method import MethodFields
 from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.trainable_model import TrainableModel, has_reward_head, prepare
@@ -138,7 +138,7 @@ class Principle(MethodFields):
             rows, eval_rows = divide(
                 rows, prompts=self.holdout_prompts, principles=self.holdout_principles, seed=self.holdout_seed
             )
-        return rows, in_cells(rows, eval_rows)
+        return rows, with_cells(rows, eval_rows)
 
     def describe(self, rows: Sequence[PrincipleRow]) -> dict[str, Any]:
         """Share of the training rows that fulfil their principle, overall and per principle."""

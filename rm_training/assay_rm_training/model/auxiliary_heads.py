@@ -31,12 +31,12 @@ def attach(trainable: TrainableModel, name: str, module: torch.nn.Module, *, is_
     return replace(trainable, heads=(*trainable.heads, _PREFIX + name)) if is_head else trainable
 
 
-def side_module(trainable: TrainableModel, name: str) -> Any:
+def auxiliary_module(trainable: TrainableModel, name: str) -> Any:
     """Raises AttributeError for a name that was not attached."""
     return getattr(trainable.model, _PREFIX + name)
 
 
-def detach_all(trainable: TrainableModel) -> None:
+def detach_modules(trainable: TrainableModel) -> None:
     """Remove all attached modules: what remains is the stock model."""
     for name in [name for name, _ in trainable.model.named_children() if name.startswith(_PREFIX)]:
         delattr(trainable.model, name)

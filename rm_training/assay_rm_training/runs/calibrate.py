@@ -19,7 +19,7 @@ from assay.runs.calibrations import record_calibration, refresh_probabilities
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, locate_model
 from assay.workspace import Workspace
-from assay_rm_training.calibration.held_out import FOLDS, Calibrated, MethodChoice, calibrate, check_choice
+from assay_rm_training.calibration.held_out import FOLDS, Calibrated, MethodChoice, calibrate, check_method
 from assay_rm_training.checkpoints.card_sections import calibration_lines, write_section
 from assay_rm_training.evaluation.pairs import evaluate
 from assay_rm_training.runs.recorded import recorded_run
@@ -48,7 +48,7 @@ class CalibrationConfig:
     allow_failed_parity: bool = False
 
     def __post_init__(self) -> None:
-        check_choice(self.method, self.folds)  # fail before scoring
+        check_method(self.method, self.folds)  # fail before scoring
 
 
 @dataclass(frozen=True)

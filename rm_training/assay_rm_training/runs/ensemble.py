@@ -85,14 +85,14 @@ class BuiltEnsemble:
         }
 
 
-def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsemble:
+def build_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsemble:
     """Measure the members' scale, write the description, evaluate, with progress on standard error.
 
     Raises BadInputError for a name in use, a repeated member, and members that cannot be brought to one scale.
     """
     if len(set(config.members)) != len(config.members):
         raise BadInputError("a member is named twice", field="members")
-    described(config, tuple(EnsembleMember(name) for name in config.members))  # checks the settings before scoring
+    ensemble_spec(config, tuple(EnsembleMember(name) for name in config.members))  # checks the settings before scoring
     model_folder(workspace, config.name, force=config.force)  # fail before the pairs are read
     located = [locate_model(workspace, member) for member in config.members]
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
@@ -116,7 +116,7 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsemble
             members, used = standardised_members(names, scorers, items, advance)
         if config.scale == "raw":
             members = tuple(EnsembleMember(m.model, version=m.version) for m in members)
-        spec = described(config, members)
+        spec = ensemble_spec(config, members)
         ensemble = EnsembleScorer(spec, scorers, name=target.name)
         accuracies: dict[str, Accuracy] = {}
         unsure: tuple[float, ...] = ()
@@ -140,7 +140,7 @@ def make_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsemble
         return outcome
 
 
-def described(config: EnsembleConfig, members: tuple[EnsembleMember, ...]) -> EnsembleSpec:
+def ensemble_spec(config: EnsembleConfig, members: tuple[EnsembleMember, ...]) -> EnsembleSpec:
     """The description of these members under the settings. Raises BadInputError for wrong ones."""
     return EnsembleSpec(members, config.combine, config.weight, config.beta, config.variance, config.scale, config.data)
 

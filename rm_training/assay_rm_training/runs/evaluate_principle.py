@@ -20,7 +20,7 @@ from assay.workspace import Workspace
 from assay_rm_training.calibration.principle import fit_judgments
 from assay_rm_training.data.principle_rows import PrincipleRow, load_rows_or_file
 from assay_rm_training.evaluation.principle import PrincipleEvaluation, evaluate_rows
-from assay_rm_training.evaluation.principle_split import in_cells
+from assay_rm_training.evaluation.principle_split import with_cells
 from assay_rm_training.methods.principle import Principle
 from assay_rm_training.runs.calibrate import keep_calibration
 from assay_rm_training.runs.train import TrainingPlan
@@ -72,7 +72,7 @@ def evaluate_judgments(
             ModelConfig(source, device=device, token_budget=token_budget, allow_failed_parity=allow_failed_parity)
         )
         trained_on = trained_rows(workspace, scorer.spec)
-        held_out = rows if trained_on is None else in_cells(trained_on, rows)
+        held_out = rows if trained_on is None else with_cells(trained_on, rows)
         with progress_bar("evaluating", len(rows), unit="judgments") as advance:
             evaluation = evaluate_rows(scorer, held_out, seed=seed, advance=advance)
         before, fitted = None, None

@@ -34,7 +34,14 @@ from assay_rm_training.checkpoints.model_card import model_card
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.methods.bradley_terry import BradleyTerry
-from assay_rm_training.methods.method import Divides, Finishes, Method, Prepares, method_of, method_payload
+from assay_rm_training.methods.method import (
+    FinishesTraining,
+    Method,
+    PreparesData,
+    SplitsRows,
+    method_of,
+    method_payload,
+)
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.runs.recorded import inputs_of, snapshot_id, training_run
 from assay_rm_training.training import early_stopping, resume_state
@@ -111,7 +118,7 @@ def train_model(
     `plan.force`, which writes `NAME-v2`, `-v3`, ...), and for data that is neither checked against a registered
     benchmark nor waived.
     """
-    if isinstance(plan.method, Divides):
+    if isinstance(plan.method, SplitsRows):
         rows, eval_rows = plan.method.divide(rows, eval_rows)
         if final_rows is not None:
             final_rows = plan.method.divide(rows, final_rows)[1]
@@ -156,7 +163,7 @@ def _train(
         data, eval_data = _encode(method, rows, renderer, f"encoding {method.unit}"), None
         if eval_rows is not None and config.eval_every:
             eval_data = _encode(method, eval_rows, renderer, f"encoding evaluation {method.unit}")
-        if isinstance(method, Prepares):
+        if isinstance(method, PreparesData):
             data, eval_data = method.prepare(trainable, config, data, eval_data)
         begin(trainable, data, eval_data, parallel)
         with progress_bar("training", StepPlan(len(data), config).total, unit="steps") as advance:
@@ -174,7 +181,7 @@ def _train(
         trainable = parallel.assembled(trainable, lambda: method.load(config, device))
     eval_name = plan.eval_data or f"what was held out of {plan.data}"
     judged, judged_name = (eval_rows, eval_name) if final_rows is None else (final_rows, str(plan.final_data))
-    settled = method.finish(trainable, data) if isinstance(method, Finishes) else {}
+    settled = method.finish(trainable, data) if isinstance(method, FinishesTraining) else {}
     spec = RewardModelSpec(
         kind=method.kind,
         base=config.base,
@@ -239,7 +246,7 @@ def _train(
         "parity_check": {"largest_difference": parity.largest, "responses": parity.compared},
         "parity_checks": [asdict(check) for check in spec.parity_checks],
     }
-    if isinstance(method, Divides):
+    if isinstance(method, SplitsRows):
         metrics["rows"] = method.describe(rows)
     if evaluation is not None:
         info = replace(evaluation.model, name=folder.name, version=spec.version, parity=spec.parity)

@@ -110,7 +110,7 @@ def verify_model(workspace: Workspace | None, config: VerificationConfig) -> Mod
                 why = next((r.message for r in first if isinstance(r, ScoreFailure)), "the sample is empty")
                 raise BadInputError(f"nothing to compare: {config.model} scores none of the sample: {why}")
             again = load().score(sample, advance)
-            checks = [compare(first, again, tolerance=config.tolerance).called(TWICE)]
+            checks = [compare(first, again, tolerance=config.tolerance).as_check(TWICE)]
             checks += check_scorer(scorer, sample, tolerance=config.tolerance, advance=advance)
             if isinstance(scorer, TransformersScorer) and scorer.spec.is_one_logit:
                 checks.append(_stock_check(source, scorer.renderer, sample, first, config.tolerance))
@@ -168,7 +168,7 @@ def _stock_check(
     """The reward as `AutoModelForSequenceClassification`'s one logit, row by row: without our pooling or batching."""
     rewards = _stock_rewards(source, renderer, sample, scores)
     stock = [replace(s, reward=next(rewards)) if isinstance(s, Score) else s for s in scores]
-    return compare(scores, stock, tolerance=tolerance).called(STOCK)
+    return compare(scores, stock, tolerance=tolerance).as_check(STOCK)
 
 
 def _stock_rewards(

@@ -29,7 +29,7 @@ Taken = TypeVar("Taken", contravariant=True)
 
 
 @runtime_checkable
-class HasBatchTerm(Protocol[Taken]):
+class SupportsBatchTerm(Protocol[Taken]):
     """A task whose `measure` returns `outputs`, and whose loss has a term of all of them."""
 
     def batch_term(self, items: Sequence[Taken], outputs: torch.Tensor) -> torch.Tensor:
@@ -60,7 +60,7 @@ def batch_term(
     clock: StepClock,
 ) -> BatchTerm | None:
     """The term of this batch; None for a task that has none. The random state is left unchanged."""
-    if not isinstance(task, HasBatchTerm):
+    if not isinstance(task, SupportsBatchTerm):
         return None
     device = trainable.model.device
     own_outputs: dict[int, torch.Tensor] = {}

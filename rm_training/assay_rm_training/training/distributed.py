@@ -40,7 +40,7 @@ def begin(
         parallel.share(bare)
 
 
-def follow() -> None:
+def run_worker() -> None:
     """Everything that a process other than the first does, with settings and data from the first.
 
     Raises as `worker_group`.

@@ -194,7 +194,7 @@ def make_optimizer(trainable: TrainableModel, config: TrainingConfig) -> torch.o
     groups: dict[tuple[bool, bool], list[torch.nn.Parameter]] = {}
     for name, parameter in trainable.trainable().items():
         groups.setdefault((name.startswith(heads), parameter.ndim >= 2), []).append(parameter)
-    described = [
+    param_groups = [
         {
             "params": parameters,
             "factor": config.head_lr / config.learning_rate if is_head and trainable.new_head else 1.0,
@@ -203,9 +203,9 @@ def make_optimizer(trainable: TrainableModel, config: TrainingConfig) -> torch.o
         for (is_head, is_matrix), parameters in groups.items()
     ]
     if config.optimizer == "adafactor":
-        return torch.optim.Adafactor(described, lr=config.learning_rate)
+        return torch.optim.Adafactor(param_groups, lr=config.learning_rate)
     # Fused: the same numbers in one pass over the weights.
-    return torch.optim.AdamW(described, lr=config.learning_rate, betas=config.betas, eps=config.eps, fused=True)
+    return torch.optim.AdamW(param_groups, lr=config.learning_rate, betas=config.betas, eps=config.eps, fused=True)
 
 
 def due(step: int, every: int, total: int) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from assay.domain import Message
 from assay_rm_training.benchmarks.catalogue import benchmark
 from assay_rm_training.benchmarks.comparison import compare
-from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, identified
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, with_unique_keys
 from assay_rm_training.benchmarks.report import reduce
 
 PARTS = {
@@ -57,7 +57,7 @@ def made(bench: str, each: int = 8) -> list[BenchmarkItem]:
                     models=tuple("abcd"[(n + k) % 4] for k in range(2)),
                 )
             )
-    return identified(items)[0]
+    return with_unique_keys(items)[0]
 
 
 def scores_of(items: Sequence[BenchmarkItem], seed: int, levels: int = 5) -> list[tuple[float, ...]]:

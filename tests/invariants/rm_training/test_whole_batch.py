@@ -21,7 +21,7 @@ from assay_rm_training.methods.ranked_lists import RankedLists
 from assay_rm_training.model.auxiliary_heads import set_head
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.objectives.objective import Objective
-from assay_rm_training.training.batch_losses import HasBatchTerm
+from assay_rm_training.training.batch_losses import SupportsBatchTerm
 from assay_rm_training.training.loop import make_optimizer, train_step
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
@@ -88,7 +88,7 @@ def test_a_batch_term_accumulates_to_the_gradient_of_one_pass(
         trainable, data = loaded(method, chosen, encoded)
         task: Any = method.task(trainable, chosen)
         has_term: object = task
-        assert isinstance(has_term, HasBatchTerm)  # else the trainer would not see it
+        assert isinstance(has_term, SupportsBatchTerm)  # else the trainer would not see it
         items = sorted(data.items, key=task.cost, reverse=True)  # the order of a pass, which masks depend on
         torch.manual_seed(11)
         whole = task.measure(trainable, items)

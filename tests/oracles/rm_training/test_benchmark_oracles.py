@@ -14,7 +14,7 @@ from assay.statistics.rank_correlation import kendall_tau_b, spearman
 from assay_rm_training.benchmarks.benchmark import Benchmark, TiePolicy
 from assay_rm_training.benchmarks.figures.best_of_n import expected_best, kl_best_of
 from assay_rm_training.benchmarks.figures.vote_figures import confidence_agreement, separability
-from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, identified
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, with_unique_keys
 from assay_rm_training.benchmarks.protocols.judgebench import BENCHMARK as JUDGEBENCH
 from assay_rm_training.benchmarks.protocols.judgebench import games_right
 from assay_rm_training.benchmarks.protocols.pair_file import BENCHMARK as PAIRS
@@ -43,7 +43,7 @@ def items_of(rows: Sequence[tuple[str, Sequence[float], str]]) -> list[Benchmark
         )
         for n, (id_, gold, part) in enumerate(rows)
     ]
-    return identified(made)[0]
+    return with_unique_keys(made)[0]
 
 
 def evaluated(

@@ -27,7 +27,7 @@ from assay.workspace import Workspace
 from assay_pipelines.exporters.export import export
 from assay_pipelines.principles.filtering import FilterConfig, filter_principles
 from assay_pipelines.principles.report import KIND, principle_report
-from assay_rm_training.data.principle_rows import kept_rows
+from assay_rm_training.data.principle_rows import filtered_rows
 
 Fill = Callable[[int], list[str]]
 CLEAR, SHORT = "is clear", "is short"
@@ -238,7 +238,7 @@ def test_filtering_and_export_see_what_people_said(
     assert sorted((row["principle"], row["fulfilment"]) for row in rows) == [
         (CLEAR, "No"), (CLEAR, "Yes"), (SHORT, "Yes"), (SHORT, "Yes")
     ]  # fmt: skip
-    assert [(row.principle, row.fulfilled) for row in kept_rows(workspace)] in (
+    assert [(row.principle, row.fulfilled) for row in filtered_rows(workspace)] in (
         [(CLEAR, True), (CLEAR, False)],
         [(CLEAR, False), (CLEAR, True)],
     )

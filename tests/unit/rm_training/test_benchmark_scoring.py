@@ -12,7 +12,7 @@ from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_rm_training.benchmarks.catalogue import benchmark
-from assay_rm_training.benchmarks.item import BenchmarkItem, identified
+from assay_rm_training.benchmarks.item import BenchmarkItem, with_unique_keys
 from assay_rm_training.benchmarks.report import report
 from assay_rm_training.benchmarks.scoring import judge_items, score_items
 from assay_serving.generative.answers import JudgeSample
@@ -73,7 +73,7 @@ def item(
 
 
 def test_scores_come_back_to_their_items() -> None:
-    items = identified([item("a", "xx", "x"), item("b", "x", "yy~", "zzz"), item("c", "x", "?", "zzz")])[0]
+    items = with_unique_keys([item("a", "xx", "x"), item("b", "x", "yy~", "zzz"), item("c", "x", "?", "zzz")])[0]
     one, two, three = score_items(CountsLetters(), items)
     assert (one.scores, one.truncated, one.failure) == ((2.0, 1.0), False, None)
     assert (two.scores, two.truncated) == ((1.0, 3.0, 3.0), True)
@@ -114,7 +114,7 @@ def test_a_judge_plays_two_games(
 ) -> None:
     spec = RewardModelSpec("generative", "tiny", "t", 1000, "v", judging=Judging("pairwise", PAIRWISE.hash))
     judge = PairwiseJudge(Judge(rule), spec)
-    items = identified([item("a", "BETTER", "WORSE"), item("b", "WORSE", "BETTER", gold=(0.0, 1.0))])[0]
+    items = with_unique_keys([item("a", "BETTER", "WORSE"), item("b", "WORSE", "BETTER", gold=(0.0, 1.0))])[0]
     outcomes = judge_items(judge, items)
     assert outcomes[0].decisions == decisions
     assert report(benchmark("judgebench"), items, outcomes, model="toy").aggregates["overall"] == right
@@ -123,7 +123,7 @@ def test_a_judge_plays_two_games(
 def test_a_pair_that_does_not_fit_is_a_failure_and_not_a_null_decision() -> None:
     spec = RewardModelSpec("generative", "tiny", "t", 1000, "v", judging=Judging("pairwise", PAIRWISE.hash))
     judge = PairwiseJudge(Judge(lambda text: verdict("A")), spec)
-    items = identified([item("a", "LONG BETTER", "WORSE"), item("b", "BETTER", "WORSE")])[0]
+    items = with_unique_keys([item("a", "LONG BETTER", "WORSE"), item("b", "BETTER", "WORSE")])[0]
     outcomes = judge_items(judge, items)
     assert (outcomes[0].decisions, outcomes[0].failure) == (None, "too_long")
     assert outcomes[1].decisions == ("A>B", "B>A")

@@ -22,7 +22,7 @@ from assay.runs.lineage import lineage
 from assay.score import Score
 from assay.statistics.intervals import Interval
 from assay.workspace import Workspace
-from assay_rm_training.runs.ensemble import EnsembleConfig, make_ensemble
+from assay_rm_training.runs.ensemble import EnsembleConfig, build_ensemble
 from assay_rm_training.runs.merge import MergeConfig, Segment, check_members, merge_models, weighted_state
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
@@ -208,7 +208,7 @@ def test_an_ensemble_is_made_and_opens_by_its_name(make_member: Make, workspace:
     config = EnsembleConfig(
         tuple(map(str, members)), str(data), "ens", combine="uwo", eval_data=str(data), device="cpu"
     )
-    made = make_ensemble(workspace, config)
+    made = build_ensemble(workspace, config)
     assert made.responses == 2 * len(PAIRS)
     assert len(made.accuracies) == 4
     assert len(made.unsure) == 3
@@ -222,4 +222,4 @@ def test_an_ensemble_is_made_and_opens_by_its_name(make_member: Make, workspace:
     assert score.uncertainty is not None
     assert score.uncertainty > 0
     with pytest.raises(BadInputError, match="named twice"):
-        make_ensemble(workspace, replace(config, members=("a", "a")))
+        build_ensemble(workspace, replace(config, members=("a", "a")))

@@ -21,7 +21,7 @@ from assay.workspace import Workspace
 from assay_rm_training.calibration.principle import fit_judgments
 from assay_rm_training.data.principle_rows import PrincipleRow, write_principle_rows
 from assay_rm_training.evaluation.principle import evaluate_rows
-from assay_rm_training.evaluation.principle_split import HeldOutRow, in_cells
+from assay_rm_training.evaluation.principle_split import HeldOutRow, with_cells
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo, ScoreItem
 
@@ -166,7 +166,7 @@ def test_eval_of_a_principle_model_and_its_calibration(
 def test_cells_of_a_given_held_out_file() -> None:
     trained = [row("a", "1", "clarity", True)]
     held = [row("A ", "2", "Clarity", True), row("b", "2", "clarity", True), row("a", "2", "depth", True)]
-    assert [found.cell for found in in_cells(trained, held)] == [
+    assert [found.cell for found in with_cells(trained, held)] == [
         "seen prompt, seen principle",
         "unseen prompt, seen principle",
         "seen prompt, unseen principle",

@@ -20,14 +20,14 @@ from assay.store.feedback_intake import principle_schema, store_principle_judgme
 from assay.workspace import Workspace
 from assay_rm_training.data.principle_rows import (
     PrincipleRow,
-    kept_rows,
+    filtered_rows,
     load_rows_or_file,
     principle_key,
     prompt_key,
     read_principle_file,
     write_principle_rows,
 )
-from assay_rm_training.evaluation.principle_split import base_rates, divide, in_cells
+from assay_rm_training.evaluation.principle_split import base_rates, divide, with_cells
 
 STEER = {
     "domain": "general",
@@ -105,7 +105,7 @@ def test_writing_and_reading_again(tmp_path: Path) -> None:
 
 def test_what_a_filter_run_kept(workspace: Workspace) -> None:
     with pytest.raises(NotFoundError, match="assay principles filter"):
-        kept_rows(workspace)
+        filtered_rows(workspace)
     judged = [
         {
             "row": n,
@@ -158,7 +158,7 @@ ROWS = [row(f"Q {p}", f"principle {c}", (p + c) % 3 > 0, f"a{p}{c}") for p in ra
 def test_no_side_sees_the_others_prompts_or_principles(seed: int, prompts: float, principles: float) -> None:
     kept, held = divide(ROWS, prompts=prompts, principles=principles, seed=seed)
     assert len(kept) + len(held) == len(ROWS)
-    for found in in_cells(kept, held):
+    for found in with_cells(kept, held):
         seen_prompt = prompt_key(found.prompt) in {prompt_key(r.prompt) for r in kept}
         seen_principle = principle_key(found.principle) in {principle_key(r.principle) for r in kept}
         assert found.cell == (
@@ -172,7 +172,7 @@ def test_the_shares_are_of_prompts_and_of_principles() -> None:
     kept, held = divide(ROWS, prompts=0.1, principles=0.2)
     assert len({r.prompt for r in kept}) == 18
     assert len({r.principle for r in kept}) == 8
-    cells = [found.cell for found in in_cells(kept, held)]
+    cells = [found.cell for found in with_cells(kept, held)]
     assert cells.count("unseen prompt, seen principle") == 2 * 8
     assert cells.count("seen prompt, unseen principle") == 18 * 2
     assert cells.count("unseen prompt, unseen principle") == 2 * 2
@@ -194,7 +194,7 @@ def test_base_rates_come_from_training_alone() -> None:
         row("c", "brevity", True),
         row("d", "brevity", True),
     ]
-    [clear, unknown] = in_cells(trained, [row("z", "clarity"), row("z", "depth")])
+    [clear, unknown] = with_cells(trained, [row("z", "clarity"), row("z", "depth")])
     assert clear.base_rate == 0.5
     assert unknown.base_rate == 0.75  # of all training rows
     assert [(r.principle, r.rows, r.yes) for r in base_rates(trained)] == [("brevity", 2, 2), ("clarity", 2, 1)]

@@ -21,7 +21,14 @@ from assay_rm_training.checkpoints.checkpoint import merged_scorer, save_checkpo
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.grm import Grm
-from assay_rm_training.methods.method import TRAINING_METHODS, Finishes, Method, Prepares, method_of, method_payload
+from assay_rm_training.methods.method import (
+    TRAINING_METHODS,
+    FinishesTraining,
+    Method,
+    PreparesData,
+    method_of,
+    method_payload,
+)
 from assay_rm_training.methods.multi_objective import MultiObjective, agreement
 from assay_rm_training.methods.odin import Odin
 from assay_rm_training.methods.process_reward import ProcessRewardMethod
@@ -116,7 +123,7 @@ def ready(method: Method, chosen: TrainingConfig, data: str) -> tuple[TrainableM
     trainable = method.load(chosen, CPU)
     renderer = Renderer(trainable.tokenizer, max_length=256)
     items = method.encode(method.read(None, data), renderer)
-    if isinstance(method, Prepares):
+    if isinstance(method, PreparesData):
         items, _ = method.prepare(trainable, chosen, items, None)
     return trainable, renderer, items
 
@@ -145,7 +152,7 @@ def test_it_learns_and_the_saved_model_gives_its_scores(case: str, tmp_path: Pat
     trainable, renderer, items = ready(method, chosen, data)
     summary = train(trainable, method.task(trainable, chosen), items, chosen, tmp_path)
     assert summary.last_loss < summary.first_loss
-    settled = method.finish(trainable, items) if isinstance(method, Finishes) else {}
+    settled = method.finish(trainable, items) if isinstance(method, FinishesTraining) else {}
     assert not [name for name, _ in trainable.model.named_modules() if "assay" in name]  # the stock model is left
     fields = method.spec_fields(trainable) | settled
     spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 256, "unsaved", **fields)

@@ -88,7 +88,7 @@ def generative_rl(
     from assay_policy_training.training.checkpoint import checkpoints
     from assay_rm_training.commands.train.options import waivers_of
     from assay_rm_training.generative.judged_rows import read_judged
-    from assay_rm_training.generative.rl_run import JudgePlan, judge_recipe, reinforce_judge
+    from assay_rm_training.generative.rl_run import JudgePlan, judge_recipe, train_judge_rl
     from assay_serving.model_reference import known_spec
 
     here = Workspace.find(workspace)
@@ -131,7 +131,7 @@ def generative_rl(
     eval_rows = read_judged(here, plan.eval_data, plan.form) if plan.eval_data else None
     often = f"--set checkpoint_every={plan.recipe.checkpoint_every}"
     with resume_hint(here, "train generative-rl", is_saved=lambda run: bool(checkpoints(run)), option=often):
-        trained = reinforce_judge(here, plan, rows, eval_rows, resume=resume)
+        trained = train_judge_rl(here, plan, rows, eval_rows, resume=resume)
     if as_json:
         payload = {"model": trained.path.name, "path": str(trained.path), "artifact_id": trained.artifact_id}
         emit(payload | {"run_id": trained.run_id, "parity": trained.spec.parity, **trained.metrics}, "", as_json=True)

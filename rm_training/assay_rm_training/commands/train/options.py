@@ -127,9 +127,9 @@ def training_command(command: Callable[..., Method]) -> Callable[..., None]:
         from assay.models.parallelism.distributed import is_follower
 
         if is_follower():  # another process owns the workspace; this one trains with it
-            from assay_rm_training.training.distributed import follow
+            from assay_rm_training.training.distributed import run_worker
 
-            return follow()
+            return run_worker()
         method_values = {p.name: values[p.name] for p in parameters[command]}
         names, config = shared_options(**{p.name: values[p.name] for p in parameters[shared_options]})
         last = {p.name: values[p.name] for p in parameters[last_options]}
