@@ -102,7 +102,7 @@ def test_bad_rows_are_named(record: dict[str, Any], message: str, tmp_path: Path
 
 
 def test_pairs_give_no_rating() -> None:
-    with pytest.raises(RowError, match="how many points"):
+    with pytest.raises(RowError, match="a pair has no rating"):
         rows_of({"prompt": "Q?", "chosen": "x", "rejected": "y"}, RATING)
 
 

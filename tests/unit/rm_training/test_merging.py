@@ -129,7 +129,7 @@ def test_adapters_strangers_and_other_configurations_are_refused(make_member: Ma
         check_members([first, adapters])
     stranger = tmp_path / "stranger"
     shutil.copytree(second, stranger, ignore=shutil.ignore_patterns("assay.json"))
-    with pytest.raises(BadInputError, match="no checkpoint of ours"):
+    with pytest.raises(BadInputError, match="has no spec"):
         check_members([first, stranger])
     config = (second / "config.json").read_text()
     (second / "config.json").write_text(config.replace('"rms_norm_eps": 1e-06', '"rms_norm_eps": 0.001'))
