@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import settings_options
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
+from assay_pipelines.hygiene.contamination.check import CheckConfig
 
 SHOWN = 5
 
@@ -90,12 +92,9 @@ def status(
     emit({"snapshot": stored.id, "benchmarks": [s.to_dict() for s in states]}, text, as_json=as_json)
 
 
+@settings_options(CheckConfig)
 def decontaminate(
-    benchmark: Annotated[
-        list[str] | None, typer.Option(help="Registered benchmark; repeatable. Default: all of them.")
-    ] = None,
-    ngram: Annotated[int, typer.Option(help="This many consecutive units in common are an overlap.")] = 13,
-    unit: Annotated[str, typer.Option(help="word, or character for scripts without spaces.")] = "word",
+    config: CheckConfig,
     action: Annotated[str, typer.Option(help="discard the comparisons that overlap, or only report them.")] = "discard",
     pool: PoolOption = None,
     source: SourceFilter = None,
@@ -118,7 +117,6 @@ def decontaminate(
     from assay.runs.record import start_run
     from assay.workspace import Workspace
     from assay_pipelines.hygiene.contamination.check import (
-        CheckConfig,
         check_benchmarks,
         count_prompts,
         discard_overlaps,
@@ -127,7 +125,6 @@ def decontaminate(
     if action not in ("discard", "report"):
         raise BadInputError(f"unknown action {action!r}; one of discard, report", field="action")
     here = Workspace.find(workspace)
-    config = CheckConfig(ngram, unit, tuple(benchmark or ()))  # type: ignore[arg-type]  # checked by the configuration
     chosen = selection_of(pool, source, category)
     selection = chosen if pool else Selection(POOLS, chosen.sources, chosen.categories)
     total = count_prompts(here)
@@ -145,10 +142,10 @@ def decontaminate(
     for report in reports:
         done = f"discarded {gone[report.benchmark]}" if action == "discard" else "nothing discarded (--action report)"
         lines.append(
-            f"{report.benchmark}: {report.hits} of {report.prompts} prompts overlap ({ngram} {unit}s), "
+            f"{report.benchmark}: {report.hits} of {report.prompts} prompts overlap ({config.ngram} {config.unit}s), "
             f"in {report.comparisons} comparisons; {done}"
         )
-    lines += [f'  {e["prompt_id"]} turn {e["turn"]}, {unit} {e["position"]}: "{e["overlap"]}"' for e in examples]
+    lines += [f'  {e["prompt_id"]} turn {e["turn"]}, {config.unit} {e["position"]}: "{e["overlap"]}"' for e in examples]
     lines.append(f"run {run.id}")
     emit({"run_id": run.id, **payload}, "\n".join(lines), as_json=as_json)
 

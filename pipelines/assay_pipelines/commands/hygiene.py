@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import settings_options
+from assay_pipelines.hygiene.cleaning import CleanConfig
 
 if TYPE_CHECKING:
     from assay_pipelines.hygiene.deduplication import LabelContradiction
@@ -21,9 +23,9 @@ def add_to(group: typer.Typer) -> None:
         group.command(command.__name__)(command)
 
 
+@settings_options(CleanConfig)
 def clean(
-    max_characters: Annotated[int, typer.Option(help="Discard longer responses; 0 = no limit.")] = 0,
-    control_characters: Annotated[bool, typer.Option(help="Discard texts with control characters.")] = True,
+    config: CleanConfig,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -34,12 +36,10 @@ def clean(
     from assay.runs.progress_bar import progress_bar
     from assay.runs.record import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.hygiene.cleaning import CleanConfig
     from assay_pipelines.hygiene.cleaning import clean as apply_rules
     from assay_pipelines.hygiene.pair_pages import count_pairs
 
     here = Workspace.find(workspace)
-    config = CleanConfig(max_characters, control_characters)
     with (
         start_run(here, "clean", asdict(config)) as run,
         progress_bar("cleaning", count_pairs(here, but_gold=True), unit="comparisons") as step,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import settings_options
+from assay_pipelines.hygiene.near_duplicates.search import NearDuplicateConfig
 
 if TYPE_CHECKING:
     from assay.workspace import Workspace
@@ -21,12 +23,10 @@ def add_to(group: typer.Typer) -> None:
     group.command("near-dup")(near_dup)
 
 
+@settings_options(NearDuplicateConfig)
 def near_dup(
+    config: NearDuplicateConfig,
     action: Annotated[str, typer.Option(help="report the clusters, or discard all but the kept of each.")] = "report",
-    threshold: Annotated[float, typer.Option(help="Least Jaccard similarity, 0 to 1, of every part.")] = 0.8,
-    shingle: Annotated[int, typer.Option(help="Consecutive words of a shingle.")] = 3,
-    over: Annotated[str, typer.Option(help="pair (prompt and both responses), or prompt alone.")] = "pair",
-    seed: Annotated[int, typer.Option(help="Of the sketches.")] = 42,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -41,15 +41,10 @@ def near_dup(
     from assay.runs.progress_bar import progress_bar
     from assay.runs.record import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.hygiene.near_duplicates.search import (
-        NearDuplicateConfig,
-        discard_near_duplicates,
-        find_near_duplicates,
-    )
+    from assay_pipelines.hygiene.near_duplicates.search import discard_near_duplicates, find_near_duplicates
 
     if action not in ("discard", "report"):
         raise BadInputError(f"unknown action {action!r}; one of discard, report", field="action")
-    config = NearDuplicateConfig(threshold, shingle, over, seed)  # type: ignore[arg-type]  # checked by the config
     here = Workspace.find(workspace)
     with start_run(here, "near-dup", {**asdict(config), "action": action}) as run:
         report = find_near_duplicates(here, config, run.id, counting=progress_bar)
@@ -57,14 +52,14 @@ def near_dup(
         run.metrics.update(report.to_dict() | {"discarded": discarded})
     done = f"discarded {discarded} comparisons" if action == "discard" else "nothing discarded (--action discard does)"
     lines = [
-        f"{report.clusters} clusters of {report.members} {over}s among {report.items}; "
+        f"{report.clusters} clusters of {report.members} {config.over}s among {report.items}; "
         f"{report.extra} beside those kept; {done}"
     ]
     if report.opposite:
         lines.append(f"{report.opposite} of them have the label opposite to the kept one's")
     if report.large_groups:
         lines.append(f"{report.large_groups} groups of equal sketches were too large to compare every pair")
-    lines += _examples(here, report, over) if not as_json else []
+    lines += _examples(here, report, config.over) if not as_json else []
     lines.append(f"run {run.id}")
     emit({"run_id": run.id, **report.to_dict(), "discarded": discarded}, "\n".join(lines), as_json=as_json)
 

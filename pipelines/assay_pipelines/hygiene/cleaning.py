@@ -10,9 +10,12 @@ a comparison that was restored after a rule had discarded it is not discarded by
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from assay.errors import BadInputError
+from annotated_types import Ge
+
 from assay.runs.progress_bar import Advance, silent
+from assay.settings import Help, check_settings
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.discarding import discard
@@ -25,15 +28,13 @@ CONTROL = r"[\x00-\x08\x0B\x0C\x0E-\x1F\x7F]"
 
 @dataclass(frozen=True)
 class CleanConfig:
-    """`max_characters`: longer responses are discarded, 0 = no limit. `control_characters`: whether texts with ASCII
-    control characters (not tab, newline, return) are."""
+    """Control characters are those of ASCII but tab, newline and return."""
 
-    max_characters: int = 0
-    control_characters: bool = True
+    max_characters: Annotated[int, Ge(0), Help("Discard longer responses; 0 = no limit.")] = 0
+    control_characters: Annotated[bool, Help("Discard texts with control characters.")] = True
 
     def __post_init__(self) -> None:
-        if self.max_characters < 0:
-            raise BadInputError("must not be negative", field="max_characters")
+        check_settings(self)
 
     def rules(self) -> list[CleaningRule]:
         rules = [

@@ -143,8 +143,8 @@ def test_from_import_to_evaluation(assay: Assay, data: dict[str, Path], tmp_path
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["data", "near-dup", "--threshold", "2"], 2, "field 'threshold': a similarity between 0 and 1, not 2"),
-        (["data", "near-dup", "--over", "answers"], 2, "field 'over': unknown: 'answers'; one of pair, prompt"),
+        (["data", "near-dup", "--threshold", "2"], 2, "field 'threshold': must be at most 1, not 2"),
+        (["data", "near-dup", "--over", "answers"], 2, "field 'over': unknown over 'answers'; one of pair, prompt"),
         (["data", "near-dup", "--action", "drop"], 2, "unknown action 'drop'; one of discard, report"),
         (["data", "decontaminate", "--unit", "token"], 2, "unknown unit 'token'; one of word, character"),
         (["data", "decontaminate", "--ngram", "0"], 2, "field 'ngram': must be at least 1"),

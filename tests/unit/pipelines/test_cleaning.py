@@ -83,7 +83,7 @@ def test_rules_discard_with_a_reason_and_only_once(workspace: Workspace) -> None
     assert found["after assistant"] == "prompt_end"
     assert "fine" not in found
     assert set(apply(workspace, CleanConfig(max_characters=49)).values()) == {0}
-    with pytest.raises(BadInputError, match="must not be negative"):
+    with pytest.raises(BadInputError, match="must be at least 0, not -1"):
         CleanConfig(max_characters=-1)
 
 

@@ -247,8 +247,8 @@ def test_nothing_and_wrong_options(workspace: Workspace) -> None:
     assert search(workspace) == NearDuplicateReport(0)
     assert search(workspace, "run-2", over="prompt") == NearDuplicateReport(0)
     for options, message in (
-        ({"threshold": 0.0}, "between 0 and 1"),
-        ({"threshold": 1.5}, "between 0 and 1"),
+        ({"threshold": 0.0}, "must be above 0, not 0"),
+        ({"threshold": 1.5}, "must be at most 1, not 1.5"),
         ({"shingle": 0}, "at least 1"),
         ({"over": "response"}, "one of pair, prompt"),
     ):

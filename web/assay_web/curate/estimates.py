@@ -23,6 +23,7 @@ from assay_web.curate.loop_files import find_file, loop_of
 from assay_web.curate.replies import EstimateReply
 from assay_web.curate.stage_process import command_line
 from assay_web.curate.stage_settings import (
+    STAGE_SETTINGS,
     ConsistencyStage,
     DecontaminateStage,
     JudgeStage,
@@ -37,7 +38,7 @@ def stage_estimate(workspace: Workspace, settings: StageSettings) -> EstimateRep
     """Raises what the stage's settings are refused with."""
     looked_at, estimate = _estimate(workspace, settings)
     plain = {
-        "settings": settings.model_dump(mode="json"),
+        "settings": STAGE_SETTINGS.dump_python(settings, mode="json"),
         "figures": [looked_at, estimate.calls, estimate.tokens, estimate.cost, estimate.people, estimate.spent],
     }
     token = sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:32]

@@ -15,7 +15,7 @@ from assay_pipelines.curation.shown_pairs import ShownPair
 from assay_pipelines.curation.source_errors import AnswerErrors, LabelErrors
 from assay_pipelines.hygiene.contamination.ledger import LedgerBenchmark, OverlapEvidence
 from assay_pipelines.hygiene.near_duplicates.stored import DuplicateCluster, DuplicateSearch
-from assay_web.curate.stage_settings import StageSettings
+from assay_web.curate.stage_settings import SettingReply, StageSettings
 from assay_web.server.request_body import RequestBody
 
 PAGE = 10  #: of comparisons with their texts
@@ -187,13 +187,14 @@ class LoopFile(BaseModel):
 
 
 class StageOptions(BaseModel):
-    """What the forms offer."""
+    """What the forms offer. `settings`: by stage and name, defaults and ranges."""
 
     loops: list[LoopFile]
     judge_files: list[str]
     models: list[str]
     benchmarks: list[str]
     sources: list[str]
+    settings: dict[str, dict[str, SettingReply]]
 
 
 class EstimateReply(BaseModel):

@@ -26,8 +26,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from assay.errors import ConflictError, NotFoundError
 from assay.runs.process import RunProcess, birth_of, process_of
 from assay.system.atomic_files import replacing
@@ -35,7 +33,7 @@ from assay.workspace import Workspace
 from assay_web.curate.replies import StageExpected, StageRecord, StageStatus
 from assay_web.curate.stage_child import EXIT_FILE
 from assay_web.curate.stage_progress import StoredFigures, counts_of
-from assay_web.curate.stage_settings import StageSettings
+from assay_web.curate.stage_settings import STAGE_SETTINGS, StageSettings
 
 FOLDER, LOCK = "stages", "lock"
 STAGE_FILE, PAUSE_FILE, OUTPUT_FILE = "stage.json", "pause.json", "output.txt"
@@ -55,7 +53,6 @@ KINDS = frozenset(
 INTERRUPTED = 130  #: exit status of a command that was interrupted
 SHOWN, TAIL = 20, 6_000  #: stages listed; characters of their output
 LOOKED_AT = 200  #: newest runs among which a stage's is looked for
-_SETTINGS: TypeAdapter[StageSettings] = TypeAdapter(StageSettings)
 
 
 @dataclass(frozen=True)
@@ -217,7 +214,7 @@ def _newest_runs(workspace: Workspace) -> list[tuple[str, RunProcess]]:
 
 def _plain(stage: StageProcess) -> dict[str, Any]:
     return {
-        "settings": stage.settings.model_dump(mode="json"),
+        "settings": STAGE_SETTINGS.dump_python(stage.settings, mode="json"),
         "command": stage.command,
         "by": stage.by,
         "started": stage.started,
@@ -230,7 +227,7 @@ def _read(folder: Path) -> StageProcess | None:
     payload = _json(folder / STAGE_FILE)
     if payload is None:
         return None
-    settings = _SETTINGS.validate_python(payload["settings"])
+    settings = STAGE_SETTINGS.validate_python(payload["settings"])
     process = RunProcess(**payload["process"])
     expected = StageExpected.model_validate(payload["expected"]) if payload.get("expected") else None
     return StageProcess(

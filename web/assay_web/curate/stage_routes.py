@@ -36,7 +36,7 @@ from assay_web.curate.stage_process import (
     start_stage,
 )
 from assay_web.curate.stage_progress import NOTHING, counts_of, stored_figures
-from assay_web.curate.stage_settings import NewLoop, Stage1Stage, StageSettings
+from assay_web.curate.stage_settings import NewLoop, Stage1Stage, StageSettings, declared_settings
 from assay_web.service import ServiceNow, WebService
 
 router = APIRouter(tags=["curate"], route_class=AuditedRoute)
@@ -75,6 +75,7 @@ def read_stage_options(person: Viewer, service: ServiceNow) -> StageOptions:
         models=[row[0] for row in models],
         benchmarks=[row[0] for row in benchmarks],
         sources=[row[0] for row in sources],
+        settings=declared_settings(),
     )
 
 

@@ -6,10 +6,16 @@ what it costs (`estimates`).
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic.dataclasses import dataclass
 
+from assay.settings import arguments_of, fields_of
+from assay_pipelines.hygiene.cleaning import CleanConfig
+from assay_pipelines.hygiene.contamination.check import CheckConfig
+from assay_pipelines.hygiene.near_duplicates.search import NearDuplicateConfig
 from assay_web.server.request_body import RequestBody
 
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^-\s][^\x00-\x1f]*$")]  # no option in disguise
@@ -17,20 +23,21 @@ PoolName = Literal["unverified", "gold", "silver", "recycled", "pending", "disca
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
+_CONFIG = ConfigDict(extra="forbid")
+
+
 class _Settings(RequestBody):
     model_config = ConfigDict(frozen=True)
 
 
-class CleanStage(_Settings):
-    """Discard what breaks structural rules. `max_characters`: 0 for no limit."""
+@dataclass(frozen=True, config=_CONFIG)
+class CleanStage(CleanConfig):
+    """Discard what breaks structural rules."""
 
-    stage: Literal["clean"]
-    max_characters: Annotated[int, Field(ge=0)] = 0
-    control_characters: bool = True
+    stage: Literal["clean"] = field(kw_only=True)
 
     def arguments(self) -> list[str]:
-        control = "--control-characters" if self.control_characters else "--no-control-characters"
-        return ["data", "clean", "--max-characters", str(self.max_characters), control]
+        return ["data", "clean", *arguments_of(self, CleanConfig)]
 
 
 class DedupStage(_Settings):
@@ -42,34 +49,29 @@ class DedupStage(_Settings):
         return ["data", "dedup"]
 
 
-class NearDuplicatesStage(_Settings):
+@dataclass(frozen=True, config=_CONFIG)
+class NearDuplicatesStage(NearDuplicateConfig):
     """Cluster what is nearly the same; discard all but the kept of each cluster, or only report them."""
 
-    stage: Literal["near_duplicates"]
-    threshold: Annotated[float, Field(gt=0, le=1)] = 0.8
-    shingle: Annotated[int, Field(ge=1, le=50)] = 3
-    over: Literal["pair", "prompt"] = "pair"
+    stage: Literal["near_duplicates"] = field(kw_only=True)
     discard: bool = False
 
     def arguments(self) -> list[str]:
         action = "discard" if self.discard else "report"
-        options = ["--threshold", f"{self.threshold:g}", "--shingle", str(self.shingle), "--over", self.over]
-        return ["data", "near-dup", *options, "--action", action]
+        return ["data", "near-dup", *arguments_of(self, NearDuplicateConfig), "--action", action]
 
 
-class DecontaminateStage(_Settings):
+@dataclass(frozen=True, config=_CONFIG)
+class DecontaminateStage(CheckConfig):
     """Check every prompt against benchmarks, all registered ones unless some are named."""
 
-    stage: Literal["decontaminate"]
+    stage: Literal["decontaminate"] = field(kw_only=True)
     benchmarks: tuple[Name, ...] = ()
-    ngram: Annotated[int, Field(ge=1, le=200)] = 13
-    unit: Literal["word", "character"] = "word"
     discard: bool = True
 
     def arguments(self) -> list[str]:
-        options = [part for name in self.benchmarks for part in ("--benchmark", name)]
         action = "discard" if self.discard else "report"
-        return ["data", "decontaminate", *options, "--ngram", str(self.ngram), "--unit", self.unit, "--action", action]
+        return ["data", "decontaminate", *arguments_of(self, CheckConfig), "--action", action]
 
 
 class VerifyStage(_Settings):
@@ -188,6 +190,33 @@ StageSettings: TypeAlias = Annotated[
     | SnapshotStage,
     Field(discriminator="stage"),
 ]
+
+
+STAGE_SETTINGS: TypeAdapter[StageSettings] = TypeAdapter(StageSettings)
+
+
+class SettingReply(BaseModel):
+    """A setting's default and range, for the form; null: none."""
+
+    default: bool | int | float | str | list[str]
+    least: float | None
+    most: float | None
+
+
+def declared_settings() -> dict[str, dict[str, SettingReply]]:
+    """Stage -> setting -> what its dataclass declares."""
+    declared = {"clean": CleanConfig, "near_duplicates": NearDuplicateConfig, "decontaminate": CheckConfig}
+    return {
+        stage: {
+            field.name: SettingReply(
+                default=list(field.default) if isinstance(field.default, tuple) else field.default,
+                least=field.ge if field.ge is not None else field.gt,
+                most=field.le if field.le is not None else field.lt,
+            )
+            for field in fields_of(settings)
+        }
+        for stage, settings in declared.items()
+    }
 
 
 class NewLoop(_Settings):

@@ -14,17 +14,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge, Le
 
 from assay import ids
 from assay.data.snapshots import POOLS, Selection
-from assay.errors import BadInputError, NotFoundError
+from assay.errors import NotFoundError
 from assay.runs.progress_bar import Advance, silent
+from assay.settings import Help, check_settings
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.discarding import discard
 from assay_pipelines.hygiene.scratch_store import row_pages
-from assay_pipelines.hygiene.tokens import UNITS, Unit, ngrams, normalised, tokenise, whole_texts, words_of
+from assay_pipelines.hygiene.tokens import Unit, ngrams, normalised, tokenise, whole_texts, words_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -40,17 +43,16 @@ _BITS = 24  #: of the filter before the look-up
 
 @dataclass(frozen=True)
 class CheckConfig:
-    """`ngram` consecutive `unit`s that count as an overlap. `benchmarks`: empty = every registered one."""
+    """What counts as an overlap, and with which benchmarks; empty = every registered one."""
 
-    ngram: int = 13
-    unit: Unit = "word"
-    benchmarks: tuple[str, ...] = ()
+    ngram: Annotated[int, Ge(1), Le(200), Help("So many consecutive units in common are an overlap.")] = 13
+    unit: Annotated[Unit, Help("word, or character for scripts without spaces.")] = "word"
+    benchmarks: Annotated[
+        tuple[str, ...], Help("Registered benchmark; repeatable. Default: all of them.", option="--benchmark")
+    ] = ()
 
     def __post_init__(self) -> None:
-        if self.ngram < 1:
-            raise BadInputError("must be at least 1", field="ngram")
-        if self.unit not in UNITS:
-            raise BadInputError(f"unknown unit {self.unit!r}; one of {', '.join(UNITS)}", field="unit")
+        check_settings(self)
 
 
 @dataclass(frozen=True)

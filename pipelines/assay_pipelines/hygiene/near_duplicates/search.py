@@ -7,12 +7,14 @@ Covers: `find_near_duplicates` and its report, `discard_near_duplicates`. Leaves
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge, Gt, Le
 
 from assay.data.prefetch import prefetch
-from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance
 from assay.runs.progress_file import Counting, noted
+from assay.settings import Help, check_settings
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.near_duplicates.clusters import Clusters, cluster
@@ -45,21 +47,15 @@ _OPPOSITE = """
 
 @dataclass(frozen=True)
 class NearDuplicateConfig:
-    """`threshold`: least Jaccard similarity of the sets of `shingle` consecutive words. `over`: whether comparisons or
-    prompts alone are compared."""
+    """`over`: whether comparisons are compared, or prompts alone."""
 
-    threshold: float = 0.8
-    shingle: int = 3
-    over: Over = "pair"
-    seed: int = 42
+    threshold: Annotated[float, Gt(0), Le(1), Help("Least Jaccard similarity of every part.")] = 0.8
+    shingle: Annotated[int, Ge(1), Le(50), Help("Consecutive words of a shingle.")] = 3
+    over: Annotated[Over, Help("pair (prompt and both responses), or prompt alone.")] = "pair"
+    seed: Annotated[int, Help("Of the sketches.")] = 42
 
     def __post_init__(self) -> None:
-        if not 0 < self.threshold <= 1:
-            raise BadInputError(f"a similarity between 0 and 1, not {self.threshold:g}", field="threshold")
-        if self.shingle < 1:
-            raise BadInputError("must be at least 1", field="shingle")
-        if self.over not in get_args(Over):
-            raise BadInputError(f"unknown: {self.over!r}; one of {', '.join(get_args(Over))}", field="over")
+        check_settings(self)
 
 
 @dataclass

@@ -1965,16 +1965,18 @@ export interface components {
         };
         /**
          * CleanStage
-         * @description Discard what breaks structural rules. `max_characters`: 0 for no limit.
+         * @description Discard what breaks structural rules.
          */
         CleanStage: {
             /**
              * Control Characters
+             * @description Discard texts with control characters.
              * @default true
              */
             control_characters: boolean;
             /**
              * Max Characters
+             * @description Discard longer responses; 0 = no limit.
              * @default 0
              */
             max_characters: number;
@@ -2349,6 +2351,7 @@ export interface components {
             discard: boolean;
             /**
              * Ngram
+             * @description So many consecutive units in common are an overlap.
              * @default 13
              */
             ngram: number;
@@ -2359,6 +2362,7 @@ export interface components {
             stage: "decontaminate";
             /**
              * Unit
+             * @description word, or character for scripts without spaces.
              * @default word
              * @enum {string}
              */
@@ -3273,12 +3277,20 @@ export interface components {
             discard: boolean;
             /**
              * Over
+             * @description pair (prompt and both responses), or prompt alone.
              * @default pair
              * @enum {string}
              */
             over: "pair" | "prompt";
             /**
+             * Seed
+             * @description Of the sketches.
+             * @default 42
+             */
+            seed: number;
+            /**
              * Shingle
+             * @description Consecutive words of a shingle.
              * @default 3
              */
             shingle: number;
@@ -3289,6 +3301,7 @@ export interface components {
             stage: "near_duplicates";
             /**
              * Threshold
+             * @description Least Jaccard similarity of every part.
              * @default 0.8
              */
             threshold: number;
@@ -4597,6 +4610,18 @@ export interface components {
             values: (string | null)[];
         };
         /**
+         * SettingReply
+         * @description A setting's default and range, for the form; null: none.
+         */
+        SettingReply: {
+            /** Default */
+            default: boolean | number | string | string[];
+            /** Least */
+            least: number | null;
+            /** Most */
+            most: number | null;
+        };
+        /**
          * ShownAttributes
          * @description What is known of the comparison: see `assay attributes`.
          */
@@ -4815,7 +4840,7 @@ export interface components {
         };
         /**
          * StageOptions
-         * @description What the forms offer.
+         * @description What the forms offer. `settings`: by stage and name, defaults and ranges.
          */
         StageOptions: {
             /** Benchmarks */
@@ -4826,6 +4851,12 @@ export interface components {
             loops: components["schemas"]["LoopFile"][];
             /** Models */
             models: string[];
+            /** Settings */
+            settings: {
+                [key: string]: {
+                    [key: string]: components["schemas"]["SettingReply"];
+                };
+            };
             /** Sources */
             sources: string[];
         };

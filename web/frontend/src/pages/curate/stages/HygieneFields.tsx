@@ -3,30 +3,57 @@ import { Checkbox, Group, MultiSelect, NumberInput, Select } from "@mantine/core
 import { useSettings, type Change } from "./useSettings";
 import type { Options } from "./useStages";
 
-export function CleanFields({ onChange }: { onChange: Change }) {
-  const [settings, change] = useSettings<"clean">({ stage: "clean", max_characters: 20000, control_characters: true }, onChange);
+type Fields = { options: Options; onChange: Change };
+
+/** A setting's default and range as the server declares them. `clamped`: a number from an input, within the range. */
+function declared(options: Options, stage: string, name: string) {
+  const setting = options.settings[stage]?.[name];
+  const min = setting?.least ?? undefined;
+  const max = setting?.most ?? undefined;
+  const clamped = (value: string | number) => Math.min(max ?? Infinity, Math.max(min ?? -Infinity, Number(value) || Number(setting?.default)));
+  return { value: setting?.default, min, max, clamped };
+}
+
+export function CleanFields({ options, onChange }: Fields) {
+  const characters = declared(options, "clean", "max_characters");
+  const control = declared(options, "clean", "control_characters");
+  const [settings, change] = useSettings<"clean">(
+    { stage: "clean", max_characters: Number(characters.value), control_characters: control.value === true },
+    onChange,
+  );
   return (
     <Group gap="sm" align="end">
       <NumberInput
         label="Longest response, characters (0: no limit)"
-        min={0}
+        min={characters.min}
+        max={characters.max}
         allowDecimal={false}
         value={settings.max_characters}
-        onChange={(value) => change({ max_characters: Number(value) || 0 })}
+        onChange={(value) => change({ max_characters: characters.clamped(value) })}
       />
       <Checkbox
         size="xs"
         label="Discard texts with control characters"
-        checked={settings.control_characters ?? true}
+        checked={settings.control_characters}
         onChange={(event) => change({ control_characters: event.currentTarget.checked })}
       />
     </Group>
   );
 }
 
-export function NearDuplicateFields({ onChange }: { onChange: Change }) {
+export function NearDuplicateFields({ options, onChange }: Fields) {
+  const threshold = declared(options, "near_duplicates", "threshold");
+  const shingle = declared(options, "near_duplicates", "shingle");
+  const over = declared(options, "near_duplicates", "over");
   const [settings, change] = useSettings<"near_duplicates">(
-    { stage: "near_duplicates", threshold: 0.8, shingle: 3, over: "pair", discard: false },
+    {
+      stage: "near_duplicates",
+      threshold: Number(threshold.value),
+      shingle: Number(shingle.value),
+      over: over.value as "pair" | "prompt",
+      seed: Number(declared(options, "near_duplicates", "seed").value),
+      discard: false,
+    },
     onChange,
   );
   return (
@@ -34,20 +61,20 @@ export function NearDuplicateFields({ onChange }: { onChange: Change }) {
       <NumberInput
         label="Least similarity"
         w={120}
-        min={0.05}
-        max={1}
+        min={threshold.min}
+        max={threshold.max}
         step={0.05}
         value={settings.threshold}
-        onChange={(value) => change({ threshold: Math.min(1, Math.max(0.05, Number(value) || 0.8)) })}
+        onChange={(value) => change({ threshold: threshold.clamped(value) })}
       />
       <NumberInput
         label="Words of a shingle"
         w={140}
-        min={1}
-        max={50}
+        min={shingle.min}
+        max={shingle.max}
         allowDecimal={false}
         value={settings.shingle}
-        onChange={(value) => change({ shingle: Math.max(1, Number(value) || 3) })}
+        onChange={(value) => change({ shingle: shingle.clamped(value) })}
       />
       <Select
         label="Of"
@@ -56,23 +83,25 @@ export function NearDuplicateFields({ onChange }: { onChange: Change }) {
           { value: "pair", label: "pairs: prompt and both responses" },
           { value: "prompt", label: "prompts alone" },
         ]}
-        value={settings.over ?? "pair"}
+        value={settings.over}
         onChange={(value) => value !== null && change({ over: value as "pair" | "prompt" })}
         allowDeselect={false}
       />
       <Checkbox
         size="xs"
         label="Discard all but the kept of each cluster"
-        checked={settings.discard ?? false}
+        checked={settings.discard}
         onChange={(event) => change({ discard: event.currentTarget.checked })}
       />
     </Group>
   );
 }
 
-export function DecontaminateFields({ options, onChange }: { options: Options; onChange: Change }) {
+export function DecontaminateFields({ options, onChange }: Fields) {
+  const ngram = declared(options, "decontaminate", "ngram");
+  const unit = declared(options, "decontaminate", "unit");
   const [settings, change] = useSettings<"decontaminate">(
-    { stage: "decontaminate", benchmarks: [], ngram: 13, unit: "word", discard: true },
+    { stage: "decontaminate", benchmarks: [], ngram: Number(ngram.value), unit: unit.value as "word" | "character", discard: true },
     onChange,
   );
   return (
@@ -87,17 +116,17 @@ export function DecontaminateFields({ options, onChange }: { options: Options; o
       <NumberInput
         label="Units in common"
         w={130}
-        min={1}
-        max={200}
+        min={ngram.min}
+        max={ngram.max}
         allowDecimal={false}
         value={settings.ngram}
-        onChange={(value) => change({ ngram: Math.max(1, Number(value) || 13) })}
+        onChange={(value) => change({ ngram: ngram.clamped(value) })}
       />
       <Select
         label="Units"
         w={130}
         data={["word", "character"]}
-        value={settings.unit ?? "word"}
+        value={settings.unit}
         onChange={(value) => value !== null && change({ unit: value as "word" | "character" })}
         allowDeselect={false}
       />
@@ -111,7 +140,7 @@ export function DecontaminateFields({ options, onChange }: { options: Options; o
   );
 }
 
-export function VerifyFields({ options, onChange }: { options: Options; onChange: Change }) {
+export function VerifyFields({ options, onChange }: Fields) {
   const [settings, change] = useSettings<"verify">({ stage: "verify", share: 1, sources: [] }, onChange);
   return (
     <Group gap="sm" align="end">

@@ -66,8 +66,8 @@ function Chooser({ options, free, onReady }: { options: Options; free: boolean; 
         <Text size="sm" className="dim">
           {DONE[kind]}
         </Text>
-        {kind === "clean" && <CleanFields onChange={setSettings} />}
-        {kind === "near_duplicates" && <NearDuplicateFields onChange={setSettings} />}
+        {kind === "clean" && <CleanFields options={options} onChange={setSettings} />}
+        {kind === "near_duplicates" && <NearDuplicateFields options={options} onChange={setSettings} />}
         {kind === "decontaminate" && <DecontaminateFields options={options} onChange={setSettings} />}
         {kind === "verify" && <VerifyFields options={options} onChange={setSettings} />}
         {kind === "consistency" && <ConsistencyFields options={options} onChange={setSettings} />}

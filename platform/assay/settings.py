@@ -1,0 +1,121 @@
+"""Settings declared once, as fields of a frozen dataclass, for the command line, the API, its JSON schema and forms.
+
+    @dataclass(frozen=True)
+    class CheckConfig:
+        ngram: Annotated[int, Ge(1), Le(200), Help("Consecutive units in common that are an overlap.")] = 13
+        unit: Annotated[Literal["word", "character"], Help("character: for scripts without spaces.")] = "word"
+
+        def __post_init__(self) -> None:
+            check_settings(self)
+
+A command takes one option per field with `@settings_options(CheckConfig)` (`assay.cli.settings_options`) and receives
+the instance as its first argument. An API body is a pydantic dataclass that inherits from `CheckConfig`: pydantic reads
+the same types, defaults, ranges and descriptions. `arguments_of` gives the options of an instance, `fields_of` what a
+form shows. Leaves out: reading configuration files, conditions on several settings (`__post_init__`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from assay.errors import BadInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """The description of a setting. `option`: its command-line option, where that is not the field's name."""
+
+    text: str
+    option: str | None = None
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        return {**handler(schema), "description": self.text}
+
+
+@dataclass(frozen=True)
+class SettingField:
+    """One declared setting. `type`: without its metadata; `ge`, `gt`, `le`, `lt`: its range; `default`: `MISSING` where
+    it must be given."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    option: str
+    choices: tuple[Any, ...] = ()
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+    @property
+    def required(self) -> bool:
+        return self.default is MISSING
+
+    @property
+    def range(self) -> str:
+        """For a person: "1 to 200", "at least 1", "above 0, at most 1"; empty without a range."""
+        if self.ge is not None and self.le is not None:
+            return f"{self.ge:g} to {self.le:g}"
+        return ", ".join(f"{words} {limit:g}" for words, limit, _ in self._bounds())
+
+    def check(self, value: Any) -> None:
+        """Raises BadInputError that names the field and the bound or the choices."""
+        if self.choices and value not in self.choices:
+            raise BadInputError(f"unknown {self.name} {value!r}; one of {', '.join(self.choices)}", field=self.name)
+        for words, limit, holds in self._bounds() if value is not None else ():
+            if not holds(value, limit):
+                raise BadInputError(f"must be {words} {limit:g}, not {value:g}", field=self.name)
+
+    def _bounds(self) -> list[tuple[str, float, Callable[[float, float], bool]]]:
+        bounds = (
+            ("at least", self.ge, operator.ge),
+            ("above", self.gt, operator.gt),
+            ("at most", self.le, operator.le),
+            ("below", self.lt, operator.lt),
+        )
+        return [(words, limit, holds) for words, limit, holds in bounds if limit is not None]
+
+
+def fields_of(settings: type) -> tuple[SettingField, ...]:
+    """The declared settings of a dataclass, in their order."""
+    hints = get_type_hints(settings, include_extras=True)
+    return tuple(_field(f.name, hints[f.name], f.default) for f in fields(settings) if f.init)
+
+
+def check_settings(settings: Any) -> None:
+    """Check every field against its range and choices. Raises BadInputError for the first that fails."""
+    for declared in fields_of(type(settings)):
+        declared.check(getattr(settings, declared.name))
+
+
+def arguments_of(settings: Any, declared_by: type) -> list[str]:
+    """The command-line options that set the fields that `declared_by` declares to the values of `settings`."""
+    arguments: list[str] = []
+    for declared in fields_of(declared_by):
+        value = getattr(settings, declared.name)
+        if isinstance(value, bool):
+            arguments.append(declared.option if value else f"--no-{declared.option.removeprefix('--')}")
+            continue
+        for part in value if isinstance(value, tuple) else () if value is None else (value,):
+            arguments += [declared.option, f"{part:g}" if isinstance(part, float) else str(part)]
+    return arguments
+
+
+def _field(name: str, hint: Any, default: Any) -> SettingField:
+    type_, *metadata = (hint.__origin__, *hint.__metadata__) if hasattr(hint, "__metadata__") else (hint,)
+    description = next((entry for entry in metadata if isinstance(entry, Help)), Help(""))
+    limits = {
+        key: getattr(entry, key)
+        for entry in metadata
+        for key in ("ge", "gt", "le", "lt")
+        if getattr(entry, key, None) is not None
+    }
+    union = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
+    choices = next((get_args(part) for part in union if get_origin(part) is Literal), ())
+    option = description.option or f"--{name.replace('_', '-')}"
+    return SettingField(name, type_, default, description.text, option, choices, **limits)
