@@ -234,10 +234,10 @@ def test_command_records_the_run(
     ("arguments", "code", "complaint"),
     [
         (["--reward", "http://127.0.0.1:9", "--wait", "0.3"], 5, "not ready after 0.3 s"),
-        (["--reward", "some-model"], 2, "a server's URL"),
+        (["--reward", "some-model"], 2, "no reward is named 'some-model'"),
         ([], 2, "--reward"),
-        (["--reward", "verifier", "--recipe", "nope"], 3, "no recipe 'nope'"),
-        (["--reward", "verifier", "--set", "kl.beta=1"], 2, "'kl.beta': unknown key"),
+        (["--reward", "verifier", "--recipe", "nope"], 2, "no recipe is named 'nope'"),
+        (["--reward", "verifier", "--set", "kl.beta=1"], 2, "'kl.beta': no key of kl is named 'beta'"),
         (["--reward", "verifier", "--prompts", "missing.jsonl"], 2, "missing.jsonl"),
         (["--reward", "verifier", "--policy", "nobody"], 3, "no model 'nobody'"),
     ],
