@@ -16,8 +16,7 @@ from assay_policy_training.core.policy import Lora
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.auxiliary.kl import KlLoss
 from assay_policy_training.plugins.compositions.weighted import Composition
-from assay_policy_training.plugins.corrections.known_mismatch import check_mismatch
-from assay_policy_training.plugins.corrections.once import check_single_correction
+from assay_policy_training.plugins.corrections.known_mismatch import check_mismatch, check_single_correction
 from assay_policy_training.plugins.filters.enough_valid import EnoughValid
 from assay_policy_training.plugins.objectives.ratio_clip import Reinforce
 from assay_policy_training.plugins.prompts.source import Shuffled

@@ -16,8 +16,7 @@ from assay.models.parallelism.distributed import is_follower
 from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.rollouts.process_reward import ProcessReward
 from assay_policy_training.rollouts.reward_uri import ANSWER, MEMBER, REWARDS, STEPS, parse_reward
-from assay_policy_training.rollouts.rewards import ModelReward
-from assay_policy_training.rollouts.thinking import AnswerPart
+from assay_policy_training.rollouts.rewards import AnswerPart, ModelReward
 from assay_serving.client import RemoteScorer, RewardClient
 
 

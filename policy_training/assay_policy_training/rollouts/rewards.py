@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,13 +20,38 @@ from assay.score import Score, ScoreFailure
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.recorded import RECORD, record_of
 from assay_policy_training.plugins.protocols import Rewards, RewardSource
-from assay_policy_training.rollouts.thinking import AnswerPart
 from assay_serving.scorer import ScoreItem, Scorer
 from assay_serving.verifiers import Outcome, shared_pool
 
 VERIFIER = "verifier"
+THINKING_END = "</think>"  #: the answer follows it
 NO_REWARD = ScoreFailure("no_reward", "the recorded response has no reward", RECORD)
 NO_CONSTRAINTS = ScoreFailure("no_verifier", "the prompt states no constraint that a program can check", VERIFIER)
+
+
+@dataclass(frozen=True)
+class AnswerPart:
+    """What follows the first `end`. `strict`: a response without it has no answer, else it is all answer.
+
+    Source: arXiv 2509.20357 (RLMT), whose code scores an empty answer where the delimiter is missing; here there is no
+    number then.
+    """
+
+    end: str = THINKING_END
+    strict: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.end:
+            raise BadInputError("the end of the thinking must not be empty", field="answer.end")
+
+    def of(self, response: str) -> str | None:
+        """The answer without white space around it; None = none."""
+        thinking, delimiter, answer = response.partition(self.end)
+        text = (answer if delimiter or self.strict else thinking).strip()
+        return text or None
+
+    def missing(self, model: str) -> ScoreFailure:
+        return ScoreFailure("no_answer", f"nothing follows {self.end!r}: only thinking, or none that ends", model)
 
 
 class ModelReward:

@@ -24,8 +24,7 @@ from assay_policy_training.plugins.samplers.transformers import TransformersSamp
 from assay_policy_training.plugins.shaping.process import ClipAndDelta
 from assay_policy_training.rollouts.process_reward import ProcessReward
 from assay_policy_training.rollouts.reward_uri import RewardReference, parse_reward
-from assay_policy_training.rollouts.rewards import ModelReward, RowNumber, gather_rewards
-from assay_policy_training.rollouts.thinking import AnswerPart
+from assay_policy_training.rollouts.rewards import AnswerPart, ModelReward, RowNumber, gather_rewards
 from assay_serving.composition.shaping import sigmoid
 from assay_serving.scorer import ModelInfo, ScoreItem
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
+from assay_policy_training.plugins.compositions.named import named_part
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,8 @@ class Composition:
     def __call__(self, parts: Mapping[str, Tensor]) -> Tensor:
         """[B] float64. Raises BadInputError for a weight whose part no source gives."""
         weights = self.weights or dict.fromkeys(parts, 1.0)
-        if unknown := [name for name in weights if name not in parts]:
-            raise BadInputError(
-                f"no reward part {unknown[0]!r}; the sources give {', '.join(sorted(parts))}", field="reward.weights"
-            )
-        counted = [weight * parts[name].double() for name, weight in weights.items() if weight != 0]
+        values = {name: named_part(parts, name, field="reward.weights") for name in weights}
+        counted = [weight * values[name] for name, weight in weights.items() if weight != 0]
         if not counted:
             raise BadInputError("every reward part has weight 0", field="reward.weights")
         return torch.stack(counted).sum(0)

@@ -54,3 +54,20 @@ def mismatch_warnings(recipe: RecipeView) -> list[str]:
         f"{key}: {why}, and nothing corrects for it (corrections: [{{kind: token_tis}}] would); see mismatch_*"
         for key, why in known_mismatches(recipe).items()
     ]
+
+
+def check_single_correction(objective: object, corrections: Sequence[object]) -> None:
+    """Raises BadInputError for a mismatch that is corrected twice: by two sets of weights, or by weights under an
+    objective that divides by mu itself (AIPO, PPO in bypass mode). Read: an objective's `corrects_behaviour`, a
+    correction's `weighs` (a correction that does not say is taken to weigh)."""
+    weighing = [type(plugin).__name__ for plugin in corrections if getattr(plugin, "weighs", True)]
+    if weighing and getattr(objective, "corrects_behaviour", False):
+        raise BadInputError(
+            f"{type(objective).__name__} already divides by the sampler's probabilities; with {weighing[0]} the "
+            "mismatch would be corrected twice",
+            field="corrections",
+        )
+    if len(weighing) > 1:
+        raise BadInputError(
+            f"{' and '.join(weighing)} would correct the mismatch more than once; keep one", field="corrections"
+        )

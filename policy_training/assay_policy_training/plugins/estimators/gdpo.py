@@ -18,6 +18,7 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
+from assay_policy_training.plugins.compositions.named import named_part
 from assay_policy_training.plugins.estimators.group_relative import check_spread, grpo, over_tokens
 from assay_policy_training.plugins.protocols import RecipeView
 
@@ -86,11 +87,8 @@ class Gdpo:
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         """Raises BadInputError for a weight whose part no source gives."""
         weights = self.weights or dict.fromkeys(batch.r_parts, 1.0)
-        if unknown := [name for name in weights if name not in batch.r_parts]:
-            raise BadInputError(
-                f"no reward part {unknown[0]!r}; the sources give {', '.join(sorted(batch.r_parts))}",
-                field="estimator.weights",
-            )
+        for name in weights:
+            named_part(batch.r_parts, name, field="estimator.weights")
         parts = {name: part.masked_fill(~batch.valid, torch.nan) for name, part in batch.r_parts.items()}
         total = summed_parts(parts, weights, batch.group, ddof=self.ddof, eps=self.eps)
         weight = batch.lengths if self.over == "tokens" else batch.mask.any(1).long()

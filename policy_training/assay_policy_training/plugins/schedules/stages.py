@@ -12,9 +12,7 @@ from dataclasses import dataclass
 
 from assay.errors import BadInputError
 from assay_policy_training.plugins.protocols import RecipeView
-from assay_policy_training.plugins.schedules.decay import check_only_one
-
-SETTINGS = ("lr", "max_new_tokens", "temperature")
+from assay_policy_training.plugins.schedules.decay import SETTINGS, check_only_one
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.plugins.compositions.named import named_part
 
 #: A reward part that says whether a row is right does so from here on.
 RIGHT_FROM = 0.5
@@ -30,11 +31,7 @@ def correctness(batch: RolloutBatch, part: str | None = None) -> Tensor:
 
 def reward_part(batch: RolloutBatch, name: str) -> Tensor:
     """[B] float64. Raises BadInputError for a part that no source gives."""
-    if name not in batch.r_parts:
-        raise BadInputError(
-            f"no reward part {name!r}; the sources give {', '.join(sorted(batch.r_parts))}", field="shaping"
-        )
-    return batch.r_parts[name].double()
+    return named_part(batch.r_parts, name, field="shaping")
 
 
 def response_limit(batch: RolloutBatch, setting: int | None) -> int:
