@@ -154,25 +154,12 @@ class InProcessLoader(RowEngineLoader):
     def classifier(self, length: int, *, regression: bool) -> Classifier:
         from assay_serving.vllm.in_process import start_classifier
 
-        return start_classifier(
-            resolve_model(self.name),
-            dtype=self.config.dtype,
-            device=self.config.device,
-            max_length=length,
-            regression=regression,
-            options=self.config.engine_options,
-        )
+        return start_classifier(self.config, length, regression=regression)
 
     def language_model(self, context: int) -> TextModel:
         from assay_serving.vllm.in_process import start_language_model
 
-        return start_language_model(
-            resolve_model(self.name),
-            dtype=self.config.dtype,
-            device=self.config.device,
-            max_length=context,
-            options=self.config.engine_options,
-        )
+        return start_language_model(self.config, context)
 
 
 class VllmServerLoader(RowEngineLoader):

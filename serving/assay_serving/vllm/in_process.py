@@ -17,8 +17,10 @@ from importlib import import_module
 from typing import Any
 
 from assay.errors import BackendError, BadInputError
+from assay.models.loading import resolve_model
 from assay.runs.progress_bar import Advance, silent
 from assay_serving.generative.generation import Sampled, SamplingParams, stream_seed
+from assay_serving.model_config import ModelConfig
 from assay_serving.vllm.rows import Fault, Row, RunningModel, by_row, sampled
 from assay_serving.vllm.versions import VllmFlags, flags_for, require_raw
 
@@ -160,30 +162,26 @@ class InProcessVllm:
         raise AssertionError("unreachable")
 
 
-def start_classifier(
-    source: str, *, dtype: str, device: str, max_length: int, regression: bool, options: Mapping[str, Any]
-) -> InProcessVllm:
+def start_classifier(config: ModelConfig, max_length: int, *, regression: bool) -> InProcessVllm:
     """vLLM with a `*ForSequenceClassification` of one label, checked to answer with logits.
 
     `regression`: whether the checkpoint's config says so. Raises BackendError where vLLM is not installed, is of an
     unknown version or cannot run the model, BadInputError for unknown options.
     """
-    engine = _start(source, lambda flags: flags.classifying, dtype, device, max_length, options)
+    engine = _start(config, lambda flags: flags.classifying, max_length)
     probes = [[1, 2, 3, 4], [4, 3, 2, 1], [5, 6, 7]]
     try:
         raw, activated = engine.logits(probes), engine.activated(probes)
-        require_raw(_numbers(raw), _numbers(activated), regression=regression, where=f"vLLM with {source}")
+        require_raw(_numbers(raw), _numbers(activated), regression=regression, where=f"vLLM with {config.reference}")
     except BaseException:
         engine.close()
         raise
     return engine
 
 
-def start_language_model(
-    source: str, *, dtype: str, device: str, max_length: int, options: Mapping[str, Any]
-) -> InProcessVllm:
+def start_language_model(config: ModelConfig, max_length: int) -> InProcessVllm:
     """vLLM with a causal language model. `max_length`: of prompt and answer. Raises as `start_classifier`."""
-    return _start(source, lambda flags: flags.generating, dtype, device, max_length, options)
+    return _start(config, lambda flags: flags.generating, max_length)
 
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,15 +196,9 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
-def _start(
-    source: str,
-    role: Callable[[VllmFlags], Mapping[str, str]],
-    dtype: str,
-    device: str,
-    max_length: int,
-    options: Mapping[str, Any],
-) -> InProcessVllm:
-    chosen = checked_options(options)
+def _start(config: ModelConfig, role: Callable[[VllmFlags], Mapping[str, str]], max_length: int) -> InProcessVllm:
+    source, dtype, device = resolve_model(config.reference), config.dtype, config.device
+    chosen = checked_options(config.engine_options)
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
