@@ -1,7 +1,7 @@
 """Lists in bodies of requests: read no further than to their first wrong member.
 
 A caller has to mend that one first, and a report of 65,000 wrong ones keeps everybody else waiting for more than a
-second (docs/serving/security.md). Leaves out: how many members there may be (`server.gate`, `server.strict_json`).
+second (docs/serving/security.md). Leaves out: how many members there may be (`request_body`, routes).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 from assay.errors import BadInputError, BusyError
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo, Scorer
-from assay_serving.server.auth.rate_limits import RateLimits
+from assay_serving.server.auth.api_keys import RateLimits
 from assay_serving.server.batching.batcher import DynamicBatcher
 from assay_serving.server.cache.score_cache import ScoreCache
 from assay_serving.server.core.scoring_backend import ChatRequest, ChatResponse, ScoreRequest, ScoreResponse

@@ -15,8 +15,8 @@ import pytest
 
 from assay.cli.main import main
 from assay.errors import AssayError, BadInputError, NotFoundError
-from assay_serving.server.auth.key_ring import KeyRing, key_in
-from assay_serving.server.auth.key_store import create_key, id_of, read_keys, revoke_key
+from assay_serving.server.auth.api_keys import KeyRing, id_of, key_in
+from assay_serving.server.auth.key_store import create_key, read_keys, revoke_key
 
 
 class Clock:

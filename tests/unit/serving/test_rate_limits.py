@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from assay.errors import BadInputError, BusyError, RateLimitError
-from assay_serving.server.auth.rate_limits import RateLimits
+from assay_serving.server.auth.api_keys import RateLimits
 from assay_serving.server.core.scoring_backend import Client
 
 

@@ -1,6 +1,6 @@
 """The file of API keys: names, scopes and limits. It holds no keys, only hashes.
 
-Covers: creating keys, hashing, reading and editing the file. Leaves out: the key of a request (`key_ring`).
+Covers: creating keys, hashing, reading and editing the file. Leaves out: the key of a request (`api_keys`).
 
 A key is `assay_ID_SECRET`. The id is public and names the entry; the secret is 256 random bits, which cannot be
 guessed, so a fast hash is enough: a slow one (scrypt, argon2) is for passwords, and would let clients without a key
@@ -36,7 +36,7 @@ SCOPES = (READ, SCORE, ADMIN)  #: read: routes that describe the server, which e
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _RESERVED = re.compile(r"anonymous|api-key(-\d+)?")  # clients without an entry in the file
-_ID = re.compile(r"[0-9a-f]{8}")
+ID = re.compile(r"[0-9a-f]{8}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SPAN = re.compile(r"(\d{1,6})([hdw])")
 _HOURS = {"h": 1, "d": 24, "w": 168}
@@ -73,12 +73,6 @@ class KeyFile:
         return hashlib.blake2b(
             key.encode("utf-8", "surrogateescape"), digest_size=32, salt=bytes.fromhex(self.salt), person=b"assay-keys"
         ).hexdigest()
-
-
-def id_of(key: str) -> str | None:
-    """The public part of an Assay key, None for any other text."""
-    parts = key.split("_", 2)
-    return parts[1] if len(parts) == 3 and key.startswith(PREFIX) and _ID.fullmatch(parts[1]) else None
 
 
 def create_key(
@@ -170,7 +164,7 @@ def read_keys(path: Path) -> KeyFile:
 def _entry(fields: Any, row: int, path: Path) -> KeyEntry:
     try:
         entry = KeyEntry(**{**fields, "scopes": tuple(fields["scopes"])})
-        if not (_NAME.fullmatch(entry.name) and _ID.fullmatch(entry.id) and _HASH.fullmatch(entry.hash)):
+        if not (_NAME.fullmatch(entry.name) and ID.fullmatch(entry.id) and _HASH.fullmatch(entry.hash)):
             raise ValueError("name, id or hash")
         if entry.expires is not None and datetime.fromisoformat(entry.expires).tzinfo is None:
             raise ValueError("expires without a time zone")

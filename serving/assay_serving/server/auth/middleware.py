@@ -3,7 +3,7 @@
 Covers: request ids, API keys on every path (documentation, metrics and unknown paths too), which scope a path needs,
 cross-origin requests, bodies (`assay.http.request_body`) and their number of items, requests in progress, unexpected
 errors as problem details. Logs hold no client text: not the body, not the raw path, not the key. Leaves out: routes,
-keys (`key_ring`), rates (`rate_limits`), slow headers (`assay.http.connections`).
+keys and rate limits (`api_keys`), slow headers (`assay.http.connections`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from assay.http.docs_pages import PATHS
 from assay.http.problems import ProblemError, too_many_items
 from assay.http.request_body import BodyLimits, BodyReader, checked_json, replayed, too_busy
-from assay_serving.server.auth.key_ring import OPEN, Access, KeyRing, key_in
+from assay_serving.server.auth.api_keys import OPEN, Access, KeyRing, key_in
 from assay_serving.server.auth.key_store import ADMIN, READ, SCORE
 from assay_serving.server.core.logs import FIELDS
 from assay_serving.server.core.settings import ServerSettings

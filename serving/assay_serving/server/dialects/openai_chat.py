@@ -16,7 +16,7 @@ from assay_serving.chat.replies import ChatCompletionResponse, chat_reply
 from assay_serving.server.core.scoring_backend import ChatRequest
 from assay_serving.server.dialects.shapes import EnvelopedError, OpenAIRoute, shaped_errors
 from assay_serving.server.http.json_route import json_reply
-from assay_serving.server.http.service import ScoringService, client_of, until_disconnect
+from assay_serving.server.http.service import ScoringService, until_disconnect
 
 
 class ServedModels:
@@ -37,7 +37,7 @@ class ServedModels:
             seed=body.seed,
             stop=tuple(body.stops),
             timeout_s=self.service.settings.request_timeout_s,
-            client=client_of(request),
+            client=request.scope["state"]["client"],
             request_id=request_id_of(request),
         )
         answer = await until_disconnect(request, self.service.backend.chat(chat))

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 
-from assay.http.problems import ProblemError, request_id_of, responses
+from assay.http.problems import ProblemError, responses
 from assay.score import Score
 from assay_serving.preference import PairRule, prefer, rank
 from assay_serving.scorer import ModelInfo
@@ -181,7 +181,7 @@ def _reply(response: ScoreResponse, request: Request, payload: dict[str, Any]) -
         "cached": response.cached,
     }
     head = {"model": response.model, "version": response.version}
-    return json_reply({**head, **payload, "usage": usage, "request_id": request_id_of(request)})
+    return json_reply({**head, **payload, "usage": usage, "request_id": request.scope["state"]["request_id"]})
 
 
 def _pair_rule(response: ScoreResponse, infos: list[ModelInfo]) -> PairRule:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from assay.http.problems import CLIENT_GONE, ProblemError, request_id_of, too_many_items
+from assay.http.problems import CLIENT_GONE, ProblemError, too_many_items
 from assay_serving.scorer import ScoreItem
-from assay_serving.server.core.scoring_backend import Client, Priority, ScoreRequest, ScoreResponse, ScoringBackend
+from assay_serving.server.core.scoring_backend import Priority, ScoreRequest, ScoreResponse, ScoringBackend
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.metrics.http_metrics import HttpMetrics
 
@@ -80,18 +80,11 @@ class ScoringService:
                 )
         limit = settings.request_timeout_s
         timeout = limit if timeout_s is None else min(timeout_s, limit)
-        score_request = ScoreRequest(tuple(items), model, priority, timeout, client_of(request), request_id_of(request))
+        state = request.scope["state"]  # of the middleware
+        score_request = ScoreRequest(tuple(items), model, priority, timeout, state["client"], state["request_id"])
         response = await until_disconnect(request, self.backend.score(score_request))
-        request.scope["state"].update(  # for the log
-            model=response.model, items=len(response.results), cached=response.cached
-        )
+        state.update(model=response.model, items=len(response.results), cached=response.cached)  # for the log
         return response
-
-
-def client_of(request: Request) -> Client:
-    """The client that the middleware identified by its key."""
-    client = request.scope.get("state", {}).get("client")
-    return client if isinstance(client, Client) else Client()
 
 
 async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
