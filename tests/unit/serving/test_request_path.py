@@ -43,14 +43,16 @@ def test_a_score_request_runs_through_at_most_15_modules() -> None:
     before = sys.getprofile()
     threading.setprofile(record)
     try:
-        with running_server({"rm": Engine()}, settings=ServerSettings(api_keys=("key",))) as running:
-            with httpx.Client(base_url=running.url, headers={"Authorization": "Bearer key"}) as client:
-                client.get("/healthz").raise_for_status()
-                recording = True
-                reply = client.post("/v1/score", json={"prompt": "Name a metal.", "responses": ["Gold.", "Glass."]})
-                recording = False
+        with (
+            running_server({"rm": Engine()}, settings=ServerSettings(api_keys=("key",))) as running,
+            httpx.Client(base_url=running.url, headers={"Authorization": "Bearer key"}) as client,
+        ):
+            client.get("/healthz").raise_for_status()
+            recording = True
+            reply = client.post("/v1/score", json={"prompt": "Name a metal.", "responses": ["Gold.", "Glass."]})
+            recording = False
     finally:
-        threading.setprofile(before)  # type: ignore[arg-type]
+        threading.setprofile(before)
     assert [result["reward"] for result in reply.json()["results"]] == [1.0, 1.0]
     modules = sorted(name for name in files if not name.endswith(VALUE_TYPES))
     assert any(name.endswith("batcher.py") for name in modules)  # the threads are recorded

@@ -120,7 +120,7 @@ class AdminModelsReply(_Reply):
     changing: dict[str, str] = Field(description="Names with a change in progress, and the change.")
 
 
-class ModelReply(_Reply):
+class AdminModelReply(_Reply):
     model: AdminModelBody
 
 
@@ -166,7 +166,7 @@ def admin_routes(service: ScoringService) -> APIRouter:
         "",
         operation_id="load_model",
         response_model=None,
-        responses={200: {"model": ModelReply}, **responses(*_STATUSES)},
+        responses={200: {"model": AdminModelReply}, **responses(*_STATUSES)},
     )
     async def load(body: LoadBody) -> Response:
         """Load a model. Replies when requests to it are scored; other models are served meanwhile."""
@@ -217,7 +217,7 @@ def admin_routes(service: ScoringService) -> APIRouter:
         "/{name:path}/reference",
         operation_id="set_reference",
         response_model=None,
-        responses={200: {"model": ModelReply}, **responses(*_STATUSES)},
+        responses={200: {"model": AdminModelReply}, **responses(*_STATUSES)},
     )
     async def reference(name: str) -> Response:
         """Measure drift against the present window from now on."""

@@ -36,7 +36,7 @@ class OrderAgreement:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class ModelAgreement:
     """Two models' scores [N] of the same items. None: not defined for these items."""
 
     items: int
@@ -84,7 +84,7 @@ class PairedScores:
         return [group for group, _, _ in pairs], old, new
 
 
-def agreement(groups: list[bytes], old: Floats, new: Floats) -> Agreement:
+def agreement(groups: list[bytes], old: Floats, new: Floats) -> ModelAgreement:
     """Raises BadInputError where there is no item, or the three are not of one length."""
     if not groups or not len(groups) == len(old) == len(new):
         raise BadInputError("agreement needs items, and two scores and a group for each")
@@ -93,7 +93,7 @@ def agreement(groups: list[bytes], old: Floats, new: Floats) -> Agreement:
     shift = float(old.mean() - scale * new.mean()) if scale is not None else None
     aligned = scale * new + shift if scale is not None and shift is not None else None
     ranks = [(kendall_tau_b(a, b), spearman(a, b)) for a, b in _prompts(groups, old, new) if a.std() > 0]
-    return Agreement(
+    return ModelAgreement(
         items=len(old),
         prompts=len(set(groups)),
         old_mean=float(old.mean()),

@@ -23,7 +23,7 @@ from assay_serving.scorer import ScoreItem
 from assay_serving.server.core.scoring_backend import ScoreRequest, ScoreResponse
 from assay_serving.server.metrics.engine_metrics import EngineMetrics
 from assay_serving.server.models.served_model import ServedModel
-from assay_serving.server.rollout.agreement import Agreement, PairedScores, agreement
+from assay_serving.server.rollout.agreement import ModelAgreement, PairedScores, agreement
 from assay_serving.server.rollout.shadow import ShadowScorer, group_key, in_share, item_key
 from assay_serving.server.rollout.swap_policy import Condition, SwapPolicy, check_conditions
 
@@ -39,7 +39,7 @@ class Swap:
         self.policy = policy
         self.pairs = PairedScores()
         self.changed = asyncio.Event()  #: something was scored since it was last cleared
-        self.latest: Agreement | None = None  #: as last computed
+        self.latest: ModelAgreement | None = None  #: as last computed
         self._shadow = ShadowScorer(self._busy, self._compared)
         self._metrics = metrics
         self._started = time.monotonic()
@@ -79,7 +79,7 @@ class Swap:
         old, new = self._of[self.old], self._of[self.new]
         return new.failure_rate - old.failure_rate if new.items >= ABORT_AFTER else 0.0
 
-    async def compare(self) -> Agreement | None:
+    async def compare(self) -> ModelAgreement | None:
         """Of the latest pairs, computed off the event loop; None while there is none."""
         groups, old, new = self.pairs.columns()
         self.latest = await asyncio.to_thread(agreement, groups, old, new) if groups else None

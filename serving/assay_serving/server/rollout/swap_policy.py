@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self, get_args
 
 from assay.errors import BadInputError
-from assay_serving.server.rollout.agreement import Agreement
+from assay_serving.server.rollout.agreement import ModelAgreement
 
 Mode = Literal["now", "shadow", "canary"]
 MODES: tuple[str, ...] = get_args(Mode)
@@ -95,7 +95,7 @@ class Condition:
 
 
 def check_conditions(
-    promote_when: Mapping[str, float], measured: Agreement | None, *, failed: float, truncated: float
+    promote_when: Mapping[str, float], measured: ModelAgreement | None, *, failed: float, truncated: float
 ) -> list[Condition]:
     """What holds now. `failed`, `truncated`: shares of the new model's items."""
     values: dict[str, float | None] = {"failed": failed, "truncated": truncated}
