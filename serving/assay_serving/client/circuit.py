@@ -1,6 +1,6 @@
-"""Leaving a dead server alone: after several connections in a row that failed, one try at a time finds out.
+"""A circuit breaker: after several failed connections in a row, only one try at a time reaches the server.
 
-Leaves out: when a request gives up (`retries`); a try that the circuit does not admit counts as one that failed.
+Leaves out: the end of retries (`retries`); a try that the circuit does not admit counts as failed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LONGEST_PAUSE_S = 10.0
 
 
 class Circuit:
-    """Shared by all requests of one client. Any reply, an error too, closes it: somebody answers there."""
+    """Shared by all requests of one client. Any reply, an error too, closes it: the server responds."""
 
     def __init__(self) -> None:
         self._faults = 0

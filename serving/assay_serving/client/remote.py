@@ -21,7 +21,7 @@ OPTIONS = ("model", "api_key", "ca", "wait", "deadline")
 
 
 class RemoteScorer:
-    """One model of a server. Asks the server what it is once, when it is made."""
+    """One model of a server. Its description is fetched once, at creation."""
 
     def __init__(self, client: RewardClient) -> None:
         self.client = client

@@ -173,7 +173,7 @@ class ComposedScorer:
                 for index, question in enumerate(questions)
             ]
             if len({score.version for score in scores}) > 1:
-                raise PartFailedError("backend", f"part {part.name}: its model changed while it was asked; ask again")
+                raise PartFailedError("backend", f"part {part.name}: its model changed during the request; retry")
             if len(scores) < 2 and part.compares:
                 raise PartFailedError("bad_input", f"part {part.name} compares with references, and the item has none")
             case.values[part.name] = _finite(_shaped, part, scores, questions, _renderer_of(scorer), what=part.name)

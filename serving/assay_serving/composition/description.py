@@ -1,6 +1,6 @@
 """The YAML file of a composed reward: its parts, their shaping, their combination.
 
-Covers: the frozen description, strict reading, the digest of everything that changes rewards. Leaves out: opening the
+Covers: the frozen description, strict reading, the digest of everything that changes rewards. Leaves out: loading the
 parts (`part_loader`), scoring (`composed`).
 """
 
@@ -36,7 +36,7 @@ class PartSpec:
     `model`: folder, hub id, artifact of the workspace, file of an ensemble or of another composed reward (relative to
     this file), or the URL of a reward server, of which `served` names the model and `api_key_env` the environment
     variable that holds the key. `correct`, `model_kind`, `question`: as the options of `assay score`. `principle`: what
-    to judge by, instead of the item's own. `version`: the only one whose scores are taken: fixed references, means and
+    to judge by, instead of the item's own. `version`: the only accepted one: fixed references, means and
     deviations are of one checkpoint.
 
     `constraints`: fixed ones, or "label": those in the item's label. `measure`: the share of them that hold, or 1 where
@@ -170,7 +170,7 @@ class ComposedSpec:
 
     @classmethod
     def from_dict(cls, payload: Mapping[str, Any], *, file: Path | None = None) -> ComposedSpec:
-        """What a file's YAML says, checked. Raises BadInputError naming the field, and the file where there is one."""
+        """From a file's YAML content. Raises BadInputError naming the field, and the file where there is one."""
         try:
             return _ADAPTER.validate_json(json.dumps(payload))
         except ValidationError as error:

@@ -1,6 +1,6 @@
 """Opening the parts of a composed reward: what each names, one scorer for parts that name the same model.
 
-Leaves out: opening one model (`assay_serving.model_loader`).
+Leaves out: loading one model (`assay_serving.model_loader`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PartLoader:
     def read(self, path: Path, *, name: str | None = None, above: tuple[Path, ...] = ()) -> ComposedScorer:
         """From a file, or a folder that holds one. `above`: files whose parts this is.
 
-        Raises BadInputError for a file that is wrong or is a part of itself; what a part's opening raises, with the
+        Raises BadInputError for a file that is wrong or is a part of itself; errors of loading a part, with the
         file and the part in front.
         """
         file = (path / FILE if path.is_dir() else path).resolve()

@@ -1,7 +1,7 @@
-"""How a response is cut into words, sentences, paragraphs and list items.
+"""Splitting a response into words, sentences, paragraphs and list items.
 
-Covers: the definitions that every constraint counts by. They are simple on purpose, so that a person can count
-the same number by hand. Leaves out: linguistics; the known limits are said at each function.
+Covers: the definitions that constraints count by, simple enough to count by hand. Leaves out: linguistics; each
+function states its limits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`POST /classify`, which vLLM and SGLang both have: the body's fields say whose it is, the reply is that peer's."""
+"""`POST /classify` of vLLM and of SGLang: the body's fields tell which of the two, and the reply has that format."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class EvaluationBody(OpenBody):
 
     model: str
     messages: ListOf[str] = Field(min_length=1)
-    max_length: int | None = Field(None, ge=1, description="Tokens; of a longer text the end is cut off, as there.")
+    max_length: int | None = Field(None, ge=1, description="Tokens; longer texts lose their end.")
 
 
 class EvaluationReply(BaseModel):

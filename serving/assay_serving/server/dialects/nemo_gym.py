@@ -1,8 +1,8 @@
 """NeMo-Gym's resource server: `POST /verify` of one rollout, `POST /compare` of several responses to one prompt.
 
-The rewards of `/compare` are the model's own rewards of the responses, each by itself: a scalar model needs no pairs.
-`comparison_results` has each neighbouring pair as NeMo-Gym's judge would have compared it, with those rewards in the
-place of its 1..5 scores and a ranking of 2 (the first is better), 5 (the second) or 3.5 (even).
+The rewards of `/compare` are those of the single responses. `comparison_results` has each neighbouring pair in the form
+of NeMo-Gym's judge, with these rewards instead of its scores from 1 to 5, and a ranking of 2 (the first is better), 5
+(the second) or 3.5 (even).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ResponseObject(OpenBody):
 
 
 class CreateParams(OpenBody):
-    """What the response was asked with."""
+    """The request that the response answers."""
 
     input: str | ListOf[ChatTurn]
     instructions: str | None = None
@@ -67,7 +67,7 @@ class CreateParams(OpenBody):
 
 
 class VerifyBody(OpenBody):
-    """A rollout; all other fields come back as they were sent."""
+    """A rollout; other fields are returned unchanged."""
 
     model_config = ConfigDict(
         extra="ignore",

@@ -1,8 +1,8 @@
 """OpenRLHF's remote reward model: `POST /get_reward`, `--reward.remote_url http://HOST:PORT/get_reward`.
 
-`query` holds whole conversations as the policy's tokens read, special tokens kept; they are read as they stand, or
-carried over from the policy's template. Its client tries any error five times, a second apart, and then leaves the
-sample without a reward.
+`query` holds conversations as decoded from the policy's tokens, with special tokens; they are read unchanged, or
+converted from the policy's template. Its client retries errors five times, a second apart, and then leaves the sample
+without a reward.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from assay_serving.server.dialects.texts import OpenBody
 from assay_serving.server.http.json_route import JsonRoute
 from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 
-#: Of clients whose body names no model: several of them share a server by their URLs.
+#: For formats whose body has no model name.
 MODEL_PARAMETER: dict[str, Any] = {
     "name": "model",
     "in": "query",
@@ -34,7 +34,7 @@ _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.
 
 
 class GetRewardBody(OpenBody):
-    """Lists of one length, mostly one; empty lists are answered empty."""
+    """Lists of equal length; empty lists get empty replies."""
 
     model_config = ConfigDict(
         extra="ignore", json_schema_extra={"examples": [{"query": [_TEXT], "prompts": [""], "labels": [None]}]}
@@ -57,7 +57,7 @@ class GetRewardBody(OpenBody):
 
 
 class GetRewardReply(BaseModel):
-    """`scores`: what dynamic filtering takes: calibrated probabilities where the model gives them, else the rewards."""
+    """`scores`: for dynamic filtering: calibrated probabilities where the model gives them, else the rewards."""
 
     rewards: list[float]
     scores: list[float]
@@ -91,7 +91,7 @@ def openrlhf_routes(service: ScoringService) -> APIRouter:
 
 
 def model_parameter(request: Request) -> str | None:
-    """The model that the URL names."""
+    """The model of the query string."""
     return request.query_params.get("model")
 
 

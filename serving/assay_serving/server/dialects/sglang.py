@@ -1,4 +1,4 @@
-"""SGLang's `/v1/embeddings`, which verl asks for rewards, and the bodies and replies of its native `/classify`.
+"""SGLang's `/v1/embeddings`, which verl uses for rewards, and the bodies and replies of its native `/classify`.
 
 The one number of an embedding is the raw reward. `/v1/classify` (soft-maxed: always 1.0 for one label) and `/v1/score`
 (label probabilities; the path is this server's own) are not offered.
@@ -21,11 +21,11 @@ from assay_serving.server.dialects.vllm import encoded
 from assay_serving.server.http.service import ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
-_NO_MODEL = "default"  #: what SGLang's clients send where they name none
+_NO_MODEL = "default"  #: the model name of SGLang's clients by default
 
 
 class SglangNative(OpenBody):
-    """Rendered conversations as `text` or `input_ids`; a list is answered by a list, one by one object."""
+    """Rendered conversations as `text` or `input_ids`; a list gets a list, a single one an object."""
 
     model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [{"text": [_TEXT]}]})
 

@@ -1,4 +1,4 @@
-"""Errors in a peer's own form, with the status that makes its client do the right thing.
+"""Errors in the form of each format, with the status that its clients handle correctly.
 
 vLLM and OpenAI: `{"error": {...}}`; SGLang's OpenAI routes: the same fields without the envelope; other
 routes reply with problem details. Errors of the middleware (keys, oversized bodies) are problem details everywhere.
@@ -21,7 +21,7 @@ from assay.http.problems import CLIENT_GONE, MEDIA_TYPE, ProblemError, problem_o
 from assay_serving.chat.replies import openai_error
 from assay_serving.server.http.json_route import JsonRoute
 
-#: Wrong input is 400 to these clients. verl's router gives up on any 4xx, so a rate limit must not be one.
+#: Wrong input is 400 to these clients. verl's router gives up on any 4xx, so rate limits are 503.
 _STATUS = {422: 400, 429: 503}
 _MIDDLEWARE_STATUSES = (401, 403, 408, 413, 415, 429, 503, 504)
 _TYPES = {400: "BadRequestError", 404: "NotFoundError", 503: "ServiceUnavailableError"}
@@ -74,13 +74,13 @@ class ShapedRoute(JsonRoute):
 
 
 def _without_forms(error: RequestValidationError) -> RequestValidationError:
-    """Places in the body without the names of its forms."""
+    """Field paths without the names of the body's forms."""
     errors = [{**each, "loc": tuple(part for part in each["loc"] if " " not in str(part))} for each in error.errors()]
     return RequestValidationError(errors)
 
 
 def _info(status: int, problem: ProblemError) -> dict[str, Any]:
-    fields = problem.more.get("errors") or []  # of a body of the wrong shape; vLLM names those by the bare phrase
+    fields = problem.more.get("errors") or []  # of an invalid body; vLLM uses the bare phrase
     kind = None if fields else _TYPES.get(status)
     phrase = HTTPStatus(status).phrase if status != CLIENT_GONE else "Client Closed Request"
     param = fields[0]["field"] or None if fields else None
@@ -110,7 +110,7 @@ def shaped_errors(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     described = responses(*_MIDDLEWARE_STATUSES)
     for status in (413, 415, 429, 503, 504):
         described[status]["model"] = model
-    # A body that is no JSON is refused before a dialect is known.
+    # Invalid JSON is refused before a dialect is known.
     problem = described[413]["content"][MEDIA_TYPE]["schema"]
     described["4XX"] = {
         "model": model,

@@ -1,8 +1,8 @@
 """slime's and miles' remote reward model: `--rm-type remote_rm --rm-url http://HOST:PORT/slime`.
 
-One sample a request; the reply is the reward itself, a JSON number. `/slime?detail=true` answers an object for
-`--reward-key reward`. A prompt that slime rendered (`--apply-chat-template`) is known by its markers; any other text is
-one user turn. Its client tries any error ten times.
+One sample per request; the reply is the reward, a JSON number. `/slime?detail=true` replies with an object for
+`--reward-key reward`. A rendered prompt (`--apply-chat-template`) is recognized by its markers; any other text is one
+user turn. Its client retries errors ten times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from assay_serving.server.dialects.texts import ChatTurn, OpenBody
 from assay_serving.server.http.json_route import JsonRoute
 from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 
-#: What samplers leave at a response's end; in a message of its own it would be read as text.
+#: End-of-turn tokens that samplers leave in a response; as message content they would be text.
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<｜end▁of▁sentence｜>", "</s>")
 _QUERY = [
     MODEL_PARAMETER,

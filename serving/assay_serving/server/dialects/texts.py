@@ -1,7 +1,7 @@
-"""What dialects' bodies have in common: one or several texts or lists of token ids, messages of OpenAI's form.
+"""Shared parts of dialects' bodies: one or several texts or lists of token ids, messages in OpenAI's form.
 
-Covers: bodies as pydantic models, the items that they mean. Leaves out: which template rendered a text, which only the
-engine can tell (`assay.models.chat.rendered_text`).
+Covers: bodies as pydantic models, their items. Leaves out: the template of a rendered text, which the engine detects
+(`assay.models.chat.rendered_text`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Texts = str | ListOf[str] | ListOf[StrictInt] | ListOf[ListOf[StrictInt]]
 
 
 class OpenBody(BaseModel):
-    """Peers' clients send fields that say nothing to a reward model: those are ignored, as the peers do."""
+    """Clients send fields that do not concern a reward model: they are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -1,8 +1,8 @@
 """vLLM's pooling routes: `/pooling`, `/score`, `/rerank`, and the bodies and replies of `/classify`.
 
-Numbers are raw rewards whatever `use_activation` says: the checkpoints state `"problem_type": "regression"`, for which
-vLLM's own activation is the identity. `/score` and `/rerank` ask about (query, document) as (prompt, response) in the
-chat template, where vLLM would join the two texts: a preference model was trained on nothing else.
+Rewards are raw whatever `use_activation` is: checkpoints have `"problem_type": "regression"`, for which
+vLLM's own activation is the identity. `/score` and `/rerank` score (query, document) as (prompt, response) in the
+chat template, where vLLM would concatenate the texts: preference models are trained on conversations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from assay_serving.server.http.service import ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
 _PAIR: dict[str, Any] = {"queries": "Name a metal.", "documents": ["Gold.", "Glass."]}
-#: Forms of a body. They have a space, by which `shapes` tells them from fields.
+#: Forms of a body, with a space, so that `shapes` can distinguish them from fields.
 INPUT, CHAT, SGLANG = "vLLM input", "vLLM messages", "SGLang text"
 _ACTIVATION = "Changes nothing: rewards are raw."
 
@@ -41,10 +41,10 @@ class VllmInput(OpenBody):
 
     model: str | None = None
     input: Texts
-    add_special_tokens: bool = Field(True, description="Put BOS before a text that lacks it, if the tokenizer does.")
+    add_special_tokens: bool = Field(True, description="Add BOS to a text without it, if the tokenizer does.")
     use_activation: bool | None = Field(None, description=_ACTIVATION)
-    truncate_prompt_tokens: int | None = Field(None, ge=-1, description="Read so many tokens; -1: the model's length.")
-    truncation_side: Literal["left", "right"] | None = Field(None, description="What is cut off; left unless said.")
+    truncate_prompt_tokens: int | None = Field(None, ge=-1, description="Tokens to read; -1: the model's length.")
+    truncation_side: Literal["left", "right"] | None = Field(None, description="The side that is cut; default: left.")
 
     def items(self) -> list[ScoreItem]:
         form = Rendered(
@@ -81,7 +81,7 @@ class VllmChat(OpenBody):
 
 
 def form_of(body: object) -> str:
-    """Which of the bodies of one route this one is, by its fields: SGLang's native one, messages, or texts."""
+    """The form of a body, by its fields: SGLang's native one, messages, or texts."""
     fields = body if isinstance(body, dict) else {}
     if "text" in fields or "input_ids" in fields:
         return SGLANG
@@ -117,7 +117,7 @@ class PoolingBody(
 
 
 class ScorePairs(OpenBody):
-    """Questions and answers: one with each of many, or as many of both. Each pair of names means the same."""
+    """Queries and documents: one query for all, or one per document. The pairs of field names are synonyms."""
 
     model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_PAIR]})
 
@@ -155,7 +155,7 @@ class ScorePairs(OpenBody):
 
 
 class RerankBody(OpenBody):
-    """One question and its answers."""
+    """One query and its documents."""
 
     model_config = ConfigDict(
         extra="ignore",
@@ -329,7 +329,7 @@ def usage_of(tokens: int) -> dict[str, Any]:
 
 
 def encoded(numbers: list[float], encoding: Literal["float", "base64"]) -> list[float] | str:
-    """As they are, or their little-endian float32 bytes in base64, which OpenAI's own client asks for."""
+    """Unchanged, or as little-endian float32 in base64, which OpenAI's client requests."""
     if encoding == "float":
         return numbers
     return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()

@@ -75,7 +75,7 @@ def _answering(handle: Callable[[Request], Coroutine[Any, Any, Response]]) -> AS
 
 
 def check_content_type(request: Request) -> None:
-    """Raises ProblemError 415 for a body that says it is not JSON; one that says nothing is taken for JSON."""
+    """Raises ProblemError 415 for another content type than JSON; without one, JSON is assumed."""
     content_type = request.headers.get("content-type", "")
     media = content_type.partition(";")[0].strip().lower()
     if media and media != "application/json" and not (media.startswith("application/") and media.endswith("+json")):

@@ -242,8 +242,7 @@ class ModelsReply(Reply):
 
 
 class PrinciplesBody(Reply):
-    """How one served model takes principles: `required`, `optional` or `refused`; `reason` says why there is nothing
-    to list."""
+    """How one served model uses principles: `required`, `optional` or `refused`; `reason` is given without examples."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_PRINCIPLES]})
 

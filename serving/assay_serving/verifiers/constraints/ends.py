@@ -1,7 +1,6 @@
 """Constraints on how a response begins and ends, and on quotation marks around it.
 
-Leaves out: white space before and after the response, which no reader sees: it never counts. Case and the form
-of apostrophes do not count either, for a phrase at a beginning or end takes the case that its place asks for.
+White space before and after the response never counts, nor do case and the form of apostrophes.
 """
 
 from __future__ import annotations

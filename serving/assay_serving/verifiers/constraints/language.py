@@ -1,9 +1,9 @@
-"""Constraint on the language that a response is written in, decided offline without a model.
+"""Constraint on the language of a response, decided without a model.
 
-Covers: six languages in Latin letters, told apart by their function words, and seven told apart by their script.
-Limits, honestly: a script names a family, so Bulgarian passes as "Russian" and Persian as "Arabic"; a Latin
-answer of fewer than `SHORTEST` words, or one that is mostly names, cannot be told and fails; a text in two
-languages passes as the one whose function words prevail. Where that is not enough, judge with a language model.
+Covers: six languages in Latin script, distinguished by function words, and eight by their script. Limits: a script is
+shared, so Bulgarian passes as "Russian" and Persian as "Arabic"; a Latin answer of fewer than `SHORTEST` words, or
+mostly of names, fails; a text in two languages passes as the one with more function words. For more use a language
+model (`detection`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _FUNCTION_WORDS = {code: frozenset(listed.split()) for code, listed in _FUNCTION
 
 
 def _script_shares(text: str) -> Counter[str]:
-    """Share of the letters that belong to each script, by the first word of a letter's Unicode name."""
+    """Share of letters per script, by the first word of a letter's Unicode name."""
     scripts = [unicodedata.name(character, "UNKNOWN").split()[0] for character in text if character.isalpha()]
     return Counter({script: number / len(scripts) for script, number in Counter(scripts).items()})
 

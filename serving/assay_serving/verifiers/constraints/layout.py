@@ -68,11 +68,11 @@ class NumberedList(Constraint):
 
 @dataclass(frozen=True)
 class JsonObject(Constraint):
-    """One JSON object (RFC 8259) that has every one of `keys` with a value that says something.
+    """One JSON object (RFC 8259) that has every one of `keys` with a non-empty value.
 
-    Null, "", [] and {} are no values: without that rule an empty shell would pass. More keys are allowed, the
-    same key twice is not. One Markdown code fence around the object is taken off, since chat models add it by
-    habit; any other text before or after fails. NaN and Infinity are not JSON.
+    Null, "", [] and {} count as empty. More keys are allowed, the
+    same key twice is not. One Markdown code fence around the object is removed, since chat models often add
+    it; any other text before or after fails. NaN and Infinity are not JSON.
     """
 
     kind: ClassVar[str] = "json_object"

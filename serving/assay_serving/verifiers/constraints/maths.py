@@ -1,8 +1,8 @@
 r"""Constraint on the final answer of a response to a mathematical problem.
 
-Covers: which part of a response is its answer (the last \boxed{}, else what follows the last "####" or "answer is",
-else the last number) and when it equals the right one: exactly, by fractions, where both are plain numbers; by
-the library math-verify (extra `verifiers`) for everything else. Leaves out: the steps of a solution, and units: "72
+Covers: the final answer of a response (the last \boxed{}, else what follows the last "####" or "answer is",
+else the last number) and its comparison with the correct one: exact, by fractions, for plain numbers; by the
+library math-verify (extra `verifiers`) for everything else. Leaves out: the steps of a solution, and units: "72
 clips" is 72.
 """
 

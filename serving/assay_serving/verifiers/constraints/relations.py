@@ -79,7 +79,7 @@ class NumberOfWords(Occurrences):
 class NumberOfSentences(Occurrences):
     """IFEval `length_constraints:number_sentences`, of running text: a line break alone ends no sentence.
 
-    The original asks NLTK's trained punkt model. This one goes by punctuation and the common abbreviations, so the two
+    The original uses NLTK's trained punkt model. This one uses punctuation and common abbreviations, so the two
     can differ by a sentence in a text with many abbreviations.
     """
 

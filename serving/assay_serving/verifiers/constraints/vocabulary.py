@@ -1,8 +1,8 @@
 """Constraints on which words a response holds.
 
-A word or phrase is found whatever its case, as whole words, also inside hyphenated compounds and before an
-apostrophe (`segmentation.pieces`): "dog" is in "Dog-friendly" and in "the dog's", and not in "dogma" or "dogs".
-Leaves out: inflected forms; a person who asks for "dog" and accepts "dogs" has to list both.
+Words and phrases match in any case, as whole words, also inside hyphenated compounds and before an apostrophe
+(`segmentation.pieces`): "dog" is in "Dog-friendly" and in "the dog's", and not in "dogma" or "dogs". Leaves out:
+inflected forms; list "dog" and "dogs" to accept both.
 """
 
 from __future__ import annotations

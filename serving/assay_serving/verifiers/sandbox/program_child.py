@@ -1,10 +1,10 @@
-"""What runs a program of unknown origin: started by `sandbox` as `python -I`, imports the standard library only.
+"""The process that runs an untrusted program: started by `program_runner` as `python -I`, standard library only.
 
-Covers: taking away what the kernel lets it take away (network, writing outside its folder, other processes,
-privileges), hard limits, running the program, then its tests. The program runs first; the tests come over the control
+Covers: isolation as far as the kernel permits (network, writing outside its folder, other processes, privileges), hard
+limits, running the program, then its tests. The program runs first; the tests come over the control
 socket when it has ended, and the token that proves their end comes when they have passed, so it is in this process at
-no time at which the program's code runs, unless that code reads the socket itself. Leaves out: the clock and the
-verdict (`sandbox`).
+no time at which the program's code runs, unless that code reads the socket itself. Leaves out: the time limit and
+the verdict (`program_runner`).
 
 Control socket (its number is the one argument), one JSON object a line: a job comes in; out go `isolated`, then
 `loaded`, `failed` or, after the tests, `tested`, and at last the token.
@@ -51,7 +51,7 @@ def main() -> NoReturn:
 
 
 def _in_child() -> None:
-    """Go on in a child that dies with this process; this one waits and ends as the child did."""
+    """Continue in a child that dies with this process; this one waits and exits with the child's status."""
     child = os.fork()
     if child == 0:
         _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -73,7 +73,7 @@ def _line(control: Any) -> bytes:
 
 
 def _isolate(folder: str, disk: int) -> list[str]:
-    """Leave the network, the other processes and the file system, each where the kernel permits; says which."""
+    """Isolate from network, other processes and file system, each where the kernel permits; returns which."""
     owner, group = os.getuid(), os.getgid()
     done: list[str] = []
     if owner != 0:

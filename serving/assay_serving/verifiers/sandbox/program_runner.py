@@ -97,7 +97,7 @@ def isolation() -> tuple[str, ...]:
 
 
 def explain(ended: ProgramRun, seconds: float) -> str:
-    """Why a run that did not exit by itself with 0 did not."""
+    """Why a run did not exit with status 0."""
     if ended.reason == "timeout":
         return f"not done within {seconds:g} s"
     if ended.reason == "output":
@@ -202,7 +202,7 @@ def _watched(
                 time.sleep(min(remaining, _POLL / 10))
                 continue
             ready = selector.select(0 if gone else min(remaining, _POLL))
-            if gone and not ready:  # what it left behind may hold the pipes
+            if gone and not ready:  # child processes may still hold the pipes
                 return seen
             for key, _ in ready:
                 data = _taken(key.fd)

@@ -178,7 +178,7 @@ class _GoneError(Exception):
 
 
 class _Worker:
-    """One process, in a session of its own, so that its whole group can be killed. Used by one thread at a time."""
+    """One process in its own session, so that its process group can be killed. Used by one thread at a time."""
 
     def __init__(self, memory: int) -> None:
         self.process = subprocess.Popen(
