@@ -1,4 +1,4 @@
-"""The words of preference data: messages, prompts, responses, comparisons, judgments, decisions.
+"""The domain types of preference data: messages, prompts, responses, comparisons, judgments, decisions.
 
 Covers: immutable value types and their content-hash identities (the canonical forms live in `assay.ids`).
 Leaves out: storage (`assay.store`), scores (`assay.score`), rendering to tokens (`assay.models.chat.renderer`).

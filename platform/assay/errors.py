@@ -61,7 +61,7 @@ class BusyError(AssayError):
 
 
 class ConflictError(BusyError):
-    """Something else is going on with the same thing; that must end, or be ended, first."""
+    """Another operation on the same resource is in progress and must end first."""
 
     code = "conflict"
 
@@ -80,6 +80,6 @@ class BackendError(AssayError):
 
 
 class LateError(BackendError):
-    """It was not done within the time given."""
+    """The time limit was exceeded."""
 
     code = "timeout"

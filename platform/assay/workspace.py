@@ -7,7 +7,7 @@ Covers: creating, opening and finding it. Leaves out: what runs do (`assay.runs.
       assay.duckdb     the store
       models/NAME/     checkpoints           runs/RUN_ID/   metrics, logs, samples
       reports/         HTML                  journal/       acknowledged votes on their way into the store
-      annotation.sqlite                      what people have before them; made anew from store and journal if lost
+      annotation.sqlite                      state of the annotation queues; rebuilt from store and journal if lost
 """
 
 from __future__ import annotations

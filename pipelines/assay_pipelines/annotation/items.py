@@ -105,7 +105,7 @@ def principle_statements(statements: Iterable[str]) -> tuple[str, ...]:
     """Each once, white space made single spaces. Raises BadInputError for one without words, and for too much."""
     unique = tuple(dict.fromkeys(" ".join(statement.split()) for statement in statements))
     if "" in unique:
-        raise BadInputError("a principle without words", field="principles")
+        raise BadInputError("a principle without text", field="principles")
     if len(unique) > MOST_PRINCIPLES:
         raise BadInputError(f"at most {MOST_PRINCIPLES} principles to an item, not {len(unique)}", field="principles")
     if any(len(statement) > LONGEST_PRINCIPLE for statement in unique):

@@ -1,8 +1,8 @@
-"""The vote journal: a person's vote is on the disk before it is acknowledged, whoever holds the store.
+"""The vote journal: a vote is on disk before it is acknowledged, whichever process holds the store.
 
 Covers: `JournalWriter`, an append-only file of its own for each writer, fsynced line by line, a checksum per line;
-votes taken back (nothing is deleted: the judgment stays and is marked as withdrawn); `fold`, which puts both into the
-store exactly once and retires a file only after the commit. What a person said of principles is part of their vote.
+withdrawn votes (nothing is deleted: the judgment is marked as withdrawn); `fold`, which puts both into the
+store exactly once and retires a file only after the commit. Answers on principles are part of the vote.
 Leaves out: who may vote on what (annotation queues), machine judgments (they go to the store directly).
 
 A line is `{"check": ..., "vote": {...}}` or `{"check": ..., "withdrawal": {...}}`; `check` is the digest of the entry's
@@ -77,7 +77,7 @@ class JournalWriter:
         self._write_line("vote", vote if run_id is None else vote | {"run_id": run_id})
 
     def withdraw(self, judgment_id: str, reason: str, *, at: datetime | None = None) -> None:
-        """Take a vote back: the judgment stays in the store, marked, and counts for nothing. Durable on return."""
+        """Withdraw a vote: the judgment stays in the store, is marked and no longer counts. Durable on return."""
         if not (isinstance(judgment_id, str) and judgment_id.startswith("j-")):
             raise BadInputError(f"not the id of a judgment: {judgment_id!r}", field="judgment_id")
         when = (at or datetime.now(UTC)).isoformat()
@@ -135,7 +135,7 @@ class JournalWriter:
 
     def _close_file(self) -> None:
         if self._handle is not None:
-            os.close(self._handle)  # gives the lock back
+            os.close(self._handle)  # releases the lock
             self._handle = None
 
 
@@ -208,7 +208,7 @@ def _journal_files(folder: Path) -> Iterator[list[tuple[Path, bool]]]:
 
 
 def fold_if_free(workspace: Workspace) -> FoldReport | None:
-    """Fold if nobody holds the store at this moment; None, with the votes safe in the journal, where somebody does."""
+    """Fold if no other process holds the store; otherwise None, and the votes stay in the journal."""
     try:
         return fold(Workspace(workspace.root, wait=0.0))
     except BusyError:
@@ -364,13 +364,13 @@ def _check_principles(principles: Sequence[PrincipleAnswer]) -> None:
         if answer.response not in ("A", "B"):
             raise BadInputError("a principle is answered of response A or B", field="principles")
         if not isinstance(answer.principle, str) or not answer.principle.strip():
-            raise BadInputError("a principle without words", field="principles")
+            raise BadInputError("a principle without text", field="principles")
         if answer.answer not in FULFILMENTS:
             raise BadInputError(
                 f"unknown answer {answer.answer!r}; one of {', '.join(FULFILMENTS)}", field="principles"
             )
         if answer.evidence is not None and (not isinstance(answer.evidence, str) or not answer.evidence.strip()):
-            raise BadInputError("evidence without words", field="principles")
+            raise BadInputError("evidence without text", field="principles")
         if (answer.response, answer.principle) in seen:
             raise BadInputError(f"two answers for {answer.response} on {answer.principle!r}", field="principles")
         seen.add((answer.response, answer.principle))

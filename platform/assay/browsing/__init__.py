@@ -1,4 +1,4 @@
-"""Looking at preference data: pages of comparisons by filter, their counts, and one comparison whole.
+"""Reading preference data: pages of comparisons by filter, their counts, and all of one comparison.
 
-For people who wait: each function reads what its answer needs, in one short unit of work, at millions of comparisons.
+For interactive use: each function reads only what it returns, in one short unit of work, at millions of comparisons.
 """

@@ -1,7 +1,7 @@
 """All that the store knows of one comparison: texts, origins, judgments, scores, principle votes, decisions.
 
 Covers: reading it in one unit of work, everything in the comparison's own order (A and B as in the store), times in
-ISO 8601. Leaves out: finding comparisons (`assay.browsing.page`), what it came from and led to (`assay.runs.lineage`).
+ISO 8601. Leaves out: finding comparisons (`assay.browsing.page`), lineage (`assay.runs.lineage`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OriginRecord:
 
 @dataclass(frozen=True, slots=True)
 class JudgmentRecord:
-    """One judgment, those taken back included. `vote`: one of several by which a judge came to its opinion."""
+    """One judgment, withdrawn ones included. `vote`: one of several samples behind a judge's opinion."""
 
     judgment_id: str
     annotator_id: str

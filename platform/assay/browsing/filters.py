@@ -1,4 +1,4 @@
-"""What somebody looks for among the comparisons: `Filter`, and its conditions as SQL over a few candidates.
+"""The filter over comparisons, and its conditions as SQL over a few candidates.
 
 Covers: conditions by origin, pool, label, conflict, reward and text, each written so that a candidate costs one look
 and the large tables are read by one narrow column; and, for a condition that few rows meet, the query that names them.
@@ -74,7 +74,7 @@ class Filter:
     matches by any, as in a snapshot's selection.
 
     `scored_by`: a model that scored one of the two responses, its reward from `reward_low` to `reward_high`. `text`:
-    occurs in the prompt or a response, in whatever case. `id`: of a comparison, prompt, response or judgment, or of a
+    occurs in the prompt or a response, in any case. `id`: of a comparison, prompt, response or judgment, or of a
     source's record.
     """
 
@@ -105,7 +105,7 @@ class Filter:
 
     @property
     def pattern(self) -> str:
-        """`text` as a regular expression of DuckDB's (RE2), which is its fastest search in whatever case."""
+        """`text` as a regular expression of DuckDB's (RE2), which is its fastest search in any case."""
         return f"(?is){re.escape(self.text)}"
 
     def conditions(self, table: str, met: str | None = None) -> Iterator[tuple[str, Parameters]]:

@@ -1,7 +1,7 @@
-"""The comparisons that a filter matches, in the order of import, a window at a time: as far as the reader waits.
+"""The comparisons that a filter matches, in the order of import, a window at a time: within a time limit.
 
-Covers: `walk`, which stops with enough matches, at the end, or when its time is up, and says where to go on. Leaves
-out: what is shown of a match (`assay.browsing.page`).
+Covers: `walk`, which stops with enough matches, at the end, or when its time is up, and returns the position to
+resume from. Leaves out: what is shown of a match (`assay.browsing.page`).
 
 A comparison's place is its row number; rows are only added, so a place stays. Reading one narrow column of every row to
 find a window's rows costs tens of milliseconds at a million rows however large the window, so that windows grow while
@@ -56,7 +56,7 @@ _CURSOR = re.compile(r"(\d{1,15})\.(\d{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class WalkResult:
-    """`places` of the matches, in order. `after`: where to go on, None at the end. `examined` of `total` comparisons
+    """`places` of the matches, in order. `after`: where to resume, None at the end. `examined` of `total` comparisons
     lie before it."""
 
     places: list[int]

@@ -16,7 +16,7 @@ Verdict: TypeAlias = Literal["correct", "incorrect", "unsure"]
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseCheck:
+class SideCheck:
     """One annotator's verdict on one response."""
 
     verdict: Verdict
@@ -32,8 +32,8 @@ class ResponseCheck:
 class PairChecks:
     """The newest check of each side, in canonical order; None = not checked."""
 
-    a: ResponseCheck | None
-    b: ResponseCheck | None
+    a: SideCheck | None
+    b: SideCheck | None
 
     def payload(self) -> dict[str, str]:
         """As queues take it (`annotation.items.QueueItem.pre_verification`)."""
@@ -58,5 +58,5 @@ def load_response_checks(workspace: Workspace, comparison_ids: Sequence[str]) ->
     return {comparison: PairChecks(_check(*sides[:3]), _check(*sides[3:])) for comparison, *sides in rows}
 
 
-def _check(verdict: Verdict | None, reason: str | None, annotator: str | None) -> ResponseCheck | None:
-    return None if verdict is None else ResponseCheck(verdict, reason or "", annotator or "")
+def _check(verdict: Verdict | None, reason: str | None, annotator: str | None) -> SideCheck | None:
+    return None if verdict is None else SideCheck(verdict, reason or "", annotator or "")

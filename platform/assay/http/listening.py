@@ -1,4 +1,4 @@
-"""The address of a server: claimed before its models are loaded, told as a URL, with its certificate.
+"""The address of a server: bound before its models are loaded, as a URL, with its certificate.
 
 Leaves out: serving (`process`), and every import that takes time, so that a port in use shows at once.
 """

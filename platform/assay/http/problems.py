@@ -44,7 +44,7 @@ _MEANINGS = {
     403: "the key may not do this",
     404: "no such model",
     408: "the body did not arrive in time",
-    409: "something else is going on with this model",
+    409: "another operation on this model is in progress",
     413: "body too large, or too many items",
     415: "the body is not sent as JSON",
     422: "wrong input; `errors` names the fields",

@@ -1,4 +1,4 @@
-"""What a reward owes to length, taken off after scoring: a named option of a spec, applied only on request.
+"""Length correction of rewards after scoring: a named option of a spec, applied only on request.
 
 Covers: the fitted curve (line or LOWESS), per domain, with its mixing weight; the fixed penalty with its ceiling.
 Leaves out: fitting and measuring (`assay_rm_training.length_bias.fit`), counting a response's length.

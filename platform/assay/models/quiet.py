@@ -1,4 +1,4 @@
-"""Transformers without its chatter: Assay shows its own progress and says errors in one line."""
+"""Transformers without progress bars and warnings: Assay shows its own progress and one-line errors."""
 
 from __future__ import annotations
 

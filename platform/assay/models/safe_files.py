@@ -1,7 +1,7 @@
-"""Checkpoints whose files could run code when they are opened: refused, whoever names them.
+"""Checkpoints whose files could run code when they are opened: refused.
 
-Covers: weights kept as Python pickles, code that a checkpoint brings along. Leaves out: loading (`loading`), which is
-told never to fall back to either.
+Covers: weights kept as Python pickles, code that a checkpoint brings along. Leaves out: loading (`loading`), which
+never falls back to either.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def check_weights(folder: Path) -> None:
         return
     if pickles:
         raise BadInputError(
-            f"has its weights in {pickles[0]}, a Python pickle, which can run code when it is opened: save it anew "
+            f"has its weights in {pickles[0]}, a Python pickle, which can run code when it is opened: save it again "
             "with save_pretrained, which writes safetensors",
             file=folder,
         )

@@ -144,7 +144,7 @@ def require_clean(
         )
         more = f" (and {len(open_) - 1} more)" if len(open_) > 1 else ""
         way = (
-            "run: assay data decontaminate, and make the snapshot anew if it discards any"
+            "run: assay data decontaminate, and recreate the snapshot if it discards any"
             if snapshot
             else "the ledger knows snapshots only: import the file"
         )

@@ -1,4 +1,4 @@
-"""Lineage: from any id to what it came from, and to what came of it.
+"""Lineage: from any id to its inputs and to what was derived from it.
 
 Covers: the walk over run links and the columns that hold ids, in both directions, as a tree of bounded width and depth:
 vote -> decision -> snapshot -> run -> checkpoint -> scored response -> rollout run, and back. Leaves out: recording

@@ -1,4 +1,4 @@
-"""Which process does a run: written into the run's folder, found again, asked to end.
+"""The process of a run: recorded in the run's folder, looked up and interrupted from other processes.
 
 A process number alone is not enough: when its process is gone, the system gives it to another. Where the system tells
 when a process began (Linux), that time and the boot are part of the record, and only what agrees with all of it is the
@@ -41,16 +41,16 @@ class RunProcess:
     ended: str | None = None
 
     def is_alive(self) -> bool:
-        """Whether the run goes on, on this machine; True for a process that cannot be told from another of its number.
-        A process may do other runs after this one."""
+        """Whether the run is in progress on this machine; True where its process cannot be told from another of
+        the same number. A process may execute other runs after this one."""
         if self.status != "running" or self.host != socket.gethostname():
             return False
         return is_alive(self.pid) and (self.birth is None or self.birth == birth_of(self.pid))
 
     def is_gone(self) -> bool:
-        """Whether the process ended without a word: the run is said to go on, and here it does not.
+        """Whether the process ended without recording it: the run is recorded as running and its process is gone.
 
-        Of another machine's process nothing is known, and nothing is said.
+        False for processes of other machines, whose state is unknown.
         """
         return self.status == "running" and self.host == socket.gethostname() and not self.is_alive()
 

@@ -1,4 +1,4 @@
-"""How far a run is, written into its folder while it works, for whoever watches from another process.
+"""Progress of a run, written into its folder for other processes to read.
 
 Covers: noting what is done of what, how fast, and reading it again; it outlives both processes. Leaves out: bars for a
 terminal (`assay.runs.progress_bar`, which notes what it shows), which process does the run (`assay.runs.process`).
@@ -126,7 +126,7 @@ class _Count:
 
 
 class _Notes:
-    """The counts of one run that go on, and the last that ended."""
+    """The open counts of one run, and the last that ended."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

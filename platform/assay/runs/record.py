@@ -146,9 +146,9 @@ def is_running(workspace: Workspace, run_id: str, pid: int | None) -> bool:
 
 
 def require_unfinished(workspace: Workspace, run_id: str, *, in_others: bool = False) -> None:
-    """Raise BadInputError for a run that ended well: there is nothing to go on with. An unknown one passes.
+    """Raise BadInputError for a run that ended well: there is nothing to resume. An unknown one passes.
 
-    `in_others`: also for one that a later run of its kind went on from and brought to its end.
+    `in_others`: also for one that a later run of its kind resumed and finished.
     """
     with workspace.store.unit() as db:
         row = db.execute(
@@ -159,8 +159,8 @@ def require_unfinished(workspace: Workspace, run_id: str, *, in_others: bool = F
             [run_id, in_others],
         ).fetchone()
     if row is not None:
-        where = "is finished" if row[0] == run_id else f"was brought to its end by {row[0]}"
-        raise BadInputError(f"{run_id} {where}: there is nothing to go on with", field="--resume")
+        where = "is finished" if row[0] == run_id else f"was finished by {row[0]}"
+        raise BadInputError(f"{run_id} {where}: there is nothing to resume", field="--resume")
 
 
 MODEL_KINDS = ("reward_model", "policy")

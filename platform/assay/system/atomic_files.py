@@ -1,8 +1,7 @@
-"""Files that are either whole or not there, whatever kills the process.
+"""Atomic writes: a file or folder is complete or absent, even if the process is killed.
 
 Covers: writing a file or a folder beside the target and renaming once the bytes are on the disk; fsync of a folder's
-entries. Leaves
-out: the store (DuckDB has its own log), the vote journal's append (`assay.annotation.vote_journal`).
+entries. Leaves out: the store (DuckDB has its own log), the vote journal's append (`assay.annotation.vote_journal`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How often a program of Assay looks for garbage that refers to itself.
+"""The threshold of the cyclic garbage collector in Assay's programs.
 
 Covers: the threshold of a process of its own. Leaves out: a process that imports Assay, whose settings are its own.
 

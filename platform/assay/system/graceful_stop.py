@@ -1,4 +1,4 @@
-"""Ending long work where nothing is half done: a first Ctrl-C is remembered until a step is over, a second one ends it.
+"""Graceful stop of long work: a first Ctrl-C takes effect after the current step, a second one at once.
 
 Covers: the two signals that ask a process to end. Leaves out: what is saved at that place (the training loops), who
 sends the signal (`assay.runs.process`).
@@ -30,7 +30,7 @@ class EndRequest:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        log.warning("ending after this step, with a checkpoint; once more ends at once, without")
+        log.warning("stopping after this step, with a checkpoint; once more stops at once, without")
 
 
 @contextmanager

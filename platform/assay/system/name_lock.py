@@ -1,4 +1,4 @@
-"""The name that a run will give its model, claimed while it trains, so that two of one name do not meet at the end.
+"""A lock on the name of the model that a run trains, so that two runs cannot produce the same name.
 
 Covers: one claim a name and workspace, by a lock that the kernel takes back however the process ends. Leaves out: names
 that are taken already (the trainings), one run in several processes (its first claims for all).

@@ -1,4 +1,4 @@
-"""A SQLite file of a workspace for what several people and processes change at the same time.
+"""A SQLite file of a workspace that several processes change concurrently.
 
 Covers: opening it in WAL mode, its schema and version, transactions, and what can go wrong with the file. Leaves out:
 what is in it (annotation queues, accounts). DuckDB lets one process in at a time; SQLite lets many in, each for

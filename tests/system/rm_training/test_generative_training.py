@@ -165,7 +165,7 @@ def test_supervised_start_then_reinforcement_then_scores(assay: Any, workspace: 
     )
     assert len(outcome.orders) == 2  # type: ignore[union-attr]
     for more, said in (
-        ((), "is finished: there is nothing to go on with"),
+        ((), "is finished: there is nothing to resume"),
         (("--steps", "3"), "choose another --name"),
         (("--steps", "3", "--lr", "1e-4"), "leave out --lr"),
         (("--steps", "3", "--seed", "0", "--format", "rating", "--data", data), "leave out --data, --format, --seed ("),

@@ -224,10 +224,10 @@ def test_an_interrupted_run_is_resumed(
     assert (workspace.models / "mended" / "model.safetensors").read_bytes() == (
         workspace.models / "whole" / "model.safetensors"
     ).read_bytes()
-    for run, said in ((told["run_id"], "is finished"), (found[1], f"was brought to its end by {told['run_id']}")):
+    for run, said in ((told["run_id"], "is finished"), (found[1], f"was finished by {told['run_id']}")):
         code, _, err = assay("train", "bt", "--resume", run, *where)
         assert code == 2
-        assert f"{run} {said}: there is nothing to go on with" in err
+        assert f"{run} {said}: there is nothing to resume" in err
     code, _, err = assay("eval", "--model", "mendet", "--data", train_file, *where)
     assert code == 3
     assert "no model 'mendet'; the workspace has mended" in err

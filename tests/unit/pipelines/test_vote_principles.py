@@ -139,10 +139,10 @@ def test_one_row_for_each_judgment(workspace: Workspace) -> None:
     ("said", "message"),
     [
         ([PrincipleAnswer("C", CLEAR, "yes")], "A or B"),  # type: ignore[arg-type]
-        ([PrincipleAnswer("A", "  ", "yes")], "without words"),
+        ([PrincipleAnswer("A", "  ", "yes")], "without text"),
         ([PrincipleAnswer("A", CLEAR, "maybe")], "yes, no, partially"),  # type: ignore[arg-type]
-        ([PrincipleAnswer("A", CLEAR, "yes", "")], "without words"),
-        ([PrincipleAnswer("A", CLEAR, "yes", 3)], "without words"),  # type: ignore[arg-type]
+        ([PrincipleAnswer("A", CLEAR, "yes", "")], "without text"),
+        ([PrincipleAnswer("A", CLEAR, "yes", 3)], "without text"),  # type: ignore[arg-type]
         ([PrincipleAnswer("A", "\ud800", "yes")], "surrogate"),
         ([PrincipleAnswer("A", CLEAR, "yes"), PrincipleAnswer("A", CLEAR, "no")], "two answers"),
     ],

@@ -1,9 +1,9 @@
-"""Several processes that train one model: which one this is, what they tell each other, how one's error ends them all.
+"""Processes that train one model: rank and world size, collective objects, propagation of errors.
 
 Covers: the processes that torchrun starts (RANK, WORLD_SIZE, LOCAL_RANK), joining and leaving, objects from the first
 process to all and from all to all, errors. The first process, rank 0, is the one that owns the workspace: it alone
-opens the store and writes files. Leaves out: what the processes do to gradients and weights (`parallel`), what the
-other processes run (`together` of reward models and of policies).
+opens the store and writes files. Leaves out: what the processes do to gradients and weights (`strategy`), what the
+other processes run (`distributed` of reward models and of policies).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def rank() -> int:
 
 
 def parse_parallel(name: str) -> Parallel:
-    """Raises BadInputError for a way to divide the work that there is not."""
+    """Raises BadInputError for an unknown strategy."""
     for option in get_args(Parallel):
         if name == option:
             return option  # type: ignore[no-any-return]
@@ -120,7 +120,7 @@ class ProcessGroup:
                 return PeerFailedError(*failure)
             if broken:
                 cause = str(error).strip().splitlines()[0]
-                return BackendError(f"a process of the training ended without a word (killed, out of memory?): {cause}")
+                return BackendError(f"a process ended without an error message (killed, out of memory?): {cause}")
             return SystemExit(128 + signal.SIGTERM)
         text = str(error) if isinstance(error, AssayError) else f"{type(error).__name__}: {error}"
         with suppress(Exception):  # the store is gone with the process that kept it: nobody is left to be told

@@ -1,4 +1,4 @@
-"""How the work of one training is divided among processes: not at all, copies of the model, or shares of it.
+"""Parallel strategies of one training: a single process, data parallel, or fully sharded.
 
 Covers: which items a process computes, the gradient of the whole batch, clipping, whole tensors for files and for the
 finished model, an optimiser's state whole or spread. A step is the same whatever the division, to float32 rounding:
@@ -57,7 +57,7 @@ class SingleProcess:
         """Once, after loading and before the optimiser is made."""
 
     def seed(self, seed: int, step: int) -> None:
-        """Random state of `step`. One process simply goes on with the state that it has."""
+        """Random state of `step`. A single process keeps its state."""
 
     def shard(self, model: Any) -> None:
         """Divide a model that is not trained, once."""
