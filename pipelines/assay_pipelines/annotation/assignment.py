@@ -15,12 +15,13 @@ import re
 import sqlite3
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from hashlib import sha256
+from typing import Any
 
 from assay.domain import ShownOrder
-from assay_pipelines.annotation.items import ShownItem, draw, shown_order
+from assay_pipelines.annotation.items import ShownItem
 from assay_pipelines.annotation.votes import Role
 
 
@@ -33,10 +34,16 @@ class Assignment:
     annotator: str
     ticket: str
     comparison_id: str
-    content: ShownItem
+    payload: Mapping[str, Any] = field(repr=False)  #: all that the item holds, judges' opinions too
     shown_order: ShownOrder
     role: Role
     expires_at: float  #: seconds since the epoch
+    run_id: str | None  #: of the queue
+
+    @property
+    def content(self) -> ShownItem:
+        """The item as this annotator sees it."""
+        return ShownItem.of(self.payload, self.shown_order)
 
     @property
     def seal(self) -> str:
@@ -67,6 +74,21 @@ class Ticket:
 _TICKET = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-(vote|blind|open)")
 BLOCK = 20  #: items within which the share of gold checks is kept
 _ADJUDICATION: tuple[Role, ...] = ("blind", "open")
+
+
+def draw(*parts: object) -> str:
+    """32 hex digits, evenly spread and the same on every machine: the order of items and of the two responses."""
+    return sha256("\x1f".join(str(part) for part in parts).encode()).hexdigest()[:32]
+
+
+def share(drawn: str) -> float:
+    """A draw as a number in [0, 1)."""
+    return int(drawn[:13], 16) / 16**13
+
+
+def shown_order(comparison_id: str, annotator: str, seed: int) -> ShownOrder:
+    """Random for each pair and person, and the same however often it is shown to that person."""
+    return "AB" if share(draw("order", seed, annotator, comparison_id)) < 0.5 else "BA"
 
 
 def next_assignment(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str) -> Assignment | None:
@@ -135,15 +157,7 @@ def slots_left(db: sqlite3.Connection, item_id: int, annotator: str) -> bool:
     return bool(row["free"])
 
 
-class Assigned(NamedTuple):
-    """An assignment with all that its item holds: what a vote on it needs."""
-
-    assignment: Assignment
-    payload: Mapping[str, Any]
-    run_id: str | None  #: of the queue
-
-
-def load_assigned(db: sqlite3.Connection, ticket: Ticket, annotator: str) -> Assigned | None:
+def load_assignment(db: sqlite3.Connection, ticket: Ticket, annotator: str) -> Assignment | None:
     """The item behind a ticket: of a lease, run out or not, or of a vote, withdrawn or not; else None."""
     columns = "t.item_id, t.attempt, t.role, t.shown_order"
     of_item = "i.queue AS name, i.comparison_id, p.payload, q.run_id"
@@ -154,19 +168,22 @@ def load_assigned(db: sqlite3.Connection, ticket: Ticket, annotator: str) -> Ass
             UNION ALL SELECT {columns}, t.at AS expires_at, {of_item} FROM votes t {source} {condition} LIMIT 1""",
         {"item": ticket.item_id, "who": annotator, "role": ticket.role, "attempt": ticket.attempt},
     ).fetchone()
-    if row is None:
-        return None
-    payload = json.loads(row["payload"])
-    return Assigned(_assignment(row["name"], annotator, row, payload), payload, row["run_id"])
+    return None if row is None else _assignment(row, annotator, row)
 
 
-def _assignment(queue: str, annotator: str, lease: sqlite3.Row, payload: Mapping[str, Any] | None = None) -> Assignment:
+def _assignment(queue: sqlite3.Row, annotator: str, lease: sqlite3.Row) -> Assignment:
     """`lease`: a row of leases joined with its item."""
-    order: ShownOrder = lease["shown_order"]
     ticket = Ticket(lease["item_id"], lease["attempt"], lease["role"])
-    content = ShownItem.of(json.loads(lease["payload"]) if payload is None else payload, order)
     return Assignment(
-        queue, annotator, str(ticket), lease["comparison_id"], content, order, lease["role"], lease["expires_at"]
+        queue["name"],
+        annotator,
+        str(ticket),
+        lease["comparison_id"],
+        json.loads(lease["payload"]),
+        lease["shown_order"],
+        lease["role"],
+        lease["expires_at"],
+        queue["run_id"],
     )
 
 
@@ -220,7 +237,7 @@ def _held(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str, role: Role
                 "UPDATE leases SET expires_at = ? WHERE item_id = ? AND annotator = ? AND role = ?",
                 (expires, lease["item_id"], annotator, role),
             )
-            return _assignment(queue["name"], annotator, lease)
+            return _assignment(queue, annotator, lease)
         drop_lease(db, lease["item_id"], annotator, role)
     return None
 
@@ -244,7 +261,7 @@ def lease_item(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str, item_
            WHERE l.item_id = ? AND l.annotator = ? AND l.role = ?""",
         (item_id, annotator, role),
     ).fetchone()
-    return _assignment(queue["name"], annotator, lease)
+    return _assignment(queue, annotator, lease)
 
 
 def drop_lease(db: sqlite3.Connection, item_id: int, annotator: str, role: Role) -> None:

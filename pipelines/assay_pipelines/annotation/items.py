@@ -1,14 +1,13 @@
 """What people are asked: an item of a queue as its maker describes it, and as a person sees it.
 
-Covers: `QueueItem`, `ShownOpinion`, the JSON form in which both stores keep what is shown beside the two texts, and the
-draw that makes an order random and repeatable. Leaves out: queues, assignment (beside this module).
+Covers: `QueueItem`, `ShownOpinion`, the JSON form in which both stores keep what is shown beside the two texts. Leaves
+out: queues, assignment (beside this module).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any
 
 from assay.data.pair_attributes import PairAttributes
@@ -111,21 +110,6 @@ def principle_statements(statements: Iterable[str]) -> tuple[str, ...]:
     if any(len(statement) > LONGEST_PRINCIPLE for statement in unique):
         raise BadInputError(f"a principle has at most {LONGEST_PRINCIPLE} characters", field="principles")
     return unique
-
-
-def draw(*parts: object) -> str:
-    """32 hex digits, evenly spread and the same on every machine: the order of items and of the two responses."""
-    return sha256("\x1f".join(str(part) for part in parts).encode()).hexdigest()[:32]
-
-
-def share(drawn: str) -> float:
-    """A draw as a number in [0, 1)."""
-    return int(drawn[:13], 16) / 16**13
-
-
-def shown_order(comparison_id: str, annotator: str, seed: int) -> ShownOrder:
-    """Random for each pair and person, and the same however often it is shown to that person."""
-    return "AB" if share(draw("order", seed, annotator, comparison_id)) < 0.5 else "BA"
 
 
 def shown_opinions(payload: Mapping[str, Any]) -> tuple[ShownOpinion, ...]:

@@ -53,7 +53,7 @@ class Queue:
 
 
 @dataclass(frozen=True)
-class Progress:
+class QueueProgress:
     """Gold checks are not counted but in `checked`. With overlap "all" an item is done when everyone who has voted in
     the queue has voted on it. `votes`: standing votes that say something of the pair."""
 
@@ -150,12 +150,12 @@ def list_queues(workspace: Workspace) -> list[Queue]:
         return [find_queue(ledger, name) for name in names]
 
 
-def queue_progress(workspace: Workspace, name: str) -> Progress:
+def queue_progress(workspace: Workspace, name: str) -> QueueProgress:
     with open_ledger(workspace) as ledger:
         return progress_of(ledger, name)
 
 
-def progress_of(ledger: Ledger, name: str) -> Progress:
+def progress_of(ledger: Ledger, name: str) -> QueueProgress:
     """The same on a file that is open already."""
     queue = find_queue(ledger, name)
     with ledger.reading() as db:
@@ -184,7 +184,7 @@ def progress_of(ledger: Ledger, name: str) -> Progress:
             "SELECT count(*) FROM votes JOIN items USING (item_id) WHERE queue = ? AND withdrawn_at IS NOT NULL",
             (name,),
         ).fetchone()
-    return Progress(
+    return QueueProgress(
         items,
         done,
         votes,

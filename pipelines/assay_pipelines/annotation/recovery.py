@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from assay.annotation.vote_journal import fold
 from assay.domain import PrincipleAnswer
 from assay.workspace import Workspace
-from assay_pipelines.annotation.items import draw
+from assay_pipelines.annotation.assignment import draw
 from assay_pipelines.annotation.ledger import FILE, Ledger
 from assay_pipelines.annotation.question_types.principles import keep_answers
 from assay_pipelines.annotation.question_types.question_type import outcome_of

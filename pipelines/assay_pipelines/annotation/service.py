@@ -31,7 +31,7 @@ from assay_pipelines.annotation.assignment import (
     conflicts_left,
     drop_lease,
     lease_item,
-    load_assigned,
+    load_assignment,
     next_assignment,
     next_conflict,
     slots_left,
@@ -40,7 +40,7 @@ from assay_pipelines.annotation.items import ShownOpinion, shown_opinions
 from assay_pipelines.annotation.ledger import Ledger
 from assay_pipelines.annotation.question_types.principles import keep_answers, stored_answers
 from assay_pipelines.annotation.question_types.question_type import Submission, VoteRecord, record_submission
-from assay_pipelines.annotation.queues import Progress, find_queue, progress_of
+from assay_pipelines.annotation.queues import QueueProgress, find_queue, progress_of
 from assay_pipelines.annotation.recording import sync_events
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.votes import QueueVote, item_votes, recount
@@ -59,8 +59,11 @@ class Receipt:
     judgment_id: str
     answer: Answer
     repeated: bool
-    opinions: tuple[ShownOpinion, ...]
     assignment: Assignment
+
+    @property
+    def opinions(self) -> tuple[ShownOpinion, ...]:
+        return shown_opinions(self.assignment.payload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +112,10 @@ class AnnotationService:
         """The item behind a ticket: one that the annotator has before them, its lease run out or not, or has voted on.
         Raises ConflictError when it was given away."""
         with self._ledger.reading() as db:
-            row = load_assigned(db, _parse(ticket), annotator)
-        if row is None:
+            assignment = load_assignment(db, _parse(ticket), annotator)
+        if assignment is None:
             raise ConflictError(GIVEN_AWAY)
-        return row.assignment
+        return assignment
 
     def reveal(self, assignment: Assignment) -> Assignment:
         """Turn an adjudicator's item into one with sight of the votes; the adjudication is then marked as such."""
@@ -166,16 +169,14 @@ class AnnotationService:
         entry: _Posted | None = None
         with self._ledger.writing() as db:
             self._register(db, annotator)
-            row = load_assigned(db, name, annotator)
-            if row is None:
+            assignment = load_assignment(db, name, annotator)
+            if assignment is None:
                 raise ConflictError(GIVEN_AWAY)
-            assignment, payload = row.assignment, row.payload
             if (seal not in (None, assignment.seal)) or (queue not in (None, assignment.queue)):
                 raise ConflictError(
                     "this vote is about an item that is not here: of another workspace, or rebuilt since"
                 )
-            vote = record_submission(submission, payload, assignment.shown_order)
-            opinions = shown_opinions(payload)
+            vote = record_submission(submission, assignment.payload, assignment.shown_order)
             stored = db.execute(
                 "SELECT * FROM votes WHERE item_id = ? AND annotator = ? AND role = ? AND attempt = ?",
                 (name.item_id, annotator, name.role, name.attempt),
@@ -190,7 +191,7 @@ class AnnotationService:
                 )
                 if not same or set(stored_answers(db, stored["judgment_id"])) != set(vote.principles):
                     raise BadInputError("there is another vote of yours on this item; undo it first", field="ticket")
-                receipt = Receipt(stored["judgment_id"], vote.answer, True, opinions, assignment)
+                receipt = Receipt(stored["judgment_id"], vote.answer, True, assignment)
             else:
                 order, started = self._claim(db, name, annotator)
                 judgment = Judgment(
@@ -205,8 +206,8 @@ class AnnotationService:
                     f"{_ORIGINS[name.role]}/{assignment.queue}/{name.attempt}",
                 )
                 check_vote(judgment, annotator=annotator, kind=self.kind, principles=vote.principles)
-                entry = self._store(db, name, annotator, judgment, vote, row.run_id, now)
-                receipt = Receipt(judgment.id, vote.answer, False, opinions, assignment)
+                entry = self._store(db, name, annotator, judgment, vote, assignment.run_id, now)
+                receipt = Receipt(judgment.id, vote.answer, False, assignment)
         if entry is not None:
             self._deliver(entry)
         else:
@@ -242,7 +243,8 @@ class AnnotationService:
                 now,
             ),
         )
-        keep_answers(db, judgment.id, vote.principles)
+        if vote.principles:
+            keep_answers(db, judgment.id, vote.principles)
         drop_lease(db, ticket.item_id, annotator, ticket.role)
         recount(db, ticket.item_id)
         return _post(
@@ -320,7 +322,7 @@ class AnnotationService:
             )
         return expires
 
-    def progress(self, queue: str) -> Progress:
+    def progress(self, queue: str) -> QueueProgress:
         return progress_of(self._ledger, queue)
 
     def guideline(self, queue: str) -> str:
@@ -419,8 +421,7 @@ def _assigned_again(db: sqlite3.Connection, ticket: Ticket, annotator: str) -> A
     ).fetchone()
     if withdrawn is None:
         raise ConflictError("that is not your last vote any more: look at it before you undo")
-    row = load_assigned(db, Ticket(ticket.item_id, ticket.attempt + 1, ticket.role), annotator)
-    return None if row is None else row.assignment
+    return load_assignment(db, Ticket(ticket.item_id, ticket.attempt + 1, ticket.role), annotator)
 
 
 def _ticket(vote: sqlite3.Row) -> str:

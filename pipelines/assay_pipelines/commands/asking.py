@@ -97,7 +97,7 @@ def fail_if_given_up(reports: list[SweepReport]) -> None:
         raise typer.Exit(BackendError.exit_code)
 
 
-def told(report: SweepReport, unit: str) -> str:
+def report_text(report: SweepReport, unit: str) -> str:
     parts = [f"{report.judge}: {report.answered} of {report.asked} {unit} answered, {report.known} were known"]
     unasked = sum(report.failures.get(code, 0) for code in ("over_budget", "not_asked"))
     failed = {code: n for code, n in report.failures.items() if code not in ("over_budget", "not_asked")}

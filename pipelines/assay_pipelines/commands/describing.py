@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
-from assay_pipelines.commands.asking import Limit, asking_run, fail_if_given_up, question_pages, summed, told
+from assay_pipelines.commands.asking import Limit, asking_run, fail_if_given_up, question_pages, report_text, summed
 from assay_pipelines.commands.endpoint_options import (
     BaseUrl,
     Concurrency,
@@ -98,7 +98,7 @@ def attributes(
             for page in question_pages(ws, selection, limit)
         )
         run.metrics.update(asdict(report))
-    emit({"run": run.id, **asdict(report)}, told(report, "comparisons"), as_json=as_json)
+    emit({"run": run.id, **asdict(report)}, report_text(report, "comparisons"), as_json=as_json)
     fail_if_given_up([report])
 
 
@@ -146,7 +146,7 @@ def verify(
             for page in question_pages(ws, selection, limit)
         )
         run.metrics.update(asdict(report))
-    text = told(report, "responses")
+    text = report_text(report, "responses")
     if not (report.asked or report.known or report.failures):
         text = "no pair of the selection has attributes that say objective; see `assay judge attributes`"
     emit({"run": run.id, **asdict(report)}, text, as_json=as_json)

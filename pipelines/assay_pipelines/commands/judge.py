@@ -10,7 +10,7 @@ import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.registry import absolute_name
-from assay_pipelines.commands.asking import Limit, asking_run, fail_if_given_up, question_pages, summed, told
+from assay_pipelines.commands.asking import Limit, asking_run, fail_if_given_up, question_pages, report_text, summed
 from assay_pipelines.commands.describing import attributes, verify
 from assay_pipelines.commands.endpoint_options import (
     ENDPOINT_OPTIONS,
@@ -165,7 +165,7 @@ def run(
             run.metrics[reports[-1].judge] = asdict(reports[-1])
     emit(
         {"run": run.id, "judges": [asdict(r) for r in reports]},
-        "\n".join(told(r, "comparisons") for r in reports),
+        "\n".join(report_text(r, "comparisons") for r in reports),
         as_json=as_json,
     )
     fail_if_given_up(reports)

@@ -120,7 +120,7 @@ class KnownAnnotator:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class RaterAgreement:
     """Of comparisons. `common`: rated by both. `tied`: where either has no preference. `share`: `agree` of those where
     both have one, with Wilson's interval. `supports`: of `disagree`, whom the label in force supports."""
 
@@ -167,7 +167,7 @@ class Contradiction:
 
 
 @dataclass(frozen=True)
-class Filter:
+class ContradictionFilter:
     """Which contradictions: all pools or one, all or those that the label supports the one or the other in."""
 
     pool: str | None = None
@@ -234,7 +234,7 @@ def most_in_common(db: duckdb.DuckDBPyConnection, raters: Sequence[Rater]) -> tu
     return best
 
 
-def agreement_of(db: duckdb.DuckDBPyConnection, first: Rater, second: Rater) -> Agreement:
+def agreement_of(db: duckdb.DuckDBPyConnection, first: Rater, second: Rater) -> RaterAgreement:
     """Raises NotFoundError for a rater that said nothing."""
     names = first.name(db), second.name(db)
     common, values = _common(first, second)
@@ -249,7 +249,7 @@ def agreement_of(db: duckdb.DuckDBPyConnection, first: Rater, second: Rater) -> 
         f"""WITH {common}, apart AS ({_APART}) SELECT supports, count(*) FROM apart GROUP BY supports""", values
     ).fetchall()
     decided = agree + disagree
-    return Agreement(
+    return RaterAgreement(
         *names,
         both,
         agree,
@@ -265,7 +265,7 @@ def contradictions(
     db: duckdb.DuckDBPyConnection,
     first: Rater,
     second: Rater,
-    which: Filter,
+    which: ContradictionFilter,
     *,
     offset: int = 0,
     limit: int = 20,
@@ -322,7 +322,9 @@ def queue_items(
     who prefers what: that a person sees after voting. Raises BadInputError for a pair that they do not disagree on."""
     names = first.name(db), second.name(db)
     unique_ids = list(dict.fromkeys(comparison_ids))
-    pairs, _ = contradictions(db, first, second, Filter(), limit=len(unique_ids), comparison_ids=unique_ids)
+    pairs, _ = contradictions(
+        db, first, second, ContradictionFilter(), limit=len(unique_ids), comparison_ids=unique_ids
+    )
     if missing := set(unique_ids) - {pair.comparison_id for pair in pairs}:
         raise BadInputError(f"{names[0]} and {names[1]} do not disagree on {min(missing)}", field="comparison_ids")
     reason = f"{names[0]} and {names[1]} prefer different responses" + (f": {note.strip()}" if note.strip() else "")

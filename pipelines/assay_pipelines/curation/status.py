@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AnnotatorQuality:
+class GoldAgreement:
     """Agreement of one annotator with the gold labels, over A/B answers only. A verifier's own gold, and the votes that
     people's gold was made of, are not counted for them."""
 
@@ -60,7 +60,7 @@ class CurationStatus:
     comparisons: int
     pools: dict[str, int]
     rules: dict[tuple[str, str], int]
-    annotators: tuple[AnnotatorQuality, ...]
+    annotators: tuple[GoldAgreement, ...]
     errors: tuple[ErrorsFound, ...]
     loops: tuple[LoopState, ...]
 
@@ -89,7 +89,7 @@ def curation_status(workspace: Workspace) -> CurationStatus:
         return CurationStatus(sum(pools.values()), pools, rules, _quality(db), _errors(db), _loops(db))
 
 
-def _quality(db: duckdb.DuckDBPyConnection) -> tuple[AnnotatorQuality, ...]:
+def _quality(db: duckdb.DuckDBPyConnection) -> tuple[GoldAgreement, ...]:
     rows = db.execute(
         """SELECT n.kind, n.name, count(*), count(*) FILTER (j.answer = d.label)
            FROM opinions j JOIN annotators n USING (annotator_id)
@@ -99,7 +99,7 @@ def _quality(db: duckdb.DuckDBPyConnection) -> tuple[AnnotatorQuality, ...]:
              AND NOT (d.rule <> 'verifier' AND n.kind = 'human')
            GROUP BY n.kind, n.name ORDER BY n.kind, n.name"""
     ).fetchall()
-    return tuple(AnnotatorQuality(*row) for row in rows)
+    return tuple(GoldAgreement(*row) for row in rows)
 
 
 def _errors(db: duckdb.DuckDBPyConnection) -> tuple[ErrorsFound, ...]:

@@ -70,7 +70,7 @@ def judge_constraints(meta: Any, response_a: str, response_b: str, comparison_id
     except (BadInputError, TypeError, AttributeError) as error:
         raise BadInputError(f"comparison {comparison_id}: {error}", field="meta.constraints") from error
     a, b = verify(constraints, response_a), verify(constraints, response_b)
-    return compare(a, b), f"A: {_told(a)}; B: {_told(b)}"
+    return compare(a, b), f"A: {_verification_words(a)}; B: {_verification_words(b)}"
 
 
 def compare(first: Verification, second: Verification) -> Answer:
@@ -82,5 +82,5 @@ def compare(first: Verification, second: Verification) -> Answer:
     return "both_bad" if first.fraction == 0 else "tie"
 
 
-def _told(verification: Verification) -> str:
+def _verification_words(verification: Verification) -> str:
     return "satisfies all" if verification.passed else "fails " + ", ".join(verification.failures)

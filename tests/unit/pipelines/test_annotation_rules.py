@@ -16,8 +16,8 @@ from assay.errors import BadInputError, BusyError
 from assay.workspace import Workspace
 from assay_pipelines.annotation import assignment as assignment_module
 from assay_pipelines.annotation import service as desk_module
-from assay_pipelines.annotation.assignment import Assignment, Ticket, check_is_due
-from assay_pipelines.annotation.items import QueueItem, draw, share, shown_order
+from assay_pipelines.annotation.assignment import Assignment, Ticket, check_is_due, draw, share, shown_order
+from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.queues import create_queue
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.service import AnnotationService

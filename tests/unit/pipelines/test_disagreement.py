@@ -12,7 +12,7 @@ from assay.score import Score
 from assay.store.records import insert_annotator, insert_judgments, insert_scores
 from assay.workspace import Workspace
 from assay_pipelines.curation.disagreement import (
-    Filter,
+    ContradictionFilter,
     Rater,
     agreement_of,
     contradictions,
@@ -70,9 +70,9 @@ def test_agreement_counts_each_pair_once(workspace: Workspace, fill_comparisons:
     with workspace.store.unit() as db:
         labels = dict(db.execute("SELECT comparison_id, label FROM pools").fetchall())
         found = agreement_of(db, one, two)
-        pairs, total = contradictions(db, one, two, Filter())
-        mine, _ = contradictions(db, one, two, Filter(supports="first"))
-        gold, _ = contradictions(db, one, two, Filter(pool="gold"))
+        pairs, total = contradictions(db, one, two, ContradictionFilter())
+        mine, _ = contradictions(db, one, two, ContradictionFilter(supports="first"))
+        gold, _ = contradictions(db, one, two, ContradictionFilter(pool="gold"))
         with pytest.raises(NotFoundError, match="nothing of scores:three"):
             agreement_of(db, one, Rater("three", "t"))
     assert (found.common, found.agree, found.disagree, found.tied) == (4, 1, 2, 1)
@@ -99,7 +99,7 @@ def test_judgments_are_raters_too(workspace: Workspace, fill_comparisons: Fill) 
     judged = judge(workspace, dict(zip(ids, said, strict=True)))
     with workspace.store.unit() as db:
         found = agreement_of(db, model, judged)
-        pairs, _ = contradictions(db, model, judged, Filter(order="second"))
+        pairs, _ = contradictions(db, model, judged, ContradictionFilter(order="second"))
         annotators = known_annotators(db)
     assert (found.common, found.disagree, found.tied) == (5, 4, 1)
     assert {p.comparison_id: p.second.probability for p in pairs} == {ids[0]: 0.9, ids[1]: None, ids[4]: 0, ids[5]: 1}
@@ -166,4 +166,4 @@ def test_items_say_that_they_disagree_and_keep_who_prefers_what_for_later(
 def test_filters_are_checked() -> None:
     for name, value in (("pool", "golden"), ("supports", "both"), ("order", "margin")):
         with pytest.raises(BadInputError, match=name):
-            Filter(**{name: value})  # type: ignore[arg-type]
+            ContradictionFilter(**{name: value})  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from fastapi import Depends, Request
 
 from assay.workspace import Workspace
 from assay_pipelines.annotation.quality.agreement import AgreementReport, agreement_of_votes
-from assay_pipelines.annotation.queues import Progress, Queue, find_queue, progress_of
+from assay_pipelines.annotation.queues import Queue, QueueProgress, find_queue, progress_of
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.votes import queue_votes
 from assay_web.service import ServiceNow
@@ -64,7 +64,7 @@ class QueueState:
     """`voting`: people who voted or were given an item within the last minutes."""
 
     queue: Queue
-    progress: Progress
+    progress: QueueProgress
     voting: int
 
 

@@ -19,7 +19,7 @@ from assay_pipelines.annotation.assignment import Assignment, Ticket
 from assay_pipelines.annotation.quality.agreement import AgreementReport
 from assay_pipelines.annotation.quality.own_figures import OwnFigures, own_figures
 from assay_pipelines.annotation.question_types.question_type import QUESTION_TYPES, question_type
-from assay_pipelines.annotation.queues import Progress
+from assay_pipelines.annotation.queues import QueueProgress
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.service import AnnotationService
 from assay_web.access.audited_route import AuditedRoute, note_change
@@ -43,7 +43,7 @@ from assay_web.service import ServiceNow, WebService
 router = APIRouter(tags=["annotate"], route_class=AuditedRoute)
 
 QueueName = Annotated[str, Path(max_length=100)]
-#: Progress is told in steps: somebody who votes alone could else see which vote, being a gold check, did not count.
+#: Progress is rounded to steps: with exact figures a lone annotator could tell which vote was on a gold check.
 STEP = 0.05
 
 
@@ -211,7 +211,7 @@ def get_own_figures(queue: QueueName, person: Annotator, service: ServiceNow) ->
         return own_figures(ledger, queue, person.name)
 
 
-def share_done(progress: Progress) -> float:
+def share_done(progress: QueueProgress) -> float:
     if not progress.items:
         return 0.0
     return 1.0 if progress.done >= progress.items else math.floor(progress.done / progress.items / STEP) * STEP

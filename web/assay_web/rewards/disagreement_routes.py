@@ -13,7 +13,7 @@ from assay.store.scored_models import scored_models
 from assay_pipelines.annotation.queues import add_items, create_queue, get_queue, list_queues
 from assay_pipelines.curation.disagreement import (
     Contradiction,
-    Filter,
+    ContradictionFilter,
     Order,
     Rater,
     Side,
@@ -208,7 +208,7 @@ def list_disagreements(
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
 ) -> DisagreementPage:
     """A page of the pairs on which two raters prefer different responses."""
-    one, two, which = Rater.parse(first), Rater.parse(second), Filter(pool, supports, order)
+    one, two, which = Rater.parse(first), Rater.parse(second), ContradictionFilter(pool, supports, order)
     with service.store() as db:
         pairs, total = contradictions(db, one, two, which, offset=PAGE * (page - 1), limit=PAGE)
     return DisagreementPage(pairs=[_pair(pair) for pair in pairs], total=total, page_size=PAGE)

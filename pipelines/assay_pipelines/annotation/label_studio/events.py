@@ -31,7 +31,7 @@ ACTIONS: dict[str, str] = {
 
 
 @dataclass
-class FoldReport:
+class EventFoldReport:
     """`events`: read from the spool; `ignored`: of projects this workspace does not know, or that say nothing."""
 
     events: int = 0
@@ -57,13 +57,13 @@ def slim(event: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"action": action, "project": number, "about": about}
 
 
-def fold_events(workspace: Workspace, run_id: str | None = None) -> FoldReport:
+def fold_events(workspace: Workspace, run_id: str | None = None) -> EventFoldReport:
     """Put the waiting events into the store in one unit of work. Safe to repeat and to kill at any point.
 
     Raises BusyError when another process holds the store; the events wait on.
     """
     folder = spool_folder(workspace)
-    report = FoldReport()
+    report = EventFoldReport()
     waiting: list[tuple[Path, str, dict[str, Any]]] = []
     damaged: list[Path] = []
     for path, contents in read_events(folder):

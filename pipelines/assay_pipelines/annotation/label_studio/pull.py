@@ -16,7 +16,7 @@ from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_pipelines.annotation.label_studio.connection import ANNOTATION_FIELDS, exists, iter_tasks
-from assay_pipelines.annotation.label_studio.events import FoldReport, fold_events
+from assay_pipelines.annotation.label_studio.events import EventFoldReport, fold_events
 from assay_pipelines.annotation.label_studio.project import Project, check_project
 from assay_pipelines.annotation.label_studio.reading import Revision, read_annotation
 from assay_pipelines.annotation.label_studio.tasks import take_up_tasks
@@ -33,7 +33,7 @@ class PullReport:
 
     tasks: int = 0
     annotations: int = 0
-    events: FoldReport = field(default_factory=FoldReport)
+    events: EventFoldReport = field(default_factory=EventFoldReport)
     counts: VoteCounts = field(default_factory=VoteCounts)
 
 

@@ -105,7 +105,7 @@ def _answer(annotation: Mapping[str, Any], config: ProjectConfig) -> tuple[Answe
         if not sides:
             return ("tie", None, "no choice") if config.empty_means_tie else ("skip", None, NO_CHOICE)
         if sides not in ({"left"}, {"right"}):
-            return None, None, f"not a choice of this template: {_told(sides)}"
+            return None, None, f"not a choice of this template: {_quoted(sides)}"
         return ("A" if sides == {"left"} else "B"), None, None
     chosen: list[Any] = []
     for value in values:
@@ -114,7 +114,7 @@ def _answer(annotation: Mapping[str, Any], config: ProjectConfig) -> tuple[Answe
     if not chosen:
         return "skip", None, "no choice"
     if len(chosen) > 1 or not isinstance(chosen[0], str) or chosen[0] not in CHOICES:
-        return None, None, f"not a choice of this template: {_told(chosen)}"
+        return None, None, f"not a choice of this template: {_quoted(chosen)}"
     answer, strength = CHOICES[chosen[0]]
     return answer, strength, None
 
@@ -157,5 +157,5 @@ def _seconds(value: Any) -> float | None:
     return float(value)
 
 
-def _told(values: Any) -> str:
+def _quoted(values: Any) -> str:
     return ", ".join(sorted(repr(v)[:80] for v in values))

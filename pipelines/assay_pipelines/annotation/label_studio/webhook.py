@@ -21,7 +21,7 @@ from fastapi.responses import JSONResponse
 from assay.errors import AssayError, BadInputError, BusyError
 from assay.workspace import Workspace
 from assay_pipelines.annotation.label_studio.connection import said_clearly
-from assay_pipelines.annotation.label_studio.events import ACTIONS, FoldReport, fold_events, slim
+from assay_pipelines.annotation.label_studio.events import ACTIONS, EventFoldReport, fold_events, slim
 from assay_pipelines.annotation.label_studio.project import Project
 from assay_pipelines.annotation.label_studio.spool import append_event, spool_folder
 
@@ -151,7 +151,7 @@ def register_webhook(client: LabelStudio, project: Project, url: str, secret: st
     return True
 
 
-def _tell(report: FoldReport) -> None:
+def _tell(report: EventFoldReport) -> None:
     if report.events:
         c = report.counts
         log.info("%d events: %d votes, %d withdrawn, %d ignored", report.events, c.votes, c.withdrawn, report.ignored)

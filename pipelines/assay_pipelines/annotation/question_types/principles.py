@@ -40,8 +40,6 @@ class PrincipleFulfilment:
         """The answers in one order, whatever order they came in."""
         if vote is None:
             raise BadInputError("principles are asked beside another question", field="question")
-        if not submission.principles:
-            return vote
         if not vote.counts:
             raise BadInputError("an item that is passed on has no answers on principles", field="principles")
         principles = list(item.get("principles", ()))

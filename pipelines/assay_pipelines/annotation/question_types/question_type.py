@@ -144,4 +144,4 @@ def question_of(item: Mapping[str, Any]) -> str:
 def record_submission(submission: Submission, item: Mapping[str, Any], order: ShownOrder) -> VoteRecord:
     """Validate a submission by the item's question types. Raises BadInputError naming the field."""
     vote = question_type(question_of(item)).record(submission, item, order, None)
-    return question_type(PRINCIPLES).record(submission, item, order, vote)
+    return question_type(PRINCIPLES).record(submission, item, order, vote) if submission.principles else vote

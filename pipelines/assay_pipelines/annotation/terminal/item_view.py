@@ -19,7 +19,7 @@ from assay.domain import Prompt, ShownOrder
 from assay_pipelines.annotation.assignment import Assignment
 from assay_pipelines.annotation.items import ShownItem, ShownOpinion
 from assay_pipelines.annotation.question_types.pair import STRENGTHS, placed
-from assay_pipelines.annotation.queues import Progress
+from assay_pipelines.annotation.queues import QueueProgress
 from assay_pipelines.annotation.votes import QueueVote
 
 SIDE_BY_SIDE = 96  #: columns from which the two responses stand beside each other
@@ -28,7 +28,7 @@ SIDE_BY_SIDE = 96  #: columns from which the two responses stand beside each oth
 def draw_item(
     console: Console,
     assignment: Assignment,
-    progress: Progress,
+    progress: QueueProgress,
     *,
     number: int,
     guideline: str = "",
@@ -111,7 +111,7 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else f"<{ord(c):02x}>" for c in text.replace("\r\n", "\n"))
 
 
-def _header(assignment: Assignment, progress: Progress, number: int, undone: bool) -> RenderableType:
+def _header(assignment: Assignment, progress: QueueProgress, number: int, undone: bool) -> RenderableType:
     what = "adjudication" if assignment.role != "vote" else "item"
     title = f"{plain(assignment.queue)} · {plain(assignment.annotator)} · {what} {number} of this session"
     title += " · undone, vote again" if undone else ""

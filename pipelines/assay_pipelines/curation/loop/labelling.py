@@ -121,12 +121,12 @@ def silver_decisions(
         merged = merge_opinions(voters, weights=weights, threshold=MAJORITY)
         if merged.winner is None:
             continue
-        why = ", ".join(f"{names.get(who, who)} {_told(opinion)}" for who, opinion in voters.items())
+        why = ", ".join(f"{names.get(who, who)} {_answer_words(opinion)}" for who, opinion in voters.items())
         decisions.append(
             Decision(candidate.comparison_id, "silver", merged.winner, "judges_agree", why, iteration=iteration)
         )
     return decisions
 
 
-def _told(opinion: StoredOpinion) -> str:
+def _answer_words(opinion: StoredOpinion) -> str:
     return opinion.answer if opinion.confidence is None else f"{opinion.answer} ({opinion.confidence:.2f})"

@@ -32,7 +32,7 @@ from assay_pipelines.curation.loop.parts import Parts
 from assay_pipelines.curation.loop.people import CollectedAnswers, vote_counts
 from assay_pipelines.curation.loop.reward_models import LoopModel
 from assay_pipelines.curation.loop.seeding import choose_seed
-from assay_pipelines.curation.loop.state import Loop, Outcome, PausedError, Target
+from assay_pipelines.curation.loop.state import Loop, PausedError, StepOutcome, Target
 from assay_pipelines.llm.questions import Demonstration, Question
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ def run_stage1(config: Stage1Config, parts: Parts, run: Run) -> Stage1Report:
     most = 3 + 4 * config.iterations + 2  # the seed's steps, the iterations', and the two at the end
     with noted(f"loop {config.name}", most, unit="steps") as step_done:
         try:
-            _go_on(replace(loop, step_done=step_done), parts, run, report)
+            _run_steps(replace(loop, step_done=step_done), parts, run, report)
         except PausedError as pause:
             report.waiting, report.stopped = pause.waiting, pause.stopped
     return report
 
 
-def _go_on(loop: Loop, parts: Parts, run: Run, report: Stage1Report) -> None:
+def _run_steps(loop: Loop, parts: Parts, run: Run, report: Stage1Report) -> None:
     config = loop.config
     seeded = loop.once(0, "targets", lambda: _seed(loop, parts))
     report.iterations.append({"iteration": 0, **seeded, **_label(loop, parts, 0, None)})
@@ -89,7 +89,7 @@ def _go_on(loop: Loop, parts: Parts, run: Run, report: Stage1Report) -> None:
     report.models, report.model, report.model_name = chosen["models"], chosen["artifact"], chosen.get("name")
 
 
-def _seed(loop: Loop, parts: Parts) -> Outcome:
+def _seed(loop: Loop, parts: Parts) -> StepOutcome:
     """Comparisons for people and for judges, spread over the categories."""
     config = loop.config
     chosen = choose_seed(loop.workspace, config.pool, config.people.seed + config.seed, seed=config.random_seed)
@@ -103,7 +103,7 @@ def _seed(loop: Loop, parts: Parts) -> Outcome:
     return _targets(loop, 0, targets)
 
 
-def _train(loop: Loop, parts: Parts, run: Run, iteration: int) -> Outcome:
+def _train(loop: Loop, parts: Parts, run: Run, iteration: int) -> StepOutcome:
     """A reward model on what is silver by now, chosen on gold."""
     config = loop.config
     name = f"{config.name}-i{iteration}"
@@ -119,7 +119,7 @@ def _train(loop: Loop, parts: Parts, run: Run, iteration: int) -> Outcome:
     choosers = gold_pairs if config.train_on == "silver" else []
     trained = parts.models.train(run, name, silver.name, pairs, choosers)
     quality = _accuracy(LoopModel(parts.models.load(trained), parts.uncalibrated).probabilities(gold_pairs))
-    return Outcome({"model": trained, "gold": gold.name, "trained_on": len(pairs), "gold_accuracy": quality})
+    return StepOutcome({"model": trained, "gold": gold.name, "trained_on": len(pairs), "gold_accuracy": quality})
 
 
 def _check_labels(loop: Loop) -> None:
@@ -140,7 +140,7 @@ def _check_labels(loop: Loop) -> None:
         )
 
 
-def _retrieve(loop: Loop, parts: Parts, iteration: int, model: LoopModel) -> Outcome:
+def _retrieve(loop: Loop, parts: Parts, iteration: int, model: LoopModel) -> StepOutcome:
     """Around the errors on gold: k unverified neighbours of each gold pair, more the worse it is predicted."""
     config = loop.config
     gold = _gold(loop, f"{config.name}-i{iteration}-gold")
@@ -159,7 +159,7 @@ def _retrieve(loop: Loop, parts: Parts, iteration: int, model: LoopModel) -> Out
     targets += [Target(c, "judges", why[c]) for c in order if c not in for_people]
     wrong = sum(q <= 0.5 for q in p.values())
     outcome = _targets(loop, iteration, targets)
-    return Outcome({**outcome.payload, "gold_predicted": len(p), "gold_wrong": wrong}, outcome.write)
+    return StepOutcome({**outcome.payload, "gold_predicted": len(p), "gold_wrong": wrong}, outcome.write)
 
 
 def _label(loop: Loop, parts: Parts, iteration: int, model: LoopModel | None) -> dict[str, Any]:
@@ -171,10 +171,10 @@ def _label(loop: Loop, parts: Parts, iteration: int, model: LoopModel | None) ->
     }
 
 
-def _ask_people(loop: Loop, parts: Parts, iteration: int, targets: Sequence[Target]) -> Outcome:
+def _ask_people(loop: Loop, parts: Parts, iteration: int, targets: Sequence[Target]) -> StepOutcome:
     people_targets = [t for t in targets if t.route == "people"]
     if not people_targets:
-        return Outcome({"people_asked": 0})
+        return StepOutcome({"people_asked": 0})
     candidates = candidates_by_id(loop.workspace, [t.comparison_id for t in people_targets])
     questions = _questions(candidates, parts.stored_attributes([c.comparison_id for c in candidates]))
     if parts.preverify is not None:
@@ -191,7 +191,7 @@ def _ask_people(loop: Loop, parts: Parts, iteration: int, targets: Sequence[Targ
     sources = {c.comparison_id: c.source_label for c in candidates}
     gold = [d for d in decisions if d.pool == "gold"]
     differ = [d for d in gold if sources[d.comparison_id] in ("A", "B") and d.label != sources[d.comparison_id]]
-    return Outcome(
+    return StepOutcome(
         {
             "people_asked": len(people_targets),
             "people_open": collected.open,
@@ -222,7 +222,7 @@ def gold_decisions(collected: CollectedAnswers, iteration: int) -> list[Decision
 
 def _ask_judges(
     loop: Loop, parts: Parts, iteration: int, targets: Sequence[Target], model: LoopModel | None
-) -> Outcome:
+) -> StepOutcome:
     config = loop.config
     comparison_ids = [t.comparison_id for t in targets if t.route == "judges"]
     candidates = [c for c in candidates_by_id(loop.workspace, comparison_ids) if c.pool == "unverified"]
@@ -253,7 +253,7 @@ def _ask_judges(
     )
     sources = {c.comparison_id: c.source_label for c in candidates}
     differ = [d for d in decisions if sources[d.comparison_id] in ("A", "B") and d.label != sources[d.comparison_id]]
-    return Outcome(
+    return StepOutcome(
         {
             "judges_asked": len(comparison_ids),
             "silver": len(decisions),
@@ -286,7 +286,7 @@ def _voter_weights(loop: Loop, parts: Parts, iteration: int) -> dict[str, float]
     return voter_weights(loop.workspace, parts.judges, gold, model=model if loop.config.model_votes else None)
 
 
-def _publish(loop: Loop, parts: Parts, run: Run, last: int) -> Outcome:
+def _publish(loop: Loop, parts: Parts, run: Run, last: int) -> StepOutcome:
     """Of all models of the loop the one that is best on the gold there is now becomes a model of the workspace; where
     they were trained on gold, the last."""
     gold = load_pairs(loop.workspace, f"{loop.config.name}-i{last}-gold")
@@ -307,7 +307,7 @@ def _publish(loop: Loop, parts: Parts, run: Run, last: int) -> Outcome:
     assert step is not None
     trained = load_pairs(loop.workspace, step["model"]["snapshot"])
     artifact = parts.models.publish(run, step["model"], loop.config.name, trained)
-    return Outcome(
+    return StepOutcome(
         {
             "models": models,
             "best": best["iteration"],
@@ -324,10 +324,10 @@ def _name_of(loop: Loop, artifact: str) -> str | None:
     return row[0] if row else None
 
 
-def _targets(loop: Loop, iteration: int, targets: Sequence[Target]) -> Outcome:
+def _targets(loop: Loop, iteration: int, targets: Sequence[Target]) -> StepOutcome:
     routes = Counter(t.route for t in targets)
     payload = {"people": routes["people"], "judges": routes["judges"]}
-    return Outcome(payload, lambda db: loop.save_targets(db, iteration, targets))
+    return StepOutcome(payload, lambda db: loop.save_targets(db, iteration, targets))
 
 
 def _writer(loop: Loop, candidates: Sequence[Candidate], decisions: Sequence[Decision]) -> Any:

@@ -44,7 +44,7 @@ class PausedError(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """What a step came to. `write`: its writes, done in the transaction that marks the step as done."""
 
     payload: dict[str, Any]
@@ -100,7 +100,7 @@ class Loop:
             ).fetchone()
         return json.loads(row[0]) if row else None
 
-    def once(self, iteration: int, step: str, do: Callable[[], Outcome]) -> dict[str, Any]:
+    def once(self, iteration: int, step: str, do: Callable[[], StepOutcome]) -> dict[str, Any]:
         """The step's outcome: the stored one, or that of doing it now."""
         if (stored := self.done(iteration, step)) is not None:
             self.step_done(1)
