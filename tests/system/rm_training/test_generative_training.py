@@ -168,8 +168,8 @@ def test_supervised_start_then_reinforcement_then_scores(assay: Any, workspace: 
         ((), "is finished: there is nothing to resume"),
         (("--steps", "3"), "choose another --name"),
         (("--steps", "3", "--lr", "1e-4"), "leave out --lr"),
-        (("--steps", "3", "--seed", "0", "--format", "rating", "--data", data), "leave out --data, --format, --seed ("),
-        (("--steps", "3", "--set", "kl.coefficient=0.5"), "leave out --set ("),
+        (("--steps", "3", "--seed", "0", "--format", "rating", "--data", data), "leave out --data, --format, --seed"),
+        (("--steps", "3", "--set", "kl.coefficient=0.5"), "leave out --set"),
     ):
         code, _, err = assay("train", "generative-rl", "--resume", made["run_id"], *more, *where)
         assert code == 2
