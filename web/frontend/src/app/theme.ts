@@ -7,10 +7,10 @@ export const theme = createTheme({
   autoContrast: true,
   respectReducedMotion: true,
   // The library picks the text on a filled control by the shade of the light scheme, and the dark one has a pale shade.
-  variantColorResolver: (asked) => {
-    const found = defaultVariantColorsResolver(asked);
-    const white = asked.variant === "filled" && found.color === "var(--mantine-color-white)";
-    return white ? { ...found, color: "light-dark(var(--mantine-color-white), var(--mantine-color-black))" } : found;
+  variantColorResolver: (options) => {
+    const resolved = defaultVariantColorsResolver(options);
+    const white = options.variant === "filled" && resolved.color === "var(--mantine-color-white)";
+    return white ? { ...resolved, color: "light-dark(var(--mantine-color-white), var(--mantine-color-black))" } : resolved;
   },
   fontFamily: "'Inter Variable', system-ui, sans-serif",
   fontFamilyMonospace: "ui-monospace, 'SFMono-Regular', Menlo, Consolas, monospace",

@@ -18,7 +18,7 @@ export function AreaTabs({
 }) {
   const navigate = useNavigate();
   const part = useLocation().pathname.split("/")[2] ?? "";
-  const known = parts.some(({ value }) => value === part);
+  const exists = parts.some(({ value }) => value === part);
   const strip = useRef<HTMLDivElement>(null);
   useEffect(() => {
     // On a narrow screen the strip scrolls: the part that is shown is in sight.
@@ -27,7 +27,7 @@ export function AreaTabs({
   }, [part]);
   return (
     <>
-      <Tabs value={known ? part : null} onChange={(value) => value !== null && void navigate(`${path}/${value}`)} keepMounted={false}>
+      <Tabs value={exists ? part : null} onChange={(value) => value !== null && void navigate(`${path}/${value}`)} keepMounted={false}>
         <div className="area-tabs" ref={strip}>
           <Tabs.List aria-label={label}>
             {parts.map(({ value, label: name }) => (
@@ -43,7 +43,7 @@ export function AreaTabs({
           </Tabs.Panel>
         ))}
       </Tabs>
-      {!known && children}
+      {!exists && children}
     </>
   );
 }

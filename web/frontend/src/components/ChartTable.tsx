@@ -1,6 +1,6 @@
 import { ScrollArea, Table } from "@mantine/core";
 
-import { shown, spread, type Aligned, type ChartSeries } from "./chartData";
+import { formatNumber, spread, type Aligned, type ChartSeries } from "./chartData";
 
 const MOST = 200;
 
@@ -13,8 +13,8 @@ interface ChartTableProps {
 }
 
 /** The numbers of a chart, newest first; of many, some that are evenly spread. */
-export function ChartTable({ title, series, found, share, xLabel }: ChartTableProps) {
-  const xs = found.data[0] ?? [];
+export function ChartTable({ title, series, found: points, share, xLabel }: ChartTableProps) {
+  const xs = points.data[0] ?? [];
   return (
     <ScrollArea h={214} viewportProps={{ tabIndex: 0, role: "group", "aria-label": `${title}, numbers` }}>
       <Table stickyHeader captionSide="bottom">
@@ -31,11 +31,11 @@ export function ChartTable({ title, series, found, share, xLabel }: ChartTablePr
         <Table.Tbody>
           {spread(xs.length, MOST)
             .reverse()
-            .map((place) => (
-              <Table.Tr key={place}>
-                <Table.Td>{shown(xs[place])}</Table.Td>
+            .map((index) => (
+              <Table.Tr key={index}>
+                <Table.Td>{formatNumber(xs[index])}</Table.Td>
                 {series.map((one, number) => (
-                  <Table.Td key={one.name}>{shown(found.data[found.places[number]!.y]?.[place], share)}</Table.Td>
+                  <Table.Td key={one.name}>{formatNumber(points.data[points.places[number]!.y]?.[index], share)}</Table.Td>
                 ))}
               </Table.Tr>
             ))}

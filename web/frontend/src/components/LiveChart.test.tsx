@@ -4,7 +4,7 @@ import { beforeAll, describe, expect, it, vi } from "vitest";
 import { axe } from "vitest-axe";
 
 import { renderAt } from "../testing/render";
-import { aligned, labels, shown, spread } from "./chartData";
+import { aligned, labels, formatNumber, spread } from "./chartData";
 import { LiveChart } from "./LiveChart";
 
 // jsdom draws nothing: what is drawn is looked at in a real browser.
@@ -59,7 +59,7 @@ describe("chart data", () => {
   });
 
   it("writes numbers as they are read", () => {
-    expect([shown(null), shown(NaN), shown(1234567.5), shown(0.000012), shown(12345), shown(0.98765), shown(0.5, true)]).toEqual([
+    expect([formatNumber(null), formatNumber(NaN), formatNumber(1234567.5), formatNumber(0.000012), formatNumber(12345), formatNumber(0.98765), formatNumber(0.5, true)]).toEqual([
       "–", "–", "1.23e+6", "1.20e-5", "12,345", "0.9877", "50.0 %",
     ]);
     expect(labels([0, 0.25, 0.5])).toEqual(["0.00", "0.25", "0.50"]);

@@ -7,7 +7,7 @@ import { useEffect, useId, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 
 import { ChartTable } from "./ChartTable";
-import { aligned, labels, shown, summary, type Aligned, type ChartSeries } from "./chartData";
+import { aligned, labels, formatNumber, summary, type Aligned, type ChartSeries } from "./chartData";
 
 const COLOURS = {
   light: ["#2f6db5", "#b35a12", "#2e8259", "#8a4fa3", "#b03a4c", "#6b6f2a", "#20777f", "#7a5c46"],
@@ -40,11 +40,11 @@ export function LiveChart({ title, series, unit = "", share = false, note = "", 
   const { reference = null, moments = [], dots = false, together } = more;
   const scheme = useComputedColorScheme("light");
   const [asTable, setAsTable] = useState(false);
-  const [place, setPlace] = useState<number | null>(null);
+  const [index, setPlace] = useState<number | null>(null);
   const id = useId();
-  const found = useMemo(() => aligned(series), [series]);
+  const points = useMemo(() => aligned(series), [series]);
   const colour = (number: number) => COLOURS[scheme][(series[number]!.colour ?? number) % COLOURS[scheme].length]!;
-  const at = place ?? null;
+  const at = index ?? null;
   return (
     <figure className="live-chart panel" aria-labelledby={id}>
       <Group justify="space-between" wrap="nowrap" align="start" gap="xs">
@@ -70,12 +70,12 @@ export function LiveChart({ title, series, unit = "", share = false, note = "", 
         </Tooltip>
       </Group>
       {asTable ? (
-        <ChartTable title={title} series={series} found={found} share={share} xLabel={xLabel} />
+        <ChartTable title={title} series={series} found={points} share={share} xLabel={xLabel} />
       ) : (
         <>
           <Canvas
             label={summary(title, series, share, xLabel)}
-            found={found}
+            found={points}
             names={series.map((one) => `${one.name}/${one.dashed === true}/${one.colour ?? ""}`).join("\n")}
             look={{ scheme, share, dots, whole: xLabel === "step", reference: reference?.value ?? null, colours: series.map((_, number) => colour(number)), dashed: series.map((one) => one.dashed === true) }}
             moments={moments}
@@ -88,18 +88,18 @@ export function LiveChart({ title, series, unit = "", share = false, note = "", 
                 <span className="live-chart-key" style={{ borderColor: colour(number), borderTopStyle: one.dashed ? "dashed" : "solid" }} />
                 {one.name}{" "}
                 {/* The last of a cloud of dots is the one farthest right, not the newest. */}
-                {(at !== null || !dots) && <b>{shown(at === null ? last(one.y) : (found.data[found.places[number]!.y]?.[at] ?? null), share)}</b>}
+                {(at !== null || !dots) && <b>{formatNumber(at === null ? last(one.y) : (points.data[points.places[number]!.y]?.[at] ?? null), share)}</b>}
               </Text>
             ))}
             {reference !== null && (
               <Text size="xs" className="dim">
                 <span className="live-chart-key" style={{ borderTopStyle: "dotted", borderColor: LINES[scheme].text }} />
-                {reference.name} <b>{shown(reference.value, share)}</b>
+                {reference.name} <b>{formatNumber(reference.value, share)}</b>
               </Text>
             )}
             {at !== null && (
               <Text size="xs" className="dim">
-                {xLabel} {shown(found.data[0]?.[at])}
+                {xLabel} {formatNumber(points.data[0]?.[at])}
               </Text>
             )}
           </Group>
@@ -107,7 +107,7 @@ export function LiveChart({ title, series, unit = "", share = false, note = "", 
       )}
       {moments.map((moment) => (
         <Text key={moment.text} size="xs" c={scheme === "dark" ? "red.3" : "red.9"}>
-          Step {shown(moment.x)}: {moment.text}.
+          Step {formatNumber(moment.x)}: {moment.text}.
         </Text>
       ))}
       {note !== "" && (
@@ -142,49 +142,49 @@ interface CanvasProps {
   look: Look;
   moments: { x: number; text: string }[];
   together: string | undefined;
-  onPlace: (place: number | null) => void;
+  onPlace: (index: number | null) => void;
 }
 
-function Canvas({ label, found, names, look, moments, together, onPlace }: CanvasProps) {
+function Canvas({ label, found: points, names, look, moments, together, onPlace }: CanvasProps) {
   const holder = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
-  const latest = useRef({ found, look, moments, onPlace });
+  const latest = useRef({ found: points, look, moments, onPlace });
   const zoomed = useRef(false);
   useEffect(() => {
-    latest.current = { found, look, moments, onPlace };
+    latest.current = { found: points, look, moments, onPlace };
   });
-  const banded = found.places.map((place) => place.low !== null).join();
+  const banded = points.places.map((index) => index.low !== null).join();
   useEffect(() => {
     const element = holder.current!;
     zoomed.current = false;
-    const made = new uPlot(options(element.clientWidth, latest, zoomed, together), latest.current.found.data, element);
-    chart.current = made;
+    const plot = new uPlot(options(element.clientWidth, latest, zoomed, together), latest.current.found.data, element);
+    chart.current = plot;
     const watcher = new ResizeObserver(() => {
-      if (element.clientWidth > 0 && element.clientWidth !== made.width) made.setSize({ width: element.clientWidth, height: HEIGHT });
+      if (element.clientWidth > 0 && element.clientWidth !== plot.width) plot.setSize({ width: element.clientWidth, height: HEIGHT });
     });
     watcher.observe(element);
     return () => {
       watcher.disconnect();
-      made.destroy();
+      plot.destroy();
       chart.current = null;
     };
   }, [names, banded, look.scheme, look.share, look.reference, together]);
   useEffect(() => {
-    chart.current?.setData(found.data, !zoomed.current);
+    chart.current?.setData(points.data, !zoomed.current);
     if (zoomed.current) chart.current?.redraw();
-  }, [found]);
+  }, [points]);
   return <div ref={holder} role="img" aria-label={label} style={{ minHeight: HEIGHT }} onPointerLeave={() => onPlace(null)} />;
 }
 
-type Latest = { current: { found: Aligned; look: Look; moments: { x: number; text: string }[]; onPlace: (place: number | null) => void } };
+type Latest = { current: { found: Aligned; look: Look; moments: { x: number; text: string }[]; onPlace: (index: number | null) => void } };
 
 /** What the chart looks like now; what changes while it is shown is read through `latest` when it is drawn. */
 function options(width: number, latest: Latest, zoomed: { current: boolean }, together: string | undefined): uPlot.Options {
-  const { found, look } = latest.current;
+  const { found: points, look } = latest.current;
   const lines = LINES[look.scheme];
   const series: uPlot.Series[] = [{}];
   const bands: uPlot.Band[] = [];
-  found.places.forEach((place, number) => {
+  points.places.forEach((index, number) => {
     const colour = look.colours[number]!;
     series.push({
       stroke: colour,
@@ -194,9 +194,9 @@ function options(width: number, latest: Latest, zoomed: { current: boolean }, to
       ...(look.dots ? { paths: () => null } : {}),
       points: { show: look.dots || sparse, size: 5, fill: colour },
     });
-    if (place.low !== null && place.high !== null) {
+    if (index.low !== null && index.high !== null) {
       series.push({ width: 0, points: { show: false } }, { width: 0, points: { show: false } });
-      bands.push({ series: [place.high, place.low], fill: `${colour}26` });
+      bands.push({ series: [index.high, index.low], fill: `${colour}26` });
     }
   });
   const axis: uPlot.Axis = {

@@ -16,7 +16,7 @@ export function Waiting({ what = "Loading" }: { what?: string }) {
 /** What went wrong, in the server's words; what passes by itself is said more calmly. */
 export function Failure({ error }: { error: unknown }) {
   const passing = error instanceof Problem && error.passing;
-  const said = error instanceof Error ? error.message : "something went wrong";
+  const message = error instanceof Error ? error.message : "something went wrong";
   return (
     <Alert
       color={passing ? "yellow" : "red"}
@@ -24,7 +24,7 @@ export function Failure({ error }: { error: unknown }) {
       title={passing ? "Not at the moment" : "That did not work"}
       role={passing ? "status" : "alert"}
     >
-      {said}
+      {message}
       {passing && <Text size="sm">Trying again by itself.</Text>}
     </Alert>
   );

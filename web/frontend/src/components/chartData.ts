@@ -23,18 +23,18 @@ export interface Aligned {
 /** All series over one axis. A place that a series does not have is left open, and its curve goes on over it. */
 export function aligned(series: ChartSeries[]): Aligned {
   const places: Aligned["places"] = [];
-  let place = 1;
+  let position = 1;
   const tables = series.map((one) => {
     const banded = one.low !== undefined && one.high !== undefined;
-    places.push({ y: place, low: banded ? place + 1 : null, high: banded ? place + 2 : null });
-    place += banded ? 3 : 1;
+    places.push({ y: position, low: banded ? position + 1 : null, high: banded ? position + 2 : null });
+    position += banded ? 3 : 1;
     return (banded ? [one.x, one.y, one.low, one.high] : [one.x, one.y]) as uPlot.AlignedData;
   });
   return { data: tables.length === 1 ? tables[0]! : uPlot.join(tables), places };
 }
 
 /** Four digits, as many as are read; a share in per cent. */
-export function shown(value: number | null | undefined, share = false): string {
+export function formatNumber(value: number | null | undefined, share = false): string {
   if (value == null || !Number.isFinite(value)) return NONE;
   if (share) return minus(`${(100 * value).toFixed(1)} %`);
   const size = Math.abs(value);
@@ -45,14 +45,14 @@ export function shown(value: number | null | undefined, share = false): string {
 
 /** In words, for those who do not see the curves. */
 export function summary(title: string, series: ChartSeries[], share: boolean, xLabel: string): string {
-  const told = series.map((one) => {
+  const columns = series.map((one) => {
     const first = one.y.findIndex((value) => value !== null);
     const last = one.y.findLastIndex((value) => value !== null);
     if (first < 0) return `${one.name}: nothing yet`;
-    const from = `${shown(one.y[first], share)} at ${shown(one.x[first])}`;
-    return `${one.name}: ${first === last ? from : `from ${from} to ${shown(one.y[last], share)} at ${shown(one.x[last])}`}`;
+    const from = `${formatNumber(one.y[first], share)} at ${formatNumber(one.x[first])}`;
+    return `${one.name}: ${first === last ? from : `from ${from} to ${formatNumber(one.y[last], share)} at ${formatNumber(one.x[last])}`}`;
   });
-  return `${title} by ${xLabel}. ${told.join(". ")}.`;
+  return `${title} by ${xLabel}. ${columns.join(". ")}.`;
 }
 
 /** At most `most` numbers from 0 to count - 1, evenly spread, the first and the last among them. */

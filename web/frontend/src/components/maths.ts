@@ -13,13 +13,13 @@ const PRODUCT = /^(?: {4}|\t).*|(?<=[\d)])\*(?=[\d(])/gm;
  */
 export function delimited(text: string): string {
   if (!/[$\\]|[\d)]\*/.test(text)) return text;
-  let rest = text;
+  let remaining = text;
   let out = "";
-  for (let kept = KEPT.exec(rest); kept !== null; kept = KEPT.exec(rest)) {
-    out += maths(rest.slice(0, kept.index)) + kept[0];
-    rest = rest.slice(kept.index + kept[0].length);
+  for (let match = KEPT.exec(remaining); match !== null; match = KEPT.exec(remaining)) {
+    out += maths(remaining.slice(0, match.index)) + match[0];
+    remaining = remaining.slice(match.index + match[0].length);
   }
-  return out + maths(rest);
+  return out + maths(remaining);
 }
 
 function maths(text: string): string {
@@ -28,6 +28,6 @@ function maths(text: string): string {
     .replace(INLINE, (_, tex: string) => `$$${tex}$$`)
     .replace(DOLLARS, (_, tex: string) => `$$${tex}$$`)
     .split(/(\$\$[\s\S]*?\$\$)/)
-    .map((part, number) => (number % 2 === 1 ? part : part.replace(PRODUCT, (found) => (found === "*" ? "\\*" : found))))
+    .map((part, number) => (number % 2 === 1 ? part : part.replace(PRODUCT, (symbol) => (symbol === "*" ? "\\*" : symbol))))
     .join("");
 }

@@ -4,8 +4,8 @@ import { NONE } from "./none";
 export function duration(seconds: number | null | undefined): string {
   if (seconds == null) return NONE;
   if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
-  const whole = Math.round(seconds);
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+  const total = Math.round(seconds);
+  if (total < 60) return `${total} s`;
+  if (total < 3600) return `${Math.floor(total / 60)} min ${total % 60} s`;
+  return `${Math.floor(total / 3600)} h ${Math.floor((total % 3600) / 60)} min`;
 }

@@ -21,8 +21,8 @@ export function Accounts({ managed }: { managed: boolean }) {
   const [link, setLink] = useState<Schemas["LinkReply"] | null>(null);
   const { data, failureReason: error } = useQuery({ queryKey: ["accounts"], queryFn: () => body(api.GET("/api/accounts")) });
   const change = useMutation({
-    mutationFn: ({ name, ...wanted }: Change) =>
-      api.PATCH("/api/accounts/{name}", { params: { path: { name } }, body: wanted }),
+    mutationFn: ({ name, ...change }: Change) =>
+      api.PATCH("/api/accounts/{name}", { params: { path: { name } }, body: change }),
     onSettled: async () => {
       setDisabling(null);
       await queries.invalidateQueries({ queryKey: ["accounts"] });
@@ -32,8 +32,8 @@ export function Accounts({ managed }: { managed: boolean }) {
   const renew = useMutation({
     mutationFn: (name: string) =>
       body(api.POST("/api/accounts/{name}/password-link", { params: { path: { name } }, body: { days: 1 } })),
-    onSuccess: async (made) => {
-      setLink(made);
+    onSuccess: async (link) => {
+      setLink(link);
       await queries.invalidateQueries({ queryKey: ["invitations"] });
     },
   });
@@ -95,14 +95,14 @@ interface RowProps {
 }
 
 function AccountRow({ account, managed, onRole, onEnable, onDisable, onRenew }: RowProps) {
-  const own = useSession().name === account.name;
+  const isSelf = useSession().name === account.name;
   return (
     <Table.Tr>
       <Table.Td>
         <Text size="sm" fw={500} component="span" c={account.disabled ? "dimmed" : undefined}>
           {account.name}
         </Text>
-        {own && managed && <Note text="you" />}
+        {isSelf && managed && <Note text="you" />}
         {account.disabled && <Note text="disabled" colour="yellow" />}
       </Table.Td>
       <Table.Td>

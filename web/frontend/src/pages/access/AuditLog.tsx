@@ -116,8 +116,8 @@ export function AuditLog() {
   );
 }
 
-function SubjectFilter({ given, onChange }: { given: string; onChange: (value: string) => void }) {
-  const [typed, setTyped] = useState(given);
+function SubjectFilter({ given: initial, onChange }: { given: string; onChange: (value: string) => void }) {
+  const [typed, setTyped] = useState(initial);
   const later = useDebouncedCallback(onChange, 300);
   return (
     <TextInput
@@ -141,8 +141,8 @@ function inWords(action: string): string {
 /** "role: curator, days: 7" of a line's JSON. */
 function detailOf(detail: string): string {
   try {
-    const found = JSON.parse(detail) as Record<string, unknown>;
-    return Object.entries(found)
+    const fields = JSON.parse(detail) as Record<string, unknown>;
+    return Object.entries(fields)
       .map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
       .join(", ");
   } catch {

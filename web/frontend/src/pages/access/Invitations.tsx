@@ -74,7 +74,7 @@ function NewInvitation() {
   const queries = useQueryClient();
   const [role, setRole] = useState<Role>("annotator");
   const [days, setDays] = useState("7");
-  const [made, setMade] = useState<Schemas["LinkReply"] | null>(null);
+  const [created, setMade] = useState<Schemas["LinkReply"] | null>(null);
   const invite = useMutation({
     mutationFn: () => body(api.POST("/api/invitations", { body: { role, days: Number(days) } })),
     onSuccess: async (link) => {
@@ -113,7 +113,7 @@ function NewInvitation() {
         They may {mayDo(role)}.
       </Text>
       {invite.error !== null && <Failure error={invite.error} />}
-      <LinkDialog made={made} onClose={() => setMade(null)} />
+      <LinkDialog made={created} onClose={() => setMade(null)} />
     </Stack>
   );
 }

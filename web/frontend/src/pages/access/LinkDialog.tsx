@@ -4,11 +4,11 @@ import type { Schemas } from "../../api/client";
 import { moment } from "../../format/moment";
 
 /** A link that was just made, to be copied: the server keeps only its digest. */
-export function LinkDialog({ made, onClose }: { made: Schemas["LinkReply"] | null; onClose: () => void }) {
-  const link = made === null ? "" : `${window.location.origin}${made.path}`;
-  const invitation = made?.invitation;
+export function LinkDialog({ made: created, onClose }: { made: Schemas["LinkReply"] | null; onClose: () => void }) {
+  const link = created === null ? "" : `${window.location.origin}${created.path}`;
+  const invitation = created?.invitation;
   return (
-    <Modal opened={made !== null} onClose={onClose} title="A link, shown this once" size="lg" centered>
+    <Modal opened={created !== null} onClose={onClose} title="A link, shown this once" size="lg" centered>
       <Stack gap="sm">
         <Text size="sm">
           {invitation?.name == null

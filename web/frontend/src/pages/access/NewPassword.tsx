@@ -6,9 +6,9 @@ const BESIDE_THE_NAME = 6;
 /** What the server would say of a new password, before it is sent; null: nothing. */
 export function passwordProblem(name: string, password: string, again: string): string | null {
   const folded = password.normalize("NFKC").toLowerCase();
-  const own = name.trim().toLowerCase();
+  const account = name.trim().toLowerCase();
   if ([...folded].length < SHORTEST) return `${SHORTEST} characters or more`;
-  if (own !== "" && [...folded.replaceAll(own, "")].length < BESIDE_THE_NAME) return "It is little more than the name";
+  if (account !== "" && [...folded.replaceAll(account, "")].length < BESIDE_THE_NAME) return "It is little more than the name";
   return password === again ? null : "The two are not the same";
 }
 

@@ -32,8 +32,8 @@ function Sending({ person }: { person: string }) {
       onTrouble(null);
       setRefused(refusedVotes(person));
       if (stored > 0) {
-        const told = `${counted(stored, "vote")} that waited in this browser ${stored === 1 ? "is" : "are"} stored now.`;
-        notifications.show({ color: "teal", message: told, autoClose: 10_000 });
+        const message = `${counted(stored, "vote")} that waited in this browser ${stored === 1 ? "is" : "are"} stored now.`;
+        notifications.show({ color: "teal", message: message, autoClose: 10_000 });
       }
       return stored;
     },

@@ -31,8 +31,8 @@ export function draftName(person: string, queue: string, item: { ticket: string;
 /** `item`: its `draftName`. */
 export function loadDraft(item: string): Draft {
   try {
-    const kept = localStorage.getItem(PREFIX + item);
-    return kept === null ? EMPTY : { ...EMPTY, ...(JSON.parse(kept) as Partial<Draft>) };
+    const stored = localStorage.getItem(PREFIX + item);
+    return stored === null ? EMPTY : { ...EMPTY, ...(JSON.parse(stored) as Partial<Draft>) };
   } catch {
     return EMPTY;
   }

@@ -51,8 +51,8 @@ export function rationaleInWords(words: PairWords, said: Said, rationale: string
 
 /** 95 -> "1:35" */
 export function clock(seconds: number): string {
-  const whole = Math.floor(seconds);
-  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
+  const total = Math.floor(seconds);
+  return `${Math.floor(total / 60)}:${String(total % 60).padStart(2, "0")}`;
 }
 
 /** A share that comes in steps of a twentieth, rounded down. */

@@ -32,7 +32,7 @@ export function CompareRuns() {
       </Empty>
     );
   if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
-  const curves = [first, second, third, fourth].slice(0, ids.length).map((found) => found.data);
+  const curves = [first, second, third, fourth].slice(0, ids.length).map((loaded) => loaded.data);
   return (
     <Stack gap="sm">
       <Breadcrumbs>
@@ -101,25 +101,25 @@ function Differences({ data, names }: { data: Schemas["ComparedRuns"]; names: st
 
 function Charts({ runs, names, curves }: { runs: RunRow[]; names: string[]; curves: (Curves | undefined)[] }) {
   if (curves.some((one) => one === undefined)) return <Waiting what="Loading the curves" />;
-  const found = curves as Curves[];
-  const kept = new Map<string, { chart: Curves["charts"][number]; title: string; series: ChartSeries[] }>();
-  found.forEach((one, number) => {
+  const loaded = curves as Curves[];
+  const merged = new Map<string, { chart: Curves["charts"][number]; title: string; series: ChartSeries[] }>();
+  loaded.forEach((one, number) => {
     for (const chart of one.charts) {
       // Bands of several runs over one another are no longer to be told apart; nor are many curves of each.
       const apart = chart.curves.length > 2 || chart.x !== "step";
-      seriesOf(chart, one).forEach(({ name, x, y }, place) => {
+      seriesOf(chart, one).forEach(({ name, x, y }, index) => {
         const title = apart ? `${chart.title}: ${name}` : chart.title;
-        const entry = kept.get(`${chart.section}: ${title}`) ?? { chart, title, series: [] };
-        const said = apart || chart.curves.length === 1 ? names[number]! : `${names[number]}: ${name}`;
-        entry.series.push({ name: said, x, y, colour: number, dashed: !apart && place === 1 });
-        kept.set(`${chart.section}: ${title}`, entry);
+        const entry = merged.get(`${chart.section}: ${title}`) ?? { chart, title, series: [] };
+        const label = apart || chart.curves.length === 1 ? names[number]! : `${names[number]}: ${name}`;
+        entry.series.push({ name: label, x, y, colour: number, dashed: !apart && index === 1 });
+        merged.set(`${chart.section}: ${title}`, entry);
       });
     }
   });
-  if (kept.size === 0) return <Empty title="None of these runs has curves" />;
+  if (merged.size === 0) return <Empty title="None of these runs has curves" />;
   return (
     <SimpleGrid cols={{ base: 1, md: 2 }} spacing="sm" verticalSpacing="sm">
-      {[...kept].map(([key, { chart, title: heading, series }]) => (
+      {[...merged].map(([key, { chart, title: heading, series }]) => (
         <LiveChart
           key={key}
           title={heading}

@@ -3,7 +3,7 @@ import type { UseQueryResult } from "@tanstack/react-query";
 import { memo, useMemo } from "react";
 import { useSearchParams } from "react-router";
 
-import { shown } from "../../components/chartData";
+import { formatNumber } from "../../components/chartData";
 import { LiveChart } from "../../components/LiveChart";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { count } from "../../format/count";
@@ -95,7 +95,7 @@ function Latest({ data }: { data: Curves }) {
             <Text size="xs" className="dim">
               {one.label}
             </Text>
-            <Text fw={600}>{shown(one.value, one.share)}</Text>
+            <Text fw={600}>{formatNumber(one.value, one.share)}</Text>
           </div>
         ))}
       </Group>
@@ -103,7 +103,7 @@ function Latest({ data }: { data: Curves }) {
         <Group gap="xs" wrap="nowrap">
           <Progress value={100 * data.progress} aria-label="Share of the planned steps" flex={1} size="sm" />
           <Text size="xs" className="dim" miw={44}>
-            {shown(data.progress, true)}
+            {formatNumber(data.progress, true)}
           </Text>
         </Group>
       )}

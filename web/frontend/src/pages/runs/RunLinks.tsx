@@ -74,12 +74,12 @@ function Links({ title, links, empty }: { title: string; links: Linked[]; empty:
 
 /** A run has its page; what else has an id has its lineage. */
 function Ref({ link }: { link: Linked }) {
-  const said = link.label === null ? link.ref : [link.label, link.about].filter(Boolean).join(", ");
-  if (link.kind === "model_version") return <Text size="sm">{said}</Text>;
+  const label = link.label === null ? link.ref : [link.label, link.about].filter(Boolean).join(", ");
+  if (link.kind === "model_version") return <Text size="sm">{label}</Text>;
   const to = link.kind === "run" ? `/runs/${link.ref}` : `/data/lineage/${encodeURIComponent(link.ref)}`;
   return (
     <Anchor component={Link} to={to} size="sm">
-      {said}
+      {label}
     </Anchor>
   );
 }

@@ -140,7 +140,7 @@ function Rows({ data, chosen, toggle, filtered }: RowsProps) {
 }
 
 function Row({ run, chosen, full, toggle }: { run: RunRow; chosen: boolean; full: boolean; toggle: (id: string) => void }) {
-  const told = [run.status !== "done" && run.step !== null ? `step ${run.step}` : "", figure(run.figure)].filter(Boolean).join(", ");
+  const summary = [run.status !== "done" && run.step !== null ? `step ${run.step}` : "", figure(run.figure)].filter(Boolean).join(", ");
   const curves = run.kind === "train" || run.kind === "rl";
   return (
     <Table.Tr>
@@ -155,7 +155,7 @@ function Row({ run, chosen, full, toggle }: { run: RunRow; chosen: boolean; full
           {run.id}
         </Text>
         <Text size="xs" className="dim" hiddenFrom="sm">
-          {[run.kind, told, duration(run.seconds)].filter(Boolean).join(", ")}
+          {[run.kind, summary, duration(run.seconds)].filter(Boolean).join(", ")}
         </Text>
       </Table.Td>
       <Table.Td visibleFrom="sm">{run.kind}</Table.Td>
@@ -168,7 +168,7 @@ function Row({ run, chosen, full, toggle }: { run: RunRow; chosen: boolean; full
             {run.error}
           </Text>
         ) : (
-          told
+          summary
         )}
       </Table.Td>
       <Table.Td visibleFrom="sm" style={{ whiteSpace: "nowrap" }}>

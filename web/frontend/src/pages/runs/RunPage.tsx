@@ -151,11 +151,11 @@ const TABS = ["curves", "samples", "settings", "lineage"] as const;
 function RunTabs({ detail, curves }: { detail: Detail; curves: React.ReactNode }) {
   const { run } = detail;
   const navigate = useNavigate();
-  const place = useLocation().pathname.split("/")[3];
+  const requested = useLocation().pathname.split("/")[3];
   const has = detail.curves || goesOn(run.status);
-  const shown = TABS.find((tab) => tab === place) ?? (has ? "curves" : "settings");
+  const current = TABS.find((tab) => tab === requested) ?? (has ? "curves" : "settings");
   return (
-    <Tabs value={shown} onChange={(tab) => void navigate(tab === "curves" ? `/runs/${run.id}` : `/runs/${run.id}/${tab}`)} keepMounted={false}>
+    <Tabs value={current} onChange={(tab) => void navigate(tab === "curves" ? `/runs/${run.id}` : `/runs/${run.id}/${tab}`)} keepMounted={false}>
       <Tabs.List mb="sm">
         {has && <Tabs.Tab value="curves">Curves</Tabs.Tab>}
         {detail.samples && <Tabs.Tab value="samples">Samples</Tabs.Tab>}

@@ -4,7 +4,7 @@ import { useState } from "react";
 import { useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../api/client";
-import { shown } from "../../components/chartData";
+import { formatNumber } from "../../components/chartData";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { counted } from "../../format/count";
 import { useCut } from "./useCut";
@@ -16,7 +16,7 @@ const ORDERS = ["best", "worst", "group"] as const;
 /** Rollouts of one step, to be read: the prompt, what was answered, what each part of the reward said of it. */
 export function RunSamples({ id, running }: { id: string; running: boolean }) {
   const [address, setAddress] = useSearchParams();
-  const asked = address.get("step");
+  const requested = address.get("step");
   const order = ORDERS.find((one) => one === address.get("order")) ?? "best";
   const page = Math.max(1, Number(address.get("page")) || 1);
   const change = (changes: Record<string, string | null>) =>
@@ -31,12 +31,12 @@ export function RunSamples({ id, running }: { id: string; running: boolean }) {
       },
       { replace: true },
     );
-  const query = { ...(asked === null ? {} : { step: Number(asked) }), order, limit: PAGE, offset: (page - 1) * PAGE };
+  const query = { ...(requested === null ? {} : { step: Number(requested) }), order, limit: PAGE, offset: (page - 1) * PAGE };
   const { data, failureReason: error } = useQuery({
     queryKey: ["run", id, "samples", query],
     queryFn: () => body(api.GET("/api/runs/{run_id}/samples", { params: { path: { run_id: id }, query } })),
     placeholderData: keepPreviousData,
-    refetchInterval: running && asked === null ? 4000 : false,
+    refetchInterval: running && requested === null ? 4000 : false,
   });
   if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
   if (data.step === null || data.first === null || data.last === null) return <Empty title="No rollouts yet">They are written at the end of each step.</Empty>;
@@ -51,9 +51,9 @@ export function RunSamples({ id, running }: { id: string; running: boolean }) {
         <SegmentedControl aria-label="Order" value={order} onChange={(value) => change({ order: value })} data={[{ value: "best", label: "best first" }, { value: "worst", label: "worst first" }, { value: "group", label: "by prompt" }]} />
         <Text size="sm" className="dim" role="status">
           {`${counted(data.total, "rollout")} of step ${data.step}`}
-          {asked === null && running ? ", the newest" : ""}
+          {requested === null && running ? ", the newest" : ""}
         </Text>
-        {asked !== null && data.step < data.last && (
+        {requested !== null && data.step < data.last && (
           <Button variant="subtle" onClick={() => change({ step: null })}>
             Newest step
           </Button>
@@ -68,7 +68,7 @@ export function RunSamples({ id, running }: { id: string; running: boolean }) {
 function Samples({ samples }: { samples: Sample[] }) {
   const parts = [...new Set(samples.flatMap((one) => Object.keys(one.parts)))];
   const [opened, setOpened] = useState<ReadonlySet<number>>(new Set());
-  const toggle = (place: number) => setOpened((now) => new Set(now.has(place) ? [...now].filter((one) => one !== place) : [...now, place]));
+  const toggle = (index: number) => setOpened((now) => new Set(now.has(index) ? [...now].filter((one) => one !== index) : [...now, index]));
   return (
     <div className="panel" style={{ padding: 0, overflowX: "auto" }}>
       <Table aria-label="Rollouts">
@@ -96,8 +96,8 @@ function Samples({ samples }: { samples: Sample[] }) {
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>
-          {samples.map((one, place) => (
-            <SampleRow key={place} sample={one} parts={parts.length > 1 ? parts : []} opened={opened.has(place)} toggle={() => toggle(place)} />
+          {samples.map((one, index) => (
+            <SampleRow key={index} sample={one} parts={parts.length > 1 ? parts : []} opened={opened.has(index)} toggle={() => toggle(index)} />
           ))}
         </Table.Tbody>
       </Table>
@@ -136,7 +136,7 @@ function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
         </Text>
         <Text size="xs" className="dim" hiddenFrom="sm">
           {[["reward", sample.reward], ...parts.map((part) => [part, sample.parts[part]] as const), ["advantage", sample.advantage]]
-            .map(([name, value]) => `${name} ${value === null ? "none" : shown(value as number)}`)
+            .map(([name, value]) => `${name} ${value === null ? "none" : formatNumber(value as number)}`)
             .join(", ")}
         </Text>
         <Group gap={4} mt={2}>
@@ -152,11 +152,11 @@ function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
           )}
         </Group>
       </Table.Td>
-      <Table.Td visibleFrom="sm">{sample.reward === null ? "none" : shown(sample.reward)}</Table.Td>
+      <Table.Td visibleFrom="sm">{sample.reward === null ? "none" : formatNumber(sample.reward)}</Table.Td>
       {parts.map((part) => (
-        <Table.Td key={part} visibleFrom="sm">{shown(sample.parts[part])}</Table.Td>
+        <Table.Td key={part} visibleFrom="sm">{formatNumber(sample.parts[part])}</Table.Td>
       ))}
-      <Table.Td visibleFrom="sm">{shown(sample.advantage)}</Table.Td>
+      <Table.Td visibleFrom="sm">{formatNumber(sample.advantage)}</Table.Td>
       <Table.Td visibleFrom="sm">{sample.tokens}</Table.Td>
     </Table.Tr>
   );

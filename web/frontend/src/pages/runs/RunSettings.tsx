@@ -9,8 +9,8 @@ type Named = Schemas["NamedValue"];
 /** What the run was told, and what it recorded at its end; both can be searched. */
 export function RunSettings({ detail }: { detail: Detail }) {
   const [text, setText] = useState("");
-  const asked = text.trim().toLowerCase();
-  const of = (values: Named[]) => values.filter((one) => asked === "" || `${one.name} ${one.value}`.toLowerCase().includes(asked));
+  const query = text.trim().toLowerCase();
+  const of = (values: Named[]) => values.filter((one) => query === "" || `${one.name} ${one.value}`.toLowerCase().includes(query));
   const about: Named[] = [
     { name: "run", value: detail.run.id },
     { name: "code", value: detail.code_version },

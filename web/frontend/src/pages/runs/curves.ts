@@ -51,7 +51,7 @@ function joined(before: Points, after: Points): Points {
 
 /** So many values; those that are lacking are gaps. */
 function start(values: (number | null)[] | undefined, count: number): (number | null)[] {
-  return Array.from({ length: count }, (_, place) => values?.[place] ?? null);
+  return Array.from({ length: count }, (_, index) => values?.[index] ?? null);
 }
 
 /** The series of a chart; of steps, the mean of so many points. Where a point stands for several rows, the band of a curve without one is their bounds. */
@@ -78,7 +78,7 @@ export function referenceOf(chart: Chart, curves: Curves): { name: string; value
 function band(curve: Curve, points: Points, y: (number | null)[], bounded: boolean): [(number | null)[], (number | null)[]] | null {
   if (curve.spread !== null) {
     const spread = points.mean[curve.spread];
-    const bound = (sign: number) => y.map((value, place) => (value === null ? null : value + sign * curve.scale * (spread?.[place] ?? 0)));
+    const bound = (sign: number) => y.map((value, index) => (value === null ? null : value + sign * curve.scale * (spread?.[index] ?? 0)));
     return [bound(-1), bound(1)];
   }
   const [low, high] =
@@ -105,18 +105,18 @@ function windowed(values: (number | null)[], window: number): (number | null)[] 
     sum += sign * value;
     count += sign;
   };
-  return values.map((value, place) => {
+  return values.map((value, index) => {
     take(value, 1);
-    if (place >= window) take(values[place - window], -1);
+    if (index >= window) take(values[index - window], -1);
     return value === null || count === 0 ? null : sum / count;
   });
 }
 
 /** In the order of the axis, which a chart of another number than the step does not have. */
 function along(x: (number | null)[], y: (number | null)[], bounds: [(number | null)[], (number | null)[]] | null): Omit<ChartSeries, "name"> {
-  const rising = x.every((value, place) => value !== null && (place === 0 || value > (x[place - 1] as number)));
+  const rising = x.every((value, index) => value !== null && (index === 0 || value > (x[index - 1] as number)));
   if (rising) return { x: x as number[], y, ...(bounds === null ? {} : { low: bounds[0], high: bounds[1] }) };
-  const order = x.map((_, place) => place).filter((place) => x[place] !== null);
+  const order = x.map((_, index) => index).filter((index) => x[index] !== null);
   order.sort((a, b) => (x[a] as number) - (x[b] as number));
-  return { x: order.map((place) => x[place] as number), y: order.map((place) => y[place] ?? null) };
+  return { x: order.map((index) => x[index] as number), y: order.map((index) => y[index] ?? null) };
 }

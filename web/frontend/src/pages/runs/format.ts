@@ -1,5 +1,5 @@
 import type { Schemas } from "../../api/client";
-import { shown } from "../../components/chartData";
+import { formatNumber } from "../../components/chartData";
 
 export type RunRow = Schemas["RunRow"];
 export type Status = RunRow["status"];
@@ -9,8 +9,8 @@ export function goesOn(status: Status): boolean {
   return status === "running" || status === "ending";
 }
 
-export function figure(found: Schemas["KeyFigure"] | null | undefined): string {
-  return found == null ? "" : `${found.label} ${shown(found.value, found.share)}`;
+export function figure(keyFigure: Schemas["KeyFigure"] | null | undefined): string {
+  return keyFigure == null ? "" : `${keyFigure.label} ${formatNumber(keyFigure.value, keyFigure.share)}`;
 }
 
 /** What people call the run: the name of what it makes, else its kind. */

@@ -13,8 +13,8 @@ interface PrincipleRowProps {
 
 /** Yes, partly or no for one response and principle, and the words that show it. */
 export function PrincipleRow({ draft, disabled, onFocus, change }: PrincipleRowProps) {
-  const { principle, place, answer, evidence } = draft;
-  const letter = LETTERS[place];
+  const { principle, place: side, answer, evidence } = draft;
+  const letter = LETTERS[side];
   return (
     <>
       <div className="principle-row">

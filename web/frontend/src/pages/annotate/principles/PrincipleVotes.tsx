@@ -24,7 +24,7 @@ const PLACES: Place[] = ["first", "second"];
 
 /** Whether each response fulfils each of the item's principles, and the words of the response that show it. */
 export function PrincipleVotes({ item, principles, onChange, disabled, keys }: PrincipleVotesProps) {
-  const spots = item.principles.flatMap((principle) => PLACES.map((place) => ({ principle, place })));
+  const spots = item.principles.flatMap((principle) => PLACES.map((side) => ({ principle, place: side })));
   const [active, setActive] = useState(0); // among the spots; evidence goes to its principle
   const [note, setNote] = useState<string | null>(null);
   const [writing, setWriting] = useState(false);
@@ -34,7 +34,7 @@ export function PrincipleVotes({ item, principles, onChange, disabled, keys }: P
 
   // After each drawing, for the texts may be drawn anew: with the differences, or without Markdown.
   useEffect(() => {
-    highlight(principles.flatMap(({ place, evidence }) => (evidence === null ? [] : [{ place, text: evidence }])));
+    highlight(principles.flatMap(({ place: side, evidence }) => (evidence === null ? [] : [{ place: side, text: evidence }])));
   });
   useEffect(() => () => highlight([]), []);
 
@@ -48,14 +48,14 @@ export function PrincipleVotes({ item, principles, onChange, disabled, keys }: P
     groups?.[Math.max(0, Math.min(spots.length - 1, number))]?.querySelector<HTMLElement>('[tabindex="0"]')?.focus();
   };
 
-  const attachTo = (place: Place, words: string): boolean => {
-    const found = spanIn(words, item[place]);
-    if (found === null) {
-      setNote(`These words are not in the text of ${LETTERS[place]} as it was written.`);
+  const attachTo = (side: Place, words: string): boolean => {
+    const span = spanIn(words, item[side]);
+    if (span === null) {
+      setNote(`These words are not in the text of ${LETTERS[side]} as it was written.`);
       return false;
     }
-    onChange(withChange(principles, { ...spot, place }, { evidence: found.text }));
-    setNote(found.whole ? `Attached to ${LETTERS[place]}.` : `Only this part is in the text of ${LETTERS[place]} as it was written; attached.`);
+    onChange(withChange(principles, { ...spot, place: side }, { evidence: span.text }));
+    setNote(span.whole ? `Attached to ${LETTERS[side]}.` : `Only this part is in the text of ${LETTERS[side]} as it was written; attached.`);
     return true;
   };
 
@@ -115,13 +115,13 @@ export function PrincipleVotes({ item, principles, onChange, disabled, keys }: P
           <Text size="sm" style={{ overflowWrap: "anywhere" }}>
             {principle}
           </Text>
-          {PLACES.map((place) => (
+          {PLACES.map((side) => (
             <PrincipleRow
-              key={place}
-              draft={draftAt(principles, { principle, place })}
+              key={side}
+              draft={draftAt(principles, { principle, place: side })}
               disabled={disabled}
-              onFocus={() => setActive(spots.findIndex((one) => one.principle === principle && one.place === place))}
-              change={(part) => change({ principle, place }, part)}
+              onFocus={() => setActive(spots.findIndex((one) => one.principle === principle && one.place === side))}
+              change={(part) => change({ principle, place: side }, part)}
             />
           ))}
           {principle === spot.principle &&

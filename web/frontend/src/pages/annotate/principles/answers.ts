@@ -22,19 +22,19 @@ export function answerOf(key: string): Fulfilment | null {
   return ANSWERS.find((answer) => answer.key === key)?.answer ?? null;
 }
 
-export function draftAt(principles: PrincipleDraft[], { principle, place }: Spot): PrincipleDraft {
-  const found = principles.find((one) => one.principle === principle && one.place === place);
-  return found ?? { principle, place, answer: null, evidence: null };
+export function draftAt(principles: PrincipleDraft[], { principle, place: side }: Spot): PrincipleDraft {
+  const draft = principles.find((one) => one.principle === principle && one.place === side);
+  return draft ?? { principle, place: side, answer: null, evidence: null };
 }
 
 /** The drafts with this one changed; one that says nothing any more is left out. */
 export function withChange(principles: PrincipleDraft[], spot: Spot, change: Partial<PrincipleDraft>): PrincipleDraft[] {
   const next = { ...draftAt(principles, spot), ...change };
-  const others = principles.filter((one) => one.principle !== spot.principle || one.place !== spot.place);
-  return next.answer === null && next.evidence === null ? others : [...others, next];
+  const unchanged = principles.filter((one) => one.principle !== spot.principle || one.place !== spot.place);
+  return next.answer === null && next.evidence === null ? unchanged : [...unchanged, next];
 }
 
 /** What is sent: evidence without an answer stays behind. */
 export function answered(principles: PrincipleDraft[]): Schemas["PrincipleBody"][] {
-  return principles.flatMap(({ answer, ...rest }) => (answer === null ? [] : [{ ...rest, answer }]));
+  return principles.flatMap(({ answer, ...fields }) => (answer === null ? [] : [{ ...fields, answer }]));
 }

@@ -21,17 +21,17 @@ export function spanIn(selected: string, source: string): Span | null {
   const words = selected.trim();
   if (words === "") return null;
   if (source.includes(words)) return { text: words, whole: true };
-  const wanted = lettersOf(words);
-  const there = lettersOf(source);
-  if (wanted.text === "") return null;
-  const start = placeOf(wanted.text, there);
+  const query = lettersOf(words);
+  const letters = lettersOf(source);
+  if (query.text === "") return null;
+  const start = placeOf(query.text, letters);
   if (start >= 0) {
-    const [from, to] = sourceRange(there, start, wanted.text.length);
-    return { text: source.slice(...stretched(source, from, to, words, wanted)), whole: true };
+    const [from, to] = sourceRange(letters, start, query.text.length);
+    return { text: source.slice(...stretched(source, from, to, words, query)), whole: true };
   }
-  const [part, length] = longestCommon(wanted.text.slice(0, LONGEST), there.text);
+  const [part, length] = longestCommon(query.text.slice(0, LONGEST), letters.text);
   if (length < LEAST) return null;
-  const [from, to] = sourceRange(there, part, length);
+  const [from, to] = sourceRange(letters, part, length);
   // A pair of surrogates is one letter: neither half goes alone.
   return { text: source.slice(from, to).replace(/^[\uDC00-\uDFFF]|[\uD800-\uDBFF]$/g, ""), whole: false };
 }
@@ -47,25 +47,25 @@ export function lettersOf(text: string): Letters {
   let letters = "";
   const at: number[] = [];
   let next = 0;
-  for (let place = 0; place < text.length; ) {
-    while (next < unseen.length && place >= unseen[next]![1]) next++;
-    const character = String.fromCodePoint(text.codePointAt(place)!);
-    const hidden = next < unseen.length && place >= unseen[next]![0];
+  for (let position = 0; position < text.length; ) {
+    while (next < unseen.length && position >= unseen[next]![1]) next++;
+    const character = String.fromCodePoint(text.codePointAt(position)!);
+    const hidden = next < unseen.length && position >= unseen[next]![0];
     if (!hidden && LETTER.test(character)) {
       letters += character;
-      for (let unit = 0; unit < character.length; unit++) at.push(place + unit);
+      for (let unit = 0; unit < character.length; unit++) at.push(position + unit);
     }
-    place += character.length;
+    position += character.length;
   }
   return { text: letters, at };
 }
 
 /** Where the wanted letters begin among the others: rather between whole words than within some; -1 for nowhere. */
-export function placeOf(wanted: string, { text, at }: Letters): number {
+export function placeOf(query: string, { text, at }: Letters): number {
   const apart = (one: number) => one <= 0 || one >= at.length || at[one]! - at[one - 1]! > 1;
-  const first = text.indexOf(wanted);
-  for (let place = first; place >= 0; place = text.indexOf(wanted, place + 1)) {
-    if (apart(place) && apart(place + wanted.length)) return place;
+  const first = text.indexOf(query);
+  for (let position = first; position >= 0; position = text.indexOf(query, position + 1)) {
+    if (apart(position) && apart(position + query.length)) return position;
   }
   return first;
 }
@@ -75,9 +75,9 @@ function sourceRange({ at }: Letters, start: number, length: number): [number, n
 }
 
 /** With the marks before and after, as far as they were selected too: a bracket, a full stop. */
-function stretched(source: string, from: number, to: number, words: string, wanted: Letters): [number, number] {
-  const head = words.slice(0, wanted.at[0]);
-  const tail = words.slice(wanted.at[wanted.at.length - 1]! + 1);
+function stretched(source: string, from: number, to: number, words: string, query: Letters): [number, number] {
+  const head = words.slice(0, query.at[0]);
+  const tail = words.slice(query.at[query.at.length - 1]! + 1);
   for (let n = 0; n < tail.length && source[to] === tail[n]; n++) to++;
   for (let n = head.length - 1; n >= 0 && from > 0 && source[from - 1] === head[n]; n--) from--;
   return [from, to];

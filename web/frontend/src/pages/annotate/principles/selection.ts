@@ -25,7 +25,7 @@ function responseOf(node: Node | null): Element | null {
 /** Highlight words of the sources where they are shown; a browser without highlights shows them in the panel only. */
 export function highlight(evidence: { place: Place; text: string }[]): void {
   if (typeof CSS === "undefined" || !("highlights" in CSS)) return;
-  const ranges = evidence.flatMap(({ place, text }) => rangeOf(document.querySelector(`[${RESPONSE}="${place}"]`), text) ?? []);
+  const ranges = evidence.flatMap(({ place: position, text }) => rangeOf(document.querySelector(`[${RESPONSE}="${position}"]`), text) ?? []);
   if (ranges.length === 0) CSS.highlights.delete(HIGHLIGHT);
   else CSS.highlights.set(HIGHLIGHT, new Highlight(...ranges));
 }
@@ -40,16 +40,16 @@ export function rangeOf(element: Element | null, words: string): Range | null {
     nodes.push({ node: node as Text, from: text.length });
     text += node.nodeValue ?? "";
   }
-  const wanted = lettersOf(words).text;
-  const there = lettersOf(text);
-  const start = wanted === "" ? -1 : placeOf(wanted, there);
+  const query = lettersOf(words).text;
+  const letters = lettersOf(text);
+  const start = query === "" ? -1 : placeOf(query, letters);
   if (start < 0) return null;
   const range = document.createRange();
-  const put = (place: number, set: (node: Text, offset: number) => void, after: number) => {
-    const { node, from } = nodes.findLast((one) => one.from <= place)!;
-    set(node, place - from + after);
+  const put = (position: number, set: (node: Text, offset: number) => void, after: number) => {
+    const { node, from } = nodes.findLast((one) => one.from <= position)!;
+    set(node, position - from + after);
   };
-  put(there.at[start]!, (node, offset) => range.setStart(node, offset), 0);
-  put(there.at[start + wanted.length - 1]!, (node, offset) => range.setEnd(node, offset), 1);
+  put(letters.at[start]!, (node, offset) => range.setStart(node, offset), 0);
+  put(letters.at[start + query.length - 1]!, (node, offset) => range.setEnd(node, offset), 1);
   return range;
 }

@@ -22,13 +22,13 @@ export function DecideDialog({ queue, close }: { queue: string; close: () => voi
     onSuccess: () => queries.invalidateQueries(), // labels and pools are shown in every area
   });
   const done = decide.data;
-  const shown = done ?? preview.data;
+  const report = done ?? preview.data;
   return (
     <Modal opened onClose={close} size="lg" title={`Decide by the votes of ${queue}`}>
       <Stack gap="sm">
         {preview.isPending && preview.failureReason === null && <Waiting what="The votes are counted" />}
         {preview.failureReason !== null && <Failure error={preview.failureReason} />}
-        {shown !== undefined && <Outcome report={shown} />}
+        {report !== undefined && <Outcome report={report} />}
         {decide.error !== null && <Failure error={decide.error} />}
         {done !== undefined ? (
           <Text size="sm" role="status">

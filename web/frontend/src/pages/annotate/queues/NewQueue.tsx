@@ -12,7 +12,7 @@ const POOLS = ["unverified", "gold", "silver", "recycled", "discarded", "pending
 export function NewQueue() {
   const queries = useQueryClient();
   const navigate = useNavigate();
-  const [asked, setAsked] = useState({
+  const [fields, setAsked] = useState({
     name: "",
     pools: ["unverified"],
     sources: [] as string[],
@@ -26,7 +26,7 @@ export function NewQueue() {
     principles: [] as string[],
     lease: 30,
   });
-  const set = (part: Partial<typeof asked>) => setAsked({ ...asked, ...part });
+  const set = (part: Partial<typeof fields>) => setAsked({ ...fields, ...part });
   // Suggested, not demanded: the store may be busy, and a name that is none is refused with those there are.
   const facets = useQuery({
     queryKey: ["comparison-facets"],
@@ -42,12 +42,12 @@ export function NewQueue() {
   });
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    const { name, pools, sources, categories, limit, guideline, reason, principles } = asked;
+    const { name, pools, sources, categories, limit, guideline, reason, principles } = fields;
     make.mutate({
       ...{ name, pools, sources, categories, limit, guideline, reason, principles, seed: 0 },
-      overlap: asked.everyone ? "all" : asked.overlap,
-      gold_checks: asked.checks / 100,
-      lease_minutes: asked.lease,
+      overlap: fields.everyone ? "all" : fields.overlap,
+      gold_checks: fields.checks / 100,
+      lease_minutes: fields.lease,
     });
   };
   return (
@@ -60,17 +60,17 @@ export function NewQueue() {
             description="Letters, digits and . _ + - after the first"
             required
             pattern="[A-Za-z0-9][A-Za-z0-9_.+\-]{0,99}"
-            value={asked.name}
+            value={fields.name}
             onChange={(event) => set({ name: event.currentTarget.value })}
           />
-          <MultiSelect label="Pools" data={POOLS} value={asked.pools} onChange={(pools) => set({ pools })} />
+          <MultiSelect label="Pools" data={POOLS} value={fields.pools} onChange={(pools) => set({ pools })} />
           <Group grow align="start">
             <TagsInput
               label="Sources"
               description="None: all"
               splitChars={[]}
               data={facets.data?.sources.map(({ value }) => value)}
-              value={asked.sources}
+              value={fields.sources}
               onChange={(sources) => set({ sources })}
             />
             <TagsInput
@@ -78,7 +78,7 @@ export function NewQueue() {
               description="None: all"
               splitChars={[]}
               data={facets.data?.categories.map(({ value }) => value)}
-              value={asked.categories}
+              value={fields.categories}
               onChange={(categories) => set({ categories })}
             />
           </Group>
@@ -87,25 +87,25 @@ export function NewQueue() {
               label="At most"
               description="Drawn by hash; empty: all"
               min={1}
-              value={asked.limit ?? ""}
+              value={fields.limit ?? ""}
               onChange={(value) => set({ limit: value === "" ? null : Number(value) })}
             />
             <NumberInput
               label="People who see each"
               min={1}
-              disabled={asked.everyone}
-              value={asked.overlap}
+              disabled={fields.everyone}
+              value={fields.overlap}
               onChange={(value) => set({ overlap: Number(value) || 1 })}
             />
           </Group>
-          <Switch label="Everyone votes on everything" checked={asked.everyone} onChange={(event) => set({ everyone: event.currentTarget.checked })} />
+          <Switch label="Everyone votes on everything" checked={fields.everyone} onChange={(event) => set({ everyone: event.currentTarget.checked })} />
           <Group grow align="end">
             <NumberInput
               label="Gold checks, %"
               description="Known answers mixed in"
               min={0}
               max={50}
-              value={asked.checks}
+              value={fields.checks}
               onChange={(value) => set({ checks: Number(value) || 0 })}
             />
             <NumberInput
@@ -113,18 +113,18 @@ export function NewQueue() {
               description="Until an untouched item goes to others"
               min={0.1}
               max={10_080}
-              value={asked.lease}
+              value={fields.lease}
               onChange={(value) => set({ lease: Number(value) || 30 })}
             />
           </Group>
-          <Textarea label="Guideline" description="Shown beside every item" autosize minRows={2} value={asked.guideline} onChange={(event) => set({ guideline: event.currentTarget.value })} />
-          <TextInput label="Why these are asked" description="Shown beside every item" value={asked.reason} onChange={(event) => set({ reason: event.currentTarget.value })} />
+          <Textarea label="Guideline" description="Shown beside every item" autosize minRows={2} value={fields.guideline} onChange={(event) => set({ guideline: event.currentTarget.value })} />
+          <TextInput label="Why these are asked" description="Shown beside every item" value={fields.reason} onChange={(event) => set({ reason: event.currentTarget.value })} />
           <TagsInput
             label="Principles"
             description="Asked of both responses: yes, partly or no, with the words that show it. Enter ends each."
             splitChars={[]}
             maxTags={20}
-            value={asked.principles}
+            value={fields.principles}
             onChange={(principles) => set({ principles })}
           />
           {make.error !== null && <Failure error={make.error} />}

@@ -108,15 +108,15 @@ function AgreementTable({ report }: { report: Schemas["AgreementReport"] }) {
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
-            {rows.map(([name, found]) => (
+            {rows.map(([name, agreement]) => (
               <Table.Tr key={name}>
                 <Table.Th scope="row">{name}</Table.Th>
-                <Table.Td>{found.items}</Table.Td>
-                <Table.Td>{found.labels}</Table.Td>
-                <Table.Td>{estimate(found.percent, (share) => percent(share))}</Table.Td>
-                <Table.Td>{estimate(found.cohen)}</Table.Td>
-                <Table.Td>{estimate(found.fleiss)}</Table.Td>
-                <Table.Td>{estimate(found.alpha)}</Table.Td>
+                <Table.Td>{agreement.items}</Table.Td>
+                <Table.Td>{agreement.labels}</Table.Td>
+                <Table.Td>{estimate(agreement.percent, (share) => percent(share))}</Table.Td>
+                <Table.Td>{estimate(agreement.cohen)}</Table.Td>
+                <Table.Td>{estimate(agreement.fleiss)}</Table.Td>
+                <Table.Td>{estimate(agreement.alpha)}</Table.Td>
               </Table.Tr>
             ))}
           </Table.Tbody>
@@ -146,14 +146,14 @@ function Principles({ principles }: { principles: Schemas["PrincipleAgreement"][
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
-            {principles.map((found) => (
-              <Table.Tr key={found.principle}>
-                <Table.Th scope="row">{found.principle}</Table.Th>
-                <Table.Td>{found.answers}</Table.Td>
-                <Table.Td>{percent(found.yes, 0)}</Table.Td>
-                <Table.Td>{found.items}</Table.Td>
-                <Table.Td>{percent(found.percent)}</Table.Td>
-                <Table.Td>{found.alpha?.toFixed(3) ?? NONE}</Table.Td>
+            {principles.map((agreement) => (
+              <Table.Tr key={agreement.principle}>
+                <Table.Th scope="row">{agreement.principle}</Table.Th>
+                <Table.Td>{agreement.answers}</Table.Td>
+                <Table.Td>{percent(agreement.yes, 0)}</Table.Td>
+                <Table.Td>{agreement.items}</Table.Td>
+                <Table.Td>{percent(agreement.percent)}</Table.Td>
+                <Table.Td>{agreement.alpha?.toFixed(3) ?? NONE}</Table.Td>
               </Table.Tr>
             ))}
           </Table.Tbody>
@@ -166,10 +166,10 @@ function Principles({ principles }: { principles: Schemas["PrincipleAgreement"][
   );
 }
 
-function share(part: number, whole: number, interval: Schemas["Interval"] | null | undefined): string {
-  if (whole === 0) return NONE;
+function share(part: number, total: number, interval: Schemas["Interval"] | null | undefined): string {
+  if (total === 0) return NONE;
   const range = interval == null ? "" : ` (${Math.round(100 * interval.low)} to ${Math.round(100 * interval.high)} %)`;
-  return `${part} of ${whole}${range}`;
+  return `${part} of ${total}${range}`;
 }
 
 function estimate(of: Schemas["CoefficientEstimate"], as = (value: number) => value.toFixed(3)): string {

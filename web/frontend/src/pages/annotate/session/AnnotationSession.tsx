@@ -46,7 +46,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
   const session = useAnnotationSession(queue, person, adjudicating);
   const { reply, sending, last } = session;
   // After a vote whose item has something to show, that item stays until its person goes on.
-  const [shown, setShown] = useState<LastVote | null>(null);
+  const [receiptOf, setShown] = useState<LastVote | null>(null);
   const [look, setLook] = useState<Look>("rendered");
   const [writing, setWriting] = useState<string | null>(null); // the ticket whose rationale is open
   const [keys, setKeys] = useLocalStorage({ key: "assay.single-keys", defaultValue: true });
@@ -57,14 +57,14 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
   const before = useRef<HTMLDivElement>(null);
   const next = useRef<HTMLButtonElement>(null);
   const navigate = useNavigate();
-  const item = shown?.item ?? reply?.item ?? undefined;
+  const item = receiptOf?.item ?? reply?.item ?? undefined;
   const { draft, change, drop, seconds } = useDraft(
     item === undefined ? undefined : draftName(person, queue, item),
   );
-  const lost = useLease(queue, shown === null ? item?.ticket : undefined, reply?.lease_seconds ?? 1800);
+  const lost = useLease(queue, receiptOf === null ? item?.ticket : undefined, reply?.lease_seconds ?? 1800);
 
   const decide = async (decision: { choice?: Choice; skip?: SkipReason }) => {
-    if (item === undefined || shown !== null || sending) return;
+    if (item === undefined || receiptOf !== null || sending) return;
     skippingIs.close();
     const done = await session.decide(item, { ...decision, ...draft, seconds: Math.round(seconds() * 10) / 10 });
     drop();
@@ -75,8 +75,8 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
 
   useEffect(() => {
     // The button that was pressed is gone: who has no single keys goes on from where it was.
-    if (document.activeElement === document.body) (shown === null ? before : next).current?.focus({ preventScroll: true });
-  }, [shown]);
+    if (document.activeElement === document.body) (receiptOf === null ? before : next).current?.focus({ preventScroll: true });
+  }, [receiptOf]);
 
   const goOn = () => {
     setShown(null);
@@ -85,7 +85,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
 
   const press = (key: string): boolean => {
     const choice = words.choices.find((option) => option.key === key)?.name as Choice | undefined;
-    if (shown !== null && (key === "Enter" || key === " ")) goOn();
+    if (receiptOf !== null && (key === "Enter" || key === " ")) goOn();
     else if (key === "?") helpIs.open();
     else if (key === "d") setLook(look === "diff" ? "rendered" : "diff");
     else if (key === "m") setLook(look === "plain" ? "rendered" : "plain");
@@ -93,7 +93,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
     else if (key === "u") {
       setShown(null);
       void session.undo();
-    } else if (item === undefined || shown !== null || sending) return false;
+    } else if (item === undefined || receiptOf !== null || sending) return false;
     else if (choice !== undefined) void decide({ choice });
     else if (key === words.skip.key) skippingIs.open();
     else if (key === "r") {
@@ -142,9 +142,9 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
             <>
               <PromptPanel key={item.ticket} item={item} plain={look !== "rendered"} />
               <ResponsePair item={item} look={look} />
-              {shown !== null ? (
+              {receiptOf !== null ? (
                 <Group className="panel session-bar" justify="space-between" wrap="nowrap">
-                  <Receipt last={shown} />
+                  <Receipt last={receiptOf} />
                   <Button ref={next} onClick={goOn} style={{ flexShrink: 0 }} rightSection={<kbd aria-hidden>Enter</kbd>}>
                     Next
                   </Button>
@@ -168,7 +168,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
         <SideColumn
           others={
             adjudicating &&
-            shown === null &&
+            receiptOf === null &&
             item !== undefined && (
               <Section title="Others' votes">
                 {session.revealed !== null ? (
@@ -183,7 +183,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
           }
           principles={
             item !== undefined &&
-            shown === null &&
+            receiptOf === null &&
             item.principles.length > 0 &&
             Addition !== undefined && (
               <Addition
@@ -198,7 +198,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
           }
         >
           {item !== undefined && <About item={item} guideline={reply?.guideline ?? ""} />}
-          {last !== null && shown === null && (
+          {last !== null && receiptOf === null && (
             <Section title="Last vote">
               <Receipt last={last} />
             </Section>

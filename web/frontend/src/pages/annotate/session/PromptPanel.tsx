@@ -10,16 +10,16 @@ const COLOURS: Record<Item["prompt"][number]["role"], string> = { system: "gray"
 /** The conversation, at its last turn: what the responses answer. */
 export function PromptPanel({ item, plain }: { item: Item; plain: boolean }) {
   const box = useRef<HTMLDivElement>(null);
-  const [whole, setWhole] = useState(false);
+  const [expanded, setWhole] = useState(false);
   const [overflows, setOverflows] = useState(false);
   const several = item.prompt.length > 1;
   useLayoutEffect(() => {
-    const shown = box.current;
-    if (shown === null) return;
-    setOverflows(shown.scrollHeight > shown.clientHeight + 1);
-    const turns = shown.querySelectorAll<HTMLElement>(".session-turn");
+    const element = box.current;
+    if (element === null) return;
+    setOverflows(element.scrollHeight > element.clientHeight + 1);
+    const turns = element.querySelectorAll<HTMLElement>(".session-turn");
     const lastTurn = turns[turns.length - 1];
-    shown.scrollTop = lastTurn === undefined || !several ? 0 : lastTurn.offsetTop - shown.offsetTop - 24;
+    element.scrollTop = lastTurn === undefined || !several ? 0 : lastTurn.offsetTop - element.offsetTop - 24;
   }, [item, several, plain]);
   return (
     <section className="panel" aria-label="Prompt">
@@ -27,22 +27,22 @@ export function PromptPanel({ item, plain }: { item: Item; plain: boolean }) {
         <Text size="xs" className="dim" fw={600}>
           Prompt{several && `, ${item.prompt.length} turns`}
         </Text>
-        {(overflows || whole) && (
-          <Tooltip label={whole ? "Show its end" : "Show all of it"}>
+        {(overflows || expanded) && (
+          <Tooltip label={expanded ? "Show its end" : "Show all of it"}>
             <ActionIcon
               size="sm"
               variant="subtle"
               color="gray"
-              aria-label={whole ? "Show the prompt's end" : "Show the whole prompt"}
-              onClick={() => setWhole(!whole)}
+              aria-label={expanded ? "Show the prompt's end" : "Show the whole prompt"}
+              onClick={() => setWhole(!expanded)}
             >
-              {whole ? <IconArrowsMinimize size={14} /> : <IconArrowsMaximize size={14} />}
+              {expanded ? <IconArrowsMinimize size={14} /> : <IconArrowsMaximize size={14} />}
             </ActionIcon>
           </Tooltip>
         )}
       </Group>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- it scrolls, also from the keyboard */}
-      <div ref={box} className="session-prompt" data-whole={whole || undefined} tabIndex={0} role="group" aria-label="Conversation">
+      <div ref={box} className="session-prompt" data-expanded={whole || undefined} tabIndex={0} role="group" aria-label="Conversation">
         {item.prompt.map((turn, number) => (
           <div key={number} className="session-turn">
             {(several || turn.role !== "user") && (

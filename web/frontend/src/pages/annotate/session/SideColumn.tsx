@@ -13,11 +13,11 @@ interface SideColumnProps {
 }
 
 /** What stands beside the texts. */
-export function SideColumn({ children, others, principles }: SideColumnProps) {
+export function SideColumn({ children, others: opinions, principles }: SideColumnProps) {
   return (
     <aside className="session-side" aria-label="About this item">
       <Stack gap="xs">
-        {others}
+        {opinions}
         {principles}
         {children}
       </Stack>

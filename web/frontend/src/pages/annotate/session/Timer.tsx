@@ -5,7 +5,7 @@ import { clock } from "../words";
 
 /** Time spent on this item, while the page is in view. */
 export function Timer({ seconds }: { seconds: () => number }) {
-  const [shown, setShown] = useState(0);
+  const [elapsed, setShown] = useState(0);
   useEffect(() => {
     const tick = () => setShown(seconds());
     tick();
@@ -14,7 +14,7 @@ export function Timer({ seconds }: { seconds: () => number }) {
   }, [seconds]);
   return (
     <Text size="sm" className="dim" aria-label="Time on this item" role="timer">
-      {clock(shown)}
+      {clock(elapsed)}
     </Text>
   );
 }

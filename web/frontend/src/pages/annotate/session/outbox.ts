@@ -93,16 +93,16 @@ function prefix(kind: string, person: string): string {
 }
 
 function read<T extends KeptVote>(kind: string, person: string): T[] {
-  const found: T[] = [];
+  const entries: T[] = [];
   try {
     for (let n = 0; n < localStorage.length; n++) {
       const name = localStorage.key(n);
-      if (name?.startsWith(prefix(kind, person))) found.push(JSON.parse(localStorage.getItem(name)!) as T);
+      if (name?.startsWith(prefix(kind, person))) entries.push(JSON.parse(localStorage.getItem(name)!) as T);
     }
   } catch {
     // No storage, or an entry that is not ours: what could be read counts.
   }
-  return found.sort((one, two) => one.at - two.at);
+  return entries.sort((one, two) => one.at - two.at);
 }
 
 function isKept(vote: KeptVote): boolean {

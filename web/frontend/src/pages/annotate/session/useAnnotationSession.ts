@@ -128,11 +128,11 @@ export function useAnnotationSession(queue: string, person: string, adjudicating
         await queries.invalidateQueries({ queryKey: key });
         return null;
       }
-      const found = { receipt: came.reply.receipt, strength, item, decision };
-      setLast(found);
+      const lastVote = { receipt: came.reply.receipt, strength, item, decision };
+      setLast(lastVote);
       if (came.reply.next === null) await queries.invalidateQueries({ queryKey: key });
       else show(came.reply.next);
-      return found;
+      return lastVote;
     });
 
   const undo = async () => {
@@ -156,11 +156,11 @@ export function useAnnotationSession(queue: string, person: string, adjudicating
     const item = data?.item;
     if (item == null || item.role === "vote") return;
     await alone(async () => {
-      const found = await body(
+      const vote = await body(
         api.POST("/api/annotate/queues/{queue}/reveal", { ...path, body: { ticket: item.ticket } }),
       );
-      show({ ...data!, item: found.item });
-      setRevealed(found.votes);
+      show({ ...data!, item: vote.item });
+      setRevealed(vote.votes);
     });
   };
 

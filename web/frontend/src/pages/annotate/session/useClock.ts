@@ -15,7 +15,7 @@ export function useClock(item: string | undefined, before: number): () => number
     // eslint-disable-next-line react-hooks/exhaustive-deps -- `before` is the item's: read once, when the item comes
   }, [item]);
   return useCallback(() => {
-    const { kept, since } = state.current;
-    return kept + (since === null ? 0 : (Date.now() - since) / 1000);
+    const { kept: elapsed, since } = state.current;
+    return elapsed + (since === null ? 0 : (Date.now() - since) / 1000);
   }, []);
 }

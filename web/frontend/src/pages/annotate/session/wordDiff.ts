@@ -12,7 +12,7 @@ const LONGEST_MS = 400;
 export function wordDiff(first: string, second: string): [Piece[], Piece[]] | null {
   const changes = diffWordsWithSpace(first, second, { timeout: LONGEST_MS });
   if (changes === undefined) return null;
-  const pieces = (left: "added" | "removed", own: "added" | "removed") =>
-    changes.filter((change) => !change[left]).map((change) => ({ text: change.value, own: Boolean(change[own]) }));
+  const pieces = (dropped: "added" | "removed", marked: "added" | "removed") =>
+    changes.filter((change) => !change[dropped]).map((change) => ({ text: change.value, own: Boolean(change[marked]) }));
   return [pieces("added", "removed"), pieces("removed", "added")];
 }

@@ -87,8 +87,8 @@ function PartyTable({ parties }: { parties: Parties[] }) {
                   {NAMES[one.between]}
                 </Table.Th>
                 <Table.Td className="curate-number">{count(one.common)}</Table.Td>
-                {[one.agreed, one.opposed, one.softened].map((value, place) => (
-                  <Table.Td key={place} className="curate-number">
+                {[one.agreed, one.opposed, one.softened].map((value, index) => (
+                  <Table.Td key={index} className="curate-number">
                     {count(value)}{" "}
                     <Text span size="xs" className="dim">
                       {one.common > 0 && percent(value / one.common)}

@@ -79,14 +79,14 @@ function LedgerTable({ benchmarks, chosen }: { benchmarks: Benchmark[]; chosen: 
                     </Table.Td>
                   </Table.Tr>,
                 ]
-              : one.checks.map((check, place) => (
+              : one.checks.map((check, index) => (
                   <Table.Tr key={check.check_id} aria-current={check.check_id === chosen ? "true" : undefined}>
                     <Table.Th scope="row" fw={500}>
                       {one.benchmark}
                     </Table.Th>
                     <Table.Td className="curate-number">{count(one.prompts)}</Table.Td>
                     <Table.Td>
-                      <State check={check} newest={place === 0} />
+                      <State check={check} newest={index === 0} />
                     </Table.Td>
                     <Table.Td>
                       {check.ngram} {check.unit}s

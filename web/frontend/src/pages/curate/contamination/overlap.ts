@@ -6,7 +6,7 @@ export function cutAround(text: string, overlap: string): [string, string, strin
   const parts = overlap.match(/[\p{L}\p{N}\p{M}]+/gu);
   if (parts === null) return null;
   const between = "[^\\p{L}\\p{N}\\p{M}]*";
-  const found = new RegExp(`(?<![\\p{L}\\p{N}])${parts.join(between)}(?![\\p{L}\\p{N}])`, "iu").exec(text);
-  if (found === null) return null;
-  return [text.slice(0, found.index), found[0], text.slice(found.index + found[0].length)];
+  const match = new RegExp(`(?<![\\p{L}\\p{N}])${parts.join(between)}(?![\\p{L}\\p{N}])`, "iu").exec(text);
+  if (match === null) return null;
+  return [text.slice(0, match.index), match[0], text.slice(match.index + match[0].length)];
 }

@@ -86,10 +86,10 @@ function Said({ member, opposite }: { member: Member; opposite: boolean }) {
 
 /** Labels are compared as the sources gave them: what was discarded as a duplicate has none in force. */
 function isOpposite(member: Member, cluster: Cluster): boolean {
-  const kept = cluster.members.find((one) => one.item_id === member.kept_id)?.pair;
-  const own = sideOf(member.pair);
-  const theirs = sideOf(kept ?? null);
-  return own !== null && theirs !== null && (own === theirs) === (member.crossed ?? false);
+  const representative = cluster.members.find((one) => one.item_id === member.kept_id)?.pair;
+  const text = sideOf(member.pair);
+  const theirs = sideOf(representative ?? null);
+  return text !== null && theirs !== null && (text === theirs) === (member.crossed ?? false);
 }
 
 function sideOf(pair: Schemas["ShownPair"] | null): "A" | "B" | null {

@@ -28,15 +28,15 @@ export function sankeyOf(funnel: Funnel): { nodes: FunnelNode[]; links: FunnelLi
   const ruleOf = (pool: string, rule: string) => (rules.has(`${pool}\n${rule}`) ? rule : "other rules");
   const nodes: FunnelNode[] = [];
   const places = new Map<string, number>();
-  const place = (key: string, node: () => Omit<FunnelNode, "comparisons">, comparisons: number): number => {
-    let found = places.get(key);
-    if (found === undefined) {
-      found = nodes.length;
-      places.set(key, found);
+  const indexOf = (key: string, node: () => Omit<FunnelNode, "comparisons">, comparisons: number): number => {
+    let index = places.get(key);
+    if (index === undefined) {
+      index = nodes.length;
+      places.set(key, index);
       nodes.push({ ...node(), comparisons: 0 });
     }
-    nodes[found]!.comparisons += comparisons;
-    return found;
+    nodes[index]!.comparisons += comparisons;
+    return index;
   };
   const values = new Map<string, FunnelLink>();
   const flow = (source: number, target: number, value: number) => {
@@ -49,10 +49,10 @@ export function sankeyOf(funnel: Funnel): { nodes: FunnelNode[]; links: FunnelLi
   for (const { source, pool, rule, comparisons } of ordered) {
     const from = sourceOf(source);
     const by = ruleOf(pool, rule);
-    const named = funnel.rules.find((one) => one.pool === pool && one.rule === by);
-    const first = place(`source ${from}`, () => ({ name: from, kind: "source", to: sources.has(from) ? dataOf("source", from) : null, pool: null }), comparisons);
-    const second = place(`pool ${pool}`, () => ({ name: pool, kind: "pool", to: dataOf("pool", pool), pool }), comparisons);
-    const third = place(`rule ${pool} ${by}`, () => ({ name: by, kind: "rule", to: named?.decided ? ruleAddress(pool, by) : dataOf("pool", pool), pool }), comparisons);
+    const ruleCount = funnel.rules.find((one) => one.pool === pool && one.rule === by);
+    const first = indexOf(`source ${from}`, () => ({ name: from, kind: "source", to: sources.has(from) ? dataOf("source", from) : null, pool: null }), comparisons);
+    const second = indexOf(`pool ${pool}`, () => ({ name: pool, kind: "pool", to: dataOf("pool", pool), pool }), comparisons);
+    const third = indexOf(`rule ${pool} ${by}`, () => ({ name: by, kind: "rule", to: ruleCount?.decided ? ruleAddress(pool, by) : dataOf("pool", pool), pool }), comparisons);
     flow(first, second, comparisons);
     flow(second, third, comparisons);
   }
@@ -68,9 +68,9 @@ export function ruleAddress(pool: string, rule: string): string {
 }
 
 function sums(pairs: [string, number][]): Map<string, number> {
-  const found = new Map<string, number>();
-  for (const [name, value] of pairs) found.set(name, (found.get(name) ?? 0) + value);
-  return found;
+  const index = new Map<string, number>();
+  for (const [name, value] of pairs) index.set(name, (index.get(name) ?? 0) + value);
+  return index;
 }
 
 function largest(values: Map<string, number>, most: number): Set<string> {

@@ -80,14 +80,14 @@ function Number({ value }: { value: number | null | undefined }) {
   return <Table.Td className="curate-number">{count(value)}</Table.Td>;
 }
 
-function Against({ part, whole }: { part: number | null; whole: number | null }) {
+function Against({ part, whole: total }: { part: number | null; whole: number | null }) {
   return (
     <Table.Td className="curate-number">
       {count(part)}
-      {part != null && whole != null && whole > 0 && (
+      {part != null && total != null && total > 0 && (
         <Text span size="xs" className="dim">
           {" "}
-          ({percent(part / whole, 0)})
+          ({percent(part / total, 0)})
         </Text>
       )}
     </Table.Td>

@@ -9,13 +9,13 @@ type Annotator = Schemas["AnnotatorFigures"];
 
 /** How often what was shown first is preferred; nothing where nobody's order is known. */
 export function BiasTable({ annotators }: { annotators: Annotator[] }) {
-  const shown = annotators.filter((one) => one.first_shown.share !== null);
+  const measured = annotators.filter((one) => one.first_shown.share !== null);
   return (
     <div className="panel">
       <Title order={2} mb={4}>
         Position bias
       </Title>
-      {shown.length === 0 ? (
+      {measured.length === 0 ? (
         <Text size="sm" className="dim">
           No preference has a known order of showing: neither sources nor reward models see one.
         </Text>
@@ -33,7 +33,7 @@ export function BiasTable({ annotators }: { annotators: Annotator[] }) {
                 </Table.Tr>
               </Table.Thead>
               <Table.Tbody>
-                {shown.map((one) => (
+                {measured.map((one) => (
                   <Table.Tr key={`${one.kind} ${one.name}`}>
                     <Table.Th scope="row" fw={500}>
                       {one.name}

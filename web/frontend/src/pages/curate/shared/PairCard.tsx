@@ -48,8 +48,8 @@ function Texts({ pair }: { pair: Pair }) {
   return (
     <Stack gap="xs" mt="xs">
       <Clip className="curate-side" label="Prompt">
-        {pair.prompt.map((turn, place) => (
-          <div key={place}>
+        {pair.prompt.map((turn, index) => (
+          <div key={index}>
             <Text size="xs" fw={600} className="dim">
               {turn.role}
             </Text>
@@ -66,12 +66,12 @@ function Texts({ pair }: { pair: Pair }) {
 }
 
 function Side({ side, pair, text, characters }: { side: "A" | "B"; pair: Pair; text: string; characters: number }) {
-  const said = [pair.label === side ? "label in force" : "", pair.source_label === side ? "source's label" : ""].filter(Boolean);
+  const labels = [pair.label === side ? "label in force" : "", pair.source_label === side ? "source's label" : ""].filter(Boolean);
   return (
     <div className="curate-side" data-chosen={pair.label === side}>
       <Text size="xs" fw={600} className="dim">
         {side}
-        {said.length > 0 && `: ${said.join(", ")}`}
+        {labels.length > 0 && `: ${labels.join(", ")}`}
       </Text>
       <Clip label={`Response ${side}`}>
         {text}

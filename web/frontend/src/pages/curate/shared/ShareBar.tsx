@@ -24,8 +24,8 @@ export function ShareBar({ share, reference }: { share: Share; reference?: numbe
           <line x1={WIDTH * reference} x2={WIDTH * reference} y1={0} y2={HEIGHT} stroke="var(--assay-dim)" strokeDasharray="2 2" />
         )}
         <line x1={WIDTH * low} x2={WIDTH * high} y1={HEIGHT / 2} y2={HEIGHT / 2} stroke={colour} strokeWidth={2} />
-        {[low, high].map((end, place) => (
-          <line key={place} x1={WIDTH * end} x2={WIDTH * end} y1={3} y2={HEIGHT - 3} stroke={colour} strokeWidth={1.5} />
+        {[low, high].map((end, index) => (
+          <line key={index} x1={WIDTH * end} x2={WIDTH * end} y1={3} y2={HEIGHT - 3} stroke={colour} strokeWidth={1.5} />
         ))}
         <circle cx={Math.min(WIDTH - 3.5, Math.max(3.5, WIDTH * share.share))} cy={HEIGHT / 2} r={3.5} fill={colour} />
       </svg>

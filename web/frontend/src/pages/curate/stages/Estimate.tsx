@@ -37,8 +37,8 @@ export function Estimate({ estimate }: { estimate: Found }) {
                 </Table.Tr>
               </Table.Thead>
               <Table.Tbody>
-                {estimate.judges.map((judge, place) => (
-                  <Table.Tr key={place}>
+                {estimate.judges.map((judge, index) => (
+                  <Table.Tr key={index}>
                     <Table.Th scope="row" fw={500}>
                       {judge.judge}{" "}
                       <Text span size="xs" className="dim">

@@ -50,8 +50,8 @@ export function LoopFields({ options, onChange }: { options: Options; onChange: 
         <NewLoopDialog
           options={options}
           onClose={close}
-          onMade={(made) => {
-            setFile(made);
+          onMade={(file) => {
+            setFile(file);
             close();
           }}
         />

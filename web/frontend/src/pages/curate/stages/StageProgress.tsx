@@ -11,18 +11,18 @@ const SILENCE_S = 30; // nothing was counted for so long: it is said, for the ti
 
 /** How far a stage is, from what its run notes: a bar for each thing that is counted, the outermost first. */
 export function StageProgress({ counts, going, now }: { counts: Count[]; going: boolean; now: number }) {
-  const shown = counts.filter(({ total, ended }) => total !== null || !ended || !going);
+  const visible = counts.filter(({ total, ended }) => total !== null || !ended || !going);
   // Steps of a loop take seconds or hours: the pace is that of the innermost count alone.
   return (
     <Stack gap={6} my={6}>
-      {shown.map((one, place) => (
-        <Counted key={`${place} ${one.what}`} one={one} told={place === shown.length - 1 ? told(one, going, now) : ""} going={going} />
+      {visible.map((one, index) => (
+        <Counted key={`${index} ${one.what}`} one={one} told={index === visible.length - 1 ? progressText(one, going, now) : ""} going={going} />
       ))}
     </Stack>
   );
 }
 
-function Counted({ one, told, going }: { one: Count; told: string; going: boolean }) {
+function Counted({ one, told: text, going }: { one: Count; told: string; going: boolean }) {
   const share = one.total === null ? null : one.total === 0 ? 1 : Math.min(1, one.done / one.total);
   return (
     <div>
@@ -38,7 +38,7 @@ function Counted({ one, told, going }: { one: Count; told: string; going: boolea
           )}
         </Text>
         <Text size="xs" className="dim">
-          {told}
+          {text}
         </Text>
       </Group>
       {share !== null && (
@@ -54,7 +54,7 @@ function Counted({ one, told, going }: { one: Count; told: string; going: boolea
   );
 }
 
-function told(one: Count, going: boolean, now: number): string {
+function progressText(one: Count, going: boolean, now: number): string {
   const silent = now - one.at;
   const parts = [];
   if (one.ended || !going) {

@@ -14,7 +14,7 @@ import { goesOn, useStages, type Settings, type Stage } from "./useStages";
 export function StagesPage() {
   const query = useStages();
   const allowed = useAllows("curator");
-  const [asked, setAsked] = useState<Settings | null>(null);
+  const [requested, setAsked] = useState<Settings | null>(null);
   return (
     <Stack gap="sm">
       <Loaded query={query}>
@@ -59,7 +59,7 @@ export function StagesPage() {
           );
         }}
       </Loaded>
-      {asked !== null && <StartDialog settings={asked} onClose={() => setAsked(null)} />}
+      {requested !== null && <StartDialog settings={requested} onClose={() => setAsked(null)} />}
     </Stack>
   );
 }

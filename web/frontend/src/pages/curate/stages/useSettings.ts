@@ -12,9 +12,9 @@ export function useSettings<S extends Settings["stage"]>(
   ready: (settings: Of<S>) => boolean = () => true,
 ): [Of<S>, (changes: Partial<Of<S>>) => void] {
   const [settings, setSettings] = useState(first);
-  const whole = ready(settings);
+  const complete = ready(settings);
   useEffect(() => {
-    if (whole) onChange(settings as Settings);
-  }, [settings, whole, onChange]);
+    if (complete) onChange(settings as Settings);
+  }, [settings, complete, onChange]);
   return [settings, (changes) => setSettings((before) => ({ ...before, ...changes }))];
 }

@@ -17,7 +17,7 @@ const ANSWERS: Record<string, string> = { tie: "tie", both_good: "both good", bo
 export function Judgments({ judgments, sourceLabel }: { judgments: Judgment[]; sourceLabel: string | null }) {
   const [votes, setVotes] = useState(false);
   const hidden = judgments.filter((one) => one.vote).length;
-  const shown = judgments.filter((one) => votes || !one.vote);
+  const visible = judgments.filter((one) => votes || !one.vote);
   const sources = judgments.filter((one) => one.kind === "source").length;
   const note = sources > 1 && sourceLabel === null ? "the sources contradict each other" : undefined;
   return (
@@ -41,7 +41,7 @@ export function Judgments({ judgments, sourceLabel }: { judgments: Judgment[]; s
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
-            {shown.map((one) => (
+            {visible.map((one) => (
               <Line key={one.judgment_id} judgment={one} />
             ))}
           </Table.Tbody>

@@ -95,7 +95,7 @@ export function Attributes({ attributes }: { attributes: Schemas["AttributeRecor
               <Table.Th scope="row" w={160}>
                 {one.name}
               </Table.Th>
-              <Table.Td style={{ overflowWrap: "anywhere" }}>{WRITTEN.has(one.name) ? <Markdown text={told(one.value)} /> : told(one.value)}</Table.Td>
+              <Table.Td style={{ overflowWrap: "anywhere" }}>{WRITTEN.has(one.name) ? <Markdown text={parsed(one.value)} /> : parsed(one.value)}</Table.Td>
               <Table.Td className="dim">{one.annotator}</Table.Td>
             </Table.Tr>
           ))}
@@ -114,7 +114,7 @@ function Answer({ text }: { text: string }) {
 }
 
 /** JSON as people read it. */
-function told(json: string): string {
+function parsed(json: string): string {
   const value: unknown = JSON.parse(json);
   return typeof value === "string" ? value : JSON.stringify(value);
 }

@@ -30,10 +30,10 @@ export function Browser() {
     enabled: !pages.isPending,
   });
   const rows = useMemo(() => pages.data?.pages.flatMap((page) => page.rows) ?? [], [pages.data]);
-  const [asked, setAsked] = useState<string | null>(null);
+  const [selected, setAsked] = useState<string | null>(null);
   const [stopped, setStopped] = useState<string | null>(null);
   // Counting reads every text where one is searched for: only when asked to.
-  const counts = pages.data !== undefined && pages.hasNextPage && filtered && (!address.get("text") || asked === key);
+  const counts = pages.data !== undefined && pages.hasNextPage && filtered && (!address.get("text") || selected === key);
   const matching = useCount(key, query, counts);
   const queries = useQueryClient();
   const refresh = () => {
@@ -103,15 +103,15 @@ interface ToldProps {
 
 /** How many there are, as well as it is known yet. */
 function Told({ rows, ended, filtered, total, matching, children }: ToldProps) {
-  let said = "";
-  if (ended && (filtered || rows >= (total ?? 0))) said = counted(rows, "comparison");
-  else if (!filtered) said = total === undefined ? "" : counted(total, "comparison");
-  else if (matching !== null && matching.share >= 1) said = counted(matching.matches, "comparison");
-  else if (matching !== null) said = `more than ${count(Math.max(matching.matches, rows))}, counted ${percent(matching.share, 0)}`;
+  let status = "";
+  if (ended && (filtered || rows >= (total ?? 0))) status = counted(rows, "comparison");
+  else if (!filtered) status = total === undefined ? "" : counted(total, "comparison");
+  else if (matching !== null && matching.share >= 1) status = counted(matching.matches, "comparison");
+  else if (matching !== null) status = `more than ${count(Math.max(matching.matches, rows))}, counted ${percent(matching.share, 0)}`;
   return (
     <Group gap={4} wrap="nowrap">
       <Text size="sm" className="dim" role="status">
-        {said}
+        {status}
       </Text>
       {children}
     </Group>

@@ -111,9 +111,9 @@ function SearchBox({ address, change }: Part) {
 
 function Fields({ facets, address, change }: Part & { facets: Facets | undefined }) {
   const listed = (values: Facets["sources"] | undefined, name: string) => {
-    const known = (values ?? []).map((one) => ({ value: one.value, label: `${one.value} (${count(one.origins)})` }));
-    const missing = address.getAll(name).filter((value) => !known.some((one) => one.value === value));
-    return [...known, ...missing.map((value) => ({ value, label: value }))];
+    const options = (values ?? []).map((one) => ({ value: one.value, label: `${one.value} (${count(one.origins)})` }));
+    const missing = address.getAll(name).filter((value) => !options.some((one) => one.value === value));
+    return [...options, ...missing.map((value) => ({ value, label: value }))];
   };
   const many = (name: string, label: string, data: (string | { value: string; label: string })[], width: number) => (
     <MultiSelect
@@ -176,7 +176,7 @@ function Fields({ facets, address, change }: Part & { facets: Facets | undefined
 }
 
 function Rewards({ facets, address, change }: Part & { facets: Facets | undefined }) {
-  const known = facets?.models.find((one) => one.model === address.get("scored_by"));
+  const options = facets?.models.find((one) => one.model === address.get("scored_by"));
   const soon = useDebouncedCallback((name: string, value: string | number) => change({ [name]: String(value) || null }), 500);
   const bound = (name: string, label: string, extreme: number | null | undefined) => (
     <NumberInput
@@ -190,8 +190,8 @@ function Rewards({ facets, address, change }: Part & { facets: Facets | undefine
   );
   return (
     <>
-      {bound("reward_low", "Reward from", known?.low)}
-      {bound("reward_high", "to", known?.high)}
+      {bound("reward_low", "Reward from", options?.low)}
+      {bound("reward_high", "to", options?.high)}
     </>
   );
 }

@@ -33,10 +33,10 @@ export function queryOf(address: URLSearchParams): Query {
 
 /** The same address for the same question: what pages in memory are known by. */
 export function keyOf(address: URLSearchParams): string {
-  const kept = new URLSearchParams();
-  for (const name of MANY) for (const value of address.getAll(name).toSorted()) kept.append(name, value);
-  for (const name of ONE) if (address.get(name)) kept.set(name, address.get(name)!);
-  return kept.toString();
+  const parameters = new URLSearchParams();
+  for (const name of MANY) for (const value of address.getAll(name).toSorted()) parameters.append(name, value);
+  for (const name of ONE) if (address.get(name)) parameters.set(name, address.get(name)!);
+  return parameters.toString();
 }
 
 /** How many filters are set; the order is none. */

@@ -36,10 +36,10 @@ export function MakeTrainingSet({ name: first = "", pools: some = [], sources }:
   const stage = making.data ?? start.data;
   const going = start.isPending || (stage !== undefined && goesOn(stage));
   const done = stage?.status === "done" ? stage.settings : null;
-  const made = done?.stage === "snapshot" ? done.name : null;
+  const created = done?.stage === "snapshot" ? done.name : null;
   useEffect(() => {
-    if (made !== null) void queries.invalidateQueries({ queryKey: ["training-sets"], refetchType: "active", predicate: ({ queryKey }) => queryKey[1] !== "making" });
-  }, [made, queries]);
+    if (created !== null) void queries.invalidateQueries({ queryKey: ["training-sets"], refetchType: "active", predicate: ({ queryKey }) => queryKey[1] !== "making" });
+  }, [created, queries]);
   const submit = (event: FormEvent) => {
     event.preventDefault();
     if (!going) start.mutate();
@@ -73,7 +73,7 @@ export function MakeTrainingSet({ name: first = "", pools: some = [], sources }:
         </Text>
       )}
       {start.error !== null && <Failure error={start.error} />}
-      {stage !== undefined && !going && made === null && (
+      {stage !== undefined && !going && created === null && (
         <Alert color="red" role="alert" title="It was not made">
           {stage.why ?? stage.status}.{" "}
           <Anchor component={Link} to="/curate/stages" size="sm">
@@ -81,7 +81,7 @@ export function MakeTrainingSet({ name: first = "", pools: some = [], sources }:
           </Anchor>
         </Alert>
       )}
-      {made !== null && !going && <NewSet name={made} />}
+      {created !== null && !going && <NewSet name={created} />}
     </Stack>
   );
 }

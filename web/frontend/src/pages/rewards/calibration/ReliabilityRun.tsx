@@ -60,7 +60,7 @@ export function ReliabilityRun({ run }: { run: Run }) {
           </Table.Thead>
           <Table.Tbody>
             {run.before.figures.map((before) => {
-              const found = run.after?.figures.find(({ name }) => name === before.name);
+              const calibrated = run.after?.figures.find(({ name }) => name === before.name);
               return (
                 <Table.Tr key={before.name}>
                   <Table.Th scope="row" fw={400}>
@@ -70,9 +70,9 @@ export function ReliabilityRun({ run }: { run: Run }) {
                     {figure(before.value, 4)} <Bounds of={before} />
                   </Table.Td>
                   <Table.Td ta="right">
-                    {found !== undefined && (
+                    {calibrated !== undefined && (
                       <>
-                        {figure(found.value, 4)} <Bounds of={found} />
+                        {figure(calibrated.value, 4)} <Bounds of={calibrated} />
                       </>
                     )}
                   </Table.Td>

@@ -18,9 +18,9 @@ export interface ForestRow {
 
 /** Values one below the other, each with its 95 % interval. `reference`: a line to compare with, e.g. chance. */
 export function ForestPlot({ title, rows, reference }: { title: string; rows: ForestRow[]; reference?: number }) {
-  const points = rows.map((row, place) => ({
+  const points = rows.map((row, index) => ({
     ...row,
-    place: rows.length - 1 - place,
+    place: rows.length - 1 - index,
     spread: [row.value - (row.low ?? row.value), (row.high ?? row.value) - row.value],
   }));
   const values = rows.flatMap((row) => [row.value, row.low ?? row.value, row.high ?? row.value]);
@@ -68,8 +68,8 @@ export function ForestPlot({ title, rows, reference }: { title: string; rows: Fo
             type="number"
             dataKey="place"
             domain={[-0.5, rows.length - 0.5]}
-            ticks={points.map(({ place }) => place)}
-            tickFormatter={(place: number) => clipped(rows[rows.length - 1 - place]?.name ?? "", LONGEST)}
+            ticks={points.map(({ place: index }) => index)}
+            tickFormatter={(index: number) => clipped(rows[rows.length - 1 - index]?.name ?? "", LONGEST)}
             width={16 + 7 * Math.max(...rows.map(({ name }) => clipped(name, LONGEST).length))}
             interval={0}
           />

@@ -25,7 +25,7 @@ export function IntervalScatter<P extends { spread: number[] }>({
   y,
   series,
   width,
-  told,
+  told: label,
   children,
 }: {
   points: P[];
@@ -65,7 +65,7 @@ export function IntervalScatter<P extends { spread: number[] }>({
             if (at === undefined) return null;
             return (
               <div className="panel" style={{ fontSize: 12 }}>
-                {told(at)}
+                {label(at)}
               </div>
             );
           }}

@@ -10,6 +10,6 @@ const SERIES = [
   "light-dark(#495057, #ced4da)",
 ] as const;
 
-export function colourOf(place: number): string {
-  return SERIES[place % SERIES.length] ?? SERIES[0];
+export function colourOf(index: number): string {
+  return SERIES[index % SERIES.length] ?? SERIES[0];
 }

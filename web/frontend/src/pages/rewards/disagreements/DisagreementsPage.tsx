@@ -30,11 +30,11 @@ export function DisagreementsPage() {
         <Code>assay score responses.jsonl --model NAME --save</Code>
       </Empty>
     );
-  const named = (reference: string | null | undefined, among: Rater[]) => among.find((rater) => rater.reference === reference);
-  const first = named(search.get("first"), raters) ?? named(start?.[0], raters) ?? raters[0]!;
-  const others = raters.filter(({ reference }) => reference !== first.reference);
+  const raterOf = (reference: string | null | undefined, among: Rater[]) => among.find((rater) => rater.reference === reference);
+  const first = raterOf(search.get("first"), raters) ?? raterOf(start?.[0], raters) ?? raters[0]!;
+  const candidates = raters.filter(({ reference }) => reference !== first.reference);
   // Beside the first, whichever it is, the other one of the two that share the most.
-  const second = named(search.get("second"), others) ?? named(start?.[1], others) ?? named(start?.[0], others) ?? others[0]!;
+  const second = raterOf(search.get("second"), candidates) ?? raterOf(start?.[1], candidates) ?? raterOf(start?.[0], candidates) ?? candidates[0]!;
   const change = (changed: Record<string, string | null>) => {
     const next = new URLSearchParams(search);
     for (const [name, value] of Object.entries({ page: null, ...changed })) {
@@ -47,7 +47,7 @@ export function DisagreementsPage() {
     <Stack gap="sm">
       <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="xs">
         <RaterSelect label="First" raters={raters} value={first} onChange={(reference) => change({ first: reference })} />
-        <RaterSelect label="Second" raters={others} value={second} onChange={(reference) => change({ first: first.reference, second: reference })} />
+        <RaterSelect label="Second" raters={candidates} value={second} onChange={(reference) => change({ first: first.reference, second: reference })} />
       </SimpleGrid>
       <AgreementSummary first={first} second={second} />
       <Pairs key={`${first.reference}\n${second.reference}`} first={first} second={second} search={search} change={change} />
@@ -56,14 +56,14 @@ export function DisagreementsPage() {
 }
 
 function RaterSelect({ label, raters, value, onChange }: { label: string; raters: Rater[]; value: Rater; onChange: (reference: string) => void }) {
-  const named = (rater: Rater) =>
+  const raterOf = (rater: Rater) =>
     `${rater.name}, ${rater.kind === "scores" ? `scores of ${counted(rater.rated, "response")}` : `${rater.kind.replace("_", " ")}, ${counted(rater.rated, "pair")}`}`;
   return (
     <Select
       label={label}
       searchable
       allowDeselect={false}
-      data={raters.map((rater) => ({ value: rater.reference, label: named(rater) }))}
+      data={raters.map((rater) => ({ value: rater.reference, label: raterOf(rater) }))}
       value={value.reference}
       onChange={(reference) => reference !== null && onChange(reference)}
     />
@@ -91,12 +91,12 @@ function Pairs({
   const supports = search.get("supports") as Supports | null;
   const page = Math.max(1, Number(search.get("page")) || 1);
   const query = { first: first.reference, second: second.reference, order, pool, supports, page };
-  const found = useQuery({
+  const agreement = useQuery({
     queryKey: ["rewards", "disagreements", query],
     queryFn: () => body(api.GET("/api/rewards/disagreements", { params: { query } })),
     placeholderData: (before) => before,
   });
-  const { data } = found;
+  const { data } = agreement;
   const pick = (id: string) => setPicked(picked.includes(id) ? picked.filter((other) => other !== id) : [...picked, id]);
   const here = data?.pairs.map(({ comparison_id }) => comparison_id) ?? [];
   const all = here.length > 0 && here.every((id) => picked.includes(id));
@@ -144,9 +144,9 @@ function Pairs({
           </Group>
         )}
       </Group>
-      {found.failureReason !== null && <Failure error={found.failureReason} />}
+      {agreement.failureReason !== null && <Failure error={agreement.failureReason} />}
       {data === undefined ? (
-        found.failureReason === null && <Waiting />
+        agreement.failureReason === null && <Waiting />
       ) : data.total === 0 ? (
         <Empty title={page > 1 ? "There is no such page" : "They do not disagree on any such pair"}>
           {page > 1 ? <Button variant="default" onClick={() => change({ page: null })}>First page</Button> : "Both must have rated a pair, and prefer different responses of it."}

@@ -26,10 +26,10 @@ export function PairCard({
   picked: boolean;
   onPick?: () => void;
 }) {
-  const [whole, setWhole] = useState(false);
+  const [expanded, setWhole] = useState(false);
   const navigate = useNavigate();
   const last = pair.prompt.at(-1);
-  const said = [
+  const notes = [
     { name: first, side: pair.first },
     { name: second, side: pair.second },
   ];
@@ -48,8 +48,8 @@ export function PairCard({
             </Text>
           </Group>
           <Group gap="xs">
-            <Button variant="subtle" size="compact-xs" aria-expanded={whole} onClick={() => setWhole(!whole)}>
-              {whole ? "Less" : "Whole text"}
+            <Button variant="subtle" size="compact-xs" aria-expanded={expanded} onClick={() => setWhole(!expanded)}>
+              {expanded ? "Less" : "Whole text"}
             </Button>
             <Button
               variant="subtle"
@@ -67,9 +67,9 @@ export function PairCard({
             </Anchor>
           </Group>
         </Group>
-        {whole ? (
-          pair.prompt.map((turn, place) => (
-            <div key={place}>
+        {expanded ? (
+          pair.prompt.map((turn, index) => (
+            <div key={index}>
               <Text size="xs" className="dim">
                 {turn.role}
               </Text>
@@ -93,13 +93,13 @@ export function PairCard({
               letter={letter}
               text={letter === "A" ? pair.response_a : pair.response_b}
               characters={letter === "A" ? pair.characters_a : pair.characters_b}
-              whole={whole}
-              preferredBy={said.filter(({ side }) => side.prefers === letter).map(({ name }) => name)}
+              whole={expanded}
+              preferredBy={notes.filter(({ side }) => side.prefers === letter).map(({ name }) => name)}
             />
           ))}
         </SimpleGrid>
         <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
-          {said.map(({ name, side }) => (
+          {notes.map(({ name, side }) => (
             <Said key={name} name={name} side={side} />
           ))}
         </SimpleGrid>
@@ -112,7 +112,7 @@ function Response({
   letter,
   text,
   characters,
-  whole,
+  whole: expanded,
   preferredBy,
 }: {
   letter: "A" | "B";
@@ -127,14 +127,14 @@ function Response({
         Response {letter}, {count(characters)} characters
         {preferredBy.length > 0 && `, preferred by ${preferredBy.join(", ")}`}
       </Text>
-      {whole ? (
+      {expanded ? (
         <Markdown text={text} />
       ) : (
         <Text size="sm" lineClamp={4} className="rewards-clip">
           {text}
         </Text>
       )}
-      {whole && characters > text.length && (
+      {expanded && characters > text.length && (
         <Text size="xs" className="dim">
           The first {count(text.length)} characters; the comparison&apos;s own page has the rest.
         </Text>

@@ -30,8 +30,8 @@ export function SendDialog({
   const [queue, setQueue] = useState("");
   const [overlap, setOverlap] = useState<number | string>(3);
   const [note, setNote] = useState("");
-  const known = useQuery({ queryKey: ["rewards", "queues"], queryFn: () => body(api.GET("/api/rewards/queues")), enabled: opened });
-  const there = known.data?.queues.find(({ name }) => name === queue.trim());
+  const queues = useQuery({ queryKey: ["rewards", "queues"], queryFn: () => body(api.GET("/api/rewards/queues")), enabled: opened });
+  const existing = queues.data?.queues.find(({ name }) => name === queue.trim());
   const send = useMutation({
     ...AGAIN,
     mutationFn: () =>
@@ -87,17 +87,17 @@ export function SendDialog({
               label="Queue"
               description="One that takes items, or a new name."
               required
-              data={known.data?.queues.map(({ name }) => name) ?? []}
+              data={queues.data?.queues.map(({ name }) => name) ?? []}
               value={queue}
               onChange={setQueue}
               size="xs"
               data-autofocus
             />
-            {there === undefined ? (
+            {existing === undefined ? (
               <NumberInput label="People per pair" min={1} max={50} value={overlap} onChange={setOverlap} />
             ) : (
               <Text size="xs" className="dim">
-                {there.name} has {counted(there.items, "pair")}, {there.overlap === "all" ? "everyone" : there.overlap} per pair.
+                {existing.name} has {counted(existing.items, "pair")}, {existing.overlap === "all" ? "everyone" : existing.overlap} per pair.
               </Text>
             )}
             <Textarea

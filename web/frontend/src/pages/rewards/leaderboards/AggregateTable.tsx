@@ -79,14 +79,14 @@ export function AggregateTable({
                       )}
                     </Group>
                   </Table.Th>
-                  {results.map((result, place) => {
-                    const found = result.aggregates.find((one) => one.name === name);
+                  {results.map((result, index) => {
+                    const aggregate = result.aggregates.find((one) => one.name === name);
                     return (
-                      <Table.Td key={place} ta="right" className="rewards-number">
-                        {figure(found?.value)}{" "}
-                        {found?.low != null && (
+                      <Table.Td key={index} ta="right" className="rewards-number">
+                        {figure(aggregate?.value)}{" "}
+                        {aggregate?.low != null && (
                           <Text span size="xs" className="dim">
-                            {interval(found.low, found.high)}
+                            {interval(aggregate.low, aggregate.high)}
                           </Text>
                         )}
                       </Table.Td>

@@ -32,18 +32,18 @@ export function BestOfCurves({ results, names }: { results: Result[]; names: str
       </Text>
     );
   }
-  const series = results.map((result, place) => ({
-    name: names[place] ?? "",
+  const series = results.map((result, index) => ({
+    name: names[index] ?? "",
     points: result.curves.find(({ name }) => name === curve)?.points ?? [],
   }));
   const steps = [...new Set(series.flatMap(({ points }) => points.map(({ n }) => n)))].sort((one, other) => one - other);
   const data = steps.map((n) => {
     const row: Record<string, number | [number, number]> = { n };
-    series.forEach(({ points }, place) => {
+    series.forEach(({ points }, index) => {
       const point = points.find((one) => one.n === n);
       if (point === undefined) return;
-      row[`gold${place}`] = point.gold;
-      if (point.low !== null && point.high !== null) row[`spread${place}`] = [point.gold - point.low, point.high - point.gold];
+      row[`gold${index}`] = point.gold;
+      if (point.low !== null && point.high !== null) row[`spread${index}`] = [point.gold - point.low, point.high - point.gold];
     });
     return row;
   });
@@ -96,17 +96,17 @@ export function BestOfCurves({ results, names }: { results: Result[]; names: str
             <YAxis domain={["auto", "auto"]} tickFormatter={(value: number) => figure(value, 2)} width={48} />
             <Tooltip {...TOOLTIP} formatter={(value) => figure(Number(value))} labelFormatter={(n) => `best of ${n}`} />
             <Legend />
-            {series.map(({ name }, place) => (
+            {series.map(({ name }, index) => (
               <Line
                 key={name}
                 name={name}
-                dataKey={`gold${place}`}
-                stroke={colourOf(place)}
+                dataKey={`gold${index}`}
+                stroke={colourOf(index)}
                 strokeWidth={2}
                 dot={{ r: 2.5 }}
                 isAnimationActive={false}
               >
-                <ErrorBar dataKey={`spread${place}`} width={5} stroke={colourOf(place)} isAnimationActive={false} />
+                <ErrorBar dataKey={`spread${index}`} width={5} stroke={colourOf(index)} isAnimationActive={false} />
               </Line>
             ))}
           </LineChart>

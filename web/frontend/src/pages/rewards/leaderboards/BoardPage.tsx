@@ -23,16 +23,16 @@ export function BoardPage() {
   const newest = board?.entries ?? [];
   // The best first, those without a headline last; at first the newest few of them are shown.
   const entries = [...newest].sort((one, other) => (other.headline?.value ?? -Infinity) - (one.headline?.value ?? -Infinity) || 0);
-  const named = search.getAll("result");
-  const shown = entries.filter((entry) => (named.length > 0 ? named.includes(keyOf(entry)) : newest.indexOf(entry) < AT_FIRST));
-  const { results, pending, error } = useResults(bench, shown);
+  const selected = search.getAll("result");
+  const visible = entries.filter((entry) => (selected.length > 0 ? selected.includes(keyOf(entry)) : newest.indexOf(entry) < AT_FIRST));
+  const { results, pending, error } = useResults(bench, visible);
 
   if (boards.data === undefined) return boards.failureReason === null ? <Waiting /> : <Failure error={boards.failureReason} />;
   if (board === undefined) return <Empty title={`Nothing has been evaluated on ${bench}`}>Choose another benchmark under Leaderboards.</Empty>;
 
   const parts = [...new Set(results.flatMap((result) => result.aggregates.map(({ name }) => name)))];
-  const asked = search.get("part");
-  const part = asked !== null && parts.includes(asked) ? asked : (results[0]?.entry.headline?.name ?? "overall");
+  const requested = search.get("part");
+  const part = requested !== null && parts.includes(requested) ? requested : (results[0]?.entry.headline?.name ?? "overall");
   const set = (name: string, values: string[]) => {
     const next = new URLSearchParams(search);
     next.delete(name);
@@ -40,8 +40,8 @@ export function BoardPage() {
     setSearch(next, { replace: true });
   };
   const rows = results.flatMap((result) => {
-    const found = result.aggregates.find(({ name }) => name === part);
-    return found?.value == null ? [] : [{ name: nameOf(result.entry, entries), value: found.value, low: found.low ?? null, high: found.high ?? null }];
+    const aggregate = result.aggregates.find(({ name }) => name === part);
+    return aggregate?.value == null ? [] : [{ name: nameOf(result.entry, entries), value: aggregate.value, low: aggregate.low ?? null, high: aggregate.high ?? null }];
   });
   rows.sort((one, other) => other.value - one.value);
   return (
@@ -54,7 +54,7 @@ export function BoardPage() {
       </div>
       <EntryTable
         entries={entries}
-        shown={shown.map(keyOf)}
+        shown={visible.map(keyOf)}
         onShow={(keys) => set("result", keys)}
       />
       {error !== null && <Failure error={error} />}

@@ -9,7 +9,7 @@ import { short } from "../format";
 import { keyOf, type Entry } from "./results";
 
 /** Every result of the benchmark; the ticked ones are compared below. */
-export function EntryTable({ entries, shown, onShow }: { entries: Entry[]; shown: string[]; onShow: (keys: string[]) => void }) {
+export function EntryTable({ entries, shown: selected, onShow }: { entries: Entry[]; shown: string[]; onShow: (keys: string[]) => void }) {
   return (
     <Wide label="Results">
       <Table withTableBorder>
@@ -30,15 +30,15 @@ export function EntryTable({ entries, shown, onShow }: { entries: Entry[]; shown
         <Table.Tbody>
           {entries.map((entry) => {
             const key = keyOf(entry);
-            const on = shown.includes(key);
+            const on = selected.includes(key);
             return (
               <Table.Tr key={key}>
                 <Table.Td>
                   <Checkbox
                     size="xs"
                     checked={on}
-                    disabled={on && shown.length === 1}
-                    onChange={() => onShow(on ? shown.filter((other) => other !== key) : [...shown, key])}
+                    disabled={on && selected.length === 1}
+                    onChange={() => onShow(on ? selected.filter((other) => other !== key) : [...selected, key])}
                     aria-label={`Show ${entry.model} of ${entry.run_id}`}
                   />
                 </Table.Td>

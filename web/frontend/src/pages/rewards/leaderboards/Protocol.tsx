@@ -10,13 +10,13 @@ export function Protocol({ result }: { result: Result }) {
         Protocol
       </Title>
       <dl style={{ margin: 0, display: "grid", gridTemplateColumns: "minmax(90px, max-content) 1fr", gap: "2px 12px" }}>
-        {Object.entries(result.protocol).map(([name, said]) => (
+        {Object.entries(result.protocol).map(([name, description]) => (
           <div key={name} style={{ display: "contents" }}>
             <Text component="dt" size="xs" className="dim">
               {name.replaceAll("_", " ")}
             </Text>
             <Text component="dd" size="xs" m={0} style={{ overflowWrap: "anywhere" }}>
-              {said}
+              {description}
             </Text>
           </div>
         ))}

@@ -12,7 +12,7 @@ const ALL = "all domains";
 /** RM-Bench: the chosen response's style against the rejected one's, and what easy, normal and hard come to. */
 export function StyleMatrix({ results, names }: { results: Result[]; names: string[] }) {
   const [domain, setDomain] = useState(ALL);
-  const there = DOMAINS.filter((name) => results.some((result) => find(result, name) !== undefined));
+  const present = DOMAINS.filter((name) => results.some((result) => find(result, name) !== undefined));
   const without = results.some((result) => find(result, `overall/${STYLES[0]}>${STYLES[0]}`) === undefined);
   const parts = ["safety-refuse", "safety-response"].filter((name) => results.some((result) => find(result, name) !== undefined));
   return (
@@ -21,7 +21,7 @@ export function StyleMatrix({ results, names }: { results: Result[]; names: stri
         <Title order={3}>Substance against style</Title>
         <Select
           aria-label="Domain"
-          data={[ALL, ...there, ...parts]}
+          data={[ALL, ...present, ...parts]}
           value={domain}
           onChange={(value) => setDomain(value ?? ALL)}
           allowDeselect={false}
@@ -35,9 +35,9 @@ export function StyleMatrix({ results, names }: { results: Result[]; names: stri
         {domain === ALL && without && " A result of an earlier version has no intervals of them: evaluate again to have them."}
       </Text>
       <SimpleGrid cols={{ base: 1, md: 2 }} spacing="sm">
-        {results.map((result, place) => (
-          <div key={names[place]} className="panel">
-            <Matrix name={names[place] ?? ""} result={result} domain={domain} />
+        {results.map((result, index) => (
+          <div key={names[index]} className="panel">
+            <Matrix name={names[index] ?? ""} result={result} domain={domain} />
           </div>
         ))}
       </SimpleGrid>
@@ -94,12 +94,12 @@ function Matrix({ name, result, domain }: { name: string; result: Result; domain
       </Wide>
       <Text size="sm" component="div">
         {["easy", "normal", "hard"].map((level) => {
-          const found = find(result, prefix + level);
+          const aggregate = find(result, prefix + level);
           return (
             <span key={level} className="rewards-number" style={{ display: "inline-block", marginRight: 14 }}>
-              {level} <b>{figure(found?.value)}</b>{" "}
+              {level} <b>{figure(aggregate?.value)}</b>{" "}
               <Text span size="xs" className="dim">
-                {found?.low == null ? "" : interval(found.low, found.high)}
+                {aggregate?.low == null ? "" : interval(aggregate.low, aggregate.high)}
               </Text>
             </span>
           );

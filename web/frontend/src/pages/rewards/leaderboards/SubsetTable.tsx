@@ -37,15 +37,15 @@ export function SubsetTable({ results, names }: { results: Result[]; names: stri
             </Table.Thead>
             <Table.Tbody>
               {keys.map((key) => {
-                const found = results.map((result) => result.subsets.find(({ part, subset }) => `${part}\n${subset}` === key));
-                const first = found.find((one) => one !== undefined)!;
+                const subsets = results.map((result) => result.subsets.find(({ part, subset }) => `${part}\n${subset}` === key));
+                const first = subsets.find((one) => one !== undefined)!;
                 return (
                   <Table.Tr key={key}>
                     <Table.Td>{first.part}</Table.Td>
                     <Table.Td>{first.subset}</Table.Td>
                     <Table.Td ta="right">{count(first.items)}</Table.Td>
-                    {found.map((one, place) => (
-                      <Table.Td key={place} ta="right" className="rewards-number">
+                    {subsets.map((one, index) => (
+                      <Table.Td key={index} ta="right" className="rewards-number">
                         {figure(one?.credit)}{" "}
                         <Text span size="xs" className="dim">
                           {one?.low == null ? "" : interval(one.low, one.high)}

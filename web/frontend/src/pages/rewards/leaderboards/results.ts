@@ -22,7 +22,7 @@ export function nameOf(entry: Entry, all: Entry[]): string {
 
 /** All of the given entries, in their order; those on their way are left out. */
 export function useResults(bench: string, entries: Entry[]) {
-  const found = useQueries({
+  const queries = useQueries({
     queries: entries.map((entry) => ({
       queryKey: ["rewards", "result", entry.run_id, bench, entry.model],
       queryFn: () =>
@@ -31,8 +31,8 @@ export function useResults(bench: string, entries: Entry[]) {
     })),
   });
   return {
-    results: found.flatMap(({ data }) => (data === undefined ? [] : [data])),
-    pending: found.some(({ isPending }) => isPending),
-    error: found.find(({ failureReason }) => failureReason !== null)?.failureReason ?? null,
+    results: queries.flatMap(({ data }) => (data === undefined ? [] : [data])),
+    pending: queries.some(({ isPending }) => isPending),
+    error: queries.find(({ failureReason }) => failureReason !== null)?.failureReason ?? null,
   };
 }

@@ -24,7 +24,7 @@ export function LengthPage() {
   const scored = useQuery({ queryKey: ["rewards", "scored"], queryFn: () => body(api.GET("/api/rewards/scored")) });
   const models = scored.data?.models.filter((model) => model.scored > 0) ?? [];
   const model = models.find((one) => keyOf(one) === search.get("model")) ?? models[0];
-  const found = useQuery({
+  const bias = useQuery({
     queryKey: ["rewards", "length", model && keyOf(model)],
     queryFn: () =>
       body(
@@ -55,7 +55,7 @@ export function LengthPage() {
         searchable
         maw={620}
       />
-      {found.data === undefined ? found.failureReason === null ? <Waiting /> : <Failure error={found.failureReason} /> : <Figures page={found.data} model={model} />}
+      {bias.data === undefined ? bias.failureReason === null ? <Waiting /> : <Failure error={bias.failureReason} /> : <Figures page={bias.data} model={model} />}
     </Stack>
   );
 }

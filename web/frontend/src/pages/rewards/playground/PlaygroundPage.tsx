@@ -15,7 +15,7 @@ import { ScoreTable } from "./ScoreTable";
 /** A prompt, responses, models side by side. What stands here, and the last answer, outlive a reload. */
 export function PlaygroundPage() {
   const served = useQuery({ queryKey: ["rewards", "served"], queryFn: () => body(api.GET("/api/rewards/served")), staleTime: 15_000 });
-  const [kept, change] = useDraft();
+  const [stored, change] = useDraft();
   const [answer, setAnswer] = useKept<Answer | null>(ANSWER, null);
   const ask = useMutation({
     ...AGAIN,
@@ -31,7 +31,7 @@ export function PlaygroundPage() {
   if (servers.length === 0) return <NoServer />;
   const all = servers.flatMap((server) => server.models.map((model) => ({ address: server.address, model: model.name })));
   const nothingToChoose = all.length === 1 && servers.every((server) => server.error === null);
-  const draft = nothingToChoose ? { ...kept, models: all } : kept;
+  const draft = nothingToChoose ? { ...stored, models: all } : stored;
   const chosen = servers.flatMap((server) =>
     server.models.filter((model) => draft.models.some((choice) => sameModel(choice, { address: server.address, model: model.name }))),
   );

@@ -6,7 +6,7 @@ import type { Schemas } from "../../../api/client";
 /** Principles as toggles: those that the chosen models tell of, and any other in one's own words. */
 export function PrinciplePicker({
   models,
-  own,
+  own: custom,
   on,
   onChange,
 }: {
@@ -18,13 +18,13 @@ export function PrinciplePicker({
   const [text, setText] = useState("");
   const taking = models.filter((model) => model.principle_use !== "refused");
   if (taking.length === 0) return null;
-  const offered = [...new Set([...taking.flatMap((model) => model.principles), ...own, ...on])];
+  const offered = [...new Set([...taking.flatMap((model) => model.principles), ...custom, ...on])];
   const refusing = models.filter((model) => model.principle_use === "refused").map((model) => model.name);
   const add = () => {
     const written = text.trim();
     if (written === "") return;
     onChange({
-      own: own.includes(written) || offered.includes(written) ? own : [...own, written],
+      own: custom.includes(written) || offered.includes(written) ? custom : [...custom, written],
       principles: on.includes(written) ? on : [...on, written],
     });
     setText("");

@@ -7,39 +7,39 @@ const ROLES: Turn["role"][] = ["system", "user", "assistant", "tool"];
 
 /** The conversation before the response, a message each. */
 export function PromptEditor({ turns, onChange }: { turns: Turn[]; onChange: (turns: Turn[]) => void }) {
-  const change = (place: number, changed: Partial<Turn>) =>
-    onChange(turns.map((turn, at) => (at === place ? { ...turn, ...changed } : turn)));
+  const change = (index: number, changed: Partial<Turn>) =>
+    onChange(turns.map((turn, at) => (at === index ? { ...turn, ...changed } : turn)));
   const add = () => onChange([...turns, { role: turns.at(-1)?.role === "user" ? "assistant" : "user", content: "" }]);
   return (
     <Stack gap={6} component="fieldset" style={{ border: 0, padding: 0, margin: 0 }}>
       <legend style={{ fontWeight: 600, marginBottom: 4 }}>Prompt</legend>
-      {turns.map((turn, place) => (
-        <Group key={place} gap={6} align="start" wrap="nowrap">
+      {turns.map((turn, index) => (
+        <Group key={index} gap={6} align="start" wrap="nowrap">
           <Select
-            aria-label={`Role of message ${place + 1}`}
+            aria-label={`Role of message ${index + 1}`}
             data={ROLES}
             value={turn.role}
-            onChange={(role) => role !== null && change(place, { role: role as Turn["role"] })}
+            onChange={(role) => role !== null && change(index, { role: role as Turn["role"] })}
             allowDeselect={false}
             w={100}
             style={{ flexShrink: 0 }}
           />
           <Textarea
-            aria-label={`Message ${place + 1}`}
-            placeholder={place === turns.length - 1 ? "What the responses answer" : undefined}
+            aria-label={`Message ${index + 1}`}
+            placeholder={index === turns.length - 1 ? "What the responses answer" : undefined}
             autosize
             minRows={2}
             maxRows={12}
             value={turn.content}
-            onChange={(event) => change(place, { content: event.currentTarget.value })}
+            onChange={(event) => change(index, { content: event.currentTarget.value })}
             style={{ flexGrow: 1 }}
           />
           <ActionIcon
             variant="subtle"
             color="gray"
-            aria-label={`Remove message ${place + 1}`}
+            aria-label={`Remove message ${index + 1}`}
             disabled={turns.length === 1}
-            onClick={() => onChange(turns.filter((_, at) => at !== place))}
+            onClick={() => onChange(turns.filter((_, at) => at !== index))}
           >
             <IconX size={16} />
           </ActionIcon>

@@ -6,26 +6,26 @@ export function ResponsesEditor({ responses, onChange }: { responses: string[]; 
   return (
     <Stack gap={6} component="fieldset" style={{ border: 0, padding: 0, margin: 0 }}>
       <legend style={{ fontWeight: 600, marginBottom: 4 }}>Responses</legend>
-      {responses.map((text, place) => (
-        <Group key={place} gap={6} align="start" wrap="nowrap">
+      {responses.map((text, index) => (
+        <Group key={index} gap={6} align="start" wrap="nowrap">
           <Textarea
-            aria-label={`Response ${place + 1}`}
-            placeholder={`Response ${place + 1}`}
+            aria-label={`Response ${index + 1}`}
+            placeholder={`Response ${index + 1}`}
             autosize
             minRows={2}
             maxRows={12}
             value={text}
             onChange={(event) =>
-              onChange(responses.map((other, at) => (at === place ? event.currentTarget.value : other)))
+              onChange(responses.map((other, at) => (at === index ? event.currentTarget.value : other)))
             }
             style={{ flexGrow: 1 }}
           />
           <ActionIcon
             variant="subtle"
             color="gray"
-            aria-label={`Remove response ${place + 1}`}
+            aria-label={`Remove response ${index + 1}`}
             disabled={responses.length === 1}
-            onClick={() => onChange(responses.filter((_, at) => at !== place))}
+            onClick={() => onChange(responses.filter((_, at) => at !== index))}
           >
             <IconX size={16} />
           </ActionIcon>

@@ -21,8 +21,8 @@ export function ScoreTable({ answer }: { answer: Answer }) {
         <Table.Thead>
           <Table.Tr>
             <Table.Th style={{ minWidth: 160 }}>Response</Table.Th>
-            {reply.columns.map((column, place) => (
-              <Table.Th key={place} style={{ minWidth: 160, verticalAlign: "top" }}>
+            {reply.columns.map((column, index) => (
+              <Table.Th key={index} style={{ minWidth: 160, verticalAlign: "top" }}>
                 <ColumnHead column={column} shared={shared} />
               </Table.Th>
             ))}
@@ -37,8 +37,8 @@ export function ScoreTable({ answer }: { answer: Answer }) {
                   <b>{row + 1}</b> {text}
                 </Text>
               </Table.Th>
-              {reply.columns.map((column, place) => (
-                <Table.Td key={place}>
+              {reply.columns.map((column, index) => (
+                <Table.Td key={index}>
                   {column.refused === null ? (
                     <ScoreCell score={column.scores[row]!} />
                   ) : (

@@ -38,8 +38,8 @@ const NOTHING: Draft = {
 
 function read<T>(key: string): T | null {
   try {
-    const kept = window.localStorage.getItem(key);
-    return kept === null ? null : (JSON.parse(kept) as T);
+    const stored = window.localStorage.getItem(key);
+    return stored === null ? null : (JSON.parse(stored) as T);
   } catch {
     return null;
   }
@@ -61,8 +61,8 @@ export function useKept<T>(key: string, start: T): [T, (value: T) => void] {
 }
 
 export function useDraft(): [Draft, (change: Partial<Draft>) => void] {
-  const [kept, setKept] = useKept<Partial<Draft>>(DRAFT, NOTHING);
-  const draft = { ...NOTHING, ...kept };
+  const [stored, setKept] = useKept<Partial<Draft>>(DRAFT, NOTHING);
+  const draft = { ...NOTHING, ...stored };
   return [draft, (change) => setKept({ ...draft, ...change })];
 }
 
