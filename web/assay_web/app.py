@@ -1,4 +1,4 @@
-"""The application: routes by area, access, page and lifespan put together."""
+"""The FastAPI application of `assay web`: routes of every area, middleware, the page and the lifespan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from assay_web.service import WebService
 from assay_web.settings import WebSettings
 from assay_web.training_sets.routes import router as training_set_router
 
-#: One router an area; each path begins with /api. They are tried in this order: first those of somebody who votes.
+#: One router per area; every path begins with /api. Matched in this order, so annotation comes first.
 ROUTERS = (
     session_router,
     access_router,
@@ -61,9 +61,9 @@ def create_app(workspace: Workspace, settings: WebSettings | None = None) -> Fas
     app = FastAPI(
         title="Assay web",
         version=__version__,
-        description="Annotation, curation, data, rewards and runs of one workspace: what the page uses, for anybody.",
+        description="Annotation, curation, data, rewards and runs of one workspace: the API that the page uses.",
         lifespan=lifespan,
-        docs_url=None,  # FastAPI's own pages load their scripts from elsewhere
+        docs_url=None,  # FastAPI's default pages load scripts from a CDN
         redoc_url=None,
         generate_unique_id_function=_operation_id,
     )
@@ -80,5 +80,5 @@ def create_app(workspace: Workspace, settings: WebSettings | None = None) -> Fas
 
 
 def _operation_id(route: APIRoute) -> str:
-    """The function's name: what clients made from the description call the operation. Names are unique over areas."""
+    """The route function's name, unique over all areas; generated clients use it."""
     return route.name

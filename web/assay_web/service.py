@@ -1,7 +1,7 @@
-"""What the routes share while the server runs: the annotation service, who is signed in, the store for a moment.
+"""State shared by all routes: the annotation service, the access file, short units of the store.
 
-Votes go into the journal at once and into the store when nobody holds it: a thread tries every few seconds. Leaves out:
-routes (beside this package), who may do what (`assay_web.access`).
+Votes are written to the journal at once; a thread folds them into the store every few seconds, when no other process
+holds it. Leaves out: permissions (`assay_web.access`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The server keeps so much memory for what it reads of the store, from one unit to the next; more is given back after
-#: each. At a million comparisons a page reads 150 MB: without it half of its CPU time goes to asking for that memory.
+#: Memory that DuckDB keeps between units of work. At a million comparisons a page reads 150 MB; without it, half of the
+#: CPU time goes to allocation.
 READ_MEMORY = "192MB"
 
 
@@ -36,7 +36,7 @@ class WebService:
     """`start` before the first request, `stop` after the last."""
 
     def __init__(self, workspace: Workspace, settings: WebSettings) -> None:
-        #: For routes: nobody waits for the store any longer than a page may.
+        #: For routes, with the page's limit on waiting for the store.
         self.workspace = Workspace(workspace.root, wait=settings.store_wait_s)
         self.settings = settings
         self.passwords = Passwords(settings.password_cost)
@@ -64,7 +64,7 @@ class WebService:
 
     @contextmanager
     def store(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """The store for one short unit of work. Raises BusyError, naming the holder, when another process keeps it."""
+        """The store for one short unit of work. Raises BusyError, naming the holder, when another process holds it."""
         with self.workspace.store.unit() as db:
             db.execute(f"SET GLOBAL block_allocator_memory = '{READ_MEMORY}'")
             yield db
@@ -73,7 +73,7 @@ class WebService:
         self._access = AccessFile(self.workspace.root / FILE)
         self._attempts = SignInAttempts(self._access, self.settings.sign_in_limits)
         if not self.settings.open_access:
-            _ = self.passwords.dummy_hash  # so that the first name without an account takes no longer than the next
+            _ = self.passwords.dummy_hash  # now, so that the first unknown name takes no longer than later ones
         self._annotation = AnnotationService(self._patient)
         self._folding = threading.Thread(target=self._fold, name="assay-fold", daemon=True)
         self._folding.start()
@@ -90,7 +90,7 @@ class WebService:
             self._access = self._attempts = None
 
     def drain(self) -> None:
-        """Called when the process is told to stop; requests in progress are answered."""
+        """Called at shutdown; requests in progress are answered."""
         self._ending.set()
 
     @property
@@ -100,18 +100,18 @@ class WebService:
     def _fold(self) -> None:
         import pyarrow as pa
 
-        # Brings pandas with it, where that is installed: most of a second, better now than amid the first votes.
+        # Imports pandas where it is installed, which takes most of a second: better now than during the first votes.
         pa.array([""])
         while not self._ending.wait(self.settings.fold_every_s):
             try:
                 self.annotation.fold()
-            except AssayError as error:  # the votes are safe in the journal; the next try may do
+            except AssayError as error:  # the votes are safe in the journal; the next attempt may succeed
                 log.warning("votes are not in the store yet: %s", error)
-            except Exception as error:  # of one attempt; the votes that come after it must not wait for a restart
+            except Exception as error:  # one failed attempt must not end folding until a restart
                 log.error("votes are not in the store yet: %s", type(error).__name__, exc_info=error)
 
 
-async def service_of(request: Request) -> WebService:  # async: without waiting it needs no thread of its own
+async def service_of(request: Request) -> WebService:  # async, so that it runs without a thread
     service: WebService = request.app.state.service
     return service
 

@@ -1,4 +1,4 @@
-"""What the person who starts the web server decides."""
+"""Settings of the web server: access, limits, reward servers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from assay.http.request_body import BodyLimits
 
-#: The page as `web/build_frontend.py` makes it; a wheel carries it.
+#: The page as built by `web/build_frontend.py`; included in the wheel.
 BUILT_PAGE = Path(__file__).resolve().parent / "static"
-#: Names another build of the page, for those who work on it.
+#: Environment variable with the folder of another build of the page, for development.
 PAGE_ENVIRONMENT = "ASSAY_WEB_PAGE"
 
 
@@ -21,7 +21,7 @@ def page_folder() -> Path:
 
 @dataclass(frozen=True)
 class RewardServer:
-    """A running reward server (`assay serve`) that the pages may ask. The key stays on this side."""
+    """A running reward server (`assay serve`) that the pages may query. Its key is never sent to browsers."""
 
     url: str
     key: str | None = None
@@ -29,7 +29,7 @@ class RewardServer:
 
 @dataclass(frozen=True)
 class SignInLimits:
-    """Failures in a row that are let through, and the seconds after which as many are again. `by_pair`: of an account
+    """Failures allowed in a row, and the seconds after which the allowance is full again. `by_pair`: of an account
     from one address. `by_account`: of an account from all addresses that it has not signed in from."""
 
     by_pair: int = 10
@@ -41,9 +41,9 @@ class SignInLimits:
 
 @dataclass(frozen=True)
 class PasswordCost:
-    """Of one argon2id hash. The defaults are RFC 9106's second choice: 64 MiB, 3 passes, 4 lanes.
+    """Cost of one argon2id hash. Defaults: the second recommended option of RFC 9106 (64 MiB, 3 passes, 4 lanes).
 
-    Hashes made at another cost stay valid, and are made anew when their owner signs in next.
+    Hashes of another cost stay valid and are recomputed at the next sign-in.
     """
 
     passes: int = 3
@@ -53,8 +53,8 @@ class PasswordCost:
 
 @dataclass(frozen=True)
 class WebSettings:
-    """`open_access`: nobody signs in, everybody may do everything; only ever on loopback. `allowed_hosts`: names that
-    browsers may call this server by, "*" for any. `secure_cookies`: sent over https only."""
+    """`open_access`: no accounts, every visitor is an administrator; loopback only. `allowed_hosts`: accepted names
+    in the Host header, "*" for any. `secure_cookies`: cookies are sent over https only."""
 
     open_access: bool = False
     allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
@@ -64,8 +64,8 @@ class WebSettings:
     password_cost: PasswordCost = field(default_factory=PasswordCost)
     sign_in_limits: SignInLimits = field(default_factory=SignInLimits)
     body_limits: BodyLimits = field(default_factory=BodyLimits)
-    session_idle_s: float = 12 * 3600.0  #: a session ends after so long without a request
-    session_s: float = 14 * 86400.0  #: and after so long in any case
-    store_wait_s: float = 3.0  #: for a page that reads the store; then it says who holds it
-    header_timeout_s: float = 15.0  #: until a connection must have sent its request's headers
-    fold_every_s: float = 5.0  #: between attempts to put votes into the store
+    session_idle_s: float = 12 * 3600.0  #: a session ends after this long without a request
+    session_s: float = 14 * 86400.0  #: and after this long in any case
+    store_wait_s: float = 3.0  #: how long a page waits for the store before it reports the holder
+    header_timeout_s: float = 15.0  #: within which a connection must send its request headers
+    fold_every_s: float = 5.0  #: between attempts to fold votes into the store

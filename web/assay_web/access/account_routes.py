@@ -20,12 +20,12 @@ from assay_web.service import ServiceNow, WebService
 router = APIRouter(tags=["access"], route_class=AuditedRoute)
 
 MOST_LINES = 500
-LARGEST_ID = 2**53 - 1  #: that JavaScript knows exactly
+LARGEST_ID = 2**53 - 1  #: largest integer that is exact in JavaScript
 Days = Annotated[float, Field(gt=0, le=invitations.LONGEST_DAYS)]
 
 
 class AccountReply(BaseModel):
-    """`seen_at`: when one of its sessions was last used, ended ones too, to the minute; null before the first. Seconds
+    """`seen_at`: last use of any of its sessions, to the minute; null before the first. Seconds
     since the epoch."""
 
     name: str
@@ -43,14 +43,14 @@ class AccountsReply(BaseModel):
 
 
 class AccountChange(RequestBody):
-    """What is to change; the others stay as they are."""
+    """Fields that are null stay unchanged."""
 
     role: Role | None = None
     disabled: bool | None = None
 
 
 class SentInvitation(BaseModel):
-    """`name`: the account whose password it sets anew; null: it makes an account. Seconds since the epoch."""
+    """`name`: the account whose password it resets; null: it creates an account. Seconds since the epoch."""
 
     id: str
     role: Role
@@ -63,33 +63,33 @@ class SentInvitation(BaseModel):
 
 
 class InvitationsReply(BaseModel):
-    """Newest first, used and expired ones with them."""
+    """Newest first, including used and expired ones."""
 
     invitations: list[SentInvitation]
 
 
 class NewInvitation(RequestBody):
-    """For one account with this role; good for so many days."""
+    """For one account with this role, valid for `days`."""
 
     role: Role
     days: Days = 7.0
 
 
 class NewPasswordLink(RequestBody):
-    """Good for so many days."""
+    """Valid for `days`."""
 
     days: Days = 1.0
 
 
 class LinkReply(BaseModel):
-    """`path`: to be put behind the server's address. Shown this once."""
+    """`path`: relative to the server's address. Shown once."""
 
     path: str
     invitation: SentInvitation
 
 
 class AuditEntry(BaseModel):
-    """`at`: seconds since the epoch. `detail`: JSON. `person`: empty for somebody who was not signed in."""
+    """`at`: seconds since the epoch. `detail`: JSON. `person`: empty without a session."""
 
     id: int
     at: float
@@ -101,7 +101,7 @@ class AuditEntry(BaseModel):
 
 
 class AuditReply(BaseModel):
-    """Newest first. `older`: whether there are older ones. `persons`, `actions`: all that the log knows."""
+    """Newest first. `older`: whether there are older ones. `persons`, `actions`: all that occur in the log."""
 
     lines: list[AuditEntry]
     older: bool
@@ -118,7 +118,7 @@ def get_accounts(person: Admin, service: ServiceNow) -> AccountsReply:
 
 @router.patch("/api/accounts/{name}", status_code=204)
 def change_account(name: str, body: AccountChange, person: Admin, request: Request, service: ServiceNow) -> None:
-    """Another role, or disabled, or enabled again: at once, for sessions too. 409 for the only administrator."""
+    """Change the role, or disable or enable: takes effect at once, for sessions too. 409 for the only administrator."""
     _with_accounts(service)
     accounts.change_account(service.access, name, role=body.role, disabled=body.disabled)
     note_change(request, name, **body.model_dump(exclude_none=True))
@@ -128,7 +128,7 @@ def change_account(name: str, body: AccountChange, person: Admin, request: Reque
 def make_password_link(
     name: str, body: NewPasswordLink, person: Admin, request: Request, service: ServiceNow
 ) -> LinkReply:
-    """A link by which somebody who has forgotten their password sets a new one."""
+    """A link that resets a forgotten password."""
     _with_accounts(service)
     link = invitations.invite_to_new_password(service.access, name, by=person.name, days=body.days)
     note_change(request, name, days=body.days)
@@ -137,14 +137,14 @@ def make_password_link(
 
 @router.get("/api/invitations")
 def get_invitations(person: Admin, service: ServiceNow) -> InvitationsReply:
-    """Every invitation; never its link."""
+    """Every invitation, without its link."""
     rows = invitations.list_invitations(service.access)
     return InvitationsReply(invitations=[SentInvitation(**vars(invitation)) for invitation in rows])
 
 
 @router.post("/api/invitations", status_code=201)
 def make_invitation(body: NewInvitation, person: Admin, request: Request, service: ServiceNow) -> LinkReply:
-    """A link that makes one account with this role."""
+    """A link that creates one account with this role."""
     _with_accounts(service)
     token, invitation = invitations.invite(service.access, body.role, by=person.name, days=body.days)
     note_change(request, invitation.id, role=body.role, days=body.days)
@@ -153,7 +153,7 @@ def make_invitation(body: NewInvitation, person: Admin, request: Request, servic
 
 @router.delete("/api/invitations/{invitation_id}", status_code=204)
 def withdraw_invitation(invitation_id: str, person: Admin, request: Request, service: ServiceNow) -> None:
-    """Its link is good for nothing from now on."""
+    """Invalidate the link."""
     invitation = invitations.withdraw(service.access, invitation_id)
     note_change(request, invitation.id, role=invitation.role)
 
@@ -171,7 +171,7 @@ def get_audit(
     most: Annotated[int, Query(ge=1, le=MOST_LINES)] = 100,
 ) -> AuditReply:
     """Who changed what, when, from where."""
-    # A connection of its own: a long log must not keep those waiting who vote.
+    # A separate connection: reading a long log must not delay votes.
     with AccessFile(service.access.path) as file:
         lines = read_audit(file, person=by, action=action, subject=subject, before=before, most=most + 1)
         persons, actions = audit_names(file)
@@ -180,7 +180,7 @@ def get_audit(
 
 
 def _with_accounts(service: WebService) -> None:
-    """Whoever reaches an open server could make themselves an administrator of the one that follows."""
+    """Refuse on an open server: any visitor could create an administrator account for a later start with accounts."""
     if service.settings.open_access:
         raise ProblemError(409, "this server runs without accounts: start it without --open to manage them")
 

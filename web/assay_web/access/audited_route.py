@@ -17,7 +17,7 @@ from assay_web.server.gate import SAFE_METHODS
 
 
 def note_change(request: Request, subject: str | None = None, **detail: Any) -> None:
-    """Say more of the change that this request makes: its line of the log then has it."""
+    """Add a subject and details to the audit entry of this request."""
     request.state.audit = (subject, detail)
 
 
@@ -26,7 +26,7 @@ def address_of(request: Request) -> str:
 
 
 class AuditedRoute(APIRoute):
-    """Records each change that succeeded: the route's name, and its path's parameters as the subject."""
+    """Logs each change that succeeded: the route's name, with the path parameters as the subject."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()

@@ -1,9 +1,9 @@
-"""Who a request is from, and whether they may: dependencies for routes.
+"""Dependencies of routes: the person of a request and the required role.
 
     @router.post("/api/queues")
     def make_queue(person: Curator, service: ServiceNow, body: NewQueue) -> QueueReply: ...
 
-Changes must carry the session's token in X-CSRF-Token: another site's page can send our cookie, and cannot read it.
+Changes must carry the session's token in X-CSRF-Token: a page of another site can send the cookie but not read it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ CSRF_HEADER = "X-CSRF-Token"
 
 
 def cookie_of(request: Request) -> str:
-    """The cookie's name. Browsers send cookies to every port of a host: servers of two workspaces on one machine would
-    sign people out of each other."""
+    """The cookie's name, with the port: browsers send cookies to every port of a host, so servers of two workspaces on
+    one machine would otherwise end each other's sessions."""
     port = request.headers.get("host", "").rpartition(":")[2]
     return f"{COOKIE}_{port}" if port.isascii() and port.isdigit() else COOKIE
 
@@ -40,7 +40,8 @@ def person_now(request: Request, service: ServiceNow) -> Person | None:
 
 
 def needs(role: Role) -> Callable[[Request, Person | None], Awaitable[Person]]:
-    """A dependency: the person, who has this role or more. 401 without a session, 403 without the role or the token."""
+    """A dependency that returns the person, who has at least this role. 401 without a session, 403 without the role or
+    the CSRF token."""
 
     async def needed(request: Request, person: Annotated[Person | None, Depends(person_now)]) -> Person:
         if person is None:
@@ -58,7 +59,7 @@ def needs(role: Role) -> Callable[[Request, Person | None], Awaitable[Person]]:
 
 
 def anybody() -> None:
-    """A dependency that asks nothing: the route is for people who are not signed in, and says so."""
+    """A dependency that marks a route as open to visitors who are not signed in."""
 
 
 PersonNow = Annotated[Person | None, Depends(person_now)]

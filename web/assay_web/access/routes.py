@@ -1,4 +1,4 @@
-"""Routes of one's own access: signing in and out, who is signed in, one's password, an invitation."""
+"""Routes of a person's own access: the session, the password, accepting an invitation."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Secret = Annotated[str, Field(max_length=LONGEST)]
 
 
 class SessionReply(BaseModel):
-    """`open_access`: the server was started without accounts. `first_start`: it wants some and there are none yet. The
-    others: null while nobody is signed in."""
+    """`open_access`: the server was started without accounts. `first_start`: accounts are required and none exists yet.
+    The other fields are null without a session."""
 
     open_access: bool
     first_start: bool = False
@@ -38,21 +38,21 @@ class SessionReply(BaseModel):
 
 
 class SignIn(RequestBody):
-    """`password`: not asked for where the server was started without accounts."""
+    """`password`: not needed on a server without accounts."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     password: Secret | None = None
 
 
 class PasswordChange(RequestBody):
-    """`current`: the password until now."""
+    """`current`: the present password."""
 
     current: Secret
     new: Secret
 
 
 class InvitationReply(BaseModel):
-    """`name`: the account whose password the link sets anew; null: it makes an account. Seconds since the epoch."""
+    """`name`: the account whose password the link resets; null: it creates an account. Seconds since the epoch."""
 
     role: Role
     name: str | None
@@ -60,7 +60,7 @@ class InvitationReply(BaseModel):
 
 
 class Acceptance(RequestBody):
-    """`name`: of the new account; left out where the link is for an account that there is."""
+    """`name`: of the new account; omitted if the link resets a password."""
 
     token: Annotated[str, Field(max_length=200)]
     name: Annotated[str | None, Field(max_length=100)] = None
@@ -85,7 +85,7 @@ def sign_in(body: SignIn, request: Request, response: Response, service: Service
     service.attempts.take(body.name, address)
     name = authenticate(service.access, service.passwords, body.name, body.password or "")
     if name is None:
-        # Whose account was tried; not what was typed, which may be a password in the wrong field.
+        # The account that was tried, not the text that was typed: it may be a password in the wrong field.
         record(service.access, "", "sign_in_refused", account_named(service.access, body.name) or "", address=address)
         raise ProblemError(401, WRONG)
     service.attempts.give_back(body.name, address)
@@ -101,7 +101,7 @@ def sign_out(person: Viewer, request: Request, response: Response, service: Serv
 
 @router.put("/api/session/password", status_code=204)
 def change_own_password(body: PasswordChange, person: Viewer, request: Request, service: ServiceNow) -> None:
-    """Set one's own password; one's other sessions end. Wrong passwords count as failures to sign in."""
+    """Set one's own password and end one's other sessions. Wrong passwords count as failed sign-ins."""
     if service.settings.open_access:
         raise ProblemError(409, "this server runs without accounts: there is no password to change")
     address = address_of(request)
@@ -118,7 +118,7 @@ def change_own_password(body: PasswordChange, person: Viewer, request: Request, 
 def get_invitation(
     service: ServiceNow, _: Anybody, token: Annotated[str, Header(alias="X-Invitation", max_length=200)]
 ) -> InvitationReply:
-    """What the invitation is for. Its token is a header, since addresses are written into logs. 404 once it is used."""
+    """What the invitation is for. The token is sent in a header, since URLs are logged. 404 once it is used."""
     invitation = open_invitation(service.access, token)
     return InvitationReply(role=invitation.role, name=invitation.name, expires_at=invitation.expires_at)
 
@@ -127,7 +127,7 @@ def get_invitation(
 def accept_invitation(
     body: Acceptance, request: Request, response: Response, service: ServiceNow, _: Anybody
 ) -> SessionReply:
-    """Make the account, or set its password, and begin a session. A link is good once."""
+    """Create the account, or reset its password, and begin a session. A link works once."""
     if service.settings.open_access:
         raise ProblemError(409, "this server runs without accounts: start it without --open first")
     name = accept(service.access, service.passwords, body.token, body.name or "", body.password)
@@ -135,10 +135,10 @@ def accept_invitation(
 
 
 def _enter(name: str, role: Role | None, request: Request, response: Response, service: WebService) -> SessionReply:
-    """A session for somebody whose name is known to be theirs."""
+    """Begin a session for an authenticated name."""
     token = begin_session(service.access, name, role, service.settings)
     person = person_of(service.access, token, service.settings)
-    if person is None:  # disabled between the two
+    if person is None:  # disabled meanwhile
         raise ProblemError(401, WRONG)
     request.state.person = person
     note_change(request, name)
@@ -148,7 +148,7 @@ def _enter(name: str, role: Role | None, request: Request, response: Response, s
         max_age=int(service.settings.session_s),
         httponly=True,
         samesite="strict",
-        # A proxy that is trusted says by which scheme it was reached.
+        # A trusted proxy forwards the scheme by which it was reached.
         secure=service.settings.secure_cookies or request.url.scheme == "https",
     )
     return _reply(person, service)

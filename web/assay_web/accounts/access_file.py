@@ -1,6 +1,6 @@
 """The file `access.sqlite` of a workspace: accounts, invitations, sessions, attempts to sign in, and the audit log.
 
-Tokens are kept as SHA-256 digests, passwords as argon2 hashes: who reads the file cannot sign in with what it holds.
+Tokens are stored as SHA-256 digests and passwords as argon2 hashes: the file's content is not enough to sign in.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ CREATE INDEX IF NOT EXISTS audit_by_action ON audit (action);
 
 
 class AccessFile(SQLiteFile):
-    """The open file; only its owner may read it."""
+    """The open file, readable by its owner only (mode 0600)."""
 
     schema = _SCHEMA
     version = 3
-    remedy = "move it away and start again: accounts have to be made anew, votes and data are elsewhere"
+    remedy = "move it away and start again: accounts have to be created again; votes and data are not in it"
 
     def __init__(self, path: Path, *, wait: float = 30.0) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -64,5 +64,5 @@ class AccessFile(SQLiteFile):
 
 
 def digest(token: str) -> str:
-    """A token as the file keeps it."""
+    """The digest under which a token is stored."""
     return sha256(token.encode()).hexdigest()

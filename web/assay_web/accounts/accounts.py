@@ -1,7 +1,7 @@
 """Accounts: names with a role and a password. An account is disabled, never deleted: its name stays on its votes.
 
-Each function is one unit of work on the access file, for the routes and for the command line alike. Leaves out: who may
-call them (`guard`), links that make accounts (`invitations`).
+Each function is one unit of work on the access file, used by the routes and the command line. Leaves out: permissions
+(`assay_web.access.guard`), links that create accounts (`invitations`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Account:
 
 
 def list_accounts(access: AccessFile) -> list[Account]:
-    """In the order of their names."""
+    """By name."""
     with access.reading() as db:
         rows = db.execute(
             """SELECT a.name, a.role, a.disabled, a.created_at, a.created_by, max(s.at) AS seen_at
@@ -64,9 +64,9 @@ def add_account(access: AccessFile, passwords: Passwords, name: str, role: Role,
 
 
 def change_account(access: AccessFile, name: str, *, role: Role | None = None, disabled: bool | None = None) -> None:
-    """At once, for sessions too; disabling ends them. What is None stays.
+    """Takes effect at once, for open sessions too; disabling ends them. None leaves a value unchanged.
 
-    Raises NotFoundError; ConflictError, and nothing is changed, where nobody would be left to administrate.
+    Raises NotFoundError; ConflictError, without a change, if no administrator would be left.
     """
     if role is not None:
         check_role(role)
@@ -83,7 +83,7 @@ def change_account(access: AccessFile, name: str, *, role: Role | None = None, d
         if _administrates(before) and not _administrates(after):
             if db.execute("SELECT 1 FROM accounts WHERE role = 'admin' AND NOT disabled LIMIT 1").fetchone() is None:
                 raise ConflictError(f"{name} is the only administrator: make somebody else one first")
-            # Whoever may invite no more keeps no way back in.
+            # Open invitations of a former administrator would let them back in.
             db.execute("DELETE FROM invitations WHERE created_by = ? AND used_at IS NULL", (name,))
 
 
@@ -99,8 +99,8 @@ def set_password(access: AccessFile, passwords: Passwords, name: str, password: 
 
 
 def authenticate(access: AccessFile, passwords: Passwords, name: str, password: str) -> str | None:
-    """The account's name where it may sign in with this password, else None, which takes as long for a name without
-    an account. A hash of another cost is made anew."""
+    """The account's name if it may sign in with this password, else None; an unknown name takes as long. A hash of
+    another cost is recomputed."""
     with access.reading() as db:
         row = _row_of(db, name)
     stored_hash = row["password"] if row is not None and not row["disabled"] else None
@@ -117,7 +117,7 @@ def authenticate(access: AccessFile, passwords: Passwords, name: str, password: 
 
 
 def account_named(access: AccessFile, name: str) -> str | None:
-    """The account's name as it is kept, however it is spelled here; None where there is none."""
+    """The account's stored name for any spelling of it; None if unknown."""
     with access.reading() as db:
         row = _row_of(db, name)
     return row["name"] if row is not None else None
@@ -129,7 +129,7 @@ def plain_name(name: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """As `plain_name` spells it. Raises BadInputError for what is no annotator's name either."""
+    """The normalised name. Raises BadInputError for an invalid name."""
     plain = plain_name(name)
     if not plain or len(plain) > LONGEST_NAME or not plain.isprintable() or "/" in plain:
         raise BadInputError(f"a name is 1 to {LONGEST_NAME} printable characters, without /", field="name")
@@ -165,7 +165,7 @@ def account_row(db: sqlite3.Connection, name: str) -> sqlite3.Row:
 
 
 def _row_of(db: sqlite3.Connection, name: str) -> sqlite3.Row | None:
-    """Whatever its capitals, of which SQLite knows only those of ASCII, and its spaces."""
+    """Case-insensitive beyond ASCII, which SQLite's NOCASE is not, and regardless of extra spaces."""
     folded = plain_name(name).casefold()
     for row in db.execute("SELECT * FROM accounts"):
         if plain_name(row["name"]).casefold() == folded:

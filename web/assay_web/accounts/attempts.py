@@ -1,9 +1,9 @@
-"""How often somebody may try to sign in: buckets of failures that refill evenly, in the access file.
+"""Rate limits on sign-ins: leaky buckets of failures in the access file.
 
-Three count: an account from one address, an address, and an account from everywhere, which is much wider and does not
-hold up addresses that the account has signed in from: a stranger who knows a name keeps its owner from nothing. Each
-attempt takes one of each, the right password gives it back. Names without an account have buckets like the others, so
-that being refused says nothing of which names there are. Leaves out: passwords.
+Three buckets apply: per account and address, per address, and per account over all addresses. The last is much larger
+and skips addresses the account has signed in from, so that others cannot lock its owner out. Each attempt takes one
+from each; the right password returns it. Unknown names have buckets too, so that a refusal does not reveal which names
+exist. Leaves out: passwords.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from assay_web.accounts.access_file import AccessFile
 from assay_web.accounts.accounts import plain_name
 from assay_web.settings import SignInLimits
 
-MOST_KEPT = 10_000  #: buckets; those of which the least was taken go first
-KNOWN_S = 90 * 86400.0  #: so long an address counts as one that the account signs in from
-NAME_BITS = 16  #: of a name's digest that are kept: what is typed as a name may be a password
+MOST_KEPT = 10_000  #: buckets; the least used are deleted first
+KNOWN_S = 90 * 86400.0  #: how long an address counts as known for an account
+NAME_BITS = 16  #: of a name's digest that are stored: a password may be typed as a name
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class _Bucket:
         if row is None:
             return 0.0
         used, at = float(row["used"]), float(row["at"])
-        # A clock that was set back must not lock people out until it has caught up.
+        # A clock that was set back must not lock users out.
         return 0.0 if at > now + 1 else max(0.0, used - max(0.0, now - at) * self.most / self.refill_s)
 
 
 class SignInAttempts:
-    """The buckets of a workspace; its servers share them, and a restart forgets nothing. Threads may share it."""
+    """The buckets of a workspace, shared by its servers and kept over restarts. Thread-safe."""
 
     def __init__(self, access: AccessFile, limits: SignInLimits, *, clock: Callable[[], float] = time.time) -> None:
         self.limits = limits
@@ -50,7 +50,7 @@ class SignInAttempts:
         self._clock = clock
 
     def take(self, name: str, address: str) -> None:
-        """Before the password is looked at. Raises RateLimitError, which takes nothing, and says when to come back."""
+        """Call before checking the password. Raises RateLimitError with the time to wait, and then takes nothing."""
         now = self._clock()
         with self._access.writing(durable=False) as db:
             usage = [(bucket, bucket.used(db, now)) for bucket in self._buckets(db, name, address, now)]
@@ -63,8 +63,8 @@ class SignInAttempts:
             self._forget(db, now)
 
     def give_back(self, name: str, address: str) -> None:
-        """It was the right password: the address is known from now on."""
-        now, account = self._clock(), _own(name)
+        """Call after the right password; the address is known from now on."""
+        now, account = self._clock(), _account_key(name)
         with self._access.writing(durable=False) as db:
             for bucket in self._buckets(db, name, address, now):
                 _keep(db, bucket, max(0.0, bucket.used(db, now) - 1), now)
@@ -72,18 +72,18 @@ class SignInAttempts:
 
     def _buckets(self, db: sqlite3.Connection, name: str, address: str, now: float) -> list[_Bucket]:
         limits, network = self.limits, network_of(address)
-        marked = sha256(_own(name).encode()).hexdigest()[: NAME_BITS // 4]
+        marked = sha256(_account_key(name).encode()).hexdigest()[: NAME_BITS // 4]
         buckets = [
             _Bucket(f"pair {marked} {network}", limits.by_pair, limits.refill_s),
             _Bucket(f"address {network}", limits.by_address, limits.refill_s),
         ]
         query = "SELECT 1 FROM known_addresses WHERE name = ? AND network = ? AND at > ?"
-        if db.execute(query, (_own(name), network, now - KNOWN_S)).fetchone() is None:
+        if db.execute(query, (_account_key(name), network, now - KNOWN_S)).fetchone() is None:
             buckets.append(_Bucket(f"account {marked}", limits.by_account, limits.account_refill_s))
         return buckets
 
     def _forget(self, db: sqlite3.Connection, now: float) -> None:
-        """What has refilled, and the least used of the rest if there are still too many."""
+        """Delete refilled buckets, and the least used ones if there are still too many."""
         longest = max(self.limits.refill_s, self.limits.account_refill_s)
         db.execute("DELETE FROM attempts WHERE at < ?", (now - longest,))
         db.execute("DELETE FROM known_addresses WHERE at < ?", (now - KNOWN_S,))
@@ -97,13 +97,13 @@ def _keep(db: sqlite3.Connection, bucket: _Bucket, used: float, now: float) -> N
     db.execute("INSERT OR REPLACE INTO attempts VALUES (?, ?, ?)", (bucket.key, used, now))
 
 
-def _own(name: str) -> str:
-    """One spelling of an account's name, as signing in takes it."""
+def _account_key(name: str) -> str:
+    """The account's name as sign-in compares it."""
     return plain_name(name).casefold()
 
 
 def network_of(address: str) -> str:
-    """What one household has: an IPv4 address, or the first half of an IPv6 one."""
+    """The network of one client: an IPv4 address, or the first 64 bits of an IPv6 address."""
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -30,7 +30,7 @@ class AuditLine:
 def record(
     access: AccessFile, person: str, action: str, subject: str = "", *, detail: Any = None, address: str = ""
 ) -> None:
-    """`action`: e.g. "cast_vote". `subject`: what it was done to, e.g. a queue. `detail`: anything that JSON holds."""
+    """`action`: e.g. "cast_vote". `subject`: what it was done to, e.g. a queue. `detail`: JSON-serialisable."""
     payload = json.dumps({} if detail is None else detail, ensure_ascii=False, sort_keys=True)
     with access.writing(durable=False) as db:
         db.execute(

@@ -1,8 +1,7 @@
-"""Invitation links: a token that makes one account with one role, once, for a while; or sets a password anew.
+"""Invitation links: single-use tokens with an expiry that create an account with a role, or reset a password.
 
-The file keeps the token's digest alone: a link is shown when it is made and never again. Its token is in the address's
-fragment (`/invitation#TOKEN`), which browsers do not send and no server or proxy writes down. Leaves out: who may
-invite.
+Only the token's digest is stored: a link is shown once, when it is created. The token is in the URL fragment
+(`/invitation#TOKEN`), which browsers do not send and servers and proxies do not log. Leaves out: who may invite.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from assay_web.accounts.roles import Role
 
 DAY_S = 86400.0
 LONGEST_DAYS = 90.0
-SETUP = "assay web / first start"  #: who makes the link for the first administrator; no account has such a name
+SETUP = "assay web / first start"  #: creator of the first administrator's link; no account can have this name
 GONE = "this link has been used, has expired, or was withdrawn: ask for a new one"
-_ID = 12  #: characters of the digest that name an invitation to administrators
+_ID = 12  #: characters of the digest that serve as an invitation's id
 
 
 @dataclass(frozen=True)
 class Invitation:
-    """`name`: the account that gets a new password; None makes a new account. Times are seconds since the epoch."""
+    """`name`: the account whose password is reset; None creates a new account. Times are seconds since the epoch."""
 
     id: str
     role: Role
@@ -47,13 +46,13 @@ class Invitation:
 
 
 def invite(access: AccessFile, role: Role, *, by: str, days: float) -> tuple[str, Invitation]:
-    """A token that makes an account with this role. Raises BadInputError."""
+    """A token that creates an account with this role. Raises BadInputError."""
     check_role(role)
     return _make(access, role, None, by=by, days=days)
 
 
 def invite_to_new_password(access: AccessFile, name: str, *, by: str, days: float) -> tuple[str, Invitation]:
-    """A token that sets this account's password anew; earlier ones end. Raises NotFoundError, BadInputError."""
+    """A token that resets this account's password; earlier ones are deleted. Raises NotFoundError, BadInputError."""
     with access.writing() as db:
         row = account_row(db, name)
         if row["disabled"]:
@@ -63,7 +62,7 @@ def invite_to_new_password(access: AccessFile, name: str, *, by: str, days: floa
 
 
 def setup_token(access: AccessFile) -> str:
-    """For the first administrator, for a day and until there is an account; the one of an earlier start ends."""
+    """For the first administrator, valid for a day and until an account exists; replaces that of an earlier start."""
     with access.writing() as db:
         db.execute("DELETE FROM invitations WHERE created_by = ? AND used_at IS NULL", (SETUP,))
     return invite(access, "admin", by=SETUP, days=1)[0]
@@ -77,16 +76,16 @@ def list_invitations(access: AccessFile) -> list[Invitation]:
 
 
 def open_invitation(access: AccessFile, token: str) -> Invitation:
-    """Raises NotFoundError for a token that cannot be used (any more)."""
+    """Raises NotFoundError for an unknown, used or expired token."""
     with access.reading() as db:
         return _invitation(_usable(db, token))
 
 
 def accept(access: AccessFile, passwords: Passwords, token: str, name: str, password: str) -> str:
-    """The name of the account made, or of the one with a new password; `name` counts for the former only.
+    """The name of the new account, or of the one whose password was reset; `name` is used for a new account only.
 
-    Raises NotFoundError for a token that cannot be used, BadInputError and ConflictError for a name or password that
-    cannot be; the token is then as good as before.
+    Raises NotFoundError for an unusable token, BadInputError and ConflictError for an invalid name or password; the
+    token then stays valid.
     """
     invitation = open_invitation(access, token)
     plain = invitation.name if invitation.name is not None else check_name(name)
@@ -96,7 +95,7 @@ def accept(access: AccessFile, passwords: Passwords, token: str, name: str, pass
             check_free(db, plain)
     hashed = passwords.hashed(password)
     with access.writing() as db:
-        row = _usable(db, token)  # somebody else may have been faster
+        row = _usable(db, token)  # may have been used meanwhile
         if row["name"] is None:
             insert_account(db, plain, row["role"], hashed, by=row["created_by"])
         else:
@@ -109,7 +108,7 @@ def accept(access: AccessFile, passwords: Passwords, token: str, name: str, pass
 
 
 def withdraw(access: AccessFile, invitation_id: str) -> Invitation:
-    """Raises NotFoundError for one that there is not, or that has been used."""
+    """Raises NotFoundError for an unknown or used invitation."""
     with access.writing() as db:
         row = db.execute(
             "SELECT * FROM invitations WHERE substr(digest, 1, ?) = ? AND used_at IS NULL", (_ID, invitation_id)

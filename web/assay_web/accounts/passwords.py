@@ -1,6 +1,6 @@
-"""Passwords: which ones are taken, their argon2id hashes, how long checking one may keep the others waiting.
+"""Passwords: the rules for new ones, argon2id hashes, a bound on concurrent hashing.
 
-Leaves out: whose they are (`accounts`), how often somebody may try (`attempts`).
+Leaves out: accounts (`accounts`), rate limits (`attempts`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from assay.errors import BadInputError, BusyError
 from assay_web.settings import PasswordCost
 
 SHORTEST, LONGEST = 10, 1000  #: characters
-BESIDE_THE_NAME = 6  #: characters that a password must have when the name is taken out of it
-AT_ONCE = 2  #: hashes that are computed at the same time: each takes its memory, and the processor from the votes
-WAIT_S = 5.0  #: for one's turn
+BESIDE_THE_NAME = 6  #: characters a password must have besides its account's name
+AT_ONCE = 2  #: concurrent hashes; each takes memory, and CPU time from votes
+WAIT_S = 5.0  #: for a free slot
 
 
 class Passwords:
-    """Makes and checks hashes at one cost. Threads may share it."""
+    """Computes and verifies hashes at one cost. Thread-safe."""
 
     def __init__(self, cost: PasswordCost) -> None:
         self._hasher = PasswordHasher(cost.passes, cost.memory_kib, cost.lanes, type=Type.ID)
@@ -32,7 +32,7 @@ class Passwords:
 
     @cached_property
     def dummy_hash(self) -> str:
-        """What is checked for names without an account. Looked at once before the first request: it takes its time."""
+        """A hash that is verified for unknown names, so that they take as long. Slow at first access."""
         return self._hasher.hash("nobody's password")
 
     def hashed(self, password: str) -> str:
@@ -40,7 +40,7 @@ class Passwords:
             return self._hasher.hash(_normal(password))
 
     def verify(self, expected: str | None, password: str) -> bool:
-        """Whether it is the password of this hash. None, for a name without an account, takes as long and does not."""
+        """Whether the password matches this hash. None (an unknown name) takes as long and never matches."""
         with self._turn():
             try:
                 return self._hasher.verify(expected or self.dummy_hash, _normal(password)) and expected is not None
@@ -48,7 +48,7 @@ class Passwords:
                 return False
 
     def needs_rehash(self, expected: str) -> bool:
-        """Whether the hash was made at another cost than this one's."""
+        """Whether the hash was computed at another cost."""
         return self._hasher.check_needs_rehash(expected)
 
     @contextmanager
@@ -75,5 +75,5 @@ def check_new_password(name: str, password: str) -> None:
 
 
 def _normal(password: str) -> str:
-    """One spelling for what keyboards compose in different ways (NIST SP 800-63B)."""
+    """NFKC, since keyboards compose characters differently (NIST SP 800-63B)."""
     return unicodedata.normalize("NFKC", password)

@@ -1,4 +1,4 @@
-"""The roles a person may have, each with all that the ones before it may do."""
+"""Roles in ascending order; each includes the permissions of those before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions: a random token in a cookie, its digest in the access file, an end after idling and in any case."""
+"""Sessions: a random token in a cookie, its digest in the access file, an idle timeout and a maximum age."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from assay_web.accounts.roles import Role
 if TYPE_CHECKING:
     from assay_web.settings import WebSettings
 
-TOUCH_S = 60.0  #: a session's last use is noted at most so often
+TOUCH_S = 60.0  #: minimum time between updates of a session's last use
 
 
 @dataclass(frozen=True)
 class Person:
-    """Who sends a request. `name` is also the annotator's name of their votes. `csrf`: what changes must carry."""
+    """The person of a request. `name` is also the annotator name of their votes. `csrf`: token required for changes."""
 
     name: str
     role: Role
@@ -26,7 +26,7 @@ class Person:
 
 
 def begin_session(access: AccessFile, name: str, role: Role | None, settings: WebSettings) -> str:
-    """A new session's token. `role`: of a person without an account. Sessions that have ended are forgotten."""
+    """A new session's token. `role`: of a person without an account. Expired sessions are deleted."""
     token, now = secrets.token_urlsafe(32), time.time()
     with access.writing() as db:
         db.execute(
@@ -41,9 +41,9 @@ def begin_session(access: AccessFile, name: str, role: Role | None, settings: We
 
 
 def person_of(access: AccessFile, token: str, settings: WebSettings) -> Person | None:
-    """Whose session the token is; None for one that has ended, and for an account that is gone or disabled.
+    """The person of a session; None if it has expired, or the account is missing or disabled.
 
-    A session that was begun without a password is nobody's where there are accounts.
+    Sessions begun without a password are valid on an open server only.
     """
     now = time.time()
     with access.reading() as db:

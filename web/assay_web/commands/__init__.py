@@ -1,4 +1,4 @@
-"""Sub-commands of the `assay` command that this part brings. Heavy imports happen inside the commands."""
+"""Sub-commands of this package. Heavy imports happen inside the commands."""
 
 from __future__ import annotations
 

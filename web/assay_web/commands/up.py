@@ -1,4 +1,4 @@
-"""`assay up`: the web pages and a reward server together, with one end for both."""
+"""`assay up`: the web pages and a reward server, started and stopped together."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def up(
 
 
 def _command_arguments(context: typer.Context, names: tuple[str, ...]) -> list[str]:
-    """What was said of these options, as the reward server's command line has it."""
+    """The values of these options, as arguments of the reward server's command line."""
     arguments: list[str] = []
     for name in names:
         value: Any = context.params[name]

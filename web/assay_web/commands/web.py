@@ -1,4 +1,4 @@
-"""`assay web`: annotate, look and decide in a browser."""
+"""`assay web`: serves the workspace's pages."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def web(
 
 
 def claim_listener(host: str, port: int, *, open_access: bool, proxies: Sequence[str] = ()) -> socket.socket:
-    """The port, before anything that takes time. Raises BadInputError for an open server that others would reach."""
+    """Claim the port before slow work. Raises BadInputError for an open server that other machines could reach."""
     from assay.http.listening import claim_port
 
     if open_access and host not in LOOPBACK:
@@ -162,7 +162,7 @@ def run_web(
 
 
 def access_lines(service: WebService, url: str) -> list[str]:
-    """What to say at the start of who may come in; makes the link for the first administrator where there is none."""
+    """Lines about access to print at the start; creates the first administrator's link if there are no accounts."""
     from assay_web.accounts.accounts import has_accounts
     from assay_web.accounts.invitations import link_of, setup_token
 

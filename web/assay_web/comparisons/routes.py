@@ -1,7 +1,7 @@
 """Routes of the data browser: pages of comparisons by filter, how many there are, one whole, the lineage of anything.
 
-Each takes one short unit of the store; a search that has not come to its end says where to go on, and the page asks
-again. Leaves out: the queries (`assay.browsing`).
+Each takes one short unit of the store; an unfinished search replies with a cursor to continue from. Leaves out: the
+queries (`assay.browsing`).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def get_lineage(
 
 
 def _reading(service: WebService) -> Workspace:
-    """The workspace, which waits for its store no longer than a page does."""
+    """The workspace with the page's limit on waiting for the store."""
     return Workspace(service.workspace.root, wait=service.settings.store_wait_s)
 
 

@@ -1,1 +1,1 @@
-"""Curation on the web: where the data went and why, how good everybody is, and starting the stages."""
+"""Curation: the funnel, quality of annotators and judges, conflicts, contamination, and running stages."""

@@ -1,6 +1,6 @@
-"""What a stage would take, as the page shows it before the stage can be started.
+"""Estimates of a stage's calls, tokens and cost, shown before it can be started.
 
-Leaves out: the figures themselves (`assay_pipelines.curation.loop.estimating`). Stages that ask nobody cost time alone.
+Leaves out: computing them (`assay_pipelines.curation.loop.estimating`). Stages without judges or people cost only time.
 """
 
 from __future__ import annotations

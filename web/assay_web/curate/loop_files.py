@@ -1,7 +1,7 @@
-"""Descriptions of loops and of judges that lie in the workspace: its own folder, and `loops` in it.
+"""YAML files of loops and judges in the workspace: in its root and in its folder `loops`.
 
-A path that the page names is one of these; nothing else of the machine can be run from it. A loop whose file is
-elsewhere, or gone, is written into `loops` as the store has it when it is run again.
+The page can run only these files. A loop whose file is elsewhere or missing is written to `loops` from its settings in
+the store when it is run again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def loop_files(workspace: Workspace, begun: dict[str, str]) -> list[LoopFile]:
     for name, settings in begun.items():
         if name not in described:
             number = json.loads(settings)["iterations"]
-            files.append(LoopFile(file=_own(name), name=name, begun=True, iterations=number, problem=None))
+            files.append(LoopFile(file=_default_file(name), name=name, begun=True, iterations=number, problem=None))
     return files
 
 
@@ -68,7 +68,7 @@ def find_file(workspace: Workspace, file: str) -> Path:
 def loop_of(workspace: Workspace, file: str, begun: dict[str, str]) -> Stage1Config:
     """The loop of a file, or one of the store that has none. Raises NotFoundError, BadInputError."""
     for name, settings in begun.items():
-        if file == _own(name) and not (workspace.root / file).exists():
+        if file == _default_file(name) and not (workspace.root / file).exists():
             return Stage1Config.of(json.loads(settings))
     return Stage1Config.read(find_file(workspace, file))
 
@@ -85,7 +85,7 @@ def write_loop_file(workspace: Workspace, file: str, config: Stage1Config) -> No
 
 def new_loop(workspace: Workspace, settings: NewLoop, begun: dict[str, str]) -> str:
     """Write a new loop's file; its relative path. Raises ConflictError where the name is taken."""
-    file = _own(settings.name)
+    file = _default_file(settings.name)
     names = {one.name for one in loop_files(workspace, begun)}
     if settings.name in names or (workspace.root / file).exists():
         raise ConflictError(f"there is a loop {settings.name!r} already: choose another name")
@@ -108,7 +108,7 @@ def new_loop(workspace: Workspace, settings: NewLoop, begun: dict[str, str]) -> 
     return file
 
 
-def _own(name: str) -> str:
+def _default_file(name: str) -> str:
     return f"{FOLDER}/{name}.yaml"
 
 

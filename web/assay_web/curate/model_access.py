@@ -1,8 +1,7 @@
-"""Which models a stage may load for whom: a curator has those of the workspace and of the hub, an admin any folder.
+"""Which models a person may load in a stage: curators those of the workspace and the hub, administrators any folder.
 
-A stage runs as the person who started the server: what it may read, a form must not name for everybody who may start
-stages. Leaves out: files of loops and judges, which are the workspace's alone (`loop_files`), and what these name: they
-were put there by somebody with a hand on the workspace's folder.
+A stage runs with the permissions of the server's user, so paths in forms are restricted. Leaves out: files of loops and
+judges (`loop_files`) and the models they name, since writing them takes access to the workspace's folder.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from assay_web.curate.stage_settings import ConsistencyStage, Stage2Stage, Stage
 
 
 def models_of(settings: StageSettings) -> tuple[str, ...]:
-    """What the person named."""
+    """Models named in the settings."""
     if isinstance(settings, Stage2Stage):
         return settings.best, settings.gold
     return settings.models if isinstance(settings, ConsistencyStage) else ()

@@ -1,4 +1,4 @@
-"""Everybody who has an opinion, measured alike: judges, people and sources, in one list.
+"""Quality of judges, people and sources in one list, by the same measures.
 
 Leaves out: the measures (`assay_pipelines.judging.reporting`, `assay_pipelines.annotation.quality.annotators`,
 `assay_pipelines.curation.source_errors`).
@@ -105,7 +105,7 @@ def _person(person: AnnotatorQuality, gold: AnswerErrors | None) -> AnnotatorFig
 
 
 def _other(errors: AnswerErrors) -> AnnotatorFigures:
-    """Somebody known by opinions on gold alone."""
+    """An annotator known only by judgments on gold."""
     return AnnotatorFigures(
         kind=errors.kind,
         name=errors.annotator,

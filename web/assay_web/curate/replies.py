@@ -1,4 +1,4 @@
-"""What the routes of curation answer, beyond the records of the lower parts that they pass on as they are."""
+"""Reply models of the curation routes, besides records of lower packages that are returned unchanged."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Replies that take a look at the whole store, kept for as long as the store stays as it is.
+"""A cache of replies that scan the whole store, valid until the workspace's files change.
 
-Covers: what the workspace's files say of that, one computation at a time of one reply, a bounded number of replies.
-Leaves out: the replies (`routes`). Files say it by size and time of change: of the store and its log, of the journal of
-votes and calls, and of the file of queues. Reading changes none of them.
+Covers: validity by size and modification time of the store, its log, the journals and the queue file; one computation
+per reply at a time; a bounded number of replies. Leaves out: the replies (`routes`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ State: TypeAlias = tuple[tuple[str, int, int], ...]
 
 
 class ReplyCache:
-    """Of one workspace. Threads may share it."""
+    """Of one workspace. Thread-safe."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -38,7 +37,7 @@ class ReplyCache:
         self._kept: OrderedDict[Hashable, tuple[State, object]] = OrderedDict()
 
     def reply(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` returned last under this key, or returns now. Two that ask at once wait for one answer."""
+        """The cached reply of this key, or the result of `make`. Concurrent calls share one computation."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
@@ -46,11 +45,11 @@ class ReplyCache:
                 return self._cached_or_new(key, make)
             finally:
                 with self._lock:
-                    if key not in self._kept:  # else refused requests would leave a lock each
+                    if key not in self._kept:  # otherwise each refused request would leave a lock
                         self._making.pop(key, None)
 
     def _cached_or_new(self, key: Hashable, make: Callable[[], T]) -> T:
-        # Before it is made: what is written meanwhile makes the reply an old one.
+        # Taken before computing: a write meanwhile invalidates the reply.
         now, state = time.time_ns(), state_of(self._workspace)
         with self._lock:
             cached = self._kept.get(key)
@@ -70,7 +69,7 @@ class ReplyCache:
 
 
 def reply_cache(service: WebService) -> ReplyCache:
-    """What this server remembers."""
+    """The cache of this server."""
     with _LOCK:
         if service not in _OF:
             _OF[service] = ReplyCache(service.workspace)
@@ -78,7 +77,7 @@ def reply_cache(service: WebService) -> ReplyCache:
 
 
 def state_of(workspace: Workspace) -> State:
-    """Another value once the store, a vote or a call was written."""
+    """Changes whenever the store, a vote or a call is written."""
     store = workspace.store.path
     files = [store, store.with_name(f"{store.name}.wal"), workspace.root / QUEUES, workspace.root / f"{QUEUES}-wal"]
     files += sorted(workspace.journal.glob("*"))

@@ -58,7 +58,7 @@ def read_funnel(person: Viewer, service: ServiceNow) -> FunnelReply:
 
 @router.get("/api/curate/decided")
 def list_decided(person: Viewer, service: ServiceNow, pool: Text, rule: Text, page: PageNumber = 0) -> DecidedPage:
-    """What a rule decided and holds, with its reasons."""
+    """The comparisons that a rule decided, with reasons."""
 
     def make() -> DecidedPage:
         with service.store() as db:
@@ -79,7 +79,7 @@ def list_loops(person: Viewer, service: ServiceNow) -> LoopsReply:
 def list_loop_choices(
     person: Viewer, service: ServiceNow, loop: str, iteration: int, page: PageNumber = 0
 ) -> ChoicesPage:
-    """What an iteration asked about, and why it was chosen."""
+    """The comparisons of an iteration, and why each was chosen."""
     with service.store() as db:
         choices, total = loop_choices(db, loop, iteration, limit=PAGE, offset=PAGE * page)
     return ChoicesPage(choices=choices, total=total)
@@ -93,7 +93,7 @@ def read_annotator_quality(person: Viewer, service: ServiceNow) -> QualityReply:
 
 @router.get("/api/curate/errors")
 def read_error_types(person: Viewer, service: ServiceNow) -> ErrorTypesReply:
-    """What was wrong with the sources' labels, and how annotators err."""
+    """Errors of the sources' labels and of annotators."""
 
     def make() -> ErrorTypesReply:
         with service.store() as db:

@@ -1,7 +1,7 @@
 """The process of a stage: `python -m assay_web.curate.stage_child FOLDER ARGUMENTS...` runs `assay ARGUMENTS...`.
 
-Covers: listening to Ctrl-C even where the web server was started in the background, which has its children ignore it;
-leaving the exit status in FOLDER, for a web server that was started since. Leaves out: everything the command does.
+Covers: handling Ctrl-C even if the web server runs in the background, where children ignore it; writing the exit status
+to FOLDER, for a later web server. Leaves out: what the command does.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Stages started from the page: each a process group of its own that outlives the web server, one at a time.
+"""Stages started from the page: separate process groups that outlive the web server, one at a time.
 
-Covers: starting, finding again, pausing (the Ctrl-C that the commands answer by leaving everything in order), what
-became of it. Leaves out: what is run (`stage_settings`), its run's record (`assay.runs.record`), how far it is
-(`stage_progress`).
+Covers: starting, listing, pausing (Ctrl-C, after which a command can be resumed), the outcome. Leaves out: the commands
+(`stage_settings`), run records (`assay.runs.record`), progress (`stage_progress`).
 
-    WORKSPACE/stages/lock           held by the process of the stage that goes on, whichever server began it
+    WORKSPACE/stages/lock           held by the process of the running stage, whichever server started it
     WORKSPACE/stages/ID/            stage.json, output.txt, pause.json, exit.json
 """
 
@@ -57,7 +56,7 @@ LOOKED_AT = 200  #: newest runs among which a stage's is looked for
 
 @dataclass(frozen=True)
 class StageProcess:
-    """As it was started."""
+    """A stage as it was started."""
 
     id: str
     settings: StageSettings
@@ -70,12 +69,12 @@ class StageProcess:
 
 
 def command_line(settings: StageSettings) -> str:
-    """As a person would type it in the workspace's folder."""
+    """The command as typed in the workspace's folder."""
     return shlex.join(["assay", *settings.arguments()])
 
 
 def start_stage(workspace: Workspace, settings: StageSettings, by: str, expected: StageExpected) -> StageProcess:
-    """Raises ConflictError while another stage goes on, whoever started it."""
+    """Raises ConflictError while another stage runs."""
     if (other := running_elsewhere(workspace)) is not None:
         raise ConflictError(f"{other} is going on: one stage at a time")
     root = workspace.root / FOLDER
@@ -117,7 +116,7 @@ def start_stage(workspace: Workspace, settings: StageSettings, by: str, expected
 
 
 def pause_stage(workspace: Workspace, stage_id: str, by: str) -> StageProcess:
-    """What Ctrl-C does, once. Raises NotFoundError, and ConflictError where it has ended or cannot be reached."""
+    """Send one interrupt. Raises NotFoundError; ConflictError if it has ended or cannot be reached."""
     stage = stage_of(workspace, stage_id)
     if (stage.folder / PAUSE_FILE).exists() and stage.process.is_alive():
         return stage  # a second Ctrl-C would not wait for the step
@@ -144,7 +143,7 @@ def stage_of(workspace: Workspace, stage_id: str) -> StageProcess:
 
 
 def runs_of(workspace: Workspace, stages: Sequence[StageProcess]) -> dict[str, str]:
-    """Stage -> the run that its process began, for those that have; of the newest runs."""
+    """Stage id -> id of the run that its process began, among the newest runs."""
     by_process = {(stage.process.pid, stage.process.birth): stage.id for stage in stages}
     return {
         by_process[process.pid, process.birth]: run
@@ -154,7 +153,7 @@ def runs_of(workspace: Workspace, stages: Sequence[StageProcess]) -> dict[str, s
 
 
 def running_elsewhere(workspace: Workspace) -> str | None:
-    """A run of a stage's kind that goes on and is no stage of ours."""
+    """A running stage that was not started from the page."""
     processes = {(stage.process.pid, stage.process.birth) for stage in stages_of(workspace)}
     for run, process in _newest_runs(workspace):
         if process.kind in KINDS and (process.pid, process.birth) not in processes and process.is_alive():

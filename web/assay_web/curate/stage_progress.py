@@ -1,7 +1,7 @@
-"""How far the runs of stages are and what they have spent: what they note themselves, and what the store has of them.
+"""Progress and spending of the runs of stages, from their progress files and the store.
 
-The notes lie in the run's folder, so that they are there whoever holds the store and whichever server asks. Leaves out:
-making them (`assay.runs.progress_file`), the record of calls (`assay_pipelines.llm.calls`).
+Progress files are in the run's folder, so they can be read while another process holds the store. Leaves out: writing
+them (`assay.runs.progress_file`), the record of calls (`assay_pipelines.llm.calls`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from assay.workspace import Workspace
 from assay_pipelines.llm.spending_of_runs import RunSpending, spending_of_runs
 from assay_web.curate.replies import StageCount, StageSpent
 
-MOST = 1_000  #: runs whose figures are kept for while a stage holds the store
+MOST = 1_000  #: runs whose last figures are cached for while a stage holds the store
 
 
 @dataclass(frozen=True)
 class StoredFigures:
-    """`metrics`: what the run ended with, empty while it goes on. `spent`: None where it called no model."""
+    """`metrics`: of a finished run, empty before. `spent`: None if it called no model."""
 
     metrics: dict[str, Any]
     spent: StageSpent | None
@@ -34,7 +34,7 @@ NOTHING = StoredFigures({}, None)
 
 
 def counts_of(folder: Path) -> list[StageCount]:
-    """What the run of this folder noted last."""
+    """The last progress of the run in this folder."""
     return [
         StageCount(
             what=one.what,
@@ -52,7 +52,7 @@ def counts_of(folder: Path) -> list[StageCount]:
 
 
 def stored_figures(workspace: Workspace, runs: Iterable[str]) -> dict[str, StoredFigures]:
-    """Of these runs what the store tells; what it told last while another process holds it."""
+    """Figures of these runs in the store; the last ones read while another process holds it."""
     run_ids = list(runs)
     if not run_ids:
         return {}

@@ -1,7 +1,6 @@
-"""The stages that can be started from the page, what each may be told, and the command that it is.
+"""Settings of the stages that can be started from the page, each as an `assay` command line.
 
-Covers: the settings a person gives, as a command line of the product's own. Leaves out: running it (`stage_process`),
-what it costs (`estimates`).
+Leaves out: running it (`stage_process`), its cost (`estimates`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The demo: the whole house at work on one small problem, every figure measured in the run that shows it.
+"""`assay demo`: every part of the product on one small problem, with all figures measured in the same run.
 
-Covers: the story (`story`), the noisy source it starts from (`source`), what its report says (`pages`). Leaves
-out: any skill of its own; each step is a call that a user's own pipeline would make.
+Covers: the steps (`pipeline`), the synthetic noisy source (`source`), the report (`pages`). Each step is a call that a
+user's pipeline would make.
 """

@@ -1,7 +1,7 @@
-"""The demo's middle part: from the noisy file to curated snapshots, and how many injected errors were caught.
+"""The demo's curation: from the noisy file to curated snapshots, and how many injected errors were caught.
 
 Covers: import, clean, dedup, gold by the verifier, the reward-model pass, and the comparison with what was injected
-(which only the demo knows). Leaves out: training the reward models between those steps (`story`).
+(which only the demo knows). Leaves out: training the reward models between those steps (`pipeline`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Hygiene:
 class ErrorDetection:
     """The injected label errors against curation's decisions, over the pairs of the noisy source.
 
-    An error is caught when its label was corrected, flipped or discarded; `false_alarms` are right labels that met
-    the same fate. `wrong_after` of the `kept` labels that training will read are wrong.
+    An error is caught when its label was corrected, flipped or discarded; `false_alarms` are right labels changed or
+    discarded in the same way. `wrong_after` of the `kept` labels that training reads are wrong.
     """
 
     pairs: int
@@ -119,7 +119,7 @@ def detected_errors(workspace: Workspace, injected: Injected) -> ErrorDetection:
     pairs = errors = caught = alarms = retained = wrong = 0
     for record, pool, label, source_label in rows:
         if "-again" in record or pool in ("unverified", "pending") or label == "tie":
-            continue  # nobody could conclude anything of these: neither caught nor missed
+            continue  # undecided: neither caught nor missed
         pairs += 1
         is_error = record in injected.flipped
         errors += is_error

@@ -1,7 +1,4 @@
-"""What the demo's report says: its findings as sections of the report.
-
-Covers: choosing and labelling what was measured. Leaves out: measuring (`story`), drawing (`assay_web.report`).
-"""
+"""The demo's report: its results as sections. Leaves out: measuring (`pipeline`), rendering (`assay_web.report`)."""
 
 from __future__ import annotations
 
@@ -90,7 +87,7 @@ def _headline(findings: DemoResults) -> Section:
 
 
 def _verdict(findings: DemoResults) -> str:
-    """What the intervals allow to be said, whichever way it came out."""
+    """The conclusion that the intervals support."""
     low, high = findings.difference.low, findings.difference.high
     gain = _model(findings, "curated").evaluation.accuracy.value - _model(findings, "raw").evaluation.accuracy.value
     change = f"{100 * gain:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"

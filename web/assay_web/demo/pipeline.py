@@ -1,7 +1,6 @@
-"""The demo's story, from raw prompts to a report: every step is a call that a user's own pipeline would make.
+"""The demo's steps in order, from prompts to measured results.
 
-Covers: the order of the steps, what each hands to the next, what is measured. Leaves out: the noisy source
-(`source`), curation's steps (`curating`), policy training (`optimising`), what the report says (`pages`).
+Leaves out: the noisy source (`source`), curation (`curation`), policy training (`policy`), the report (`pages`).
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class DemoResults:
 
 
 class Clock:
-    """Wall time by part of the story."""
+    """Wall time by step."""
 
     def __init__(self, say: Say) -> None:
         self.seconds: dict[str, float] = {}
@@ -103,7 +102,7 @@ class Clock:
 
 
 def run_pipeline(workspace: Workspace, config: DemoConfig, say: Say) -> DemoResults:
-    """Run the whole story in `workspace`; `say` prints a line for the reader."""
+    """Run all steps in `workspace`; `say` prints a line of progress."""
     with start_run(workspace, "demo", asdict(config)) as run:
         clock = Clock(say)
         clock.begin("Raw material: prompts with checkable constraints, sampled responses, a noisy source")

@@ -1,7 +1,7 @@
-"""The demo's last part: the reward model behind HTTP, and a policy trained against it.
+"""The demo's policy training: a served reward model, and a policy trained against it over HTTP.
 
 Covers: serving, GRPO through the client, the same held-out prompts answered by the policy before and after. Leaves
-out: everything before there is a reward model (`story`).
+out: the steps before (`pipeline`).
 """
 
 from __future__ import annotations

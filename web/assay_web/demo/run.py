@@ -62,12 +62,12 @@ class DemoOutcome:
 
 
 def run_demo(folder: Path, *, quick: bool, seed: int, say: Callable[[str], None]) -> DemoOutcome:
-    """Make a workspace in `folder`, run the story in it and write its report.
+    """Create a workspace in `folder`, run the demo in it and write its report.
 
     Raises BadInputError for a folder that holds something already, and all that the parts raise.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadInputError("is not an empty folder; the demo makes a workspace of its own", file=folder)
+        raise BadInputError("is not an empty folder; the demo creates its own workspace", file=folder)
     config = DemoConfig.quick(seed) if quick else DemoConfig.full(seed)
     workspace = Workspace.create(folder)
     say(f"workspace: {workspace.root}")

@@ -1,8 +1,8 @@
-"""The demo's raw material: prompts with checkable constraints, sampled responses, labels as a noisy source gives them.
+"""The demo's noisy source: prompts with checkable constraints, sampled responses, labels with injected errors.
 
 Covers: sampling with the demo's language model, forming comparisons, flipping a stated share of labels, and the
-blemishes of a real file (repeated rows, an empty response, identical sides, a broken line), each counted. What was
-injected is returned beside the file and is not in it: the pipeline must find it. Leaves out: importing the file.
+defects of a real file (repeated rows, an empty response, identical sides, a broken line), each counted. What was
+injected is returned separately and is not in the file. Leaves out: importing the file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reports: one self-contained HTML file with figures, charts, tables, samples and provenance.
 
-Covers: the content types, `render` and `write`. Leaves out: what a report says (`assay_web`'s demo, the runs).
+Covers: the content types, `render` and `write`. Leaves out: the reports themselves (`assay_web.demo`, `report.pages`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """From a `Report` to one self-contained HTML file.
 
-Covers: choosing the drawing of each block, the Jinja2 template, the atomic write. The page has no script and makes
-no request (its content security policy forbids both), follows the reader's light or dark setting, and keeps the
-numbers behind every chart in a table. Own SVG instead of a plotting library on purpose: plotly would put 4 MB of
-script into each file, Altair needs a script as well, and matplotlib's SVG cannot follow the reader's colours.
-Leaves out: gathering what is reported (the demo and the training commands).
+Covers: the SVG of each chart, the Jinja2 template, the atomic write. The page has no script and makes no request (its
+content security policy forbids both), follows the light or dark setting, and has the numbers of every chart in a table.
+The SVG is written here because plotly adds 4 MB of script to each file, Altair needs a script too, and matplotlib's SVG
+can neither follow the colour setting nor carry hover titles without post-processing. Leaves out: the content.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ from assay_web.report.reliability import draw_reliability
 from assay_web.report.svg import ChartSvg, printable
 
 _NUMERIC = re.compile(r"-?[\d.,]+(e[-+]\d+)?( %)?")
-_LONG_TABLE = 200  # rows of a chart's table in the page; longer ones are thinned evenly, and say so
+_LONG_TABLE = 200  # rows of a chart's table; longer ones are thinned evenly, with a note
 
 
 @dataclass(frozen=True, slots=True)
 class _RenderedBlock:
-    """A block with the name of its macro in the template and, for a chart, its drawing."""
+    """A block with the name of its template macro and, for a chart, its SVG."""
 
     kind: str
     block: Block
@@ -52,7 +51,7 @@ class _RenderedBlock:
 
 
 def draw(chart: Chart, key: str) -> ChartSvg:
-    """The drawing of any chart. `key` must be unique in the page."""
+    """The SVG of any chart. `key` must be unique in the page."""
     match chart:
         case LineChart():
             return draw_lines(chart, key)
@@ -115,7 +114,7 @@ def _numeric_columns(table: Table) -> set[int]:
 
 
 def _finalize(value: object) -> object:
-    """Everything that the template prints passes here: text loses what no document may hold, markup stays."""
+    """Removes characters that are invalid in XML from all printed text."""
     return value if isinstance(value, Markup) or not isinstance(value, str) else printable(value)
 
 

@@ -1,4 +1,4 @@
-"""SVG elements for the charts: built as an element tree, so that text is escaped and tags are closed by construction.
+"""SVG elements for the charts: built as an element tree, so that text is escaped.
 
 Covers: the drawing surface with its description for screen readers, axes, and marks with hover titles. Colours
 are CSS classes (`s0` to `s5`, `axis`, `grid`, ...) of the report's style sheet, which knows light and dark. Leaves
@@ -93,7 +93,7 @@ class Canvas:
             self.text((scale.start + scale.end) / 2, self.height - 6, label, "label", "middle")
 
     def y_axis(self, ticks: Sequence[float], scale: LinearScale, label: str, *, percent: bool = False) -> None:
-        """Grid lines with numbers; the label stands above the axis, where it can be read without turning one's head."""
+        """Grid lines with numbers; the label is above the axis, horizontally."""
         for tick in ticks:
             self.line(LEFT, scale(tick), WIDTH - RIGHT, scale(tick), "grid")
             self.text(LEFT - 6, scale(tick) + 4, format_value(tick, percent=percent), "tick", "end")

@@ -1,1 +1,1 @@
-"""Rewards: a playground on running reward servers, leaderboards, calibration and length, where two models disagree."""
+"""Rewards: the playground, leaderboards, calibration, length bias, disagreements between models."""

@@ -1,4 +1,4 @@
-"""Routes of calibration and length bias: what runs measured, and what the stored scores say of length."""
+"""Routes of calibration and length bias, from runs and from stored scores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from assay_web.service import ServiceNow
 
 router = APIRouter(tags=["rewards"])
 
-DOTS = 400  #: single responses drawn beside the means
+DOTS = 400  #: responses drawn individually
 
 
 class ScoredModels(BaseModel):
@@ -158,7 +158,7 @@ class LengthPage(BaseModel):
 
 @router.get("/api/rewards/scored")
 def list_scored_models(person: Viewer, service: ServiceNow) -> ScoredModels:
-    """Whose scores the store holds."""
+    """Models with scores in the store."""
     with service.store() as db:
         return ScoredModels(models=scored_models(db))
 
@@ -213,7 +213,7 @@ def read_length_bias(
     template_hash: str,
     principle: Annotated[str, Query(max_length=20_000)] = "",
 ) -> LengthPage:
-    """How a model's stored rewards follow the length of responses, in characters."""
+    """The relation of a model's stored rewards to response length in characters."""
     of = ScoredModelRef(version, template_hash, principle)
     with service.store() as db:
         scored, pairs = stored_lengths(db, of), labelled_lengths(db, of)

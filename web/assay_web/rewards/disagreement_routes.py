@@ -1,4 +1,4 @@
-"""Routes of the disagreement explorer: raters, how two of them agree, where they do not, and pairs sent to people."""
+"""Routes of the disagreement explorer: raters, agreement of two, contradicting pairs, sending pairs to a queue."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Reference = Annotated[str, Query(max_length=20_000)]
 
 
 class RaterEntry(BaseModel):
-    """Something that prefers one response of a pair: a model's stored scores, or an annotator's judgments. `rated`:
+    """A source of preferences: a model's stored scores, or an annotator's judgments. `rated`:
     responses with scores, or comparisons judged."""
 
     reference: str

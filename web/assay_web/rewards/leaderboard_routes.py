@@ -1,4 +1,4 @@
-"""Routes of the leaderboards: what evaluations left in the store, and all of one result."""
+"""Routes of the leaderboards: stored benchmark results, and one result in full."""
 
 from __future__ import annotations
 

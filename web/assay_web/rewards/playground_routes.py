@@ -1,6 +1,6 @@
-"""Routes of the playground: what the reward servers offer, and their scores of one prompt's responses.
+"""Routes of the playground: the models of the reward servers, and scores of one prompt's responses.
 
-Asking changes nothing, so no line of the audit log is written, though the prompt comes in a POST.
+Scoring changes nothing, so the POST is not audited.
 """
 
 from __future__ import annotations

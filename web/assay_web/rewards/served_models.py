@@ -1,8 +1,7 @@
-"""The reward servers that this web server was started with, asked through the product's own client.
+"""The reward servers of this web server, queried with `RewardClient`.
 
-Covers: what they serve, and the scores of one question by several models side by side. Leaves out: loading models,
-which the web server never does. A server is known to browsers by its address, the URL without what a user may be known
-by; its key never leaves this process.
+Covers: their models, and the scores of one query by several models. Leaves out: loading models, which the web server
+never does. Browsers see a server's URL without credentials; its key never leaves this process.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Offer:
-    """What a server offers now; `error` where it does not answer, or not to us."""
+    """A server's models; `error` if it does not answer or refuses."""
 
     address: str
     models: tuple[Served, ...] = ()
@@ -148,7 +147,7 @@ def _column(address: str, info: ModelInfo, principle: str | None, ranking: Ranki
 
 
 def _client(server: RewardServer, seconds: float, *, model: str | None = None) -> RewardClient:
-    # An empty key, so that one of this process's environment goes to no server that it was not given for.
+    # An empty key, so that a key in this process's environment is not sent to another server.
     return RewardClient(
         server.url,
         api_key=server.key or "",
@@ -160,7 +159,7 @@ def _client(server: RewardServer, seconds: float, *, model: str | None = None) -
 
 
 def _redacted(message: str, server: RewardServer) -> str:
-    """An error in words, without what the URL may carry besides the address."""
+    """An error message without the URL's credentials."""
     redacted = message.replace(server.url, address_of(server))
     secret = urlsplit(server.url).netloc.rpartition("@")[0]
     return redacted.replace(f"{secret}@", "") if secret else redacted

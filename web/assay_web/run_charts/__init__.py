@@ -1,4 +1,4 @@
-"""Which curves of a training belong on a page, in which chart, under which title: for reports and for the live page."""
+"""The charts of trainings: curves, sections and titles, for reports and for the live page."""
 
 from assay_web.run_charts.chart import CurveChart, Extent, MetricCurve, MetricExtents
 from assay_web.run_charts.policy import overoptimised_from, policy_charts

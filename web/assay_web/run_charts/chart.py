@@ -1,4 +1,4 @@
-"""A chart of a run's numbers, described by the keys of `metrics.jsonl`: what to draw, not the numbers themselves.
+"""Descriptions of charts by the keys of `metrics.jsonl`; they hold no numbers.
 
 Covers: curves, their bands, the extents of the numbers that charts are chosen by. Leaves out: which charts there are
 (`training`, `policy`), drawing (`assay_web.report`, the page), points of long files (`assay_web.runs`).
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 Row: TypeAlias = Mapping[str, Any]
-#: Whether a number is one of a step of the training or of an evaluation on what was held out.
+#: Training steps, or evaluations on held-out data.
 Source: TypeAlias = Literal["step", "evaluation"]
 
 
 @dataclass(frozen=True, slots=True)
 class MetricCurve:
-    """The number `key` of each row of one source. Its band goes from `low` to `high`, or `spread` to either side."""
+    """The metric `key` of the rows of one source, with a band from `low` to `high`, or of `spread` to either side."""
 
     name: str
     key: str
@@ -50,7 +50,7 @@ class CurveChart:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What is known of one number: its bounds, and in how many rows it is."""
+    """Bounds of one metric, and the number of rows that have it."""
 
     low: float
     high: float
@@ -59,7 +59,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class MetricExtents:
-    """What there is to draw, by key."""
+    """The extents of all metrics, by key."""
 
     step: Mapping[str, Extent]
     evaluation: Mapping[str, Extent]
@@ -73,7 +73,7 @@ class MetricExtents:
 
 
 def with_available_curves(chart: CurveChart, measured: MetricExtents) -> CurveChart | None:
-    """The chart with those of its curves that there are numbers for; None without any."""
+    """The chart with the curves that have data; None without any."""
     curves = tuple(curve for curve in chart.curves if measured.of(curve) is not None)
     reference = chart.reference if chart.reference and measured.of(chart.reference) else None
     if not curves:

@@ -37,7 +37,7 @@ _CHARTS: dict[str, tuple[tuple[str, str, bool, dict[str, str]], ...]] = {
 
 
 def policy_charts(measured: MetricExtents) -> list[CurveChart]:
-    """Those that there are numbers for."""
+    """The charts that have data."""
     charts = [*_rewards(measured), *_watched(measured)]
     charts += [
         CurveChart(section, title, tuple(MetricCurve(name, key) for name, key in curves.items()), unit, share)
@@ -48,7 +48,7 @@ def policy_charts(measured: MetricExtents) -> list[CurveChart]:
 
 
 def overoptimised_from(rows: Iterable[Row]) -> int | None:
-    """The first step in which the watch spoke up."""
+    """The first step at which over-optimisation was detected."""
     return next((row["step"] for row in rows if row.get("overoptimised")), None)
 
 
@@ -71,7 +71,7 @@ def _rewards(measured: MetricExtents) -> Iterator[CurveChart]:
 
 
 def _watched(measured: MetricExtents) -> Iterator[CurveChart]:
-    """The reward that is trained on beside one that is not, by step and by distance."""
+    """The trained reward beside a held-out one, by step and by KL."""
     if "held_out_reward_mean" not in measured.step:
         return
     both = (MetricCurve("trained on", "reward_mean"), MetricCurve("held out", "held_out_reward_mean"))

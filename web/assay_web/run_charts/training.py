@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from assay_web.run_charts.chart import CurveChart, MetricCurve, MetricExtents, Row, with_available_curves
 
-RECENT = 20  #: steps that the share of clipped ones is taken over
-CURVES_SHOWN = 8  #: parts of a division that get a curve
-#: How what is held out is divided, and the words for it.
+RECENT = 20  #: steps in the moving share of clipped steps
+CURVES_SHOWN = 8  #: slices of a division that get a curve
+#: Divisions of the held-out data, with labels.
 DIVISIONS = {
     "source": "source",
     "category": "category",
@@ -21,13 +21,13 @@ _GIB = 2.0**-30
 
 
 def training_charts(measured: MetricExtents) -> list[CurveChart]:
-    """Those that there are numbers for."""
+    """The charts that have data."""
     charts = [*_learning(measured), *slice_charts(_parts(measured)), *_optimiser(measured), *_speed(measured)]
     return [available for chart in charts if (available := with_available_curves(chart, measured)) is not None]
 
 
 def slice_charts(parts: Mapping[str, Sequence[str]]) -> list[CurveChart]:
-    """One a division: the accuracy of its parts. `parts`: division -> names. Rows need `with_slices`."""
+    """One chart per division: the accuracy of its slices. `parts`: division -> names. Rows need `with_slices`."""
     return [
         CurveChart(
             "Held out",
@@ -41,7 +41,7 @@ def slice_charts(parts: Mapping[str, Sequence[str]]) -> list[CurveChart]:
 
 
 def with_slices(row: Row) -> Row:
-    """An evaluation's row with the accuracy of each slice as a number of its own."""
+    """An evaluation's row with the accuracy of each slice under a key of its own."""
     return {**row, **{_slice_key(part["by"], part["name"]): part["accuracy"] for part in row.get("slices", ())}}
 
 
@@ -50,7 +50,7 @@ def _slice_key(by: str, name: str) -> str:
 
 
 def _parts(measured: MetricExtents) -> dict[str, list[str]]:
-    """Names of the slices by division, where there was more than one evaluation to draw a curve through."""
+    """Names of slices with more than one evaluation, by division."""
     parts: dict[str, list[str]] = {}
     for key, extent in measured.evaluation.items():
         mark, _, label = key.partition(":")

@@ -1,1 +1,1 @@
-"""Runs on the web: the list, a run's page with live curves and samples, comparing runs, ending one."""
+"""Runs: the list, details with live curves and samples, comparison, stopping."""

@@ -1,6 +1,6 @@
-"""The numbers of a long file in bounded memory: a row a point at first, then ever more rows a point.
+"""Downsampling of a growing metrics file in bounded memory: one row per point at first, then ever more.
 
-Covers: means, bounds and last steps of equal numbers of rows, doubled each time the points would become too many.
+Covers: means, bounds and last steps per bucket; the bucket width doubles when there would be too many points.
 Leaves out: reading the file (`metrics_reader`).
 """
 
@@ -14,15 +14,15 @@ import numpy.typing as npt
 
 from assay_web.run_charts import Extent
 
-POINTS = 2000  #: at most; a long file has between half as many and these
-MOST_KEYS = 400  #: numbers by name that are kept; a page draws far fewer
+POINTS = 2000  #: maximum; a long file has between half of it and all
+MOST_KEYS = 400  #: metrics that are kept; a page draws far fewer
 
 Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Points:
-    """From point `first` on: what a reader who has the earlier ones lacks. `width`: rows a point. Gaps are NaN."""
+    """Points from number `first` on. `width`: rows per point. Gaps are NaN."""
 
     first: int
     width: int
@@ -33,7 +33,7 @@ class Points:
 
 
 class _Column:
-    """Sums, counts and bounds of one number, a point each."""
+    """Sums, counts and bounds of one metric, by point."""
 
     def __init__(self) -> None:
         self.sum, self.count = np.zeros(POINTS), np.zeros(POINTS)
@@ -65,7 +65,7 @@ class _Column:
 
 
 class Buckets:
-    """Rows in the order of a file, whose steps rise."""
+    """Rows in file order, with ascending steps."""
 
     def __init__(self) -> None:
         self.rows, self.width = 0, 1
@@ -77,7 +77,7 @@ class Buckets:
         while (self.rows + len(steps) - 1) // self.width >= POINTS:
             self._halve()
         places = (self.rows + np.arange(len(steps))) // self.width
-        self._steps[places] = steps  # of several rows in one place the last stays
+        self._steps[places] = steps  # the last row of a bucket wins
         for key, values in columns.items():
             column = self._columns.get(key)
             if column is None:
@@ -91,7 +91,7 @@ class Buckets:
         return {key: Extent(*c.bounds, c.rows) for key, c in self._columns.items() if c.rows}
 
     def points(self, keys: Sequence[str], *, known_rows: int = 0, known_width: int = 0) -> Points:
-        """For a reader who has the points of `known_rows` rows, `known_width` rows each."""
+        """The points after those of `known_rows` rows, which the caller has at `known_width` rows per point."""
         first = known_rows // self.width if known_width == self.width else 0
         here = slice(first, -(-self.rows // self.width))
         mean: dict[str, Array] = {}

@@ -1,4 +1,4 @@
-"""Runs side by side: the settings in which they differ."""
+"""Comparison of runs: the settings in which they differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live curves of runs: readers of their metrics files, kept between requests, and replies with what is new."""
+"""Live curves of runs: metrics readers that are kept between requests, and replies with the new points."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from assay_web.runs.key_figure import POLICY_FIGURES, STEP_FIGURES, figures_of
 from assay_web.runs.metrics_reader import MetricsReader
 from assay_web.runs.replies import ChartReply, CurveReply, CurvesReply, KeyFigure, Moment, PointsReply
 
-KEPT = 12  #: readers; one holds some megabytes
-READ_S = 0.3  #: a request reads for so long; of a long file the next ones read on
+MOST_READERS = 12  #: readers; each takes some megabytes
+READ_S = 0.3  #: time limit of reading per request; later requests continue
 _PLANS = ("plan.json", "run.json")
 
 
 class CurveReaders:
-    """By run; the one that was looked at longest ago goes."""
+    """Least-recently-used readers by run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,13 +36,13 @@ class CurveReaders:
         with self._lock:
             reader = self._kept.pop(folder, None) or MetricsReader(folder / METRICS)
             self._kept[folder] = reader
-            while len(self._kept) > KEPT:
+            while len(self._kept) > MOST_READERS:
                 self._kept.popitem(last=False)
             return reader
 
 
 def curves_reply(reader: MetricsReader, folder: Path, since: str | None) -> CurvesReply:
-    """`since`: the `state` of the reply before; what it had is left out."""
+    """`since`: `state` of the previous reply; its points are omitted."""
     process = process_of(folder)
     running = process is not None and process.status == "running" and not process.is_gone()
     with reader.lock:
@@ -51,7 +51,7 @@ def curves_reply(reader: MetricsReader, folder: Path, since: str | None) -> Curv
         charts = policy_charts(measured) if reader.policy else training_charts(measured)
         keys = _keys(charts)
         mark = f"{reader.generation}-{zlib.crc32(repr(sorted(keys.items())).encode()):08x}"
-        previous = _known(since, mark)
+        previous = _parse_state(since, mark)
         points = [
             buckets.points(keys[source], known_rows=rows, known_width=width)
             for (source, buckets), (width, rows) in zip(
@@ -77,7 +77,7 @@ def curves_reply(reader: MetricsReader, folder: Path, since: str | None) -> Curv
 
 
 def _keys(charts: list[CurveChart]) -> dict[str, list[str]]:
-    """What the charts draw, by source."""
+    """Metric keys that the charts draw, by source."""
     keys: dict[str, dict[str, None]] = {"step": {}, "evaluation": {}}
     for chart in charts:
         for curve in (*chart.curves, *((chart.reference,) if chart.reference else ())):
@@ -87,8 +87,8 @@ def _keys(charts: list[CurveChart]) -> dict[str, list[str]]:
     return {source: list(names) for source, names in keys.items()}
 
 
-def _known(since: str | None, mark: str) -> list[tuple[int, int]] | None:
-    """Width and rows of steps and of evaluations that the reader of the page has; None when they do not hold here."""
+def _parse_state(since: str | None, mark: str) -> list[tuple[int, int]] | None:
+    """Width and rows of steps and of evaluations that the client has; None if they are not valid for this file."""
     state, *numbers = (since or "").split(".")
     if state != mark or len(numbers) != 4 or not all(number.isascii() and number.isdigit() for number in numbers):
         return None
@@ -112,7 +112,7 @@ def _moments(reader: MetricsReader) -> list[Moment]:
 
 
 def _progress(folder: Path, row: Any) -> float | None:
-    """Of the steps, or epochs, that the run's plan names."""
+    """Share of the steps or epochs in the run's plan."""
     for name in _PLANS:
         try:
             plan = json.loads((folder / name).read_text(encoding="utf-8"))
@@ -155,5 +155,5 @@ def _points(points: Points) -> PointsReply:
 
 
 def _numbers(values: Array) -> list[float | None]:
-    """Six digits are more than a chart shows."""
+    """Six significant digits, enough for a chart."""
     return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values.tolist()]

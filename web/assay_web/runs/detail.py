@@ -1,4 +1,4 @@
-"""Everything of one run; of one that goes on, the store is read once, so that looking on does not disturb it."""
+"""Details of one run. For a running one the store is read once only, so that watching does not delay it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from assay_web.runs.replies import RunDetail, RunLink
 from assay_web.runs.stopping import stop_note
 from assay_web.service import WebService
 
-KEPT = 64
+MOST_RUNS = 64
 STATE = "state.pt"  #: of a reward-model training; naming it here spares the server the import of torch
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What the store says of a run."""
+class StoredRun:
+    """A run's record and links in the store."""
 
     record: RunRecord
     inputs: list[RunLink]
@@ -34,14 +34,14 @@ class Facts:
 
 
 class Details:
-    """What was read of runs that go on; the one that was looked at longest ago goes."""
+    """Least-recently-used records of running runs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: OrderedDict[str, Facts] = OrderedDict()
+        self._running: OrderedDict[str, StoredRun] = OrderedDict()
 
     def of(self, service: WebService, run_id: str) -> RunDetail:
-        """Raises NotFoundError, and BusyError when another process holds the store and nothing was read before."""
+        """Raises NotFoundError, and BusyError if another process holds the store and the record is not cached."""
         folder = service.workspace.runs / run_id
         process = process_of(folder)
         with self._lock:
@@ -52,12 +52,12 @@ class Details:
                 self._running.pop(run_id, None)
                 if facts.record.status == "running":
                     self._running[run_id] = facts
-                while len(self._running) > KEPT:
+                while len(self._running) > MOST_RUNS:
                     self._running.popitem(last=False)
         return _detail(facts, service, folder)
 
 
-def _read(service: WebService, run_id: str) -> Facts:
+def _read(service: WebService, run_id: str) -> StoredRun:
     with service.store() as db:
         dead = has_dead(db, service.workspace)
     if dead:
@@ -68,10 +68,10 @@ def _read(service: WebService, run_id: str) -> Facts:
             raise NotFoundError(f"no run {run_id!r} in this workspace")
         inputs, more_inputs = links_of(db, run_id, "input")
         outputs, more_outputs = links_of(db, run_id, "output")
-        return Facts(record, inputs, outputs, more_inputs + more_outputs, runs_resuming(db, run_id))
+        return StoredRun(record, inputs, outputs, more_inputs + more_outputs, runs_resuming(db, run_id))
 
 
-def _detail(facts: Facts, service: WebService, folder: Path) -> RunDetail:
+def _detail(facts: StoredRun, service: WebService, folder: Path) -> RunDetail:
     record = facts.record
     row = row_of(record, service.workspace)
     process = process_of(folder)
@@ -97,7 +97,7 @@ def _detail(facts: Facts, service: WebService, folder: Path) -> RunDetail:
 
 
 def _resume_command(kind: str, status: str, settings: dict[str, Any], folder: Path) -> str | None:
-    """The command that goes on with a run that ended before its time; None where nothing was saved of it."""
+    """The command that resumes an interrupted run; None without a checkpoint."""
     if status not in ("interrupted", "failed"):
         return None
     if kind == "rl" and checkpoints(folder):

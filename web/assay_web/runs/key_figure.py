@@ -1,4 +1,4 @@
-"""The one number of a run that says most, by its kind; of a run that goes on, from the newest line of its metrics."""
+"""The headline number of a run by its kind; for a running one, from the newest line of its metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from assay_web.runs.replies import KeyFigure
 
-#: (place in the metrics, words, whether a share), the first that is there.
+#: (path in the metrics, label, whether a share); the first one present is used.
 _OF_RESULT: dict[str, Sequence[tuple[str, str, bool]]] = {
     "train": (
         ("evaluation.accuracy.value", "held-out accuracy", True),
@@ -22,14 +22,14 @@ _OF_RESULT: dict[str, Sequence[tuple[str, str, bool]]] = {
     "eval": (("accuracy.value", "accuracy", True), ("score", "score", True)),
     "calibrate": (("after.ece", "calibration error", False),),
 }
-#: (key of a row, words, whether a share): what a step of a training says first.
+#: (key of a row, label, whether a share) for steps of reward-model training, most important first.
 STEP_FIGURES = (
     ("loss", "loss", False),
     ("accuracy", "accuracy", True),
     ("margin", "margin", False),
     ("tokens_per_s", "tokens a second", False),
 )
-#: The same of a policy training.
+#: The same for policy training.
 POLICY_FIGURES = (
     ("reward_mean", "reward", False),
     ("verifier_pass_rate", "verifier pass rate", True),
@@ -42,7 +42,7 @@ _NEWEST = 1 << 16  #: bytes at the end of a metrics file
 
 
 def key_figure(kind: str, metrics: Mapping[str, Any]) -> KeyFigure | None:
-    """Of a run that has ended: by its kind, else its first count."""
+    """The key figure of a finished run: by its kind, else its first number."""
     if (figure := _of_benchmark(metrics.get("models"))) is not None:
         return figure
     for path, label, share in _OF_RESULT.get(kind, ()):
@@ -56,7 +56,7 @@ def key_figure(kind: str, metrics: Mapping[str, Any]) -> KeyFigure | None:
 
 
 def _of_benchmark(models: Any) -> KeyFigure | None:
-    """The best model's overall share, of what an evaluation on a benchmark left."""
+    """The best model's overall share in the metrics of a benchmark run."""
     reports = [one for one in models if isinstance(one, Mapping)] if isinstance(models, list) else []
     figures: list[KeyFigure] = []
     for report in reports:
@@ -91,6 +91,6 @@ def newest_step(path: Path) -> tuple[int | None, KeyFigure | None]:
 
 
 def _figure(label: str, value: Any, share: bool) -> KeyFigure | None:
-    if not isinstance(value, int | float) or value - value != 0:  # not a number, or one without end
+    if not isinstance(value, int | float) or value - value != 0:  # NaN or infinite
         return None
     return KeyFigure(label=label, value=value, share=share)

@@ -1,7 +1,7 @@
-"""One run's `metrics.jsonl`, read as it grows: each call reads what is new, for a bounded time, into bounded memory.
+"""Incremental reader of a run's `metrics.jsonl`: each call reads new lines, within a time limit, in bounded memory.
 
-A line that is not whole yet is left for the next call; one that is broken is counted and left out. A file that was cut
-or replaced (a run that goes on from a checkpoint) is read anew. Leaves out: which numbers are drawn (`run_charts`).
+An incomplete line is left for the next call; an invalid one is counted and skipped. A truncated or replaced file (a run
+resumed from a checkpoint) is read again from the start. Leaves out: which numbers are drawn (`run_charts`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from assay_web.run_charts import MetricExtents, with_slices
 from assay_web.runs.buckets import Array, Buckets
 
 BLOCK = 1 << 20  #: bytes read at once
-LONGEST = 64 * BLOCK  #: bytes of a line; what is longer stops the reading
-LARGEST_STEP = 2**53  #: what is more is no step, and no number for a chart
-TAIL = 64  #: bytes before the place read to, by which a file that was cut and grew again is known
+LONGEST = 64 * BLOCK  #: bytes of a line; reading stops at a longer one
+LARGEST_STEP = 2**53  #: larger steps are invalid
+TAIL = 64  #: last bytes read, compared to detect a file that was truncated and grew again
 _decode = msgspec.json.Decoder().decode
 
 
 class MetricsReader:
-    """Threads take turns. `read` before the numbers are looked at."""
+    """Hold `lock` while using it, and call `read` first."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -38,12 +38,12 @@ class MetricsReader:
         self._begin()
 
     def _begin(self) -> None:
-        self.generation = secrets.token_hex(4)  #: changes when earlier points no longer hold
+        self.generation = secrets.token_hex(4)  #: changes when earlier points become invalid
         self.position, self.size, self.broken = 0, 0, 0
-        self.behind = False  #: whether the time was over before the file was
+        self.behind = False  #: whether the time limit was reached before the end of the file
         self.step, self.evaluation = Buckets(), Buckets()
         self.last: dict[str, Mapping[str, Any]] = {"step": {}, "evaluation": {}}  #: newest row of each kind
-        self.policy = False  #: whether rollouts were made
+        self.policy = False  #: whether it is a policy training
         self.overoptimised_from: int | None = None
         self._inode, self._tail = 0, b""
 
@@ -52,7 +52,7 @@ class MetricsReader:
         return MetricExtents(self.step.extents(), self.evaluation.extents())
 
     def read(self, seconds: float) -> None:
-        """Take in what is new, for about so long. The caller holds the lock."""
+        """Read new lines for about `seconds`. The caller holds the lock."""
         try:
             stream = self.path.open("rb")
         except OSError:
@@ -64,7 +64,7 @@ class MetricsReader:
         with stream:
             self._check(stream)
             stream.seek(self.position)
-            while True:  # one block at least, however busy the machine is
+            while True:  # at least one block
                 block = stream.read(BLOCK)
                 end = block.rfind(b"\n") + 1
                 while not end and len(block) % BLOCK == 0 and len(block) < LONGEST and (more := stream.read(BLOCK)):
@@ -112,12 +112,12 @@ class MetricsReader:
 
 
 def _parsed(line: bytes) -> Mapping[str, Any] | None:
-    """None for a line that is no object with a step."""
+    """None for a line that is not an object with a step."""
     try:
         row = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         try:
-            row = json.loads(line)  # takes NaN, which Python's own writer may have put there
+            row = json.loads(line)  # accepts NaN, which Python's json writes
         except (ValueError, RecursionError):
             return None
     step = row.get("step") if isinstance(row, dict) else None
@@ -132,7 +132,7 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
         values = [row.get(key, math.nan) for row in rows]
         try:
             columns[key] = np.array(values, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):  # something else in some rows
+        except (TypeError, ValueError, OverflowError):  # not a number in some rows
             numbers = (value if isinstance(value, float) else math.nan for value in values)
             columns[key] = np.fromiter(numbers, np.float64, len(values))
     return columns

@@ -1,6 +1,6 @@
-"""Runs as the store has them, and as their folders tell where another process holds the store.
+"""Runs from the store, or from their folders while another process holds the store.
 
-Covers: the list, everything of one run, which of those that "run" in fact do. Leaves out: curves and samples
+Covers: the list, one run, its links, whether a run marked as running is alive. Leaves out: curves and samples
 (`metrics_reader`, `rollouts_reader`).
 """
 
@@ -60,7 +60,7 @@ class RunRecord:
 def records(
     db: duckdb.DuckDBPyConnection, *, kind: str | None, status: str | None, text: str | None, limit: int, offset: int
 ) -> tuple[list[RunRecord], int]:
-    """Newest first, and how many there are in all. `text`: in the id or among the settings' names of things."""
+    """A page, newest first, and the total. `text`: part of the id, name or model."""
     where = """($kind IS NULL OR kind = $kind) AND ($status IS NULL OR status = $status)
         AND ($text IS NULL OR contains(lower(run_id), $text) OR contains(lower(coalesce(config ->> 'name', '')), $text)
              OR contains(lower(coalesce(config ->> 'model', '')), $text))"""
@@ -85,14 +85,14 @@ def kind_counts(db: duckdb.DuckDBPyConnection) -> list[KindCount]:
 
 
 def has_dead(db: duckdb.DuckDBPyConnection, workspace: Workspace) -> bool:
-    """Whether the store says of a run that it goes on whose process is gone."""
+    """Whether a run is marked as running in the store but its process is gone."""
     running = db.execute("SELECT run_id FROM runs WHERE status = 'running'").fetchall()
     processes = (process_of(workspace.runs / run_id) for (run_id,) in running)
     return any(process is not None and process.is_gone() for process in processes)
 
 
 def links_of(db: duckdb.DuckDBPyConnection, run_id: str, direction: str) -> tuple[list[RunLink], int]:
-    """What the run read ("input") or made ("output"), with names, and how many more there are."""
+    """A run's inputs or outputs with names, and how many more there are."""
     rows = db.execute(
         f"""SELECT l.kind, l.ref, coalesce(a.name, s.name, r.kind), coalesce(a.kind, r.status), count(*) OVER ()
             FROM run_links l LEFT JOIN artifacts a ON l.kind = 'artifact' AND a.artifact_id = l.ref
@@ -106,7 +106,7 @@ def links_of(db: duckdb.DuckDBPyConnection, run_id: str, direction: str) -> tupl
 
 
 def runs_resuming(db: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
-    """Later runs of its kind that went on from it."""
+    """Later runs of its kind that resumed it."""
     rows = db.execute(
         """SELECT later.run_id FROM run_links l JOIN runs later USING (run_id) JOIN runs own ON own.run_id = l.ref
            WHERE l.direction = 'input' AND l.kind = 'run' AND l.ref = ? AND later.kind = own.kind ORDER BY 1""",
@@ -116,7 +116,7 @@ def runs_resuming(db: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
 
 
 def row_of(record: RunRecord, workspace: Workspace) -> RunRow:
-    """A run as lists show it; of one that goes on, the newest line of its metrics."""
+    """A row of the list; for a running run with the newest line of its metrics."""
     folder = workspace.runs / record.run_id
     settings = record.settings
     name = settings.get("name") or settings.get("model") or settings.get("bench")
@@ -126,7 +126,7 @@ def row_of(record: RunRecord, workspace: Workspace) -> RunRow:
     if not is_running:
         figure = key_figure(record.kind, record.results)
         step = _steps(record.results)
-        if figure is None and step is None and status in ("interrupted", "failed"):  # how far it came
+        if figure is None and step is None and status in ("interrupted", "failed"):  # its last step
             step, figure = newest_step(folder / METRICS)
     until = ended if ended is not None else (time.time() if is_running else None)
     return RunRow(
@@ -143,9 +143,9 @@ def row_of(record: RunRecord, workspace: Workspace) -> RunRow:
 
 
 def state_of(record: RunRecord, folder: Path) -> tuple[Status, str | None, float | None]:
-    """Status, error and end. What the folder says of a run that the store has as running is newer."""
+    """Status, error and end. For a run marked as running, its folder is more recent than the store."""
     if record.status != "running":
-        return record.status, record.error, record.ended  # type: ignore[return-value]  # the store's own check
+        return record.status, record.error, record.ended  # type: ignore[return-value]  # the store's CHECK constraint
     process = process_of(folder)
     if process is None:
         return "running", None, None
@@ -164,7 +164,7 @@ def _state(process: RunProcess, folder: Path) -> tuple[Status, str | None, float
 def rows_without_store(
     workspace: Workspace, *, kind: str | None, status: str | None, text: str | None, limit: int, offset: int, held: str
 ) -> RunList:
-    """The list from the runs' folders alone: no settings, and figures only of runs that go on."""
+    """The list from the runs' folders: without settings, with figures of running runs only."""
     rows: list[RunRow] = []
     kinds: dict[str, int] = {}
     for folder in workspace.runs.glob("run-*"):

@@ -1,4 +1,4 @@
-"""What the routes of runs reply."""
+"""Request and reply models of the runs routes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from assay.browsing.comparison import ConversationTurn
 from assay_web.run_charts.chart import Source
 from assay_web.server.request_body import RequestBody
 
-#: `ending`: somebody asked for the end and the process still runs. `unknown`: it has ended, and the store, which says
-#: how, is held by another process.
+#: `ending`: a stop was requested and the process still runs. `unknown`: it has ended, and the store, which records how,
+#: is held by another process.
 Status = Literal["running", "ending", "done", "failed", "interrupted", "unknown"]
 
 
@@ -24,7 +24,7 @@ class KeyFigure(BaseModel):
 
 
 class RunRow(BaseModel):
-    """A run in a list. `started` in seconds since the epoch, `seconds` how long it took, or has taken so far."""
+    """A run in a list. `started`: seconds since the epoch; `seconds`: duration so far."""
 
     id: str
     kind: str
@@ -45,7 +45,7 @@ class KindCount(BaseModel):
 
 
 class RunList(BaseModel):
-    """Newest first. `held`: who holds the store; the rows are then what is known without it."""
+    """Newest first. `held`: which process holds the store; the rows are then from the runs' folders."""
 
     runs: list[RunRow]
     total: int
@@ -54,14 +54,14 @@ class RunList(BaseModel):
 
 
 class NamedValue(BaseModel):
-    """A setting or figure; what is nested is named by its place, with dots."""
+    """A setting or figure; nested names are joined by dots."""
 
     name: str
     value: str
 
 
 class RunLink(BaseModel):
-    """Something that a run read or made. `label`: what people call it."""
+    """An input or output of a run. `label`: its display name."""
 
     kind: str
     ref: str
@@ -70,15 +70,15 @@ class RunLink(BaseModel):
 
 
 class StopNote(BaseModel):
-    """Who asked for a run's end, and when, in seconds since the epoch."""
+    """Who requested the stop, and when, in seconds since the epoch."""
 
     by: str
     at: float
 
 
 class RunDetail(BaseModel):
-    """Everything of a run but its curves and samples. `more_links`: what it is too long to show all of. `go_on`: the
-    command that goes on with it. `stop`: the request to end that it was last sent."""
+    """A run without its curves and samples. `more_links`: unlisted links. `gone_on_in`: runs that resumed it.
+    `go_on`: the command that resumes it. `stop`: the last stop request."""
 
     run: RunRow
     code_version: str
@@ -139,7 +139,7 @@ class PointsReply(BaseModel):
 
 
 class Moment(BaseModel):
-    """A step in which something happened."""
+    """A step marked in the charts."""
 
     step: int
     text: str
@@ -147,8 +147,8 @@ class Moment(BaseModel):
 
 
 class CurvesReply(BaseModel):
-    """`state`: what to send with the next request, which then replies with what is new. `anew`: forget the points you
-    have. `behind`: more of the file is there to be read, `read` of it is. `progress`: share of the planned steps.
+    """`state`: send it with the next request to receive only new points. `anew`: discard earlier points. `behind`: the
+    file is not read to its end yet; `read`: the share that is. `progress`: share of the planned steps.
     `broken`: lines that could not be read."""
 
     state: str
@@ -183,7 +183,7 @@ class SampleReply(BaseModel):
 
 
 class SamplesReply(BaseModel):
-    """Rollouts of one step; `first` and `last` are the steps that there are rollouts of."""
+    """Rollouts of one step; `first` and `last`: the range of steps with rollouts."""
 
     step: int | None
     first: int | None
@@ -193,7 +193,7 @@ class SamplesReply(BaseModel):
 
 
 class SettingDifference(BaseModel):
-    """A setting that is not the same in all runs; null where a run does not have it."""
+    """A setting that differs between runs; null where a run does not have it."""
 
     name: str
     values: list[str | None]
@@ -208,6 +208,6 @@ class ComparedRuns(BaseModel):
 
 
 class StopRequest(RequestBody):
-    """`again`: end now, without waiting for the step and its checkpoint."""
+    """`again`: stop now, without waiting for the step and its checkpoint."""
 
     again: bool = False

@@ -1,7 +1,7 @@
-"""The rollouts of one step, found in `rollouts.jsonl` without reading the rest of it.
+"""The rollouts of one step in `rollouts.jsonl`, located by binary search, since steps ascend.
 
-Steps rise along the file, so that the first line of a step is found by halving. A file that somebody else wrote may
-have no rollout: no more than `_FOREIGN` bytes in a row are read in search of one. Leaves out: what rollouts mean.
+In a file of another format, at most `_FOREIGN` bytes in a row are read in search of a rollout. Leaves out: what
+rollouts mean.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def _of_step(stream: IO[bytes], step: int) -> Iterator[dict[str, Any]]:
 
 
 def _rollout_after(stream: IO[bytes], offset: int) -> tuple[int, int] | None:
-    """Step and place of the first whole line that begins at or after `place`."""
+    """Step and offset of the first complete line that begins at or after `offset`."""
     stream.seek(max(0, offset - 1))
-    # The rest of the line before; nothing of it when `place` begins one.
+    # Skip the rest of the previous line; nothing if `offset` begins a line.
     if offset and not stream.readline(_FOREIGN).endswith(b"\n"):
         return None
     for number, begins, _ in _rollouts(stream):
@@ -84,7 +84,7 @@ def _rollout_after(stream: IO[bytes], offset: int) -> tuple[int, int] | None:
 
 
 def _rollouts(stream: IO[bytes]) -> Iterator[tuple[int, int, bytes]]:
-    """Step, place and text of the whole lines from here on, until there is none in `_FOREIGN` bytes."""
+    """Step, offset and text of complete lines from here, until none is found within `_FOREIGN` bytes."""
     offset = since = stream.tell()
     while line := stream.readline(_FOREIGN):
         ends = offset + len(line)

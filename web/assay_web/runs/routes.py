@@ -1,4 +1,4 @@
-"""Routes of runs: the list, one run, its curves and samples, comparing, ending one."""
+"""Routes of runs: the list, one run, its curves and samples, comparison, stopping."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_COMPARED = 4
 
 
 class RunPages:
-    """What the routes keep between requests, of one server."""
+    """Caches of one server, shared by its requests."""
 
     def __init__(self) -> None:
         self.curves = CurveReaders()
@@ -97,7 +97,7 @@ def compare_runs(
 
 @router.get("/api/runs/{run_id}")
 def get_run(person: Viewer, service: ServiceNow, pages: PagesNow, run_id: RunId) -> RunDetail:
-    """Everything of a run but curves and samples. Of a run that goes on, the store is read once and its files then."""
+    """One run without curves and samples. For a running one the store is read once, then its files."""
     return pages.details.of(service, run_id)
 
 
@@ -109,7 +109,7 @@ def get_run_curves(
     run_id: RunId,
     since: Annotated[str | None, Query(max_length=200)] = None,
 ) -> CurvesReply:
-    """The points of a run's curves that are new since a reply, and what to draw of them. Reads no store."""
+    """The points of a run's curves since an earlier reply, and the charts to draw. Does not read the store."""
     folder = _folder(service, run_id)
     return curves_reply(pages.curves.of(folder), folder, since)
 
@@ -124,7 +124,7 @@ def get_run_samples(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     offset: Annotated[int, Query(ge=0)] = 0,
 ) -> SamplesReply:
-    """Rollouts of a step, of the last one unless one is named. Reads no store."""
+    """Rollouts of a step, by default of the last one. Does not read the store."""
     path = _folder(service, run_id) / ROLLOUTS
     bounds = step_bounds(path)
     if bounds is None:
@@ -136,7 +136,7 @@ def get_run_samples(
 
 @router.post("/api/runs/{run_id}/stop")
 def stop_run(person: Curator, service: ServiceNow, run_id: RunId, body: StopRequest, request: Request) -> StopNote:
-    """End a run of this machine as Ctrl-C does: after its step, with its checkpoint."""
+    """Interrupt a run on this machine, as Ctrl-C does: it ends after its step, with a checkpoint."""
     note_change(request, again=body.again)
     return stop(_folder(service, run_id), person.name, again=body.again)
 

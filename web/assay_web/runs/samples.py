@@ -1,4 +1,4 @@
-"""Rollouts as the page shows them, in the order somebody wants to read them."""
+"""Rollouts as replies, sorted by reward or group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Order: TypeAlias = Literal["best", "worst", "group"]
 def samples_of(
     rows: Sequence[Mapping[str, Any]], order: Order, *, limit: int, offset: int
 ) -> tuple[int, list[SampleReply]]:
-    """How many there are, and those of one page."""
+    """The total, and the samples of one page."""
     if order == "group":
         chosen = sorted(rows, key=lambda row: str(row.get("uid")))
     else:

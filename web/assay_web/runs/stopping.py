@@ -1,6 +1,6 @@
-"""Ending a run from the page: what Ctrl-C does where it runs, once, with a note of who asked.
+"""Stopping a run from the page: one interrupt to its process, with a record of who requested it.
 
-Leaves out: which process it is (`assay.runs.process`), what the trainings do when asked (`assay.system.graceful_stop`).
+Leaves out: finding the process (`assay.runs.process`), the training's reaction (`assay.system.graceful_stop`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from assay.system.atomic_files import replacing
 from assay_web.runs.replies import StopNote
 
 FILE = "stop.json"
-_LOCK = threading.Lock()  # of two people who press at once, only one sends the signal: a second one ends at once
+_LOCK = threading.Lock()  # concurrent requests send one signal: a second skips the checkpoint
 
 
 def stop_note(folder: Path) -> StopNote | None:
-    """Who asked for the run's end; None where nobody did."""
+    """The stop request of a run, if any."""
     try:
         return StopNote(**json.loads((folder / FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -28,8 +28,8 @@ def stop_note(folder: Path) -> StopNote | None:
 
 
 def stop(folder: Path, by: str, *, again: bool) -> StopNote:
-    """Ask the run's process to end. Asked once more it changes nothing, unless `again`, which does not wait for the
-    step. Raises ConflictError when the run has ended, or its process cannot be reached from here for certain."""
+    """Interrupt the run's process. A repeated request has no effect unless `again`, which does not wait for the step.
+    Raises ConflictError if the run has ended or its process cannot be reached with certainty."""
     process = process_of(folder)
     if process is None:
         raise ConflictError("nothing is known of the run's process: end it with Ctrl-C where it runs")

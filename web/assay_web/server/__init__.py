@@ -1,1 +1,1 @@
-"""The web server: one FastAPI application of REST routes and the built page."""
+"""The HTTP layer of `assay web`: middleware for bodies, origins and threads, the page, reward server child."""

@@ -1,8 +1,7 @@
-"""What every request passes: a body bounded in bytes, time and shape; headers of every reply; unforeseen errors.
+"""Middleware around every request: bounded bodies, headers of every reply, unexpected errors as problems.
 
-Whoever reaches the server may send a body before anybody knows who they are: it is read here, whole, before anything
-makes sense of it. Leaves out: other sites (`access.same_origin`), threads (`thread_limits`), slow headers
-(`assay.http.connections`).
+Bodies of unauthenticated clients are read completely, within limits on bytes, time and shape, before any route parses
+them. Leaves out: other origins (`same_origin`), threads (`thread_limits`), slow headers (`assay.http.connections`).
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ log = logging.getLogger(__name__)
 #: Methods that change nothing.
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 
-#: Under https: browsers come back by https alone, so that nobody in between answers first. By name, for all its ports
-#: (RFC 6797): not for this machine's own names, by which other servers are reached.
+#: HSTS (RFC 6797), over https only. It applies to all ports of a name, so it is not sent for local names, under which
+#: other servers may run.
 _HTTPS_ONLY = [(b"strict-transport-security", b"max-age=31536000")]
-_OWN_NAMES = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
+_LOCAL_NAMES = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
 _API = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 
@@ -45,7 +44,7 @@ class RequestGate:
         request_id = secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
         extra_headers = [*_API] if scope["path"].startswith("/api/") else []
-        if scope["scheme"] == "https" and _name(scope) not in _OWN_NAMES:
+        if scope["scheme"] == "https" and _host(scope) not in _LOCAL_NAMES:
             extra_headers += _HTTPS_ONLY
         begun = False
 
@@ -62,7 +61,7 @@ class RequestGate:
             except ProblemError as problem:
                 await problem.response(request_id)(scope, receive, answer)
         except Exception as error:
-            # The message may quote what somebody wrote: only the type and the places are logged.
+            # The message may quote users' text: only the type and the stack are logged.
             trace = "".join(traceback.format_tb(error.__traceback__))
             log.error("request %s: %s\n%s", request_id, type(error).__name__, trace)
             if not begun:
@@ -79,8 +78,8 @@ class RequestGate:
             await self.app(scope, replayed(body, receive), send)
 
 
-def _name(scope: Scope) -> bytes:
-    """By which the server was called, without its port."""
+def _host(scope: Scope) -> bytes:
+    """Name in the Host header, without the port."""
     host: bytes = dict(scope["headers"]).get(b"host", b"").lower()
     name, _, port = host.rpartition(b":")
     return name if name and port.isdigit() else host

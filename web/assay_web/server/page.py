@@ -1,7 +1,7 @@
-"""The single-page application: its files, and its first page for every address that is not the API's.
+"""The single-page application: its files, and index.html for every path outside the API.
 
-Leaves out: building it (`web/build_frontend.py`). Without a build the API runs all the same, and the page's place says
-in one line what is missing.
+Leaves out: building it (`web/build_frontend.py`). Without a build the API still runs and the page
+replies 503 with what is missing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Assets(StaticFiles):
 
 
 def mount_page(app: FastAPI, folder: Path) -> None:
-    """Mount it after every other route."""
+    """Mount the page; call it after every other route is added."""
     index = folder / "index.html"
     if index.is_file():
         app.mount("/assets", _Assets(directory=folder / "assets"), name="assets")

@@ -1,6 +1,6 @@
-"""What every JSON body of a request is: an object with the fields that its route knows, and no others.
+"""The base of JSON request bodies: objects whose unknown fields are refused.
 
-A field that nobody reads, misspelled or of another version, would else leave a default in force without a word.
+A misspelled field, or one of another version, would otherwise leave a default in force silently.
 """
 
 from __future__ import annotations
@@ -9,6 +9,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class RequestBody(BaseModel):
-    """The base of every body, and of every object inside one. A field that there is not is a 422 that names it."""
+    """Base of every request body and of every object inside one. An unknown field is a 422 that names it."""
 
     model_config = ConfigDict(extra="forbid")

@@ -1,6 +1,6 @@
-"""A reward server (`assay serve`) as a child process: started, waited for, ended; never left behind.
+"""A reward server (`assay serve`) as a child process: start, wait until ready, stop.
 
-A guard (`assay.system.parent_watchdog`) is its parent and ends it when this process is gone, also by `kill -9`.
+Its parent is a watchdog (`assay.system.parent_watchdog`) that ends it when this process is gone, also after `kill -9`.
 Leaves out: what the server does.
 """
 
@@ -20,19 +20,19 @@ from typing import IO
 from assay.errors import BackendError
 from assay.system import parent_watchdog
 
-END_S = 75.0  #: a little more than the server gives the requests that it still answers
+END_S = 75.0  #: a little longer than the server's own shutdown timeout
 
 
 @dataclass(frozen=True)
 class ReadyServer:
-    """Where it answers, and the names of its models."""
+    """Address of the started server and the names of its models."""
 
     url: str
     models: tuple[str, ...]
 
 
 class RewardChild:
-    """Started when it is made. `key`: opens it, told to it in its environment, where no list of processes shows it."""
+    """Starts the server. `key`: its API key, passed in the environment, where process listings do not show it."""
 
     def __init__(self, options: Sequence[str], *, key: str) -> None:
         guard = [sys.executable, "-I", "-S", parent_watchdog.__file__, str(os.getpid())]
@@ -40,15 +40,15 @@ class RewardChild:
             [*guard, sys.executable, "-m", "assay", "serve", "--json", *options],
             env={**os.environ, "ASSAY_API_KEY": key},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,  # its errors and logs go where ours go
+            stdout=subprocess.PIPE,  # stderr is inherited
             start_new_session=True,
         )
         self._ending = False
 
     def wait_ready(self) -> ReadyServer:
-        """When its models are loaded, which takes as long as it takes.
+        """Wait, without a limit, until the models are loaded.
 
-        Raises BackendError, with the server's own exit code, where it ends first; it has said why.
+        Raises BackendError, with the server's exit code, if it ends first; its own output says why.
         """
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -63,7 +63,7 @@ class RewardChild:
         raise error
 
     def when_it_ends(self, act: Callable[[int], None]) -> None:
-        """Call `act` with its status, from a thread, where it ends without having been told to."""
+        """Call `act` with the exit status, from a thread, if the server ends without `stop`."""
 
         def watch() -> None:
             status = self._process.wait()
@@ -73,7 +73,7 @@ class RewardChild:
         threading.Thread(target=watch, name="assay-reward-child", daemon=True).start()
 
     def stop(self) -> None:
-        """Tell it to end, wait for it, and kill what is left of it; safe to call twice."""
+        """Terminate the server, wait, and kill what is left of its process group. Safe to call twice."""
         self._ending = True
         try:
             if self._process.poll() is None:
@@ -90,5 +90,5 @@ class RewardChild:
 
 
 def _drain(stream: IO[bytes]) -> None:
-    for _ in stream:  # so that it never waits for a reader
+    for _ in stream:  # an unread pipe would block the server
         pass

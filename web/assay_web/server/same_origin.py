@@ -1,7 +1,6 @@
-"""A gate before every route: requests by a name that is not ours, or changes from another site's page, are refused.
+"""Middleware that refuses requests with a foreign Host header, and changes with a foreign Origin.
 
-The first keeps other sites from reaching a server on loopback through a name of theirs (DNS rebinding); the second
-keeps them from signing somebody in or out.
+The first prevents DNS rebinding against a server on loopback, the second cross-site requests that sign users in or out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Threads are for votes first: how many requests of each kind may have one at a time.
+"""Limits on concurrent requests by kind, so that threads are left for votes.
 
-Routes run in threads, of which there are 40. A page that reads the store may keep its thread for seconds, and hundreds
-of such pages, or of attempts to sign in, would keep all of them from those who vote. What waits here waits without a
-thread. Leaves out: how long somebody waits for the store (`WebService.store`).
+Routes run in a pool of 40 threads. A page that reads the store may hold one for seconds; hundreds of such requests, or
+of sign-ins, would block votes. Requests over a limit wait here without a thread. Leaves out: waiting for the store
+(`WebService.store`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assay_web.server.gate import SAFE_METHODS
 
-PAGES = 20  #: requests that may read the store, or ask a reward server
+PAGES = 20  #: requests that may read the store, or query a reward server
 SIGN_INS = 6  #: requests with a password or a link
 _SIGNING_IN = ("/api/session", "/api/invitation")
 
 
 class ThreadLimits:
-    """ASGI middleware. Annotation sessions, and who is signed in, read no store and have what the others leave."""
+    """ASGI middleware. Annotation requests and `GET /api/session` do not read the store and are not limited."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -35,7 +35,7 @@ class ThreadLimits:
 
         async def answer(message: Message) -> None:
             nonlocal held
-            if held:  # whatever comes now needs no thread, however slowly it is read
+            if held:  # the reply is sent without a thread, however slowly it is read
                 held = False
                 lane.release()
             await send(message)

@@ -1,7 +1,7 @@
-"""A snapshot's pairs as TRL reads them, for somebody who trains elsewhere.
+"""Download of a snapshot's pairs in TRL's format.
 
-The exporter's file is whole before its first byte is sent, and gone from the disk by then: nothing is left behind
-when a browser goes away. Leaves out: other formats and larger snapshots, which are `assay data export`.
+The file is complete and already unlinked before its first byte is sent, so an aborted download leaves nothing behind.
+Leaves out: other formats and larger snapshots, which are `assay data export`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from assay.errors import BadInputError
 from assay.workspace import Workspace
 from assay_pipelines.exporters.export import export
 
-MOST_ITEMS = 50_000  #: the store is held while the file is written
+MOST_ITEMS = 50_000  #: the store is held meanwhile
 CHUNK = 1 << 18
 
 

@@ -1,7 +1,7 @@
-"""Routes of training sets: making a snapshot as a stage of its own, which there are, one of them, its pairs.
+"""Routes of training sets: creating a snapshot as a stage, listing, details, download.
 
-A snapshot of a million comparisons takes a quarter of a minute of CPU time with the store held: making one is a process
-of its own, which `GET /api/curate/stages` tells of. Leaves out: selecting and splitting (`assay.data.snapshots`), the
+A snapshot of a million comparisons takes 15 s of CPU time with the store held, so it is created in a separate process,
+which `GET /api/curate/stages` lists. Leaves out: selecting and splitting (`assay.data.snapshots`), the
 file (`download`).
 """
 

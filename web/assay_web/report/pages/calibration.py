@@ -1,6 +1,6 @@
 """The page of one calibration: reliability before and after on left-out folds, the figures, the methods compared.
 
-Leaves out: what is measured (`assay_rm_training.calibration`), curves of trainings (`run_pages.py`).
+Leaves out: what is measured (`assay_rm_training.calibration`), curves of trainings (`runs`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the page of a policy training shows: the run in short, rewards, distance, optimiser, time, rollouts to read.
+"""Report sections of a policy training: summary, rewards, KL, optimiser, time, sample rollouts.
 
-Covers: sections made from the rows of `metrics.jsonl` and from `rollouts.jsonl`, of a run that has ended or still goes
-on. Leaves out: which charts there are (`run_charts`), reading the files, settings (`run_pages`).
+Covers: sections made from the rows of `metrics.jsonl` and from `rollouts.jsonl`, of a finished or
+running run. Leaves out: which charts there are (`run_charts`), reading the files, settings (`runs`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The page of one training run: its curves from `metrics.jsonl`, its final figures, its configuration.
 
-Covers: reward-model training (`training_page.py`) and policy training (`policy_page.py`), finished or still going on;
-calibrations (`calibration_page.py`).
+Covers: reward-model training (`training`) and policy training (`policy`), finished or running;
+calibrations (`calibration`).
 Leaves out: the demo's report (`demo.pages`), comparing runs.
 """
 
@@ -74,7 +74,7 @@ def write_run_page(workspace: Workspace, run_id: str, target: Path | None = None
 
 
 def is_policy(rows: Rows) -> bool:
-    """Whether rollouts were made: a judge trained by reinforcement is a reward model and a policy."""
+    """Whether the rows are of a policy training, which a generative judge's training is too."""
     return bool(rows) and "rollouts" in rows[0]
 
 
@@ -91,7 +91,7 @@ def _settings(config: Mapping[str, Any]) -> Table:
 
 
 def flattened(payload: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """What is nested by its place: {"a": {"b": 1}} is ("a.b", 1)."""
+    """Nested values with dotted names: {"a": {"b": 1}} is ("a.b", 1)."""
     flat: list[tuple[str, Any]] = []
     for name, value in payload.items():
         if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""What the page of a reward-model training shows: the run in short, learning, held-out slices, optimiser, speed.
+"""Report sections of a reward-model training: summary, learning curves, held-out slices, optimiser, speed.
 
-Covers: sections made from the rows of `metrics.jsonl`, of a run that has ended or still goes on. Leaves out: which
-curves there are (`run_charts`), reading the rows, settings and final figures (`run_pages.py`).
+Covers: sections made from the rows of `metrics.jsonl`, of a finished or running run. Leaves out: which curves
+there are (`run_charts`), reading the rows, settings and final figures (`runs`).
 """
 
 from __future__ import annotations

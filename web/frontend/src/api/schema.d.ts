@@ -39,7 +39,7 @@ export interface paths {
         head?: never;
         /**
          * Change Account
-         * @description Another role, or disabled, or enabled again: at once, for sessions too. 409 for the only administrator.
+         * @description Change the role, or disable or enable: takes effect at once, for sessions too. 409 for the only administrator.
          */
         patch: operations["change_account"];
         trace?: never;
@@ -55,7 +55,7 @@ export interface paths {
         put?: never;
         /**
          * Make Password Link
-         * @description A link by which somebody who has forgotten their password sets a new one.
+         * @description A link that resets a forgotten password.
          */
         post: operations["make_password_link"];
         delete?: never;
@@ -453,7 +453,7 @@ export interface paths {
         };
         /**
          * List Decided
-         * @description What a rule decided and holds, with its reasons.
+         * @description The comparisons that a rule decided, with reasons.
          */
         get: operations["list_decided"];
         put?: never;
@@ -473,7 +473,7 @@ export interface paths {
         };
         /**
          * Read Error Types
-         * @description What was wrong with the sources' labels, and how annotators err.
+         * @description Errors of the sources' labels and of annotators.
          */
         get: operations["read_error_types"];
         put?: never;
@@ -537,7 +537,7 @@ export interface paths {
         };
         /**
          * List Loop Choices
-         * @description What an iteration asked about, and why it was chosen.
+         * @description The comparisons of an iteration, and why each was chosen.
          */
         get: operations["list_loop_choices"];
         put?: never;
@@ -703,13 +703,13 @@ export interface paths {
         };
         /**
          * Get Invitation
-         * @description What the invitation is for. Its token is a header, since addresses are written into logs. 404 once it is used.
+         * @description What the invitation is for. The token is sent in a header, since URLs are logged. 404 once it is used.
          */
         get: operations["get_invitation"];
         put?: never;
         /**
          * Accept Invitation
-         * @description Make the account, or set its password, and begin a session. A link is good once.
+         * @description Create the account, or reset its password, and begin a session. A link works once.
          */
         post: operations["accept_invitation"];
         delete?: never;
@@ -727,13 +727,13 @@ export interface paths {
         };
         /**
          * Get Invitations
-         * @description Every invitation; never its link.
+         * @description Every invitation, without its link.
          */
         get: operations["get_invitations"];
         put?: never;
         /**
          * Make Invitation
-         * @description A link that makes one account with this role.
+         * @description A link that creates one account with this role.
          */
         post: operations["make_invitation"];
         delete?: never;
@@ -754,7 +754,7 @@ export interface paths {
         post?: never;
         /**
          * Withdraw Invitation
-         * @description Its link is good for nothing from now on.
+         * @description Invalidate the link.
          */
         delete: operations["withdraw_invitation"];
         options?: never;
@@ -1040,7 +1040,7 @@ export interface paths {
         };
         /**
          * Read Length Bias
-         * @description How a model's stored rewards follow the length of responses, in characters.
+         * @description The relation of a model's stored rewards to response length in characters.
          */
         get: operations["read_length_bias"];
         put?: never;
@@ -1140,7 +1140,7 @@ export interface paths {
         };
         /**
          * List Scored Models
-         * @description Whose scores the store holds.
+         * @description Models with scores in the store.
          */
         get: operations["list_scored_models"];
         put?: never;
@@ -1220,7 +1220,7 @@ export interface paths {
         };
         /**
          * Get Run
-         * @description Everything of a run but curves and samples. Of a run that goes on, the store is read once and its files then.
+         * @description One run without curves and samples. For a running one the store is read once, then its files.
          */
         get: operations["get_run"];
         put?: never;
@@ -1240,7 +1240,7 @@ export interface paths {
         };
         /**
          * Get Run Curves
-         * @description The points of a run's curves that are new since a reply, and what to draw of them. Reads no store.
+         * @description The points of a run's curves since an earlier reply, and the charts to draw. Does not read the store.
          */
         get: operations["get_run_curves"];
         put?: never;
@@ -1260,7 +1260,7 @@ export interface paths {
         };
         /**
          * Get Run Samples
-         * @description Rollouts of a step, of the last one unless one is named. Reads no store.
+         * @description Rollouts of a step, by default of the last one. Does not read the store.
          */
         get: operations["get_run_samples"];
         put?: never;
@@ -1282,7 +1282,7 @@ export interface paths {
         put?: never;
         /**
          * Stop Run
-         * @description End a run of this machine as Ctrl-C does: after its step, with its checkpoint.
+         * @description Interrupt a run on this machine, as Ctrl-C does: it ends after its step, with a checkpoint.
          */
         post: operations["stop_run"];
         delete?: never;
@@ -1329,7 +1329,7 @@ export interface paths {
         get?: never;
         /**
          * Change Own Password
-         * @description Set one's own password; one's other sessions end. Wrong passwords count as failures to sign in.
+         * @description Set one's own password and end one's other sessions. Wrong passwords count as failed sign-ins.
          */
         put: operations["change_own_password"];
         post?: never;
@@ -1410,7 +1410,7 @@ export interface components {
     schemas: {
         /**
          * Acceptance
-         * @description `name`: of the new account; left out where the link is for an account that there is.
+         * @description `name`: of the new account; omitted if the link resets a password.
          */
         Acceptance: {
             /** Name */
@@ -1422,7 +1422,7 @@ export interface components {
         };
         /**
          * AccountChange
-         * @description What is to change; the others stay as they are.
+         * @description Fields that are null stay unchanged.
          */
         AccountChange: {
             /** Disabled */
@@ -1432,7 +1432,7 @@ export interface components {
         };
         /**
          * AccountReply
-         * @description `seen_at`: when one of its sessions was last used, ended ones too, to the minute; null before the first. Seconds
+         * @description `seen_at`: last use of any of its sessions, to the minute; null before the first. Seconds
          *     since the epoch.
          */
         AccountReply: {
@@ -1723,7 +1723,7 @@ export interface components {
         };
         /**
          * AuditEntry
-         * @description `at`: seconds since the epoch. `detail`: JSON. `person`: empty for somebody who was not signed in.
+         * @description `at`: seconds since the epoch. `detail`: JSON. `person`: empty without a session.
          */
         AuditEntry: {
             /** Action */
@@ -1743,7 +1743,7 @@ export interface components {
         };
         /**
          * AuditReply
-         * @description Newest first. `older`: whether there are older ones. `persons`, `actions`: all that the log knows.
+         * @description Newest first. `older`: whether there are older ones. `persons`, `actions`: all that occur in the log.
          */
         AuditReply: {
             /** Actions */
@@ -2265,8 +2265,8 @@ export interface components {
         };
         /**
          * CurvesReply
-         * @description `state`: what to send with the next request, which then replies with what is new. `anew`: forget the points you
-         *     have. `behind`: more of the file is there to be read, `read` of it is. `progress`: share of the planned steps.
+         * @description `state`: send it with the next request to receive only new points. `anew`: discard earlier points. `behind`: the
+         *     file is not read to its end yet; `read`: the share that is. `progress`: share of the planned steps.
          *     `broken`: lines that could not be read.
          */
         CurvesReply: {
@@ -2664,7 +2664,7 @@ export interface components {
         };
         /**
          * InvitationReply
-         * @description `name`: the account whose password the link sets anew; null: it makes an account. Seconds since the epoch.
+         * @description `name`: the account whose password the link resets; null: it creates an account. Seconds since the epoch.
          */
         InvitationReply: {
             /** Expires At */
@@ -2679,7 +2679,7 @@ export interface components {
         };
         /**
          * InvitationsReply
-         * @description Newest first, used and expired ones with them.
+         * @description Newest first, including used and expired ones.
          */
         InvitationsReply: {
             /** Invitations */
@@ -3048,7 +3048,7 @@ export interface components {
         };
         /**
          * LinkReply
-         * @description `path`: to be put behind the server's address. Shown this once.
+         * @description `path`: relative to the server's address. Shown once.
          */
         LinkReply: {
             invitation: components["schemas"]["SentInvitation"];
@@ -3227,7 +3227,7 @@ export interface components {
         };
         /**
          * Moment
-         * @description A step in which something happened.
+         * @description A step marked in the charts.
          */
         Moment: {
             /** Section */
@@ -3257,7 +3257,7 @@ export interface components {
         };
         /**
          * NamedValue
-         * @description A setting or figure; what is nested is named by its place, with dots.
+         * @description A setting or figure; nested names are joined by dots.
          */
         NamedValue: {
             /** Name */
@@ -3308,7 +3308,7 @@ export interface components {
         };
         /**
          * NewInvitation
-         * @description For one account with this role; good for so many days.
+         * @description For one account with this role, valid for `days`.
          */
         NewInvitation: {
             /**
@@ -3377,7 +3377,7 @@ export interface components {
         };
         /**
          * NewPasswordLink
-         * @description Good for so many days.
+         * @description Valid for `days`.
          */
         NewPasswordLink: {
             /**
@@ -3650,7 +3650,7 @@ export interface components {
         };
         /**
          * PasswordChange
-         * @description `current`: the password until now.
+         * @description `current`: the present password.
          */
         PasswordChange: {
             /** Current */
@@ -3948,7 +3948,7 @@ export interface components {
         };
         /**
          * RaterEntry
-         * @description Something that prefers one response of a pair: a model's stored scores, or an annotator's judgments. `rated`:
+         * @description A source of preferences: a model's stored scores, or an annotator's judgments. `rated`:
          *     responses with scores, or comparisons judged.
          */
         RaterEntry: {
@@ -4277,8 +4277,8 @@ export interface components {
         };
         /**
          * RunDetail
-         * @description Everything of a run but its curves and samples. `more_links`: what it is too long to show all of. `go_on`: the
-         *     command that goes on with it. `stop`: the request to end that it was last sent.
+         * @description A run without its curves and samples. `more_links`: unlisted links. `gone_on_in`: runs that resumed it.
+         *     `go_on`: the command that resumes it. `stop`: the last stop request.
          */
         RunDetail: {
             /** Can Stop */
@@ -4314,7 +4314,7 @@ export interface components {
         };
         /**
          * RunLink
-         * @description Something that a run read or made. `label`: what people call it.
+         * @description An input or output of a run. `label`: its display name.
          */
         RunLink: {
             /** About */
@@ -4328,7 +4328,7 @@ export interface components {
         };
         /**
          * RunList
-         * @description Newest first. `held`: who holds the store; the rows are then what is known without it.
+         * @description Newest first. `held`: which process holds the store; the rows are then from the runs' folders.
          */
         RunList: {
             /** Held */
@@ -4342,7 +4342,7 @@ export interface components {
         };
         /**
          * RunRow
-         * @description A run in a list. `started` in seconds since the epoch, `seconds` how long it took, or has taken so far.
+         * @description A run in a list. `started`: seconds since the epoch; `seconds`: duration so far.
          */
         RunRow: {
             /** Error */
@@ -4398,7 +4398,7 @@ export interface components {
         };
         /**
          * SamplesReply
-         * @description Rollouts of one step; `first` and `last` are the steps that there are rollouts of.
+         * @description Rollouts of one step; `first` and `last`: the range of steps with rollouts.
          */
         SamplesReply: {
             /** First */
@@ -4532,7 +4532,7 @@ export interface components {
         };
         /**
          * SentInvitation
-         * @description `name`: the account whose password it sets anew; null: it makes an account. Seconds since the epoch.
+         * @description `name`: the account whose password it resets; null: it creates an account. Seconds since the epoch.
          */
         SentInvitation: {
             /** Created At */
@@ -4581,8 +4581,8 @@ export interface components {
         };
         /**
          * SessionReply
-         * @description `open_access`: the server was started without accounts. `first_start`: it wants some and there are none yet. The
-         *     others: null while nobody is signed in.
+         * @description `open_access`: the server was started without accounts. `first_start`: accounts are required and none exists yet.
+         *     The other fields are null without a session.
          */
         SessionReply: {
             /** Csrf */
@@ -4601,7 +4601,7 @@ export interface components {
         };
         /**
          * SettingDifference
-         * @description A setting that is not the same in all runs; null where a run does not have it.
+         * @description A setting that differs between runs; null where a run does not have it.
          */
         SettingDifference: {
             /** Name */
@@ -4680,7 +4680,7 @@ export interface components {
         };
         /**
          * SignIn
-         * @description `password`: not asked for where the server was started without accounts.
+         * @description `password`: not needed on a server without accounts.
          */
         SignIn: {
             /** Name */
@@ -4947,7 +4947,7 @@ export interface components {
         };
         /**
          * StopNote
-         * @description Who asked for a run's end, and when, in seconds since the epoch.
+         * @description Who requested the stop, and when, in seconds since the epoch.
          */
         StopNote: {
             /** At */
@@ -4957,7 +4957,7 @@ export interface components {
         };
         /**
          * StopRequest
-         * @description `again`: end now, without waiting for the step and its checkpoint.
+         * @description `again`: stop now, without waiting for the step and its checkpoint.
          */
         StopRequest: {
             /**

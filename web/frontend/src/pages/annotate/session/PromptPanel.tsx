@@ -42,7 +42,7 @@ export function PromptPanel({ item, plain }: { item: Item; plain: boolean }) {
         )}
       </Group>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- it scrolls, also from the keyboard */}
-      <div ref={box} className="session-prompt" data-expanded={whole || undefined} tabIndex={0} role="group" aria-label="Conversation">
+      <div ref={box} className="session-prompt" data-whole={expanded || undefined} tabIndex={0} role="group" aria-label="Conversation">
         {item.prompt.map((turn, number) => (
           <div key={number} className="session-turn">
             {(several || turn.role !== "user") && (
