@@ -27,14 +27,14 @@ def settings_options(settings: type, *, exclude: Collection[str] = ()) -> Callab
 
     def decorate(command: Command) -> Command:
         hints = get_type_hints(command, include_extras=True)
-        _, *others = inspect.signature(command).parameters.values()
+        _, *remaining = inspect.signature(command).parameters.values()
         parameters = [
             inspect.Parameter(
                 field.name, inspect.Parameter.KEYWORD_ONLY, default=_default(field), annotation=_option(field)
             )
             for field in declared
         ]
-        parameters += [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name]) for p in others]
+        parameters += [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name]) for p in remaining]
 
         @wraps(command)
         def run(**options: Any) -> None:
