@@ -1,4 +1,4 @@
-"""Who gets which item: the server's rule, inside one transaction of the operational file.
+"""Assignment of items to annotators, inside one transaction of the operational file.
 
 Covers: the next item for a person, leases, gold checks mixed in, the item that a person has before them already. The
 rule: what you hold comes back first (a reload changes nothing); then, at the queue's rate, a gold check that you have
@@ -111,12 +111,12 @@ def next_assignment(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str) 
 
 def check_is_due(rate: float, seed: int, annotator: str, answered: int) -> bool:
     """Whether a person who has had `shown` items gets a gold check next. Every block of items holds its share of
-    checks, at places drawn for this person: nobody can tell them, and nobody goes without."""
+    checks, at positions drawn for this annotator, who cannot tell which they are."""
     number, offset = divmod(answered, max(BLOCK, math.ceil(1 / rate)))
     return offset in _check_places(rate, seed, annotator, number)
 
 
-@lru_cache(maxsize=4096)  # drawn anew for every item, the places would cost as much as finding it
+@lru_cache(maxsize=4096)  # computing the positions for every item would cost as much as finding it
 def _check_places(rate: float, seed: int, annotator: str, number: int) -> frozenset[int]:
     """The places of the gold checks in a person's block of that number."""
     block = max(BLOCK, math.ceil(1 / rate))
@@ -127,7 +127,7 @@ def _check_places(rate: float, seed: int, annotator: str, number: int) -> frozen
 def next_conflict(
     db: sqlite3.Connection, queue: sqlite3.Row, adjudicator: str, *, sees_votes: bool
 ) -> Assignment | None:
-    """Lease the next item without a majority to somebody who did not vote on it; one adjudicator at a time."""
+    """Lease the next item without a majority to an annotator who did not vote on it; one adjudicator at a time."""
     role: Role = "open" if sees_votes else "blind"
     for held_as in _ADJUDICATION:
         if (held := _held(db, queue, adjudicator, held_as)) is not None:

@@ -1,4 +1,4 @@
-"""What people are asked: an item of a queue as its maker describes it, and as a person sees it.
+"""An item of a queue: as its creator describes it, and as an annotator sees it.
 
 Covers: `QueueItem`, `ShownOpinion`, the JSON form in which both stores keep what is shown beside the two texts. Leaves
 out: queues, assignment (beside this module).
@@ -30,7 +30,7 @@ class ShownOpinion:
 
 @dataclass(frozen=True, slots=True)
 class QueueItem:
-    """One comparison to ask people about.
+    """One comparison to annotate.
 
     `priority`: higher is asked sooner. `attributes`, `pre_verification` and judges' `opinions`: default what the store
     holds when the item is queued. `guideline`: for this item, beside the queue's and the attributes'.
@@ -68,7 +68,7 @@ class QueueItem:
 
 @dataclass(frozen=True, slots=True)
 class ShownItem:
-    """An item as a person sees it: `first` and `second` in the order drawn for this person, source and label hidden."""
+    """An item as an annotator sees it: `first` and `second` in the order drawn for them, source and label hidden."""
 
     prompt: Prompt
     first: str

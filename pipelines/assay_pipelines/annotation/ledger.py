@@ -1,9 +1,9 @@
-"""The operational file of annotation, `annotation.sqlite`: what several people and processes change at the same time.
+"""The operational file of annotation, `annotation.sqlite`, which several annotators and processes change concurrently.
 
 Covers: its tables. Leaves out: transactions (`assay.system.sqlite_file`), the rules (beside this module). DuckDB lets
 one process in at a time, so people could not vote through a long import; SQLite in WAL mode lets many in. Nothing
 here is the only copy of anything that counts: queues are in the store from their creation, every acknowledged vote is
-in the journal, and `assay_pipelines.annotation.recovery` makes a lost file anew from the two.
+in the journal, and `assay_pipelines.annotation.recovery` rebuilds a lost file from the two.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Queues of comparisons for people: making them, adding to them, closing them, how far they are, what they brought.
+"""Queues of comparisons for annotators: creating, extending and closing them, their progress and votes.
 
-Covers: the queue as others see it (the curation loop, the commands, the web). A queue is recorded in the store first
-and carried from there into the operational file, so making it again after a kill completes it. Leaves out: who gets
-which item (`assignment`), votes (`desk`), what they come to (`resolution`).
+Covers: the interface of the curation loop, the commands and the web. A queue is recorded in the store first and carried
+from there into the operational file, so creating it again after a kill completes it. Leaves out: assignment, casting
+votes (`service`), decisions (`resolution`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from assay_pipelines.annotation.votes import QueueVote, by_comparison, queue_vot
 Overlap: TypeAlias = int | Literal["all"]
 
 LEASE_S = 1800.0
-#: Whether somebody has adjudicated the item `i`, in the operational file.
+#: Whether the item `i` has been adjudicated, in the operational file.
 ADJUDICATED = """EXISTS (SELECT 1 FROM votes a WHERE a.item_id = i.item_id AND a.role <> 'vote' AND a.counts
                           AND a.withdrawn_at IS NULL)"""
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
@@ -61,11 +61,11 @@ class QueueProgress:
     done: int
     votes: int
     conflicts: int = 0  #: of `done`: without a majority or an adjudication
-    leased: int = 0  #: items that somebody has before them now
-    passed: int = 0  #: times an item was passed on to somebody else
+    leased: int = 0  #: items that annotators have before them now
+    passed: int = 0  #: times an item was passed on
     withdrawn: int = 0  #: votes taken back
     checked: int = 0  #: votes on gold checks
-    #: Name -> votes, gold checks included; 0 for somebody who only passed items on. Together `votes` and `checked`.
+    #: Name -> votes, gold checks included; 0 for annotators who only passed items on. Together `votes` and `checked`.
     annotators: dict[str, int] = field(default_factory=dict)
     passed_by: dict[str, int] = field(default_factory=dict)  #: name -> times, of those who passed an item on
 
@@ -128,7 +128,7 @@ def add_items(workspace: Workspace, name: str, items: Sequence[QueueItem], run_i
 
 
 def close_queue(workspace: Workspace, name: str, *, run_id: str | None = None) -> None:
-    """Nobody gets items of it any more; votes on items that people have before them are still taken."""
+    """Hand out no more items; votes on items already handed out are still accepted."""
     _set_closed(workspace, name, True, run_id)
 
 

@@ -1,4 +1,4 @@
-"""Queues in the store: what was asked, of which comparisons, with which gold checks among them, and what happened.
+"""Queues in the store: their items, gold checks and events.
 
 Covers: recording a queue, its items and its events, drawing gold checks, putting waiting events into the store. Leaves
 out: the operational file (`ledger`), into which `recovery` carries what is recorded here.
@@ -121,7 +121,7 @@ def event_id(queue_id: str, event: str, at: float) -> str:
 
 
 def sync_events(workspace: Workspace, ledger: Ledger) -> None:
-    """Put closings and the like into the store, if nobody holds it at this moment."""
+    """Put closings and the like into the store, if no other process holds it now."""
     with ledger.reading() as sqlite:
         rows = sqlite.execute(
             "SELECT event_id, queue_id, event, detail, run_id, at FROM events WHERE NOT stored"
@@ -161,7 +161,7 @@ def _is_closed(db: duckdb.DuckDBPyConnection, queue_id: str) -> bool:
 
 
 def _judges_opinions(workspace: Workspace, comparisons: list[str]) -> dict[str, list[dict[str, str]]]:
-    """What machines have said of the comparisons, as a payload keeps it: people see it after their vote."""
+    """Judges' opinions of the comparisons, as a payload holds them: shown to annotators after their vote."""
     from assay_pipelines.judging.asking import opinions  # brings an HTTP client with it
 
     with workspace.store.unit() as db:

@@ -37,7 +37,7 @@ class Recovery:
 
 
 def open_ledger(workspace: Workspace) -> Ledger:
-    """The workspace's operational file; one that is not there is made anew from store and journal.
+    """The workspace's operational file; a missing one is rebuilt from store and journal.
 
     Raises BusyError for such a one while another process holds the store.
     """

@@ -1,4 +1,4 @@
-"""The closed loop: rollouts that two rewards disagree about go to people, and what people said is followed onwards.
+"""The closed loop: rollouts on which two rewards disagree go to annotators, and their decisions are traced to models.
 
 Covers: a policy run's suspects.jsonl (`assay_policy_training.training.suspects`) as comparisons and a queue,
 each reward's preference as its judgment; and which of a queue's decisions stand in which snapshot and so changed

@@ -102,7 +102,7 @@ class AnnotationService:
             return next_assignment(db, row, annotator)
 
     def next_conflict(self, queue: str, adjudicator: str, *, sees_votes: bool = False) -> Assignment | None:
-        """The next item whose votes have no majority; its adjudicator is somebody who did not vote on it."""
+        """The next item whose votes have no majority; its adjudicator did not vote on it."""
         with self._ledger.writing(durable=False) as db:
             row = _queue(db, queue)
             self._register(db, adjudicator)
@@ -301,7 +301,7 @@ class AnnotationService:
         return assignment
 
     def release(self, assignment: Assignment) -> None:
-        """Give the item back undecided: somebody else may have it at once."""
+        """Give the item back undecided; others may have it at once."""
         ticket = _parse(assignment.ticket)
         with self._ledger.writing(durable=False) as db:
             db.execute(
@@ -310,8 +310,7 @@ class AnnotationService:
             )
 
     def renew(self, assignment: Assignment) -> float:
-        """Say that the person is still at the item; returns when its lease now ends. Raises ConflictError when it ran
-        out and others have taken its place."""
+        """Extend the item's lease; returns when it ends. Raises ConflictError when others have taken the item."""
         ticket = _parse(assignment.ticket)
         with self._ledger.writing(durable=False) as db:
             self._claim(db, ticket, assignment.annotator)
@@ -326,11 +325,11 @@ class AnnotationService:
         return progress_of(self._ledger, queue)
 
     def guideline(self, queue: str) -> str:
-        """Of the queue as a whole."""
+        """The queue's guideline."""
         return find_queue(self._ledger, queue).guideline
 
     def fold(self) -> bool:
-        """Put what was voted into the store if nobody holds it at this moment; whether that was so."""
+        """Fold the votes into the store if no other process holds it now; whether that was so."""
         if fold_if_free(self.workspace) is None:
             return False
         sync_events(self.workspace, self._ledger)

@@ -52,7 +52,7 @@ def asking_run(
         with start_run(workspace, kind, config) as run, progress_bar(doing, times * total, unit="questions") as advance:
             yield run, advance
     except KeyboardInterrupt:
-        typer.echo("assay: interrupted; what was answered is kept, the same command goes on from there", err=True)
+        typer.echo("assay: interrupted; answers are kept, and the same command resumes", err=True)
         raise
 
 

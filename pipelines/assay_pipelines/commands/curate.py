@@ -118,7 +118,7 @@ def consistency(
 
 
 def _overtaken(number: int) -> str:
-    return f"; {number} were decided by somebody else meanwhile" if number else ""
+    return f"; {number} were decided otherwise meanwhile" if number else ""
 
 
 def status(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:

@@ -101,7 +101,7 @@ def run(
 ) -> None:
     """Ask a judge about every comparison of the selection that it has not answered yet.
 
-    Stopped at any point, it goes on where it was when run again: no call that was answered is paid for twice.
+    Stopped at any point, it resumes when run again: no call that was answered is paid for twice.
 
     Example: `assay judge run --judge openai --base-url http://127.0.0.1:8001/v1 --model smollm2 --limit 100`
     """
@@ -206,7 +206,7 @@ def report(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> No
             f"{task}: {figures['answered']} answers of {figures['calls']} calls, {figures['attempts']} attempts, "
             f"{rate:.1f} % unreadable, {figures['tokens_in']} tokens in, {figures['tokens_out']} out"
         ]
-    emit(quality.to_dict(), "\n".join(lines) or "no judge has said anything yet", as_json=as_json)
+    emit(quality.to_dict(), "\n".join(lines) or "no judge has answered yet", as_json=as_json)
 
 
 def prompts(

@@ -110,11 +110,9 @@ def push(
     limit: Annotated[int | None, typer.Option(help="At most so many new tasks.", min=1, show_default=False)] = None,
     predictions: Annotated[
         bool,
-        typer.Option("--predictions", help="Send what judges said along. Whoever opens a task from the table sees it."),
-    ] = False,
-    server: ServerOption = None,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
+        typer.Option("--predictions", help="Send judges' opinions too; shown to annotators who open a task from the
+        table."),
+    ] = False, server: ServerOption = None, workspace: WorkspaceOption = None, as_json: JsonOption = False,
 ) -> None:
     """Push comparisons as tasks, each shown in a random, recorded order; what is there already is not pushed again.
 
@@ -253,7 +251,7 @@ def serve_webhook(
     logging.getLogger("httpx").setLevel(logging.WARNING)
     target = (register_at.rstrip("/") if register_at else url_of(listening)) + PATH
     registered = 0
-    if register_at:  # Label Studio calls nobody yet: the socket is ours already, and what it would send waits there
+    if register_at:  # the socket is open already: what Label Studio sends before the server runs waits there
         client = connect(address)
         registered = sum(register_webhook(client, p, target, secret) for p in projects)
     with Folder(ws) as folder:

@@ -31,7 +31,7 @@ def stage1(
 ) -> None:
     """Label a seed, then train, look at the errors on gold and label around them, iteration by iteration.
 
-    Interrupted, killed, out of budget or waiting for people: run it again, nobody is asked twice.
+    Interrupted, killed, out of budget or waiting for people: run it again; no question is asked twice.
 
     Example: `assay curate stage1 --example > loop.yaml && assay curate stage1 loop.yaml`
     """
@@ -70,7 +70,9 @@ def stage2(
     encoder: Annotated[
         str | None, typer.Option(help="Show judges the nearest gold pairs, by this encoder (minilm, ...).")
     ] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Of the judges; the pass stops there and can go on.")] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(help="Of the judges; the pass stops there and can be resumed.")
+    ] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Only this source; repeatable.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and asked; do nothing.")] = False,
     device: DeviceOption = "auto",

@@ -1,7 +1,7 @@
-"""Where source, people and judges contradict each other: how often by whom, and which comparisons.
+"""Contradictions between source, people and judges: how often, and on which comparisons.
 
-Covers: what each of the three parties says of a comparison (the majority of its members' last answers, "split" without
-one) and the contradictions between parties. Leaves out: contradictions between two members (`disagreement`), between
+Covers: each party's answer on a comparison (the majority of its members' last answers, "split" without one) and the
+contradictions between parties. Leaves out: contradictions between two members (`disagreement`), between
 people of one queue (`annotation.resolution`), between two sources of a pair (`deduplication`).
 
 Simulated annotators that a loop asks as its people are judges here: their votes are not people's.
@@ -31,7 +31,7 @@ BETWEEN: dict[Between, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class PartyAgreement:
-    """Comparisons of which both parties say something. `opposed`: they prefer different sides; `softened`: one sees a
+    """Comparisons on which both parties have an answer. `opposed`: they prefer different sides; `softened`: one sees a
     tie, or is split, where the other prefers a side; the others agree."""
 
     between: Between
@@ -55,7 +55,7 @@ class PartyAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ConflictPair:
-    """A comparison and what each party says of it: A, B, tie, split, or null."""
+    """A comparison and each party's answer: A, B, tie, split, or null."""
 
     pair: ShownPair
     source: str | None

@@ -62,7 +62,7 @@ class ConsistencyReport:
     discarded: int = 0
     unlabelled: int = 0  #: no A/B label to agree with; no decision made
     unscored: int = 0  #: a model could not score a side; pending, with the reason
-    overtaken: int = 0  #: somebody decided while the models scored; that decision stands
+    overtaken: int = 0  #: decided otherwise while the models scored; that decision stands
     dry_run: bool = False
 
 
@@ -77,7 +77,7 @@ def check_pool(
     on_progress: Advance = silent,
 ) -> ConsistencyReport:
     """Score both sides of every labelled comparison of the selection and decide it. Each page is durable when done,
-    so an interrupted pass goes on where it stopped: what is decided has left the unverified pool.
+    so an interrupted pass resumes where it stopped: decided comparisons have left the unverified pool.
     """
     if not judges:
         raise BadInputError("the consistency pass needs at least one reward model")
@@ -142,7 +142,7 @@ def _write(
     decisions: Sequence[Decision],
     run_id: str,
 ) -> set[str]:
-    """Write scores, judgments and decisions; returns the ids of those that somebody else has decided meanwhile."""
+    """Write scores, judgments and decisions; returns the ids of those decided otherwise meanwhile."""
     with workspace.store.unit() as db:
         for judge, sides in zip(judges, results, strict=True):
             info = judge.scorer.info

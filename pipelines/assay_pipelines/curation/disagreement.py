@@ -137,7 +137,7 @@ class RaterAgreement:
 
 @dataclass(frozen=True)
 class Side:
-    """What one rater says of a pair. `margin` > 0 prefers A. `probability`: of its own preference, by its newest
+    """One rater's view of a pair. `margin` > 0 prefers A. `probability`: of its own preference, by its newest
     calibration, or the confidence that came with a judgment; None without either."""
 
     margin: float
@@ -183,7 +183,7 @@ class ContradictionFilter:
 
 
 def known_annotators(db: duckdb.DuckDBPyConnection) -> list[KnownAnnotator]:
-    """Reward models first, then by how much they said."""
+    """Reward models first, then by the number of their answers."""
     rows = db.execute(
         """SELECT annotator_id, kind, name, count(DISTINCT comparison_id)
            FROM opinions JOIN annotators USING (annotator_id) WHERE answer <> 'skip'

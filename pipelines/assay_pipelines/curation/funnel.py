@@ -14,7 +14,7 @@ from assay_pipelines.curation.shown_pairs import ShownPair, shown_pairs
 if TYPE_CHECKING:
     import duckdb
 
-#: What stands for a rule where nobody has decided.
+#: The rule of undecided comparisons.
 LABELLED, UNLABELLED = "label of the source", "no label"
 SEVERAL, NOWHERE = "several sources", "no source"
 REASONS = 3  #: examples of a rule

@@ -1,4 +1,4 @@
-"""Comparisons as pages show them beside what is said of them: texts, cut where they are long, and the label in force.
+"""Comparisons as pages show them: texts, cut where they are long, and the label in force.
 
 Leaves out: everything else that is known of a comparison (`assay.browsing.comparison`).
 """

@@ -30,7 +30,7 @@ class VerifierReport:
     undecided_source: int = 0  #: the source said tie or contradicted itself, the verifier did not
     ties: int = 0  #: both responses satisfy equally many constraints
     unverifiable: int = 0  #: no constraints to check; no decision made
-    overtaken: int = 0  #: somebody decided while the page was checked; that decision stands
+    overtaken: int = 0  #: decided otherwise while the page was checked; that decision stands
 
     @property
     def gold(self) -> int:

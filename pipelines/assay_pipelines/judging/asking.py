@@ -1,4 +1,4 @@
-"""Putting questions to a judge, once each, and keeping what it says.
+"""Putting questions to a judge, once each, and storing its opinions.
 
 Covers: skipping what this judge has answered already, chunks, a budget, writing opinions and votes within seconds of
 having them, the report, reading opinions back. Leaves out: the judges (beside this module), what is concluded of the
@@ -46,7 +46,7 @@ UNASKED = frozenset({"over_budget", "not_asked"})
 
 @runtime_checkable
 class SpendingJudge(Protocol):
-    """A judge whose answers cost something: it is told the budget and the run its calls belong to."""
+    """A judge whose answers cost something: it gets the budget and the run that its calls belong to."""
 
     def judge_within(
         self, questions: Sequence[Question], on_result: OnResult, *, spending: Spending, run_id: str | None
@@ -75,7 +75,7 @@ def ask(
     occasion: str = "",
     chunk: int = CHUNK,
 ) -> SweepReport:
-    """Put to the judge what it has not answered yet. Interrupted or killed, it goes on where it stopped when run again.
+    """Put to the judge what it has not answered yet. Interrupted or killed, it resumes where it stopped when run again.
 
     `budget`: a `Spending` carries what earlier passes spent. `advance` gets the number of questions just done, with the
     known ones. Raises AssayError for what concerns all questions alike (the endpoint refuses the key, the store is
@@ -229,7 +229,7 @@ class _Pass:
         self._questions, self._seen = questions, set()
 
     def end(self) -> None:
-        """Whatever the judge left out has failed."""
+        """Questions without a result have failed."""
         for index in range(len(self._questions)):
             if index not in self._seen:
                 self.take(index, JudgeFailure("no_answer", "the judge gave no result"))

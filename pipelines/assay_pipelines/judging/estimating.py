@@ -1,4 +1,4 @@
-"""What asking a judge would take, before anything is asked: for a dry run.
+"""Estimates of calls, tokens and cost before a judge is asked, for a dry run.
 
 Covers: language models, whose calls cost something. Leaves out: other judges, which cost nothing, and retries.
 """
@@ -32,7 +32,7 @@ class AskingEstimate:
 def estimate(
     workspace: Workspace, judge: Judge, questions: Sequence[Question], *, occasion: str = ""
 ) -> AskingEstimate:
-    """As `ask` would put them to the judge; asks and writes nothing but the annotator's name."""
+    """The calls that `ask` would make; writes nothing but the annotator's name."""
     annotator = annotator_of(judge)
     answered_before = answered(workspace, annotator, [q.comparison_id for q in questions], occasion=occasion)
     todo = list({q.comparison_id: q for q in questions if q.comparison_id not in answered_before}.values())

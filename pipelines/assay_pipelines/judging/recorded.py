@@ -1,4 +1,4 @@
-"""Answers that were given before, as a judge: people's votes in the store, or a file. The people of an experiment.
+"""Recorded votes as a judge: annotators' votes in the store, or a file. The annotators of an experiment.
 
 Covers: which annotators' votes, how many of them per comparison (drawn by hash), a limit on questions. Leaves out:
 asking anybody; a comparison without a recorded vote is a failure (`no_answer`) and costs nothing.
@@ -68,7 +68,7 @@ class RecordedJudge:
         """The votes of the store's annotators of this kind whose names match `annotators` (SQL LIKE: % for anything),
         without those whose ids are in `exclude`. Raises NotFoundError where there are none."""
         with workspace.store.unit() as db:
-            rows = db.execute(  # what a recorded judge repeated is nobody's own vote
+            rows = db.execute(  # votes that a recorded judge repeats are left out
                 """SELECT annotator_id FROM annotators
                    WHERE kind = ? AND name LIKE ? AND json_extract(config, '$.recorded') IS NULL""",
                 [kind, annotators],
@@ -122,7 +122,7 @@ class RecordedJudge:
         for index, question in enumerate(questions):
             by_voter = recorded.get(question.comparison_id)
             if not by_voter:
-                on_result(index, JudgeFailure("no_answer", "nobody has voted on it"))
+                on_result(index, JudgeFailure("no_answer", "there is no vote on it"))
             elif self._limit is not None and self.given >= self._limit:
                 on_result(index, JudgeFailure("over_budget", f"{self._limit} questions have been answered"))
             else:

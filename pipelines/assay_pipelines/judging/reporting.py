@@ -1,7 +1,7 @@
-"""How good and how dear the judges are: agreement with gold and with each other, position bias, failures, cost.
+"""Quality and cost of judges: agreement with gold and with each other, position bias, failures, cost.
 
-Covers: everything said by annotators of the kinds llm, reward_model, verifier and simulated, from the store alone.
-Leaves out: people's quality (`assay_pipelines.annotation`), what is done about a bad judge.
+Covers: annotators of the kinds llm, reward_model, verifier and simulated, from the store alone. Leaves out: people's
+quality (`assay_pipelines.annotation`).
 
 Agreement with gold is stated twice, because published figures differ by it: over the comparisons where both the judge
 and gold name a side (ties dropped), and over all with half a point where exactly one of the two says tie (ties count

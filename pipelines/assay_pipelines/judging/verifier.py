@@ -1,4 +1,4 @@
-"""The constraint verifier as judge: where a program can check a prompt's constraints, the response that satisfies more.
+"""The constraint verifier as judge: the response that satisfies more of a prompt's checkable constraints wins.
 
 Covers: comparing two responses by `meta.constraints` of their source. Leaves out: comparisons without checkable
 constraints, which are failures (`no_answer`), the constraints themselves (`assay_serving.verifiers`), deciding
@@ -64,7 +64,7 @@ def judge_constraints(meta: Any, response_a: str, response_b: str, comparison_id
     """
     described = meta.get("constraints") if isinstance(meta, Mapping) else None
     if not described or not isinstance(described, list):
-        return None  # a column of that name with something else in it is no constraint of ours
+        return None  # a column of that name with other content
     try:
         constraints = [constraint_from_dict(entry) for entry in described]
     except (BadInputError, TypeError, AttributeError) as error:

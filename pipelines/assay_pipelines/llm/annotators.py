@@ -1,7 +1,7 @@
-"""Who a judge is in the store: its kind, its name with the version of how it answers, its id.
+"""Identity of a judge in the store: its kind, its name with a version of its configuration, its id.
 
 A judge whose configuration changes (another model, other prompts, more samples) is another annotator, so that answers
-given under different conditions are never mixed, nor taken for each other when a pass is resumed.
+under different conditions are never mixed, nor reused when a pass is resumed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Keeping results as they come: from any thread, written in batches within a second by a thread of its own, so that a
-store held by somebody else does not stop the calls in flight.
+"""Writing results as they arrive: from any thread, in batches within a second by a background thread, so that a busy
+store does not stop the calls in flight.
 
 Leaves out: what is written (`asking`, `assay_pipelines.llm.sweep`).
 """

@@ -1,6 +1,6 @@
 """The vote journal: a vote is on disk before it is acknowledged, whichever process holds the store.
 
-Covers: `JournalWriter`, an append-only file of its own for each writer, fsynced line by line, a checksum per line;
+Covers: `JournalWriter`, an append-only file per writer, fsynced line by line, a checksum per line;
 withdrawn votes (nothing is deleted: the judgment is marked as withdrawn); `fold`, which puts both into the
 store exactly once and retires a file only after the commit. Answers on principles are part of the vote.
 Leaves out: who may vote on what (annotation queues), machine judgments (they go to the store directly).

@@ -1,6 +1,6 @@
-"""What curation reads: comparisons with their texts, the label in force and what their sources said of them.
+"""Comparisons for curation: texts, the label in force and the label of their sources.
 
-Covers: paging through a selection with short units of work, so that people go on annotating meanwhile. Leaves
+Covers: paging through a selection with short units of work, so that others can use the store meanwhile. Leaves
 out: deciding (the rules beside this module).
 """
 
@@ -53,8 +53,8 @@ _GROUPED = f"LEFT JOIN {CATEGORIES} g ON g.prompt_id = p.prompt_id"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One comparison in canonical order. `label` is the decision's, or the source's where nobody has decided
-    (unverified) or could (pending)."""
+    """One comparison in canonical order. `label` is the decision's, or the source's for unverified and pending
+    comparisons."""
 
     comparison_id: str
     prompt: Prompt
@@ -127,7 +127,7 @@ def _candidate(
 
 
 def decided_meanwhile(db: duckdb.DuckDBPyConnection, candidates: Sequence[Candidate]) -> set[str]:
-    """Ids of those that somebody has put into another pool since they were read: that decision is to stand."""
+    """Ids of those put into another pool since they were read: that decision stands."""
     rows = db.execute(
         """SELECT comparison_id, arg_max(pool, position)
            FROM decisions JOIN (SELECT unnest($read) AS comparison_id) USING (comparison_id) GROUP BY ALL""",

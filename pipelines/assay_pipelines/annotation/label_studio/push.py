@@ -1,4 +1,4 @@
-"""Comparisons of the workspace as tasks of a Label Studio project, with what judges said of them as predictions.
+"""Comparisons of the workspace as tasks of a Label Studio project, with judges' opinions as predictions.
 
 Covers: choosing the comparisons, the random order in which each shows its two responses, sending them in batches, never
 twice. Leaves out: making the project (`project`), reading answers (`pull`).

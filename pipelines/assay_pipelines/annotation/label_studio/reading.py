@@ -77,7 +77,7 @@ def annotator_name(server: str, user_id: int | None) -> str:
 
 
 def as_judgment(revision: Revision, server: str, comparison_id: str, shown_order: ShownOrder) -> Judgment | None:
-    """In canonical order. Each revision is a judgment of its own, so an edit never writes over what was said before.
+    """In canonical order. Each revision is a judgment of its own, so an edit never overwrites an earlier answer.
 
     The API's lists carry no `unique_id`; the annotation's number, which the server never uses twice, stands for it.
     """

@@ -1,4 +1,4 @@
-"""Webhook events on their way into the store: on the disk before they are acknowledged, whoever holds the store.
+"""Webhook events on their way into the store, durable before they are acknowledged, even while the store is busy.
 
 Covers: one file for each event, whole or not there; reading them back; retiring them after the store has committed.
 An update or a deletion is no vote, hence not the vote journal. Leaves out: receiving (`webhook`), meaning (`events`).

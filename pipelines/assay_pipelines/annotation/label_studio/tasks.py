@@ -41,7 +41,7 @@ def adopt_tasks(
 ) -> int:
     """Record the tasks that show a comparison of this workspace and are not recorded yet; returns how many were new.
 
-    A task that shows anything else is somebody else's and is left alone.
+    A task that shows anything else belongs to another project and is left alone.
     """
     offered = {int(task["id"]): task["data"] for task in tasks if isinstance(task.get("data"), Mapping)}
     pairs = {

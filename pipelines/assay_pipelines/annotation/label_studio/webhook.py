@@ -46,7 +46,7 @@ def webhook_secret() -> str:
 
 
 class Folder:
-    """Folds waiting events whenever one comes in, in a thread of its own. Use as a context manager."""
+    """Folds waiting events whenever one comes in, in a separate thread. Use as a context manager."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace

@@ -1,6 +1,6 @@
 """How well each person annotates: gold checks, agreement with the others, speed, position bias, ties and skips.
 
-Covers: the measures, and flags that name what to look at. A flag is a reason to talk to somebody, not a verdict: no
+Covers: the measures, and flags that name what to look at. A flag is a reason to talk to an annotator, not a verdict: no
 vote is dropped for it. Leaves out: agreement of the group as a whole (`agreement`).
 """
 
@@ -46,7 +46,7 @@ class AnnotatorQuality:
     first_rate: Interval | None
     ties: int
     skips: int  #: of `votes`: cannot decide, or broken
-    passed_on: int  #: left to somebody else
+    passed_on: int  #: left to other annotators
     undone: int  #: votes that replace an earlier one
     flags: tuple[str, ...]
 

@@ -1,9 +1,9 @@
-"""What a person is told of their own work in a queue: gold checks passed, agreement with the others, speed, sides.
+"""An annotator's own figures in a queue: gold checks passed, agreement with the others, speed, position bias.
 
-Covers: figures that cannot tell which item was a gold check. Who knows that could take a missed check back and vote as
-expected, and the checks would measure nothing. So the figures cover whole blocks of items only, each of which holds
-its share of checks (`assignment.check_is_due`), and a person's first answers: a vote that is taken back changes none
-of them. Leaves out: what a curator sees of everybody (`quality`).
+Covers: figures that do not reveal which item was a gold check, since a missed check could then be taken back. So the
+figures cover whole blocks of items only, each of which holds its share of checks (`assignment.check_is_due`), and a
+person's first answers: a vote that is taken back changes none of them. Leaves out: what curators see of all annotators
+(`annotators`).
 """
 
 from __future__ import annotations

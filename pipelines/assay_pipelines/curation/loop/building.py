@@ -1,4 +1,4 @@
-"""From a loop's configuration to its parts: the one place where names become judges, people, models and encoders."""
+"""Building the parts of a loop (judges, annotators, models, encoder) from its configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from assay_pipelines.llm.questions import Question, load_questions
 def build_parts(workspace: Workspace, config: Stage1Config) -> Parts:
     """Raises what each part raises when it is opened: a missing model, a judge file that is wrong, a key not set."""
     judges = _judges(workspace, config.judges, "judges")
-    resolve_model(config.model.base)  # a name that is wrong is said before people are asked
+    resolve_model(config.model.base)  # a wrong name is reported before annotators are asked
     # the budget is the loop's: what its earlier runs spent is spent
     spending = Spending(Budget(cost=config.max_cost), cost=spent_by(workspace, config.name))
     return Parts(

@@ -24,11 +24,11 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,79}")  #: leaves room for `-i12-train`
 
 @dataclass(frozen=True)
 class PeopleConfig:
-    """Who verifies. `queue`: people who use `assay annotate` or the web page; without it `judges`, entries of a judge
+    """Who verifies. `queue`: annotators in `assay annotate` or the web page; without it `judges`, entries of a judge
     file, answer as people (recorded votes, simulated annotators), all of them each item.
 
     `per_iteration`, `seed`: comparisons shown in an iteration, and to begin with. `overlap`: different people an item
-    of the queue needs. `policy`: `wait` stops until the queue is done, `proceed` goes on with the votes there are.
+    of the queue needs. `policy`: `wait` stops until the queue is done, `proceed` continues with the votes there are.
     """
 
     per_iteration: int = 50
@@ -85,8 +85,8 @@ class Stage1Config:
     `preverify`: whether it checks the responses of objective pairs before people see them. `embed_responses`:
     retrieve by prompt, attributes and responses; the paper leaves the responses out, which says nothing where many
     comparisons share a prompt. `per_iteration`: comparisons retrieved at most, 0 = as many as the errors call for.
-    `waivers`: registered benchmark -> why training goes on though the pool is not checked against it. `max_cost`: of
-    all calls of models that the loop makes, in all its runs.
+    `waivers`: registered benchmark -> why training continues although the pool is not checked against it. `max_cost`:
+    of all calls of models that the loop makes, in all its runs.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Stage1Config:
             )
         if not (self.judges or self.source_votes):
             raise BadInputError(
-                "nobody labels silver: name judges: FILE, or source_votes: true (with model_votes: true)",
+                "no voter labels silver: name judges: FILE, or source_votes: true (with model_votes: true)",
                 field="judges",
             )
 

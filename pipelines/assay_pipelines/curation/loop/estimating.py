@@ -77,7 +77,7 @@ def estimate_stage1(workspace: Workspace, config: Stage1Config) -> StageEstimate
     exact: dict[str, list[str]] = {"judges": [], "people": []}
     later = {"judges": 0, "people": 0}
     counted = True
-    ended = any(step == "publish" for _, step in done)  # a loop that has published asks nobody any more
+    ended = any(step == "publish" for _, step in done)  # a loop that has published asks no more questions
     for iteration in range(config.iterations + 1):
         chosen = targets.get(iteration)
         if chosen is None and iteration == 0:

@@ -76,8 +76,8 @@ class LoopCandidate:
 
 @dataclass(frozen=True)
 class LoopHistory:
-    """`wanted`: iterations asked for. `candidates`: once it has published. `waiting`, `stopped`: what its last run said
-    of why it did not go on. `settings`: JSON, as begun. `spent`: on calls of models, in the currency of the prices."""
+    """`wanted`: iterations asked for. `candidates`: once it has published. `waiting`, `stopped`: why its last
+    run stopped. `settings`: JSON, as begun. `spent`: on calls of models, in the currency of the prices."""
 
     name: str
     created: float

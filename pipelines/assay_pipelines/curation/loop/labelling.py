@@ -1,8 +1,7 @@
-"""Silver: what judges, the source and the loop's reward model together say of a comparison.
+"""Silver labels by the votes of judges, the source and the loop's reward model.
 
-Covers: asking the judges within the loop's budget, the votes beside theirs, how much each counts, the decision with
-everybody's answer as its reason. Leaves out: how a judge answers (`assay_pipelines.judging`), whom to ask
-(`stage1.py`).
+Covers: asking the judges within the loop's budget, the weights of all voters, the decision with every answer as its
+reason. Leaves out: how a judge answers (`assay_pipelines.judging`), which comparisons (`stage1`).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MEASURED = 200  #: gold pairs, at most, that a judge's accuracy is measured on
 
 @dataclass(frozen=True)
 class Asked:
-    """`stopped`: why a judge stopped early; the loop stops with it and goes on there when run again."""
+    """`stopped`: why a judge stopped early; the loop stops with it and resumes there when run again."""
 
     reports: tuple[SweepReport, ...]
 

@@ -61,7 +61,7 @@ class Parts:
         return LoopModel(self.models.load(trained), UNCALIBRATED).calibrated_on(gold, "gold of the loop")
 
     def attributes_of(self, comparison_ids: Sequence[str], run_id: str) -> Mapping[str, PairAttributes]:
-        """Asked for where the loop has somebody to ask, else those in the store."""
+        """Asked of the loop's model where it has one, else those in the store."""
         if self.describe is not None:
             self.describe(comparison_ids, run_id)
         return self.stored_attributes(comparison_ids)

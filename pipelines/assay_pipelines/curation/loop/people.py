@@ -1,7 +1,7 @@
-"""The people of a loop: asked through a queue, or played by judges that hold recorded or simulated votes.
+"""The annotators of a loop: asked through a queue, or played by judges that hold recorded or simulated votes.
 
-Covers: the protocol, both kinds, and what several votes on one comparison come to. Leaves out: queues
-(`assay_pipelines.annotation`), what becomes of the outcome (`stage1.py`).
+Covers: the protocol and both kinds. Leaves out: queues and what votes come to (`assay_pipelines.annotation`), the
+decisions (`stage1`).
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class QueuedPeople:
 
 
 def _vote(comparison_id: str, annotator: str, opinion: StoredOpinion) -> QueueVote:
-    """A recorded annotator's opinion as a vote. A skip counts as undecided: nobody else is asked."""
+    """A recorded annotator's opinion as a vote. A skip counts as undecided."""
     skipped = "cannot_decide" if opinion.answer == "skip" else opinion.rationale
     return QueueVote("", comparison_id, annotator, opinion.answer, opinion.strength, opinion.confidence, skipped)
 

@@ -1,5 +1,4 @@
-"""Stage 1 of Skywork-Reward-V2: label a seed, then again and again train, look at the errors on gold, and label what
-lies around them.
+"""Stage 1 of Skywork-Reward-V2: label a seed, then iterate: train, find the errors on gold, label their neighbours.
 
 Covers: the order of the steps; it reads from top to bottom. Every step happens once (`state.py`), so the loop can be
 killed anywhere and run again. Leaves out: how each step is done (the modules beside this one).
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
 @dataclass
 class Stage1Report:
     """`iterations`: what each came to, the seed first. `waiting`: for people, with the queue's name; `stopped`: by a
-    budget or by judges that all fail. Running again goes on. `model`: the artifact of the model that is best on gold,
-    `model_name` its name in the workspace."""
+    budget or by judges that all fail. Running it again resumes. `model`: the artifact of the model that is best on
+    gold, `model_name` its name in the workspace."""
 
     loop: str
     iterations: list[dict[str, Any]] = field(default_factory=list)
@@ -58,7 +57,7 @@ class Stage1Report:
 
 
 def run_stage1(config: Stage1Config, parts: Parts, run: Run) -> Stage1Report:
-    """Begin the loop, or go on where it stopped. Raises BadInputError where there is nothing to begin with."""
+    """Begin the loop, or resume it. Raises BadInputError where the pool is empty."""
     loop = Loop.open(parts.workspace, config, run.id)
     report = Stage1Report(config.name)
     most = 3 + 4 * config.iterations + 2  # the seed's steps, the iterations', and the two at the end
@@ -163,7 +162,7 @@ def _retrieve(loop: Loop, parts: Parts, iteration: int, model: LoopModel) -> Ste
 
 
 def _label(loop: Loop, parts: Parts, iteration: int, model: LoopModel | None) -> dict[str, Any]:
-    """People's answers to gold, judges' to silver. What people cannot decide is discarded and never put to a judge."""
+    """Gold from annotators, silver from judges. What annotators cannot decide is discarded, never put to a judge."""
     targets = loop.targets(iteration)
     return {
         **loop.once(iteration, "people", lambda: _ask_people(loop, parts, iteration, targets)),
@@ -331,7 +330,7 @@ def _targets(loop: Loop, iteration: int, targets: Sequence[Target]) -> StepOutco
 
 
 def _writer(loop: Loop, candidates: Sequence[Candidate], decisions: Sequence[Decision]) -> Any:
-    """Writes the decisions on comparisons that nobody else has decided since they were read."""
+    """Writes the decisions on comparisons that were not decided otherwise since they were read."""
 
     def write(db: duckdb.DuckDBPyConnection) -> None:
         overtaken = decided_meanwhile(db, candidates)

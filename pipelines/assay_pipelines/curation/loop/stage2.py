@@ -1,4 +1,4 @@
-"""Stage 2 of Skywork-Reward-V2: keep what two reward models agree with, ask judges about the rest, nobody else.
+"""Stage 2 of Skywork-Reward-V2: keep what two reward models agree with, ask judges about the rest.
 
 Covers: the agreement rule, the judges' labels for what the best model doubts, recycling, a dry run with its costs, all
 page by page. Leaves out: training the two models (`stage1.py`, `assay train`), people.
@@ -104,8 +104,8 @@ def run_stage2(
     dry_run: bool = False,
     advance: Advance = silent,
 ) -> Stage2Report:
-    """Decide every labelled comparison of the selection. Each page is durable when done; run again it goes on. A spent
-    budget leaves the rest undecided, and `stopped` says so. A dry run decides nothing and asks nobody.
+    """Decide every labelled comparison of the selection. Each page is durable when done; running again resumes. A spent budget
+    leaves the rest undecided, and `stopped` says so. A dry run decides and asks nothing.
     """
     report = Stage2Report(dry_run=dry_run)
     spending = parts.spending or Spending()
@@ -164,7 +164,7 @@ def _decide(
 def _ask(
     parts: Stage2Parts, doubted: Sequence[Candidate], run_id: str, spending: Spending, report: Stage2Report
 ) -> dict[str, tuple[Label | None, str]]:
-    """Comparison id -> the judges' majority (None where they are split or silent) and what each said."""
+    """Comparison id -> the judges' majority (None where they are split or silent) and each answer, in words."""
     ids = [c.comparison_id for c in doubted]
     questions = _questions(parts, doubted)
     asking = ask_judges(parts.workspace, parts.judges, questions, run_id, spending)
@@ -213,7 +213,7 @@ def _questions(parts: Stage2Parts, doubted: Sequence[Candidate]) -> list[Questio
 def _write(
     workspace: Workspace, candidates: Sequence[Candidate], decisions: Sequence[Decision], run_id: str
 ) -> set[str]:
-    """The ids of those that somebody else has decided meanwhile; theirs stand."""
+    """The ids of those decided otherwise meanwhile; those decisions stand."""
     with workspace.store.unit() as db:
         overtaken = decided_meanwhile(db, candidates)
         insert_decisions(db, [d for d in decisions if d.comparison_id not in overtaken], run_id)

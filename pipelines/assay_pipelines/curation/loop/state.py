@@ -37,7 +37,7 @@ EXTENDABLE = frozenset({"iterations", "max_cost"})
 
 
 class PausedError(Exception):
-    """The loop cannot go on now, and nothing is wrong."""
+    """The loop has to wait, without an error."""
 
     def __init__(self, *, waiting: str | None = None, stopped: str | None = None) -> None:
         self.waiting, self.stopped = waiting, stopped
@@ -67,11 +67,11 @@ class Loop:
     workspace: Workspace
     config: Stage1Config
     run_id: str
-    step_done: Advance = silent  #: told of every step that has happened, now or before
+    step_done: Advance = silent  #: called for every step that is done, now or before
 
     @classmethod
     def open(cls, workspace: Workspace, config: Stage1Config, run_id: str) -> Loop:
-        """Begin the loop or go on with it. Raises BadInputError where its first step was done under another one."""
+        """Begin the loop or resume it. Raises BadInputError where its first step was done under another one."""
         settings = json.loads(json.dumps(config.to_dict()))
         with workspace.store.unit() as db:
             row = db.execute("SELECT config FROM loops WHERE loop = ?", [config.name]).fetchone()

@@ -2137,7 +2137,7 @@ export interface components {
         };
         /**
          * ConflictPair
-         * @description A comparison and what each party says of it: A, B, tie, split, or null.
+         * @description A comparison and each party's answer: A, B, tie, split, or null.
          */
         ConflictPair: {
             /** Answers */
@@ -2765,7 +2765,7 @@ export interface components {
         };
         /**
          * JudgmentRecord
-         * @description One judgment, those taken back included. `vote`: one of several by which a judge came to its opinion.
+         * @description One judgment, withdrawn ones included. `vote`: one of several samples behind a judge's opinion.
          */
         JudgmentRecord: {
             /** Annotator */
@@ -3119,8 +3119,8 @@ export interface components {
         };
         /**
          * LoopHistory
-         * @description `wanted`: iterations asked for. `candidates`: once it has published. `waiting`, `stopped`: what its last run said
-         *     of why it did not go on. `settings`: JSON, as begun. `spent`: on calls of models, in the currency of the prices.
+         * @description `wanted`: iterations asked for. `candidates`: once it has published. `waiting`, `stopped`: why its last
+         *     run stopped. `settings`: JSON, as begun. `spent`: on calls of models, in the currency of the prices.
          */
         LoopHistory: {
             /** Candidates */
@@ -3612,7 +3612,7 @@ export interface components {
         };
         /**
          * PartyAgreement
-         * @description Comparisons of which both parties say something. `opposed`: they prefer different sides; `softened`: one sees a
+         * @description Comparisons on which both parties have an answer. `opposed`: they prefer different sides; `softened`: one sees a
          *     tie, or is split, where the other prefers a side; the others agree.
          */
         PartyAgreement: {
