@@ -109,10 +109,11 @@ def push(
     ] = None,
     limit: Annotated[int | None, typer.Option(help="At most so many new tasks.", min=1, show_default=False)] = None,
     predictions: Annotated[
-        bool,
-        typer.Option("--predictions", help="Send judges' opinions too; shown to annotators who open a task from the
-        table."),
-    ] = False, server: ServerOption = None, workspace: WorkspaceOption = None, as_json: JsonOption = False,
+        bool, typer.Option("--predictions", help="Send judges' opinions too, which the task table shows to annotators.")
+    ] = False,
+    server: ServerOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Push comparisons as tasks, each shown in a random, recorded order; what is there already is not pushed again.
 

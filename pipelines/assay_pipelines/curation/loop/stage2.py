@@ -104,8 +104,8 @@ def run_stage2(
     dry_run: bool = False,
     advance: Advance = silent,
 ) -> Stage2Report:
-    """Decide every labelled comparison of the selection. Each page is durable when done; running again resumes. A spent budget
-    leaves the rest undecided, and `stopped` says so. A dry run decides and asks nothing.
+    """Decide every labelled comparison of the selection. Each page is durable when done; running again resumes. A
+    spent budget leaves the rest undecided, and `stopped` says so. A dry run decides and asks nothing.
     """
     report = Stage2Report(dry_run=dry_run)
     spending = parts.spending or Spending()
