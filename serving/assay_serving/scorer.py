@@ -17,6 +17,8 @@ from assay.score import ScoreResult
 if TYPE_CHECKING:
     from assay.models.chat.rendered_text import PolicyTemplate
 
+UNLIMITED = 1 << 30  #: tokens: nothing is cut
+
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
@@ -62,17 +64,18 @@ class ScoreItem:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """The description of a scorer: everything needed to interpret and reproduce its scores."""
+    """The description of a scorer: everything needed to interpret and reproduce its scores. The defaults are those of
+    a program without a checkpoint, template or device."""
 
     name: str
     version: str  #: content hash of the checkpoint
-    kind: str  #: "scalar", "principle" or "generative"
-    template_hash: str
-    max_length: int  #: tokens; longer conversations lose their oldest turns
-    calibrated: bool  #: whether scores carry a probability
-    parity: str  #: "passed", "unchecked" or "failed: why": did the saved checkpoint give the trainer's scores
-    dtype: str
-    device: str
+    kind: str = "scalar"  #: or "principle", "generative"
+    template_hash: str = ""
+    max_length: int = UNLIMITED  #: tokens; longer conversations lose their oldest turns
+    calibrated: bool = False  #: whether scores carry a probability
+    parity: str = "passed"  #: or "unchecked", "failed: why": did the saved checkpoint give the trainer's scores
+    dtype: str = ""
+    device: str = ""
     attention: str = ""  #: attention implementation; scores of soft-capped models depend on it
     calibration: str | None = None  #: id of the calibration behind the probabilities
     #: the calibration that was fitted on pairs, as JSON (`assay.models.calibration`): P(a beats b) = f(r_a - r_b)

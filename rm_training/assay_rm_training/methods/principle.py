@@ -37,9 +37,7 @@ from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.trainable_model import TrainableModel, has_reward_head, prepare
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.principle import PrincipleScorer, question_fields
-from assay_serving.scorer import ScoreItem, Scorer
-
-_UNLIMITED = 1 << 30
+from assay_serving.scorer import UNLIMITED, ScoreItem, Scorer
 
 
 class PrincipleTask:
@@ -175,5 +173,5 @@ class Principle(MethodFields):
             ("questions about one response", f"up to {self.together} in one item"),
         ]
 
-    def _asked(self, tokenizer: Any, max_length: int = _UNLIMITED) -> PrincipleRenderer:
+    def _asked(self, tokenizer: Any, max_length: int = UNLIMITED) -> PrincipleRenderer:
         return PrincipleRenderer(Renderer(tokenizer, max_length=max_length), self.question)

@@ -26,11 +26,11 @@ from assay.models.spec import weights_digest
 from assay_serving.chat.bodies import ChatCompletionRequest
 from assay_serving.chat.completion import Completion, TooLongError, cut_at
 from assay_serving.chat.replies import chat_reply
+from assay_serving.scorer import UNLIMITED
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_UNLIMITED = 1 << 30
 MAX_WAITING = 64
 REQUEST_S = 300.0
 
@@ -41,7 +41,7 @@ class ChatModel:
     def __init__(self, model: PreTrainedModel, renderer: Renderer, *, name: str, version: str) -> None:
         self.name, self.version = name, version
         self._model, self._renderer = model, renderer
-        self.context = int(getattr(model.config, "max_position_embeddings", 0) or _UNLIMITED)
+        self.context = int(getattr(model.config, "max_position_embeddings", 0) or UNLIMITED)
         self._lock = threading.Lock()
         published = getattr(model.generation_config, "eos_token_id", None)
         ends = published if isinstance(published, list) else [published]
@@ -56,7 +56,7 @@ class ChatModel:
         source = Path(resolve_model(name))
         version = weights_digest(source) if source.is_dir() else str(getattr(model.config, "_commit_hash", "unknown"))
         called = served_as or (Path(name).expanduser().resolve().name if Path(name).expanduser().is_dir() else name)
-        return cls(model, Renderer(tokenizer, max_length=_UNLIMITED), name=called, version=version)
+        return cls(model, Renderer(tokenizer, max_length=UNLIMITED), name=called, version=version)
 
     @property
     def card(self) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from assay_serving.verifiers import Constraint, Outcome, PythonTests, constraint
 
 KIND = "verifier"
 NAME = "constraints"
-UNLIMITED = 1 << 30  #: tokens: nothing is cut
 
 
 class ConstraintScorer:
@@ -41,17 +40,7 @@ class ConstraintScorer:
         fixed = [constraint.to_dict() for constraint in constraints] if constraints is not None else "label"
         code = [_code_digest(), *_plugin_digests(constraints or ())]
         identity = json.dumps([fixed, measure, code], sort_keys=True)
-        self._info = ModelInfo(
-            name=NAME,
-            version=hashlib.sha256(identity.encode()).hexdigest()[:16],
-            kind=KIND,
-            template_hash="",
-            max_length=UNLIMITED,
-            calibrated=False,
-            parity="passed",
-            dtype="",
-            device="",
-        )
+        self._info = ModelInfo(name=NAME, version=hashlib.sha256(identity.encode()).hexdigest()[:16], kind=KIND)
 
     @property
     def info(self) -> ModelInfo:

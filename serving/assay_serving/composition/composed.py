@@ -22,12 +22,11 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import Part, Score, ScoreFailure, ScoreResult
 from assay_serving.client.remote import RemoteScorer
 from assay_serving.composition.checking import KIND as VERIFIER
-from assay_serving.composition.checking import UNLIMITED
 from assay_serving.composition.combining import AnyCombination, Value
 from assay_serving.composition.description import KIND, REWARD, ComposedSpec, PartSpec, digest
 from assay_serving.composition.shaping import LengthPenalty, ShapingContext
 from assay_serving.engines.length_corrected import response_length
-from assay_serving.scorer import ModelInfo, Repeatable, ScoreItem, Scorer
+from assay_serving.scorer import UNLIMITED, ModelInfo, Repeatable, ScoreItem, Scorer
 
 _Answers: TypeAlias = dict[tuple[int, ScoreItem], ScoreResult]  #: by scorer and input
 

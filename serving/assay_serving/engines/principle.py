@@ -22,8 +22,9 @@ from assay.models.heads import log_odds
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model, spec_of
 from assay.models.spec import RewardModelSpec
 from assay_serving.engines.packed import PackedScorer, for_scoring, require_parity
-from assay_serving.engines.token import UNLIMITED, PrincipleReader
+from assay_serving.engines.token import PrincipleReader
 from assay_serving.model_config import ModelConfig
+from assay_serving.scorer import UNLIMITED
 
 if TYPE_CHECKING:
     import torch

@@ -24,8 +24,6 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.scorer import ModelInfo, Rendered, ScoreItem
 
-UNLIMITED = 1 << 30  #: tokens, of a renderer that only names its template
-
 
 class Reading(NamedTuple):
     """A conversation and its positions, at least one, whose hidden states give the reward."""

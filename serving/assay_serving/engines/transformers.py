@@ -14,8 +14,9 @@ from assay.models.devices import pick_device, pick_dtype
 from assay.models.heads import HEAD, head_outputs
 from assay.models.loading import load_scalar_model, load_tokenizer, spec_of
 from assay_serving.engines.packed import Layout, PackedScorer, for_scoring, require_parity
-from assay_serving.engines.token import UNLIMITED, ScalarReader
+from assay_serving.engines.token import ScalarReader
 from assay_serving.model_config import ModelConfig
+from assay_serving.scorer import UNLIMITED
 
 if TYPE_CHECKING:
     import torch

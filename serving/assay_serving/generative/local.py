@@ -21,9 +21,9 @@ from assay_serving.engines.packed import for_scoring, require_parity
 from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.generation import Sampled, SamplingParams, generate, next_logp
 from assay_serving.generative.templates import JudgeFormat, format_named
-from assay_serving.generative.token_writer import TOKEN_BUDGET, UNLIMITED, TokenWriter
+from assay_serving.generative.token_writer import TOKEN_BUDGET, TokenWriter
 from assay_serving.model_config import ModelConfig
-from assay_serving.scorer import ModelInfo
+from assay_serving.scorer import UNLIMITED, ModelInfo
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

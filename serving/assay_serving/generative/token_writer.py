@@ -31,10 +31,9 @@ from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.generation import Sampled, SamplingParams
 from assay_serving.generative.templates import JudgeFormat
 from assay_serving.generative.verdict import JudgeVerdict, read_verdict
-from assay_serving.scorer import ModelInfo
+from assay_serving.scorer import UNLIMITED, ModelInfo
 
 TOKEN_BUDGET = 16384  #: rows x (prompt + longest answer) generated at once: bounds the cache, changes no answer
-UNLIMITED = 1 << 30
 _LEAST = -100.0  # log-prob where nothing is left: finite, as rewards must be
 
 

@@ -18,10 +18,10 @@ from assay.models.spec import Judging, RewardModelSpec
 from assay_serving.engines.engine import DESCRIPTIONS, ModelLoader, checked_kind
 from assay_serving.engines.packed import require_parity
 from assay_serving.engines.principle import principle_spec
-from assay_serving.engines.token import UNLIMITED
 from assay_serving.generative.engine import GenerativeScorer, default_judging
 from assay_serving.generative.local import described, end_tokens, judge_spec
 from assay_serving.model_config import ModelConfig
+from assay_serving.scorer import UNLIMITED
 from assay_serving.vllm.connection import RemoteSettings
 from assay_serving.vllm.rows import Classifier, LanguageModel, RunningModel, TextModel
 from assay_serving.vllm.scorers import RowPrincipleScorer, RowScalarScorer, require_one_logit, spec_as_served

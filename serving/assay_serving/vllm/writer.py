@@ -12,8 +12,8 @@ from assay.models.chat.renderer import Renderer
 from assay.runs.progress_bar import silent
 from assay.score import ScoreFailure
 from assay_serving.generative.generation import Sampled, SamplingParams
-from assay_serving.generative.token_writer import UNLIMITED, TokenWriter
-from assay_serving.scorer import ModelInfo
+from assay_serving.generative.token_writer import TokenWriter
+from assay_serving.scorer import UNLIMITED, ModelInfo
 from assay_serving.vllm.rows import Fault, TextModel
 
 #: The engine plans its own batches: all questions of a call are handed over at once.
