@@ -58,7 +58,7 @@ class ModelConfig:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def shown(self) -> dict[str, Any]:
+    def public_settings(self) -> dict[str, Any]:
         """As `to_dict`, for people and replies: without the keys of the servers that engines call."""
         hidden = {name: HIDDEN for name in SECRETS if self.engine_options.get(name) is not None}
         return self.to_dict() | {"engine_options": {**self.engine_options, **hidden}}

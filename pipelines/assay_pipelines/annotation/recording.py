@@ -70,7 +70,7 @@ def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[Queue
     verified = load_response_checks(workspace, [i.comparison_id for i in new if not i.pre_verification] + drawn_ids)
     judged = _judges_opinions(workspace, [i.comparison_id for i in new if not i.opinions] + drawn_ids)
 
-    def shown(item: QueueItem) -> str:
+    def payload_of(item: QueueItem) -> str:
         payload = item.payload()
         if payload["attributes"] is None and (stored := attributes.get(item.comparison_id)) is not None:
             payload["attributes"] = stored.to_dict()
@@ -86,12 +86,17 @@ def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[Queue
                    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
                 [queue.queue_id, queue.name, *queue.settings, queue.run_id],
             )
-        added = _insert(db, queue, [(i.comparison_id, i.priority, shown(i), None) for i in new])
+        added = _insert(db, queue, [(i.comparison_id, i.priority, payload_of(i), None) for i in new])
         # a gold check borrows an ordinary item's reason and principles: nothing may tell that it is one
         ordinary = new or [QueueItem("")]
         like = [ordinary[number * len(ordinary) // len(checks)] for number in range(len(checks))]
         drawn = [
-            (comparison, 0.0, shown(QueueItem(comparison, reason=item.reason, principles=item.principles)), label)
+            (
+                comparison,
+                0.0,
+                payload_of(QueueItem(comparison, reason=item.reason, principles=item.principles)),
+                label,
+            )
             for (comparison, label), item in zip(checks, like, strict=True)
         ]
         _insert(db, queue, drawn)

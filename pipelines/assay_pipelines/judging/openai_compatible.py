@@ -139,12 +139,12 @@ class LlmJudge:
 
     def messages(self, question: Question, order: ShownOrder, sample: int) -> tuple[Mapping[str, str], ...]:
         """The prompt of one question."""
-        first, second = _shown(question.response_a, question.response_b, order)
+        first, second = _in_order(question.response_a, question.response_b, order)
         demonstrations = []
         for number, example in enumerate(question.demonstrations[:DEMONSTRATIONS]):
             drawn = fraction(self.settings.seed, "demonstration", question.comparison_id, sample, number)
             its_order: ShownOrder = "AB" if drawn < 0.5 else "BA"
-            candidate_1, candidate_2 = _shown(example.response_a, example.response_b, its_order)
+            candidate_1, candidate_2 = _in_order(example.response_a, example.response_b, its_order)
             demonstrations.append(
                 {
                     "turns": turns(example.prompt),
@@ -199,7 +199,7 @@ def vote_of(answer: JudgeAnswer, order: ShownOrder, sample: int, seconds: float 
     )
 
 
-def _shown(a: str, b: str, order: ShownOrder) -> tuple[str, str]:
+def _in_order(a: str, b: str, order: ShownOrder) -> tuple[str, str]:
     return (a, b) if order == "AB" else (b, a)
 
 

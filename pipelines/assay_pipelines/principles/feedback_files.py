@@ -224,14 +224,14 @@ def _flush(
             if not rows:
                 continue
             report.new += store(db, pa.Table.from_pylist(rows, schema=schema), run_id)
-            _place(db, pa.Table.from_pylist(rows, schema=schema.append(pa.field("item", pa.string()))), run_id)
+            _insert_texts(db, pa.Table.from_pylist(rows, schema=schema.append(pa.field("item", pa.string()))), run_id)
     report.feedback += len(texts)
     report.principle_judgments += len(tests)
     texts.clear()
     tests.clear()
 
 
-def _place(db: Any, rows: pa.Table, run_id: str) -> None:
+def _insert_texts(db: Any, rows: pa.Table, run_id: str) -> None:
     """Store the item of each statement in `rows`."""
     response = identity.response_id(identity.prompt_id("messages"), "response")
     annotator = identity.annotator_id("kind", "if(voter IS NULL, source, source || '/' || voter)")

@@ -42,7 +42,7 @@ class FoundPrinciple(StrictAnswer):
 
     @field_validator("principle")
     @classmethod
-    def _named(cls, principle: str) -> str:
+    def _check_not_empty(cls, principle: str) -> str:
         if not principle.strip():
             raise ValueError("must not be empty")
         return principle.strip()

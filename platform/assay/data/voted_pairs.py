@@ -119,7 +119,7 @@ def snapshot_votes(workspace: Workspace, name: str) -> list[VotedPair]:
     pairs = []
     for messages, first, second, label, comparison, margin, weight, a, b, ties, source, category in rows:
         outcome = _OUTCOMES[label]
-        votes = Votes(a, b, ties) if a + b + ties else _own(outcome)
+        votes = Votes(a, b, ties) if a + b + ties else _votes_of(outcome)
         pairs.append(
             VotedPair(prompt_of(messages), first, second, outcome, votes, comparison, margin, weight, source, category)
         )
@@ -165,7 +165,7 @@ def _parse(record: dict[str, Any]) -> list[VotedPair]:
             first,
             second,
             outcome,
-            votes if votes.total else _own(outcome),
+            votes if votes.total else _votes_of(outcome),
             Comparison.of(prompt, first, second)[0].id,
             None if margin is None else number_of(margin, "margin"),
             source=str(record.get("source") or ""),
@@ -174,7 +174,7 @@ def _parse(record: dict[str, Any]) -> list[VotedPair]:
     ]
 
 
-def _own(outcome: Outcome | None) -> Votes:
+def _votes_of(outcome: Outcome | None) -> Votes:
     """The label as one vote."""
     return Votes(float(outcome == "first"), float(outcome == "second"), float(outcome == "tie"))
 

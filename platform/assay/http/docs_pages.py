@@ -70,17 +70,17 @@ async def _missing() -> Response:
     raise HTTPException(404, f"the pages need {_PACKAGE}, which is not installed here; {DESCRIPTION} describes the API")
 
 
-def _showing(page: Callable[[str], HTMLResponse]) -> Callable[[Request], Awaitable[Response]]:
-    async def shown(request: Request) -> Response:
-        response = page(request.scope.get("root_path", "").rstrip("/"))
+def _showing(render: Callable[[str], HTMLResponse]) -> Callable[[Request], Awaitable[Response]]:
+    async def send_page(request: Request) -> Response:
+        response = render(request.scope.get("root_path", "").rstrip("/"))
         response.headers["Content-Security-Policy"] = _POLICY
         return response
 
-    return shown
+    return send_page
 
 
 def _sending(path: Path, media_type: str) -> Callable[[], Awaitable[Response]]:
-    async def sent() -> Response:
+    async def send_file() -> Response:
         return FileResponse(path, media_type=media_type)
 
-    return sent
+    return send_file

@@ -24,7 +24,7 @@ def silent(_: int) -> None:
 @contextmanager
 def progress_bar(description: str, total: int | None = None, *, unit: str = "") -> Iterator[Advance]:
     """Yield a function to call with the number of units just done. `total=None` when it is not known."""
-    with noted(description, total, unit=unit) as note, _shown(description, total, unit) as show:
+    with noted(description, total, unit=unit) as note, _bar(description, total, unit) as show:
 
         def advance(n: int) -> None:
             note(n)
@@ -34,7 +34,7 @@ def progress_bar(description: str, total: int | None = None, *, unit: str = "") 
 
 
 @contextmanager
-def _shown(description: str, total: int | None, unit: str) -> Iterator[Advance]:
+def _bar(description: str, total: int | None, unit: str) -> Iterator[Advance]:
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

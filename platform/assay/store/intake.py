@@ -188,7 +188,7 @@ def store_pairs(db: duckdb.DuckDBPyConnection, batch: pa.Table | pa.RecordBatch,
     existing: dict[str, int] = {}
     for table, candidates in _CANDIDATES.items():
         db.execute(f"CREATE OR REPLACE TEMP TABLE candidates_{table} AS {candidates}")
-        existing[table] = _known(db, table, existing)
+        existing[table] = _known_rows(db, table, existing)
     counts: dict[str, int] = {}
     for table, statement in _INSERTS.items():
         keys = ", ".join(KEYS[table])
@@ -201,7 +201,7 @@ def store_pairs(db: duckdb.DuckDBPyConnection, batch: pa.Table | pa.RecordBatch,
     return IntakeCounts(**counts)
 
 
-def _known(db: duckdb.DuckDBPyConnection, table: str, existing: dict[str, int]) -> int:
+def _known_rows(db: duckdb.DuckDBPyConnection, table: str, existing: dict[str, int]) -> int:
     """How many of the batch's keys the table has already; they are in `known_TABLE` where there are any."""
     candidates = f"candidates_{table}"
     if (target := _REFERS_TO.get(table)) is not None:

@@ -27,7 +27,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 }
 
 
-def known(table: str, candidates: str) -> str:
+def known_keys(table: str, candidates: str) -> str:
     """SQL query: those keys of `candidates` (a table or view with the key's columns) that `table` has already."""
     columns = ", ".join(KEYS[table])
     return f"SELECT {columns} FROM {table} SEMI JOIN {candidates} USING ({columns})"
@@ -35,13 +35,13 @@ def known(table: str, candidates: str) -> str:
 
 def unknown(table: str, candidates: str) -> str:
     """SQL query: the rows of `candidates` whose key `table` does not have."""
-    return f"SELECT * FROM {candidates} ANTI JOIN ({known(table, candidates)}) USING ({', '.join(KEYS[table])})"
+    return f"SELECT * FROM {candidates} ANTI JOIN ({known_keys(table, candidates)}) USING ({', '.join(KEYS[table])})"
 
 
 def keep_known(db: duckdb.DuckDBPyConnection, table: str, candidates: str) -> int:
-    """Put `known(table, candidates)` into the temporary table `known_TABLE`; returns how many there are.
+    """Put `known_keys(table, candidates)` into the temporary table `known_TABLE`; returns how many there are.
 
     `candidates` may also be a query in brackets.
     """
-    row = db.execute(f"CREATE OR REPLACE TEMP TABLE known_{table} AS {known(table, candidates)}").fetchone()
+    row = db.execute(f"CREATE OR REPLACE TEMP TABLE known_{table} AS {known_keys(table, candidates)}").fetchone()
     return int(row[0]) if row else 0

@@ -214,7 +214,7 @@ def _number(array: Any) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def _known(members: Sequence[tuple[Stratum, str]]) -> tuple[list[float], list[str]]:
+def _known_values(members: Sequence[tuple[Stratum, str]]) -> tuple[list[float], list[str]]:
     values: list[float] = []
     clusters: list[str] = []
     for stratum, column in members:
@@ -226,12 +226,12 @@ def _known(members: Sequence[tuple[Stratum, str]]) -> tuple[list[float], list[st
 
 
 def _pooled(members: Sequence[tuple[Stratum, str]]) -> float | None:
-    values, _ = _known(members)
+    values, _ = _known_values(members)
     return sum(values) / len(values) if values else None
 
 
 def _clustered(members: Sequence[tuple[Stratum, str]], seed: int) -> NamedInterval | None:
-    values, clusters = _known(members)
+    values, clusters = _known_values(members)
     if not values:
         return None
     interval = cluster_bootstrap(values, clusters, seed=seed)

@@ -60,12 +60,12 @@ def check_scorer(
 ) -> list[ParityCheck]:
     """Checks of one loaded model: single = batched, and every other code path of the engine gives the same scores.
     `advance` counts responses."""
-    together = scorer.score(sample, advance)
-    alone = [scorer.score([item], advance)[0] for item in sample]
-    checks = [compare(together, alone, tolerance=tolerance).as_check(ALONE)]
+    batched = scorer.score(sample, advance)
+    single = [scorer.score([item], advance)[0] for item in sample]
+    checks = [compare(batched, single, tolerance=tolerance).as_check(ALONE)]
     if isinstance(scorer, ReadInOtherWays):
         for name, other in scorer.other_ways():
-            checks.append(compare(together, other.score(sample, advance), tolerance=tolerance).as_check(name))
+            checks.append(compare(batched, other.score(sample, advance), tolerance=tolerance).as_check(name))
     return checks
 
 

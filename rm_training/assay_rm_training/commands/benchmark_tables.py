@@ -61,7 +61,7 @@ def print_benchmark(result: BenchmarkRun, *, workspace: bool) -> None:
 
 def _single(console: Console, report: BenchmarkReport, title: str) -> None:
     table = Table(Column("aggregate", overflow="fold"), "value", "95 %", "", "items", title=title, title_justify="left")
-    names = _shown(report.aggregates)
+    names = _columns(report.aggregates)
     for name in names[:SHOWN]:
         interval = report.intervals.get(name)
         between = f"{interval.low:.4f} to {interval.high:.4f}" if interval else ""
@@ -79,7 +79,7 @@ def _several(console: Console, result: BenchmarkRun, title: str) -> None:
     table = Table(
         Column("aggregate", overflow="fold"), *(report.model for report in reports), title=title, title_justify="left"
     )
-    names = _shown(dict.fromkeys(name for report in reports for name in report.aggregates))
+    names = _columns(dict.fromkeys(name for report in reports for name in report.aggregates))
     for name in names[:SHOWN]:
         cells = [_number(reports[0].aggregates.get(name))]
         for report, comparison in zip(reports[1:], result.comparisons, strict=True):
@@ -119,7 +119,7 @@ def _curves(console: Console, report: BenchmarkReport) -> None:
         console.print(table)
 
 
-def _shown(aggregates: Iterable[str]) -> list[str]:
+def _columns(aggregates: Iterable[str]) -> list[str]:
     """The broadest first, without the cells of a matrix, which are for `--json`."""
     return sorted((name for name in aggregates if ">" not in name), key=lambda name: name.count("/"))
 

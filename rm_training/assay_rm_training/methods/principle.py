@@ -120,7 +120,7 @@ class Principle(MethodFields):
             )
         tokenizer = load_tokenizer(config.base)
         model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
-        self._asked(tokenizer)  # fail before encoding
+        self._renderer(tokenizer)  # fail before encoding
         return prepare(TrainableModel(model, tokenizer, new_head=False, heads=()), config, language_model=True)
 
     def read(self, workspace: Workspace | None, data: str) -> list[PrincipleRow]:
@@ -153,10 +153,10 @@ class Principle(MethodFields):
         return encode_rows(rows, PrincipleRenderer(renderer, self.question), together=self.together, advance=advance)
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> PrincipleTask:
-        return PrincipleTask(trainable, config, self._asked(trainable.tokenizer, config.max_length))
+        return PrincipleTask(trainable, config, self._renderer(trainable.tokenizer, config.max_length))
 
     def spec_fields(self, trainable: TrainableModel) -> dict[str, Any]:
-        return question_fields(self._asked(trainable.tokenizer))
+        return question_fields(self._renderer(trainable.tokenizer))
 
     def responses(self, rows: Sequence[PrincipleRow]) -> list[ScoreItem]:
         return [ScoreItem(row.prompt, row.response, row.principle) for row in rows]
@@ -173,5 +173,5 @@ class Principle(MethodFields):
             ("questions about one response", f"up to {self.together} in one item"),
         ]
 
-    def _asked(self, tokenizer: Any, max_length: int = UNLIMITED) -> PrincipleRenderer:
+    def _renderer(self, tokenizer: Any, max_length: int = UNLIMITED) -> PrincipleRenderer:
         return PrincipleRenderer(Renderer(tokenizer, max_length=max_length), self.question)

@@ -170,7 +170,7 @@ def _contenders(
     contenders: list[Contender] = []
     names: set[str] = set()
 
-    def named(base: str) -> str:
+    def unique_name(base: str) -> str:
         name, number = base, 1
         while name in names:
             number += 1
@@ -181,13 +181,13 @@ def _contenders(
     # Files first: they fail before a model is loaded.
     recorded = {path: read_recorded(Path(path), bench, items) for path in config.scores}
     for reference in config.models:
-        contenders.append(_score(items, reference, config, workspace, api_key, named))
+        contenders.append(_score(items, reference, config, workspace, api_key, unique_name))
     for reference in config.judges:
-        contenders.append(_judge(items, reference, config, workspace, api_key, named))
+        contenders.append(_judge(items, reference, config, workspace, api_key, unique_name))
     for path in config.scores:
         one = recorded[path]
         details = {"recorded": {"path": path, "rows": one.rows, "matched_in_order": one.in_order}}
-        contenders.append(Contender(named(_stem(path)), one.outcomes, path, details=details))
+        contenders.append(Contender(unique_name(_stem(path)), one.outcomes, path, details=details))
     return contenders
 
 

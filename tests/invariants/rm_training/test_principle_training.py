@@ -70,7 +70,7 @@ def test_loss_and_gradient_are_a_stock_trainers(tiny_principle_base: Path) -> No
     """Against transformers' own loss: labels -100 everywhere but at the answer, rows padded on the right."""
     config = TrainingConfig(str(tiny_principle_base), dtype="float32", device="cpu")
     rows = some_rows()[:18]
-    asked = Principle()._asked(Principle().load(config, CPU).tokenizer)
+    asked = Principle()._renderer(Principle().load(config, CPU).tokenizer)
     model: Any = AutoModelForCausalLM.from_pretrained(tiny_principle_base)
     weights = torch.tensor([row.weight for row in rows])
     losses = []

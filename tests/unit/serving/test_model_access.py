@@ -86,9 +86,11 @@ def test_names_of_the_workspace(tmp_path: Path) -> None:
 
 def test_the_key_of_an_engines_server_is_in_no_reply() -> None:
     plan = ModelConfig("rm", engine="vllm-http", engine_options={"url": "http://gpu:8000", "api_key": "sesame"})
-    assert plan.shown() == plan.to_dict() | {"engine_options": {"url": "http://gpu:8000", "api_key": "(hidden)"}}
+    assert plan.public_settings() == plan.to_dict() | {
+        "engine_options": {"url": "http://gpu:8000", "api_key": "(hidden)"}
+    }
     assert ModelConfig.from_dict(plan.to_dict()) == plan  # what an engine process is started with keeps it
-    assert ModelConfig("rm").shown() == ModelConfig("rm").to_dict()
+    assert ModelConfig("rm").public_settings() == ModelConfig("rm").to_dict()
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def cast_vote(
     receipt = annotation.cast(body.ticket, person.name, body.submission(), seal=body.seal, queue=queue)
     note_change(request, queue, judgment=receipt.judgment_id, repeated=receipt.repeated)
     try:  # whatever happens now, the vote is cast: the reply must say so
-        votes = _others(annotation, receipt.assignment) if adjudicating else []
+        votes = _other_votes(annotation, receipt.assignment) if adjudicating else []
         following = _session(service, live, queue, person, adjudicating=adjudicating)
     except AssayError:
         votes, following = [], None
@@ -187,7 +187,7 @@ def reveal_votes(queue: QueueName, body: TicketBody, person: Curator, service: S
     """Show an adjudicator the votes before their own, which the records then say."""
     annotation = service.annotation
     assignment = annotation.reveal(annotation.assignment(body.ticket, person.name))
-    return RevealReply(item=item_reply(assignment), votes=_others(annotation, assignment))
+    return RevealReply(item=item_reply(assignment), votes=_other_votes(annotation, assignment))
 
 
 @router.get("/api/annotate/queues/{queue}/live")
@@ -242,7 +242,7 @@ def _session(
     )
 
 
-def _others(annotation: AnnotationService, assignment: Assignment) -> list[RevealedOpinion]:
+def _other_votes(annotation: AnnotationService, assignment: Assignment) -> list[RevealedOpinion]:
     votes = annotation.votes_on(assignment)
     return vote_replies(votes, annotation.principles_with(votes), assignment.shown_order)
 

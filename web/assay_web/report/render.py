@@ -46,7 +46,7 @@ class _RenderedBlock:
 
     kind: str
     block: Block
-    drawing: ChartSvg | None = None
+    chart: ChartSvg | None = None
     table_note: str = ""
 
 
@@ -92,14 +92,14 @@ def _render_block(block: Block, keys: Any) -> _RenderedBlock:
     kind = type(block).__name__.lower()
     if not isinstance(block, LineChart | BarChart | FunnelChart | Reliability):
         return _RenderedBlock(kind, block)
-    drawing = draw(block, next(keys))
-    rows = drawing.table.rows
+    chart = draw(block, next(keys))
+    rows = chart.table.rows
     if len(rows) <= _LONG_TABLE:
-        return _RenderedBlock("chart", block, drawing)
+        return _RenderedBlock("chart", block, chart)
     step = -(-len(rows) // _LONG_TABLE)
-    thinned = Table(drawing.table.columns, [*rows[::step], *([] if (len(rows) - 1) % step == 0 else rows[-1:])])
+    thinned = Table(chart.table.columns, [*rows[::step], *([] if (len(rows) - 1) % step == 0 else rows[-1:])])
     note = f"Every {step}th of {len(rows):,} rows and the last."
-    return _RenderedBlock("chart", block, ChartSvg(drawing.svg, drawing.legend, thinned), note)
+    return _RenderedBlock("chart", block, ChartSvg(chart.svg, chart.legend, thinned), note)
 
 
 def _numeric_columns(table: Table) -> set[int]:

@@ -47,7 +47,7 @@ class PeopleConfig:
             raise BadInputError(f"must be at least 1, not {self.overlap}", field="people.overlap")
         if not 0 <= self.gold_checks <= 0.5:  # as queues have it
             raise BadInputError(f"is a share from 0 to 0.5, not {self.gold_checks}", field="people.gold_checks")
-        _known("people.policy", self.policy, Waiting)
+        _check_choice("people.policy", self.policy, Waiting)
         if self.queue == (self.judges is not None) and self.seed + self.per_iteration > 0:
             raise BadInputError(
                 "name one source of people: queue: true, or judges: FILE with queue: false", field="people"
@@ -66,7 +66,7 @@ class Stage1ModelConfig:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _known("model.backend", self.backend, Backend)
+        _check_choice("model.backend", self.backend, Backend)
         if self.max_length < 1:
             raise BadInputError(f"must be at least 1, not {self.max_length}", field="model.max_length")
 
@@ -124,8 +124,8 @@ class Stage1Config:
         for name in ("seed", "per_iteration", "demonstrations"):
             if getattr(self, name) < 0:
                 raise BadInputError(f"must not be negative, but is {getattr(self, name)}", field=name)
-        _known("train_on", self.train_on, TrainOn)
-        _known("judge_weights", self.judge_weights, Weights)
+        _check_choice("train_on", self.train_on, TrainOn)
+        _check_choice("judge_weights", self.judge_weights, Weights)
         if self.judge_weights == "accuracy" and self.model_votes and self.train_on != "silver":
             raise BadInputError(
                 "accuracy says nothing of a model that was trained on the gold it is measured on: train_on: silver, or "
@@ -218,6 +218,6 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
 
 
-def _known(name: str, value: str, kind: Any) -> None:
+def _check_choice(name: str, value: str, kind: Any) -> None:
     if value not in get_args(kind):
         raise BadInputError(f"{value!r} is not one of {', '.join(get_args(kind))}", field=name)

@@ -26,7 +26,7 @@ class Stretch(NamedTuple):
     seen: int
 
     @property
-    def own(self) -> slice:
+    def suffix(self) -> slice:
         return slice(self.start, self.start + self.length)
 
 
@@ -53,7 +53,7 @@ class GroupAttention(torch.autograd.Function):
             by_head = scores.view(kinds, -1, part.length, part.seen + part.length)
             by_head[..., part.seen :] += _later(part.length, scores.dtype, scores.device)
             p = torch.softmax(scores, -1).to(low)
-            out[:, part.own] = (p @ _seen(values, part)).view_as(out[:, part.own])
+            out[:, part.suffix] = (p @ _seen(values, part)).view_as(out[:, part.suffix])
             probabilities.append(p)
         ctx.save_for_backward(q, k, v, *probabilities)
         ctx.group = (prefix, branches, scale, low)
@@ -71,7 +71,7 @@ class GroupAttention(torch.autograd.Function):
             g = _rows(grad, part, kinds)
             # (dp - sum(dp * p)) * p over the keys, in one pass
             ds = torch._softmax_backward_data(g @ _seen(v, part).mT, p, -1, low)
-            dq[:, part.own] = (ds @ _seen(k, part)).view_as(dq[:, part.own])
+            dq[:, part.suffix] = (ds @ _seen(k, part)).view_as(dq[:, part.suffix])
             _add(dk, ds.mT @ _rows(q, part, kinds), part)
             _add(dv, p.mT @ g, part)
         return dq.mul_(scale), dk.mul_(scale).to(formats[0]), dv.to(formats[1]), None, None, None, None
@@ -89,19 +89,19 @@ def stretches(prefix: int, branches: tuple[int, ...]) -> Iterator[Stretch]:
 
 def _rows(t: Tensor, part: Stretch, kinds: int) -> Tensor:
     """The stretch's rows of all query heads [H, G, D] beside the key head that they read: [K, H/K * n, D]."""
-    return t[:, part.own].reshape(kinds, -1, t.shape[-1])
+    return t[:, part.suffix].reshape(kinds, -1, t.shape[-1])
 
 
 def _seen(t: Tensor, part: Stretch) -> Tensor:
     """Keys or values [K, seen + n, D] that the stretch sees."""
-    return torch.cat([t[:, : part.seen], t[:, part.own]], 1) if part.seen else t[:, part.own]
+    return torch.cat([t[:, : part.seen], t[:, part.suffix]], 1) if part.seen else t[:, part.suffix]
 
 
 def _add(total: Tensor, gradient: Tensor, part: Stretch) -> None:
     """Add the gradient of what `_seen` gave."""
     if part.seen:
         total[:, : part.seen] += gradient[:, : part.seen]
-    total[:, part.own] += gradient[:, part.seen :]
+    total[:, part.suffix] += gradient[:, part.seen :]
 
 
 def _later(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -106,7 +106,7 @@ class RenderedTexts:
 
     def _read(self, text: str) -> tuple[Found | None, Found | None]:
         """The text by the own template, or else by another one. Raises BadInputError for a foreign one unread."""
-        if (native := self._own.read(text)) is not None:
+        if (native := self._native_form.read(text)) is not None:
             return native, None
         for policy in self.policies:
             if (parsed := policy.read(text)) is not None:
@@ -120,14 +120,14 @@ class RenderedTexts:
         if foreign and foreign == present:
             names = " or ".join(dict.fromkeys(family.name for family in foreign))
             raise BadInputError(
-                f"the text is written in the {names} format, this model's chat template is {self._named}, and the text "
-                "could not be read back into turns; name the tokenizer that wrote it (--policy-template), or send "
+                f"the text is written in the {names} format, this model's chat template is {self._format_name}, and the "
+                "text could not be read back into turns; name the tokenizer that wrote it (--policy-template), or send "
                 "messages"
             )
         return None, None
 
     @cached_property
-    def _own(self) -> ChatForm:
+    def _native_form(self) -> ChatForm:
         bos = str(self.renderer.tokenizer.bos_token or "")
         return ChatForm("own", _writer(self.renderer.tokenizer, self.renderer.template), bos=bos)
 
@@ -137,7 +137,7 @@ class RenderedTexts:
         return self.renderer.render((Message("user", "a"), Message("assistant", "b"), Message("user", "c")), "d")
 
     @property
-    def _named(self) -> str:
+    def _format_name(self) -> str:
         return next((family.name for family in FAMILIES if family.wrote(self._shape)), "none of the common ones")
 
     @cached_property

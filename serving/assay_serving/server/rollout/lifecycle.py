@@ -128,7 +128,7 @@ class ModelLifecycle:
             outcome = {
                 "models": [self._described(each) for each in names],
                 "not_ready": [
-                    {"name": missing.name, "reason": missing.reason, "plan": missing.plan.shown()}
+                    {"name": missing.name, "reason": missing.reason, "plan": missing.plan.public_settings()}
                     for missing in self._registry.missing
                 ],
                 "changing": dict(self._changing),
@@ -276,7 +276,7 @@ class ModelLifecycle:
         return {
             "name": name,
             "info": served.info.to_dict(),
-            "plan": served.plan.shown() if served.plan is not None else None,
+            "plan": served.plan.public_settings() if served.plan is not None else None,
             "in_flight": served.in_flight,
             "waiting_items": served.queue.waiting,
             "retiring": self._retiring.get(name, 0),

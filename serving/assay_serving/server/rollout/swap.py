@@ -198,7 +198,7 @@ class _Since:
         return {
             "version": info.version,
             "kind": info.kind,
-            "plan": self._model.plan.shown() if self._model.plan is not None else None,
+            "plan": self._model.plan.public_settings() if self._model.plan is not None else None,
             "items": self.items,
             "failed": self.failed,
             "in_flight": self._model.in_flight,

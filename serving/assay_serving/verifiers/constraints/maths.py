@@ -56,13 +56,13 @@ class MathAnswer(Constraint):
     def prepare(self, response: str) -> None:
         if importlib.util.find_spec("math_verify") is None:
             raise BackendError(f"math_answer needs the package math-verify: {EXTRA}")
-        if decided(expected(self.answer), given(response)) is None:
+        if decided(expected(self.answer), stated_answer(response)) is None:
             import math_verify  # noqa: F401  (most of a second)
 
             logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its time limits are off
 
     def judge(self, response: str) -> Verdict:
-        correct, answer = expected(self.answer), given(response)
+        correct, answer = expected(self.answer), stated_answer(response)
         if answer is None:
             return Verdict(False, "no answer found")
         equal = decided(correct, answer)
@@ -79,7 +79,7 @@ def expected(answer: str) -> str:
     return clean(answer if boxed is None else boxed)
 
 
-def given(response: str) -> str | None:
+def stated_answer(response: str) -> str | None:
     """What a response states as its answer; None where it has none, or one longer than `LONGEST`."""
     boxed = last_boxed(response)
     if boxed is not None:

@@ -205,7 +205,7 @@ def _watched(
             if gone and not ready:  # child processes may still hold the pipes
                 return seen
             for key, _ in ready:
-                data = _taken(key.fd)
+                data = _read_available(key.fd)
                 if not data:
                     selector.unregister(key.fileobj)
                 seen.read[key.data] += data
@@ -236,7 +236,7 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _taken(fd: int) -> bytes:
+def _read_available(fd: int) -> bytes:
     try:
         return os.read(fd, 65536)
     except ConnectionResetError:
