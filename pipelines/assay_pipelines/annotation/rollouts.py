@@ -29,15 +29,11 @@ REASON = "Two rewards disagree about these responses of a policy in training."
 
 @dataclass(frozen=True)
 class RolloutQueue:
-    """`known`: comparisons that were in the store already. `new`: those that this made."""
+    """`new`: comparisons that were not in the store before."""
 
     queue: Queue
     suspects: int
     new: int
-
-    @property
-    def known(self) -> int:
-        return self.suspects - self.new
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ class LlmJudge:
             if isinstance(outcome, Answered)
         ]
         failures = [outcome for outcome in outcomes if isinstance(outcome, CallFailure)]
-        unasked = next((f for f in failures if not f.asked), None)
+        unasked = next((f for f in failures if not f.was_sent), None)
         passing = next((f for f in failures if f.passing), None)
         if (hindered := unasked or passing) is not None:
             return JudgeFailure(hindered.code, hindered.message)

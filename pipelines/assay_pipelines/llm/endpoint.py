@@ -81,7 +81,7 @@ class CallFailure:
         return self.code in PASSING
 
     @property
-    def asked(self) -> bool:
+    def was_sent(self) -> bool:
         return self.code not in (OVER_BUDGET, NOT_ASKED)
 
 

@@ -77,7 +77,7 @@ def sweep(
             answered += 1
         else:
             failures[outcome.code] += 1
-            calls_made += outcome.asked
+            calls_made += outcome.was_sent
         advance(1)
 
     try:

@@ -119,4 +119,4 @@ def _reading(outcome: Outcome[FoundPrinciples]) -> Reading:
             ExtractedPrinciple(extracted.principle, extracted.fulfilment, extracted.evidence)
             for extracted in outcome.value.items
         )
-    return ExtractionFailure(outcome.code, outcome.message, final=outcome.asked and not outcome.passing)
+    return ExtractionFailure(outcome.code, outcome.message, final=outcome.was_sent and not outcome.passing)

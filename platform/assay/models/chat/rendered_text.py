@@ -120,9 +120,9 @@ class RenderedTexts:
         if foreign and foreign == present:
             names = " or ".join(dict.fromkeys(family.name for family in foreign))
             raise BadInputError(
-                f"the text is written in the {names} format, this model's chat template is {self._format_name}, and the "
-                "text could not be read back into turns; name the tokenizer that wrote it (--policy-template), or send "
-                "messages"
+                f"the text is written in the {names} format, this model's chat template is {self._format_name}, and "
+                "the text could not be read back into turns; name the tokenizer that wrote it (--policy-template), or "
+                "send messages"
             )
         return None, None
 

@@ -1,4 +1,4 @@
-"""The folder `platform/` holds packages only: a module in it would replace Python's own `platform`."""
+"""A package root holds few modules, and `platform/` none: one there would replace Python's own `platform`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,32 @@ from assay import __version__
 from assay.runs.record import code_version
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+PACKAGES = (
+    "platform/assay",
+    "serving/assay_serving",
+    "policy_training/assay_policy_training",
+    "rm_training/assay_rm_training",
+    "pipelines/assay_pipelines",
+    "web/assay_web",
+)
+#: Beside `__init__.py`; what is more goes into a sub-package.
+MODULES_IN_A_ROOT = 12
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_root_holds_few_modules(package: str) -> None:
+    modules = sorted(path.stem for path in (ROOT / package).glob("*.py") if path.stem != "__init__")
+    assert len(modules) <= MODULES_IN_A_ROOT, modules
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_tests_lie_in_folders_that_mirror_the_packages(package: str) -> None:
+    part = package.partition("/")[0]
+    assert list((ROOT / "tests" / "unit" / part).glob("test_*.py"))
+    loose = [path.name for kind in ("unit", "system") for path in (ROOT / "tests" / kind).glob("test_*.py")]
+    assert loose == []
 
 
 def test_no_module_lies_directly_in_platform() -> None:
