@@ -1,4 +1,4 @@
-"""Runs on the web: real trainings watched while they go on, ended from the page, gone on with by a command."""
+"""Runs on the web: real trainings watched while they train, stopped from the page, resumed by a command."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_training_is_watched_ended_and_gone_on_with(
             assert watch(page, later) > steps[-1]
             page.get_by_role("tab", name="Lineage").click()
             page.get_by_role("region", name="Inputs").get_by_role("link", name="train, interrupted").click()
-            page.get_by_text("It goes on in").wait_for()
+            page.get_by_text("It is resumed in").wait_for()
             page.goto("/runs?status=interrupted")
             row = page.get_by_role("row", name=run)
             row.get_by_role("cell", name=re.compile(rf"^step {steps[-1]}, loss")).wait_for(timeout=PATIENCE)
@@ -237,7 +237,7 @@ def test_a_run_that_is_at_a_long_step_is_shown_ending_and_can_be_ended_at_once(
             page.get_by_role("button", name="End at once").click()
             page.get_by_role("dialog").get_by_text("loses what it did since its last checkpoint").wait_for()
             page.get_by_role("dialog").get_by_role("button", name="End at once").click()
-            page.get_by_text("Nothing was saved that could be gone on from").wait_for()
+            page.get_by_text("Nothing was saved to resume from").wait_for()
             assert process.wait(30) != 0
             with Workspace.open(place.root).store.unit() as db:
                 told = db.execute("SELECT status, error FROM runs WHERE run_id = ?", [run]).fetchone()
@@ -336,7 +336,7 @@ def test_lists_and_one_run_while_another_process_holds_the_store(place: Workspac
         finally:
             holder.communicate()
     ended = client.get(f"/api/runs/{run.id}").json()
-    assert (ended["run"]["status"], ended["samples"], ended["go_on"]) == ("done", False, None)
+    assert (ended["run"]["status"], ended["samples"], ended["resume_command"]) == ("done", False, None)
     assert {"name": "recipe.steps", "value": "4"} in ended["config"]
     compared = client.get("/api/runs/compare", params={"run": [run.id, failed]}).json()
     assert {"name": "name", "values": ["mine", "broken"]} in compared["differences"]

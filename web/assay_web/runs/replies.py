@@ -77,8 +77,8 @@ class StopNote(BaseModel):
 
 
 class RunDetail(BaseModel):
-    """A run without its curves and samples. `more_links`: unlisted links. `gone_on_in`: runs that resumed it.
-    `go_on`: the command that resumes it. `stop`: the last stop request."""
+    """A run without its curves and samples. `more_links`: unlisted links. `resumed_in`: runs that resumed it.
+    `resume_command`: the command that resumes it. `stop`: the last stop request."""
 
     run: RunRow
     code_version: str
@@ -90,8 +90,8 @@ class RunDetail(BaseModel):
     inputs: list[RunLink]
     outputs: list[RunLink]
     more_links: int
-    gone_on_in: list[str]
-    go_on: str | None
+    resumed_in: list[str]
+    resume_command: str | None
     curves: bool
     samples: bool
     stop: StopNote | None

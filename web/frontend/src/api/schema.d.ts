@@ -4277,8 +4277,8 @@ export interface components {
         };
         /**
          * RunDetail
-         * @description A run without its curves and samples. `more_links`: unlisted links. `gone_on_in`: runs that resumed it.
-         *     `go_on`: the command that resumes it. `stop`: the last stop request.
+         * @description A run without its curves and samples. `more_links`: unlisted links. `resumed_in`: runs that resumed it.
+         *     `resume_command`: the command that resumes it. `stop`: the last stop request.
          */
         RunDetail: {
             /** Can Stop */
@@ -4294,9 +4294,9 @@ export interface components {
             /** Folder */
             folder: string;
             /** Go On */
-            go_on: string | null;
+            resume_command: string | null;
             /** Gone On In */
-            gone_on_in: string[];
+            resumed_in: string[];
             /** Host */
             host: string | null;
             /** Inputs */

@@ -20,10 +20,10 @@ export function RunLinks({ detail }: { detail: Detail }) {
           {count(detail.more_links)} more are not shown.
         </Text>
       )}
-      {detail.gone_on_in.length > 0 && (
+      {detail.resumed_in.length > 0 && (
         <Text size="sm">
           Gone on in{" "}
-          {detail.gone_on_in.map((id) => (
+          {detail.resumed_in.map((id) => (
             <Anchor key={id} component={Link} to={`/runs/${id}`} size="sm" ff="monospace" mr={6}>
               {id}
             </Anchor>

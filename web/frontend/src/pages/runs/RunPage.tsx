@@ -20,7 +20,7 @@ import { StopRun } from "./StopRun";
 
 type Detail = Schemas["RunDetail"];
 
-/** One run: what it measures as it goes on, what it writes, what it was told, what came of it. */
+/** One run: its metrics, samples, configuration and results. */
 export function RunPage() {
   const { id = "" } = useParams();
   const queries = useQueryClient();
@@ -102,25 +102,25 @@ function Notices({ detail }: { detail: Detail }) {
           <Text size="sm" ff="monospace" style={{ whiteSpace: "pre-wrap", overflowWrap: "anywhere" }}>
             {run.error}
           </Text>
-          {detail.go_on !== null && <GoOn line={detail.go_on} />}
+          {detail.resume_command !== null && <GoOn line={detail.resume_command} />}
         </Alert>
       )}
       {run.status === "interrupted" && (
         <Alert color="yellow" title="It was ended before its time" role="status">
           {run.error === "process gone" && "Its process is gone without a word: killed, or the machine was. "}
           {stop !== null && `${stop.by} asked for its end at ${moment(stop.at)}. `}
-          {detail.gone_on_in.length > 0 && (
+          {detail.resumed_in.length > 0 && (
             <>
-              It goes on in{" "}
-              {detail.gone_on_in.map((id) => (
+              It is resumed in{" "}
+              {detail.resumed_in.map((id) => (
                 <Anchor key={id} component={Link} to={`/runs/${id}`} size="sm" ff="monospace" mr={6}>
                   {id}
                 </Anchor>
               ))}
             </>
           )}
-          {detail.go_on !== null && detail.gone_on_in.length === 0 && <GoOn line={detail.go_on} />}
-          {detail.go_on === null && detail.gone_on_in.length === 0 && "Nothing was saved that could be gone on from."}
+          {detail.resume_command !== null && detail.resumed_in.length === 0 && <GoOn line={detail.resume_command} />}
+          {detail.resume_command === null && detail.resumed_in.length === 0 && "Nothing was saved to resume from."}
         </Alert>
       )}
     </>
@@ -130,7 +130,7 @@ function Notices({ detail }: { detail: Detail }) {
 function GoOn({ line }: { line: string }) {
   return (
     <Group gap={6} mt={4}>
-      <Text size="sm">Go on with</Text>
+      <Text size="sm">Resume with</Text>
       <Command line={line} />
     </Group>
   );

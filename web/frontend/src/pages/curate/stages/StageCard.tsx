@@ -95,7 +95,7 @@ export function StageCard({
               disabled={!free}
               onClick={() => onAgain(stage.settings)}
             >
-              {goOn ? "Go on" : "Run again"}
+              {goOn ? "Resume" : "Run again"}
             </Button>
           )}
         </Group>
