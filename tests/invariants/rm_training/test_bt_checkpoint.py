@@ -107,7 +107,7 @@ def test_a_checkpoint_that_lost_its_head_fails_loudly(tmp_path: Path, monkeypatc
     kept = RewardModelSpec.read(tmp_path / "model.failed")
     assert kept is not None
     assert kept.parity.startswith("failed: response 1")
-    with pytest.raises(BadInputError, match="not served"):
+    with pytest.raises(BadInputError, match="allow it explicitly to serve it"):
         TransformersScorer.load(ModelConfig(str(tmp_path / "model.failed"), device="cpu"))
 
 

@@ -20,7 +20,7 @@ from assay_serving.engine_process.folder import PREFIX
 __all__ = ["pytestmark"]
 
 BODY = {"prompt": "Name a metal.", "responses": ["Gold."]}
-UNREADABLE = "it must say `kind: ensemble`, or `kind: composed`"
+UNREADABLE = "it must have `kind: ensemble` or `kind: composed`"
 
 
 class Rewards:
