@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,8 +34,8 @@ class Crossing:
         self.modules: dict[str, None] = {}
 
     def record(self, frame: FrameType, event: str, _: Any) -> None:
-        if not self.recording or event != "call" or frame.f_code.co_name == "<module>":
-            return
+        if not self.recording or event != "call" or not frame.f_code.co_flags & CO_OPTIMIZED:
+            return  # the body of a module or a class, at its import
         file = frame.f_code.co_filename
         for folder, package in _SOURCES.items():
             if file.startswith(folder + "/"):
