@@ -56,4 +56,4 @@ def crossing(*, recording: bool = True) -> Iterator[Crossing]:
         yield crossed
     finally:
         sys.setprofile(before)
-        threading.setprofile(before_threads)  # type: ignore[arg-type]
+        threading.setprofile(before_threads)
