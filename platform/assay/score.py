@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScorePart:
     """One part of a composed score: what its model said, what became of it, and how much it counted.
 
     `skipped` says why the part was not evaluated; `reward` and `value` are then None. A part that failed makes the
@@ -46,7 +46,7 @@ class Score:
     uncertainty: float | None = None  #: standard deviation of the reward where the model gives one
     principle: str | None = None
     calibration: str | None = None  #: id of the calibration that gave `probability`
-    parts: tuple[Part, ...] = ()  #: of a composed reward, in the order of its file
+    parts: tuple[ScorePart, ...] = ()  #: of a composed reward, in the order of its file
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.reward):
@@ -80,7 +80,7 @@ def score_from_dict(payload: dict[str, Any]) -> ScoreResult:
         return ScoreFailure(code=str(error["code"]), message=str(error["message"]), model=error.get("model"))
     fields = {name: payload[name] for name in Score.__dataclass_fields__ if name in payload}
     fields["parts"] = tuple(
-        Part(**{name: part[name] for name in Part.__dataclass_fields__ if name in part})
+        ScorePart(**{name: part[name] for name in ScorePart.__dataclass_fields__ if name in part})
         for part in payload.get("parts") or ()
     )
     return Score(**fields)

@@ -19,7 +19,7 @@ import typer
 
 from assay import __version__
 from assay.errors import AssayError, BackendError
-from assay.system.fast_exit import end
+from assay.system.fast_exit import exit_fast
 from assay.system.gc_threshold import collect_less
 
 GROUP = "assay.commands"
@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
         where = f"{error.filename}: " if error.filename else ""
         _complain(BackendError.code, f"{where}{error.strerror or error}", as_json="--json" in argv)
     if arguments is None:
-        end(code)
+        exit_fast(code)
     raise SystemExit(code)
 
 

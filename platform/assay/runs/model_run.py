@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from assay.errors import BadInputError, NotFoundError
 from assay.runs.record import Run, start_run
 from assay.system.atomic_files import replacing
-from assay.system.name_lock import claimed
+from assay.system.name_lock import locked_name
 from assay.workspace import Workspace
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
@@ -78,7 +78,7 @@ def reserved_folder(
             if folder.exists():
                 continue
             try:
-                set_owner = stack.enter_context(claimed(folder))
+                set_owner = stack.enter_context(locked_name(folder))
             except BadInputError:
                 if not force:
                     raise

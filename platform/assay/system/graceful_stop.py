@@ -1,6 +1,6 @@
 """Graceful stop of long work: a first Ctrl-C takes effect after the current step, a second one at once.
 
-Covers: the two signals that ask a process to end. Leaves out: what is saved at that place (the training loops), who
+Covers: the two signals that ask a process to end. Leaves out: what is saved then (the training loops), who
 sends the signal (`assay.runs.process`).
 """
 
@@ -19,28 +19,28 @@ log = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class EndRequest:
-    """Whether somebody asked for the end; `asked` is read between steps."""
+class StopRequest:
+    """`requested`: whether a signal has come; read between steps."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """The signal handler. Raises KeyboardInterrupt the second time: that person does not want to wait."""
-        if self.asked:
+        """The signal handler. Raises KeyboardInterrupt the second time."""
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
         log.warning("stopping after this step, with a checkpoint; once more stops at once, without")
 
 
 @contextmanager
-def end_on_request(*, held: bool = True) -> Iterator[EndRequest]:
-    """During the block Ctrl-C and SIGTERM set `asked` instead of ending the process where it happens to be.
+def stop_on_signal(*, held: bool = True) -> Iterator[StopRequest]:
+    """During the block Ctrl-C and SIGTERM set `requested` instead of ending the process.
 
     Nothing changes with `held=False` and outside the main thread, which gets no signals. A Ctrl-C that the process
     ignored before stays ignored: it was meant for another.
     """
-    request = EndRequest()
+    request = StopRequest()
     if not held or threading.current_thread() is not threading.main_thread():
         yield request
         return

@@ -1,7 +1,7 @@
 """A lock on the name of the model that a run trains, so that two runs cannot produce the same name.
 
-Covers: one claim a name and workspace, by a lock that the kernel takes back however the process ends. Leaves out: names
-that are taken already (the trainings), one run in several processes (its first claims for all).
+Covers: one run per name and workspace, by a lock that the kernel releases however the process ends. Leaves out: names
+that exist already (the trainings), one run in several processes (its first one locks for all).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from assay.errors import BackendError, BadInputError
 
 
 @contextmanager
-def claimed(target: Path) -> Iterator[Callable[[str], None]]:
+def locked_name(target: Path) -> Iterator[Callable[[str], None]]:
     """Hold the name of the folder `target`, which need not be there. Yields a function that records who holds it.
 
     Raises BadInputError where another process holds it, BackendError when the disk fails.

@@ -103,9 +103,9 @@ class Policy:
         if self._reference is not None:
             parallel.shard(self._reference)
 
-    def gathered(self) -> AbstractContextManager[None]:
+    def gathered_parameters(self) -> AbstractContextManager[None]:
         """For the time of the block this process has all weights: to sample."""
-        return self.parallel.gathered(self.model)
+        return self.parallel.gathered_parameters(self.model)
 
     @property
     def has_teacher(self) -> bool:

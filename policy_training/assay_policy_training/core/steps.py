@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from assay.score import Part, Score
+from assay.score import Score, ScorePart
 from assay_policy_training.core.batch import RolloutBatch
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _numbers(pieces: Sequence[str], separator: str) -> list[int]:
 def with_step_values(score: Score, values: Sequence[float]) -> Score:
     """The score with a part for each step; its reward is the last step's value."""
     parts = tuple(
-        Part(f"step {number}", value=value, model=score.model, version=score.version)
+        ScorePart(f"step {number}", value=value, model=score.model, version=score.version)
         for number, value in enumerate(values)
     )
     return replace(score, reward=values[-1], parts=parts)

@@ -175,7 +175,7 @@ class RolloutCollector:
         parallel = self.policy.parallel
         share = process_share(request, parallel.rank, parallel.world)
         rollouts: Rollouts | None = None
-        with self.policy.gathered():
+        with self.policy.gathered_parameters():
             if share.items:
                 rollouts = self.generator(share, self.policy, version=version, clock=clock)
         with clock("gather"):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from assay.errors import BackendError, BadInputError
 from assay.runs.json_log import METRICS_FILE, JsonLog
-from assay.system.graceful_stop import end_on_request
+from assay.system.graceful_stop import stop_on_signal
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import EXTRAS, SUPPLIED
 from assay_policy_training.core.metrics import Stopwatch, TokenMeans
@@ -118,7 +118,7 @@ class PolicyTrainer:
         """
         rows = []
         last_step = self.recipe.steps if steps is None else steps
-        with end_on_request(held=self.policy.parallel.world == 1) as end:
+        with stop_on_signal(held=self.policy.parallel.world == 1) as end:
             while self.step < last_step and self.stopped is None:
                 row = self._step(self.step + 1)
                 self.step += 1
@@ -128,9 +128,9 @@ class PolicyTrainer:
                     for warning in missing_metrics(self.recipe.stop, row):
                         log.warning(warning)
                 self.stopped = next((reason for rule in self.recipe.stop if (reason := rule.reason(row))), None)
-                if end.asked or (self.recipe.checkpoint_every and self.step % self.recipe.checkpoint_every == 0):
+                if end.requested or (self.recipe.checkpoint_every and self.step % self.recipe.checkpoint_every == 0):
                     self.save_checkpoint()
-                if end.asked:
+                if end.requested:
                     raise KeyboardInterrupt
         return rows
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from assay.errors import BadInputError
-from assay.models.parallelism.strategy import collect_optimizer, spread_optimizer
+from assay.models.parallelism.strategy import collect_optimizer, scatter_optimizer
 from assay.runs.json_log import JsonLog
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.protocols import Stateful, Tensors
@@ -85,8 +85,8 @@ def restore(trainer: ResumableTrainer, folder: Path) -> int:
     with torch.no_grad():
         for name, parameter in trainer.parameters.items():
             full = checkpoint.tensors["parameters"][name] if checkpoint is not None else None
-            parameter.copy_(parallel.spread(full, parameter))
-    spread_optimizer(checkpoint.tensors["optimiser"] if checkpoint is not None else None, trainer.optimiser, parallel)
+            parameter.copy_(parallel.scatter(full, parameter))
+    scatter_optimizer(checkpoint.tensors["optimiser"] if checkpoint is not None else None, trainer.optimiser, parallel)
     for name, plugin in _stateful(trainer).items():
         plugin.load_state_dict(state["plugins"][name])
     for name, holder in _with_tensors(trainer).items():

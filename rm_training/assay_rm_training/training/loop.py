@@ -24,7 +24,7 @@ import torch
 from assay.errors import BackendError
 from assay.models.parallelism.strategy import SingleProcess
 from assay.runs.progress_bar import Advance, silent
-from assay.system.graceful_stop import end_on_request
+from assay.system.graceful_stop import stop_on_signal
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.methods.task import TrainingTask
 from assay_rm_training.model.trainable_model import TrainableModel
@@ -74,7 +74,7 @@ def train(
         if resume:
             position = files.restore()
             advance(position.step)
-        with files.opened(position), end_on_request(held=parallel.world == 1) as end:
+        with files.opened(position), stop_on_signal(held=parallel.world == 1) as end:
             began_at, started = position, time.monotonic()
             for step in range(position.step + 1, plan.total + 1):
                 if files.should_stop():
@@ -134,7 +134,7 @@ def train(
                 if due(step, config.save_every, plan.total) or files.should_stop():
                     files.save(position)
                 advance(1)
-                if end.asked:
+                if end.requested:
                     files.save(position)
                     raise KeyboardInterrupt
         kept_step = files.keep(position)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from assay.errors import BadInputError, NotFoundError
-from assay.models.parallelism.strategy import SingleProcess, collect_optimizer, spread_optimizer
+from assay.models.parallelism.strategy import SingleProcess, collect_optimizer, scatter_optimizer
 from assay.system.atomic_files import replacing
 
 FILE = "state.pt"
@@ -77,8 +77,8 @@ def load_state(
     position: tuple[int, int, float] = parallel.share(payload["position"] if payload else None)
     with torch.no_grad():
         for name, parameter in weights.items():
-            parameter.copy_(parallel.spread(payload["weights"][name] if payload else None, parameter))
-    spread_optimizer(payload["optimizer"] if payload else None, optimizer, parallel)
+            parameter.copy_(parallel.scatter(payload["weights"][name] if payload else None, parameter))
+    scatter_optimizer(payload["optimizer"] if payload else None, optimizer, parallel)
     if payload:
         torch.set_rng_state(payload["random"]["cpu"])
         if "cuda" in payload["random"] and torch.cuda.is_available():

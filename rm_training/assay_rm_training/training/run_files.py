@@ -110,7 +110,7 @@ class RunFiles:
         stored = early_stopping.load_best(self._folder, self.best.step) if main else None
         with torch.no_grad():
             for name, parameter in self._weights.items():
-                parameter.copy_(self._parallel.spread(stored[name] if stored else None, parameter))
+                parameter.copy_(self._parallel.scatter(stored[name] if stored else None, parameter))
         return self.best.step
 
     def _update_best(self) -> None:

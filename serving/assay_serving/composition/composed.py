@@ -19,7 +19,7 @@ from typing import TypeAlias
 from assay.errors import AssayError, BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.runs.progress_bar import Advance, silent
-from assay.score import Part, Score, ScoreFailure, ScoreResult
+from assay.score import Score, ScoreFailure, ScorePart, ScoreResult
 from assay_serving.client.remote import RemoteScorer
 from assay_serving.composition.checking import KIND as VERIFIER
 from assay_serving.composition.combining import AnyCombination, Value
@@ -211,16 +211,18 @@ class ComposedScorer:
             parts=tuple(part for spec in self.spec.parts for part in self._reported(spec, case)),
         )
 
-    def _reported(self, part: PartSpec, case: Case) -> list[Part]:
+    def _reported(self, part: PartSpec, case: Case) -> list[ScorePart]:
         """The part of the reply; a part that is itself composed has its own parts after it, as OUTER.INNER."""
         weight = self._weights.get(part.name)
         score = case.scores.get(part.name)
         if score is None:
             info = self.scorers[part.name].info
             why = self._why_skipped(part.name, case.values)
-            return [Part(part.name, weight=weight, model=info.name, version=self._versions[part.name], skipped=why)]
+            return [
+                ScorePart(part.name, weight=weight, model=info.name, version=self._versions[part.name], skipped=why)
+            ]
         value = case.values[part.name].reward
-        entry = Part(part.name, score.reward, value, weight, score.model, score.version)
+        entry = ScorePart(part.name, score.reward, value, weight, score.model, score.version)
         return [entry, *(replace(inner, name=f"{part.name}.{inner.name}") for inner in score.parts)]
 
     def _why_skipped(self, name: str, values: Mapping[str, Value]) -> str:

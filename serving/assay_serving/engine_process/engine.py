@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from assay.errors import AssayError, BackendError, BadInputError
-from assay.system.fast_exit import end
+from assay.system.fast_exit import exit_fast
 from assay.system.gc_threshold import collect_less
 from assay_serving.engine_process.engine_server import EngineServer
 from assay_serving.engine_process.launch import (
@@ -147,4 +147,4 @@ def loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 
 
 if __name__ == "__main__":
-    end(main())
+    exit_fast(main())

@@ -12,7 +12,7 @@ import pytest
 
 from assay.cli.main import main
 from assay.errors import BadInputError
-from assay.system.name_lock import claimed
+from assay.system.name_lock import locked_name
 from assay.workspace import Workspace
 
 PLAN = ["--recipe", "dr_grpo", "--reward", "verifier", "--policy", "tiny", "--prompts", "constrained:8"]
@@ -68,23 +68,23 @@ def test_runs_at_once_do_not_disturb_each_other(workspace: Workspace, capsys: py
 
 def test_a_claim_is_one_processs_and_ends_with_it(tmp_path: Path) -> None:
     target = tmp_path / "models" / "name"
-    holding = "import sys, time, pathlib; from assay.system.name_lock import claimed\n"
+    holding = "import sys, time, pathlib; from assay.system.name_lock import locked_name\n"
     holding += (
-        "with claimed(pathlib.Path(sys.argv[1])) as told: told('run-x'); print('held', flush=True); time.sleep(600)"
+        "with locked_name(pathlib.Path(sys.argv[1])) as told: told('run-x'); print('held', flush=True); time.sleep(600)"
     )
     other = subprocess.Popen([sys.executable, "-c", holding, str(target)], stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(BadInputError, match="run-x is making it"), claimed(target):
+        with pytest.raises(BadInputError, match="run-x is making it"), locked_name(target):
             pytest.fail("two hold one name")
-        with claimed(target.with_name("other")):
+        with locked_name(target.with_name("other")):
             pass
     finally:
         other.kill()
         other.communicate()
     for _ in range(2):
-        with claimed(target):
+        with locked_name(target):
             assert not target.exists()
 
 
@@ -96,7 +96,7 @@ def test_a_claim_that_ends_while_its_holder_is_asked_for(tmp_path: Path, monkeyp
         path.unlink()
         return read(path, *args, **options)
 
-    with claimed(tmp_path / "name"):
+    with locked_name(tmp_path / "name"):
         monkeypatch.setattr(Path, "read_text", late)
-        with pytest.raises(BadInputError, match="another run is making it"), claimed(tmp_path / "name"):
+        with pytest.raises(BadInputError, match="another run is making it"), locked_name(tmp_path / "name"):
             pass

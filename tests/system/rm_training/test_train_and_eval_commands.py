@@ -22,7 +22,7 @@ from assay.runs import model_run
 from assay.runs.json_log import read_metrics
 from assay.runs.model_run import reserved_folder
 from assay.runs.record import locate_model
-from assay.system.name_lock import claimed
+from assay.system.name_lock import locked_name
 from assay.workspace import Workspace
 from assay_rm_training.training import loop as trainer
 
@@ -168,7 +168,7 @@ def test_two_that_make_a_model_of_one_name_do_not_mix(workspace: Workspace, trai
 
 def test_a_name_that_is_given_while_its_folder_is_waited_for(workspace: Workspace, monkeypatch: Any) -> None:
     """Between the look at the folder and the claim another run ends well."""
-    real = claimed
+    real = locked_name
 
     @contextmanager
     def late(target: Path) -> Iterator[Any]:
@@ -177,7 +177,7 @@ def test_a_name_that_is_given_while_its_folder_is_waited_for(workspace: Workspac
         with real(target) as told:
             yield told
 
-    monkeypatch.setattr(model_run, "claimed", late)
+    monkeypatch.setattr(model_run, "locked_name", late)
     with reserved_folder(workspace, "one", force=True) as (folder, _):
         assert folder == workspace.models / "one-v3"
     shutil.rmtree(workspace.models / "one")

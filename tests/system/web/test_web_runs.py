@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 HOLD = "import duckdb, sys; held = duckdb.connect(sys.argv[1]); print(1, flush=True); sys.stdin.read()"
 SLOW = """
 import sys, time
-from assay.system.graceful_stop import end_on_request
+from assay.system.graceful_stop import stop_on_signal
 from assay.runs.record import start_run
 from assay.workspace import Workspace
 
-with start_run(Workspace.open(sys.argv[1]), "train", {"name": "slow"}) as run, end_on_request() as end:
+with start_run(Workspace.open(sys.argv[1]), "train", {"name": "slow"}) as run, stop_on_signal() as end:
     print(run.id, flush=True)
     while True:  # a step that takes long
         time.sleep(0.05)

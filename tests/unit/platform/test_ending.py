@@ -14,7 +14,7 @@ import pytest
 PROGRAM = """
 import atexit, threading, time
 from concurrent.futures import ThreadPoolExecutor
-from assay.system.fast_exit import end
+from assay.system.fast_exit import exit_fast
 
 class Object:
     def __del__(self):
@@ -26,7 +26,7 @@ done = threading.Event()
 threading.Thread(target=lambda: (time.sleep(0.1), done.set())).start()
 atexit.register(lambda: print("called", done.is_set()))
 print("last words", end="")
-end(3)
+exit_fast(3)
 print("not reached")
 """
 

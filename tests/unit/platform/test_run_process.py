@@ -16,21 +16,21 @@ import pytest
 from assay.errors import ConflictError
 from assay.runs.process import FILE, birth_of, caught_signals, is_alive, process_of
 from assay.runs.record import mark_dead_runs, start_run
-from assay.system.graceful_stop import end_on_request
+from assay.system.graceful_stop import stop_on_signal
 from assay.workspace import Workspace
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
 WORK = """
 import sys, time
-from assay.system.graceful_stop import end_on_request
+from assay.system.graceful_stop import stop_on_signal
 from assay.runs.record import start_run
 from assay.workspace import Workspace
 
 with start_run(Workspace.open(sys.argv[1]), "train", {}) as run:
-    with end_on_request() as end:
+    with stop_on_signal() as end:
         print(run.id, flush=True)
-        while not end.asked:
+        while not end.requested:
             time.sleep(0.01)
         (run.folder / "saved").write_text("")
         raise KeyboardInterrupt
@@ -122,13 +122,13 @@ def test_a_process_that_has_gone_on_to_other_work_is_not_the_runs(workspace: Wor
 
 def test_the_first_request_waits_for_the_step_and_the_second_does_not() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with end_on_request() as end:
+    with stop_on_signal() as end:
         assert signal.SIGTERM in caught_signals(os.getpid())
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.01)
-        assert end.asked
+        assert end.requested
         with pytest.raises(KeyboardInterrupt):
             end.note(signal.SIGTERM, None)
     assert signal.getsignal(signal.SIGTERM) is before
-    with end_on_request(held=False) as end:
+    with stop_on_signal(held=False) as end:
         assert signal.getsignal(signal.SIGTERM) is before

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from assay.domain import Message
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.runs.progress_bar import Advance, silent
-from assay.score import Part, Score, ScoreFailure, ScoreResult, score_from_dict
+from assay.score import Score, ScoreFailure, ScorePart, ScoreResult, score_from_dict
 from assay_serving.client import RemoteScorer
 from assay_serving.composition.checking import ConstraintScorer, constraints_of
 from assay_serving.composition.composed import ComposedScorer
@@ -107,7 +107,7 @@ def test_a_weighted_sum_with_its_parts_in_the_reply() -> None:
     score = only(scorer.score(items("aab~"), told.append))
     assert (score.reward, score.model, score.tokens, score.truncated) == (4.0, "both", 4, True)
     assert (score.probability, score.calibration, score.principle, score.uncertainty) == (None, None, None, None)
-    assert score.parts == (Part("a", 2.0, 2.0, 1.0, "a", "v-a"), Part("b", 1.0, 1.0, 2.0, "b", "v-b"))
+    assert score.parts == (ScorePart("a", 2.0, 2.0, 1.0, "a", "v-a"), ScorePart("b", 1.0, 1.0, 2.0, "b", "v-b"))
     assert sum(told) == 1
     assert score.version == scorer.info.version
     assert scorer.info.kind == "composed"
@@ -140,7 +140,7 @@ def test_what_a_closed_gate_leaves_out_is_never_asked() -> None:
     assert [item.response for item in model.asked] == ["aa"]
     assert isinstance(closed, Score)
     assert closed.reward == -3.0
-    assert closed.parts[0] == Part("a", model="a", version="v-a", skipped="b closed the gate")
+    assert closed.parts[0] == ScorePart("a", model="a", version="v-a", skipped="b closed the gate")
     assert closed.parts[1].reward == 0.0
     assert isinstance(opened, Score)
     assert (opened.reward, opened.parts[0].skipped) == (2.0, None)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import assay.errors
 from assay.domain import Message
 from assay.errors import AssayError, BackendError, BadInputError, BusyError, LateError, NotFoundError, RateLimitError
-from assay.score import Part, Score, ScoreFailure
+from assay.score import Score, ScoreFailure, ScorePart
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.connection import FrameConnection
 from assay_serving.engine_process.engine_client import EngineClient
@@ -41,7 +41,9 @@ PATIENCE_S = 30.0
 
 full_item = ScoreItem(PROMPT, "Gold.", "correct", Rendered("text", (1, 2), True, True, 7, False), "gold", ("a", "b"))
 full_request = ScoreRequest((full_item,), "rm", Priority.BULK, 1.5, Client("ci", 60.0, 600.0), "id-1")
-full_score = Score(0.1, "rm", "v", "t", 9, True, 0.2, 0.3, "correct", "c", (Part("p", 0.5, 0.6, 2.0, "m", "v", None),))
+full_score = Score(
+    0.1, "rm", "v", "t", 9, True, 0.2, 0.3, "correct", "c", (ScorePart("p", 0.5, 0.6, 2.0, "m", "v", None),)
+)
 
 
 def through(message: Any) -> Any:
@@ -50,7 +52,9 @@ def through(message: Any) -> Any:
 
 def test_every_field_of_a_request_and_an_answer_arrives() -> None:
     for whole in (full_item, full_request, full_score, full_score.parts[0]):
-        plain: Any = {ScoreItem: ScoreItem((), ""), ScoreRequest: ScoreRequest(()), Part: Part("")}.get(type(whole))
+        plain: Any = {ScoreItem: ScoreItem((), ""), ScoreRequest: ScoreRequest(()), ScorePart: ScorePart("")}.get(
+            type(whole)
+        )
         plain = plain or Score(0.0, "", "", "", 0, False)
         named = {f.name for f in fields(whole)} - {"skipped"}
         assert all(getattr(whole, name) != getattr(plain, name) for name in named), "a field is not set in this test"

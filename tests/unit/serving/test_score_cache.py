@@ -23,7 +23,7 @@ from assay.errors import BadInputError, BusyError
 from assay.models.chat.rendered_text import PolicyTemplate
 from assay.models.spec import Judging
 from assay.runs.progress_bar import Advance, silent
-from assay.score import Part, Score, ScoreResult
+from assay.score import Score, ScorePart, ScoreResult
 from assay_serving.chat.client import ChatEndpoint
 from assay_serving.engines.ensemble import EnsembleMember, EnsembleScorer, EnsembleSpec
 from assay_serving.engines.transformers import TransformersScorer
@@ -242,7 +242,7 @@ def test_scores_come_back_as_they_were(tmp_path: Path) -> None:
     whole = [
         score(0.1 + 0.2),
         score(-1e-300, probability=1 / 3, uncertainty=2.5, principle='ünïcode "quoted"\n', calibration="k-1"),
-        score(parts=(Part("rm", reward=1 / 3),)),
+        score(parts=(ScorePart("rm", reward=1 / 3),)),
     ]
     stored = DiskScoreCache.open(tmp_path / "new" / "folder", max_rows=100)
     for n, one in enumerate(whole):

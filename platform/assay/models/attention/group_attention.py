@@ -1,7 +1,7 @@
 """Attention of one group of sequences that share a prefix, with its gradient, as plain matrix products for a CPU.
 
 Covers: softmax(q k^T scale) v where prefix positions see the prefix causally, and a branch sees the whole prefix and
-its own tokens causally: one stretch of positions after the other, each with exactly the keys that it sees. Scores are
+its own tokens causally: one span of positions after the other, each with exactly the keys that it sees. Scores are
 computed in the format of q and k (float32 under autocast, since rotary positions leave them so), products with
 probabilities in `low`. On CPUs this backward pass takes about half to a quarter of the fused kernel's time
 (docs/reward-models/speed.md). Leaves out: long groups, whose probabilities would not fit in memory
@@ -18,15 +18,15 @@ import torch
 from torch import Tensor
 
 
-class Stretch(NamedTuple):
-    """`length` positions from `start` on, the prefix or a branch; before them they see the first `seen` positions."""
+class QuerySpan(NamedTuple):
+    """`length` positions from `start`: the prefix or a branch. They see the first `seen` positions too."""
 
     start: int
     length: int
     seen: int
 
     @property
-    def suffix(self) -> slice:
+    def positions(self) -> slice:
         return slice(self.start, self.start + self.length)
 
 
@@ -48,12 +48,12 @@ class GroupAttention(torch.autograd.Function):
         out = torch.empty_like(q, dtype=low)
         values = v.to(low)
         probabilities = []
-        for part in stretches(prefix, branches):
+        for part in query_spans(prefix, branches):
             scores = (_rows(q, part, kinds) * scale) @ _seen(k, part).mT
             by_head = scores.view(kinds, -1, part.length, part.seen + part.length)
             by_head[..., part.seen :] += _later(part.length, scores.dtype, scores.device)
             p = torch.softmax(scores, -1).to(low)
-            out[:, part.suffix] = (p @ _seen(values, part)).view_as(out[:, part.suffix])
+            out[:, part.positions] = (p @ _seen(values, part)).view_as(out[:, part.positions])
             probabilities.append(p)
         ctx.save_for_backward(q, k, v, *probabilities)
         ctx.group = (prefix, branches, scale, low)
@@ -67,41 +67,41 @@ class GroupAttention(torch.autograd.Function):
         dq = torch.empty_like(q)
         dk, dv = torch.zeros_like(k, dtype=torch.float32), torch.zeros_like(v, dtype=torch.float32)
         q, k, v, grad = q.to(low), k.to(low), v.to(low), grad.to(low)
-        for part, p in zip(stretches(prefix, branches), probabilities, strict=True):
+        for part, p in zip(query_spans(prefix, branches), probabilities, strict=True):
             g = _rows(grad, part, kinds)
             # (dp - sum(dp * p)) * p over the keys, in one pass
             ds = torch._softmax_backward_data(g @ _seen(v, part).mT, p, -1, low)
-            dq[:, part.suffix] = (ds @ _seen(k, part)).view_as(dq[:, part.suffix])
+            dq[:, part.positions] = (ds @ _seen(k, part)).view_as(dq[:, part.positions])
             _add(dk, ds.mT @ _rows(q, part, kinds), part)
             _add(dv, p.mT @ g, part)
         return dq.mul_(scale), dk.mul_(scale).to(formats[0]), dv.to(formats[1]), None, None, None, None
 
 
-def stretches(prefix: int, branches: tuple[int, ...]) -> Iterator[Stretch]:
+def query_spans(prefix: int, branches: tuple[int, ...]) -> Iterator[QuerySpan]:
     """The prefix, where there is one, then the branches."""
     if prefix:
-        yield Stretch(0, prefix, 0)
+        yield QuerySpan(0, prefix, 0)
     start = prefix
     for length in branches:
-        yield Stretch(start, length, prefix)
+        yield QuerySpan(start, length, prefix)
         start += length
 
 
-def _rows(t: Tensor, part: Stretch, kinds: int) -> Tensor:
-    """The stretch's rows of all query heads [H, G, D] beside the key head that they read: [K, H/K * n, D]."""
-    return t[:, part.suffix].reshape(kinds, -1, t.shape[-1])
+def _rows(t: Tensor, part: QuerySpan, kinds: int) -> Tensor:
+    """The span's rows of all query heads [H, G, D] beside the key head that they read: [K, H/K * n, D]."""
+    return t[:, part.positions].reshape(kinds, -1, t.shape[-1])
 
 
-def _seen(t: Tensor, part: Stretch) -> Tensor:
-    """Keys or values [K, seen + n, D] that the stretch sees."""
-    return torch.cat([t[:, : part.seen], t[:, part.suffix]], 1) if part.seen else t[:, part.suffix]
+def _seen(t: Tensor, part: QuerySpan) -> Tensor:
+    """Keys or values [K, seen + n, D] that the span sees."""
+    return torch.cat([t[:, : part.seen], t[:, part.positions]], 1) if part.seen else t[:, part.positions]
 
 
-def _add(total: Tensor, gradient: Tensor, part: Stretch) -> None:
+def _add(total: Tensor, gradient: Tensor, part: QuerySpan) -> None:
     """Add the gradient of what `_seen` gave."""
     if part.seen:
         total[:, : part.seen] += gradient[:, : part.seen]
-    total[:, part.suffix] += gradient[:, part.seen :]
+    total[:, part.positions] += gradient[:, part.seen :]
 
 
 def _later(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:

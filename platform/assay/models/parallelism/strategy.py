@@ -63,7 +63,7 @@ class SingleProcess:
         """Divide a model that is not trained, once."""
 
     @contextmanager
-    def gathered(self, *models: Any) -> Iterator[None]:
+    def gathered_parameters(self, *models: Any) -> Iterator[None]:
         """Every process has the whole of these models' weights, to read: passes need no other process, for a time."""
         yield
 
@@ -101,7 +101,7 @@ class SingleProcess:
         """`full`, for the first process to write; None elsewhere."""
         return self.full(tensor)
 
-    def spread(self, full: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+    def scatter(self, full: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
         """A tensor laid out as `like` with the values of the first process's `full` (None elsewhere)."""
         if full is None:
             raise BadInputError("the state lacks a tensor that the model has")
@@ -152,7 +152,7 @@ class Replicated(SingleProcess):
     def collect(self, tensor: torch.Tensor) -> torch.Tensor | None:
         return tensor.detach() if self.main else None
 
-    def spread(self, full: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+    def scatter(self, full: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
         import torch.distributed as dist
 
         local = torch.empty_like(like) if full is None else full.to(like.device, like.dtype).contiguous()
@@ -191,7 +191,7 @@ class Sharded(Replicated):
         register_fsdp_forward_method(model, "assay_measure")
 
     @contextmanager
-    def gathered(self, *models: Any) -> Iterator[None]:
+    def gathered_parameters(self, *models: Any) -> Iterator[None]:
         from torch.distributed.fsdp import FSDPModule
 
         for model in models:
@@ -233,11 +233,11 @@ class Sharded(Replicated):
         full = self.full(tensor)
         return full.cpu() if self.main else None
 
-    def spread(self, full: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+    def scatter(self, full: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
         from torch.distributed.tensor import DTensor, distribute_tensor
 
         if not isinstance(like, DTensor):
-            return super().spread(full, like)
+            return super().scatter(full, like)
         local = torch.empty(like.shape, dtype=like.dtype, device=self.device) if full is None else full
         return distribute_tensor(local.to(self.device, like.dtype), like.device_mesh, like.placements)
 
@@ -303,7 +303,7 @@ def collect_optimizer(optimizer: torch.optim.Optimizer, parallel: SingleProcess)
     return described
 
 
-def spread_optimizer(
+def scatter_optimizer(
     described: dict[str, Any] | None, optimizer: torch.optim.Optimizer, parallel: SingleProcess
 ) -> None:
     """Load the whole state of an optimiser, which only the first process has (None elsewhere): what is as large as its
@@ -322,7 +322,7 @@ def spread_optimizer(
         for key, value in state.items():
             if value is None:
                 full = described["state"][number][key] if described is not None else None
-                state[key] = parallel.spread(full, parameters[number])
+                state[key] = parallel.scatter(full, parameters[number])
     optimizer.load_state_dict(shared)
 
 
