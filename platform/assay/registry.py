@@ -149,7 +149,7 @@ class Kind(Generic[T]):
 
     def _checked(self, thing: Any, name: str, field: str | None) -> T:
         if missing := [required for required in self.requires if not _has(thing, required)]:
-            raise BadInputError(f"{name!r} cannot be a {self.name}: it has no {' and no '.join(missing)}", field=field)
+            raise BadInputError(f"{name!r} is no {self.name}: it has no {' and no '.join(missing)}", field=field)
         member: T = thing
         return member
 

@@ -47,6 +47,10 @@ def plugins(
         typer.echo(json.dumps({"kind": chosen.name, "summary": chosen.summary, "members": described}))
         return
     typer.echo(chosen.summary)
+    if chosen.requires:
+        typer.echo(f"A member has: {', '.join(chosen.requires)}.")
+    if chosen.option:
+        typer.echo(f"{chosen.option}: a name below, module:Name or file.py:Name.")
     for member in described:
         typer.echo(f"\n{member['name']}  ({member['origin']}: {member['target']})")
         if member["summary"]:

@@ -15,8 +15,11 @@ from assay_serving.commands.engine_options import (
     CaOption,
     CorrectOption,
     DtypeOption,
+    EngineOption,
+    EngineSettingsOption,
     KindOption,
     QuestionOption,
+    engine_settings,
 )
 
 if TYPE_CHECKING:
@@ -64,6 +67,8 @@ def score(
     question: QuestionOption = None,
     allow_failed_parity: AllowFailedParityOption = False,
     correct: CorrectOption = None,
+    engine: EngineOption = "transformers",
+    engine_options: EngineSettingsOption = None,
     save: Annotated[bool, typer.Option("--save", help="Also store the scores in the workspace.")] = False,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -108,6 +113,8 @@ def score(
             question=question,
             allow_failed_parity=allow_failed_parity,
             correct=correct,
+            engine=engine,
+            engine_options=engine_settings(engine_options),
         )
     scorer = open_scorer(config, workspace)
 

@@ -62,7 +62,7 @@ def test_a_file_beside_the_configuration_is_read_once(tmp_path: Path) -> None:
         ("zzz", "one of doubling, lost (or module:Name or file.py:Name)"),
         (f"{__name__}:Doublin", "did you mean Doubling?"),
         ("there_is_no_such:Thing", "there is no module 'there_is_no_such'"),
-        ("pathlib:Path", "'pathlib:Path' cannot be a shape: it has no apply"),
+        ("pathlib:Path", "'pathlib:Path' is no shape: it has no apply"),
     ],
 )
 def test_what_is_not_there_is_said_with_the_nearest_names(name: str, message: str) -> None:

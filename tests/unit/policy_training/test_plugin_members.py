@@ -100,9 +100,9 @@ def test_plug_in_in_its_own_slot() -> None:
     [
         (
             "modulators=[{kind: 'own_plugins:Nothing'}]",
-            "'own_plugins:Nothing' cannot be a modulator: it has no needs and no modulate",
+            "'own_plugins:Nothing' is no modulator: it has no needs and no modulate",
         ),
-        ("estimator.kind=own_plugins:Halved", "cannot be a estimator: it has no __call__"),
+        ("estimator.kind=own_plugins:Halved", "is no estimator: it has no __call__"),
         ("metrics=[{kind: nonsense}]", "no policy_metric is named 'nonsense'; none is installed"),
     ],
 )

@@ -224,7 +224,7 @@ def test_a_reward_of_ones_own_comes_from_a_file(tmp_path: Path) -> None:
         (opened,) = open_rewards(stack, [reference], [None], wait=0, deadline=1)
         items = [PromptItem((Message("user", "Hi"),))]
         assert opened.score(items, ["abc"]).parts["brevity"].tolist() == [0.25]
-        with pytest.raises(BadInputError, match=r"cannot be a reward: it has no score"):
+        with pytest.raises(BadInputError, match=r"is no reward: it has no score"):
             open_rewards(stack, [f"{tmp_path / 'brief.py'}:Nothing"], [None], wait=0, deadline=1)
     with pytest.raises(BadInputError, match=r"no reward is named 'verifer'; did you mean verifier\?"):
         recorded_reward("verifer", None)

@@ -108,7 +108,7 @@ def test_an_engine_and_a_kind_of_ones_own(tmp_path: Path) -> None:
     assert score.reward == 8.0
     with pytest.raises(BadInputError, match=r"no engine is named 'vlm'; did you mean vllm"):
         load_scorer(ModelConfig("anything", engine="vlm"))
-    with pytest.raises(BadInputError, match="cannot be a engine: it has no load"):
+    with pytest.raises(BadInputError, match="is no engine: it has no load"):
         load_scorer(ModelConfig("anything", engine="pathlib:PurePath"))
 
 

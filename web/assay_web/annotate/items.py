@@ -15,7 +15,7 @@ from assay.domain import Fulfilment, Message, PrincipleAnswer, ShownOrder
 from assay_pipelines.annotation.assignment import Assignment
 from assay_pipelines.annotation.items import LONGEST_PRINCIPLE, MOST_PRINCIPLES
 from assay_pipelines.annotation.question_types.pair import Choice, PlacedChoice, SkipReason, placed
-from assay_pipelines.annotation.question_types.question_type import PlacedAnswer, Position, Submission
+from assay_pipelines.annotation.question_types.question_type import PlacedAnswer, Position, Submission, question_type
 from assay_pipelines.annotation.service import Receipt
 from assay_pipelines.annotation.votes import QueueVote, Role
 from assay_web.server.request_body import RequestBody
@@ -40,8 +40,8 @@ class ShownChecks(BaseModel):
 
 class AnnotationItem(BaseModel):
     """The item before an annotator. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
-    `question`: the question type that decides it. `principles`: asked of both responses too. `expires_at`: seconds
-    since the epoch, when others may have it unless it is renewed."""
+    `question`: the question type that decides it; `component`: the page's component that asks it. `principles`: asked
+    of both responses too. `expires_at`: seconds since the epoch, when others may have it unless it is renewed."""
 
     ticket: str
     seal: str
@@ -56,6 +56,7 @@ class AnnotationItem(BaseModel):
     principles: list[str]
     expires_at: float
     question: str
+    component: str
 
 
 class QuestionTypeReply(BaseModel):
@@ -154,6 +155,7 @@ def item_reply(assignment: Assignment) -> AnnotationItem:
         principles=list(content.principles),
         expires_at=assignment.expires_at,
         question=content.question,
+        component=question_type(content.question).component,
     )
 
 

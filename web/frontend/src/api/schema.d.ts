@@ -1542,12 +1542,14 @@ export interface components {
         /**
          * AnnotationItem
          * @description The item before an annotator. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
-         *     `question`: the question type that decides it. `principles`: asked of both responses too. `expires_at`: seconds
-         *     since the epoch, when others may have it unless it is renewed.
+         *     `question`: the question type that decides it; `component`: the page's component that asks it. `principles`: asked
+         *     of both responses too. `expires_at`: seconds since the epoch, when others may have it unless it is renewed.
          */
         AnnotationItem: {
             attributes: components["schemas"]["ShownAttributes"] | null;
             checked: components["schemas"]["ShownChecks"] | null;
+            /** Component */
+            component: string;
             /** Expires At */
             expires_at: number;
             /** First */
@@ -4293,10 +4295,6 @@ export interface components {
             figures: components["schemas"]["NamedValue"][];
             /** Folder */
             folder: string;
-            /** Go On */
-            resume_command: string | null;
-            /** Gone On In */
-            resumed_in: string[];
             /** Host */
             host: string | null;
             /** Inputs */
@@ -4307,6 +4305,10 @@ export interface components {
             outputs: components["schemas"]["RunLink"][];
             /** Pid */
             pid: number | null;
+            /** Resume Command */
+            resume_command: string | null;
+            /** Resumed In */
+            resumed_in: string[];
             run: components["schemas"]["RunRow"];
             /** Samples */
             samples: boolean;

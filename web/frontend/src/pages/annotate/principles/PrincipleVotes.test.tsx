@@ -26,6 +26,7 @@ const ITEM: Item = {
   principles: ["is clear", "is short"],
   expires_at: 0,
   question: "pair",
+  component: "PairPreference",
 };
 
 let kept: PrincipleDraft[];

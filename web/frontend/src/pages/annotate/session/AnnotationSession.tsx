@@ -106,7 +106,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
   };
   useKeys(keys && !help && !skipping, press);
 
-  const Decision = item === undefined ? undefined : DECISIONS[types[item.question]?.component ?? ""];
+  const Decision = item === undefined ? undefined : DECISIONS[item.component];
   const Addition = ADDITIONS[types.principles?.component ?? ""];
   if (reply === undefined && session.trouble === null) return session.error ? <Failure error={session.error} /> : <Waiting />;
   return (
