@@ -67,13 +67,15 @@ class Kind(Generic[T]):
     """One kind of thing that people can add to.
 
     `members`: built-in name -> "package.module:Name". `summary`: what a member is, in one sentence. `requires`: the
-    attributes that every member has. `option`: the option or key that names a member, for messages.
+    attributes that every member has; `makes`: of a factory, those of what it returns. `option`: the option or key that
+    names a member, for messages.
     """
 
     name: str
     summary: str
     members: Mapping[str, str] = field(default_factory=dict)
     requires: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()
     option: str | None = None
 
     def names(self) -> list[str]:
@@ -131,7 +133,15 @@ class Kind(Generic[T]):
             raise
         except (TypeError, ValueError) as error:
             raise BadInputError(f"{self.name} {name!r}: {error}", field=field or self.option) from error
+        self.accept(created, name, field=field)
         remember(created, Made(self.name, name, MappingProxyType(arguments)))
+        return created
+
+    def accept(self, created: Any, name: str, *, field: str | None = None) -> Any:
+        """What the member made, if it has everything that `makes` names. Raises BadInputError."""
+        if missing := [required for required in self.makes if not hasattr(created, required)]:
+            lacking = " and no ".join(missing)
+            raise BadInputError(f"what {name} makes is no {self.name}: it has no {lacking}", field=field or self.option)
         return created
 
     def absolute(self, name: str, folder: Path | None = None) -> str:

@@ -32,7 +32,7 @@ class Loader:
 
         Raises BadInputError for an unknown engine, kind or correction, and what the engine raises.
         """
-        scorer: Scorer = ENGINES.find(config.engine, field="engine").load(config, self)
+        scorer: Scorer = ENGINES.accept(ENGINES.find(config.engine).load(config, self), config.engine)
         if config.correct is not None:
             from assay_serving.engines.length_corrected import with_correction
 

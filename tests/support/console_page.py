@@ -28,7 +28,7 @@ from assay.cli.main import main
 PORT = "8700"  #: in pages; a free one is used
 EXIT = "exit code"
 _BLOCK = re.compile(
-    r'^### `(?P<kind>\w+)`$|^```(?P<language>\w+)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```', re.M | re.S
+    r'^##.*?(?:`(?P<kind>\w+)`)?$|^```(?P<language>\w+)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```', re.M | re.S
 )
 
 
@@ -47,8 +47,9 @@ def read_page(page: Path, port: str = PORT) -> tuple[dict[str, str], list[Comman
     commands: list[Command] = []
     kind = ""
     for block in _BLOCK.finditer(page.read_text(encoding="utf-8").replace(PORT, port)):
-        kind = block["kind"] or kind
-        if block["file"]:
+        if block["language"] is None:
+            kind = block["kind"] or ""
+        elif block["file"]:
             files[block["file"]] = block["text"]
         elif block["language"] == "console":
             for step in re.split(r"^\$ ", block["text"], flags=re.MULTILINE)[1:]:
@@ -72,7 +73,9 @@ class PageShell:
             if name == "cd":
                 os.chdir(arguments[0])
             elif name == "python":
+                sys.path.insert(0, os.getcwd())
                 runpy.run_path(arguments[0], run_name="__main__")
+                sys.path.pop(0)
             elif name == "head":
                 printed.write(Path(arguments[-1]).read_text(encoding="utf-8").splitlines()[0])
             elif name == "curl":

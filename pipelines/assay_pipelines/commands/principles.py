@@ -142,7 +142,8 @@ def extract(
     ws = Workspace.find(workspace)
     endpoint = endpoint_of(context) if base_url and model else None
     options = ExtractorOptions(ws, endpoint, prompts, lexicon, spending_of(context))
-    reader = PRINCIPLE_EXTRACTORS.find(extractor, folder=Path(), field="extractor")(options)
+    make = PRINCIPLE_EXTRACTORS.find(extractor, folder=Path(), field="extractor")
+    reader = PRINCIPLE_EXTRACTORS.accept(make(options), extractor, field="extractor")
     waiting = count_waiting(ws, reader.name, source=source, again=again)
     with (
         start_run(ws, "principles-extract", {"extractor": reader.name, **reader.config, "source": source}) as run,

@@ -35,5 +35,6 @@ ENCODERS: Kind[Callable[..., Encoder]] = Kind(
         "minilm": "assay_pipelines.embedding.mean_pooling:minilm",
         "hashing": "assay_pipelines.embedding.hashing:HashingEncoder",
     },
+    makes=("name", "dimension", "encode"),
     option="--encoder",
 )

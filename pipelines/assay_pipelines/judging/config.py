@@ -73,11 +73,8 @@ def judge_of(entry: Any, workspace: Workspace, folder: Path = Path()) -> Judge:
             settings[name] = folder / Path(settings[name]).expanduser()
     parameters = {setting.name for setting in settings_of(factory)}
     settings |= {name: value for name, value in (("workspace", workspace), ("folder", folder)) if name in parameters}
-    judge = JUDGES.create(str(kind), settings, folder=folder, field="kind")
-    if missing := [name for name in ("kind", "name", "config", "judge") if not hasattr(judge, name)]:
-        raise BadInputError(f"what {kind} makes is no judge: it has no {' and no '.join(missing)}", field="kind")
-    judged: Judge = judge
-    return judged
+    judge: Judge = JUDGES.create(str(kind), settings, folder=folder, field="kind")
+    return judge
 
 
 def _takes(*configs: type, without: tuple[str, ...] = ()) -> Callable[[F], F]:

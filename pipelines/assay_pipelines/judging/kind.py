@@ -27,5 +27,6 @@ JUDGES: Kind[Callable[..., Judge]] = Kind(
         "recorded": _CONFIG + "recorded_judge",
         "simulated": _CONFIG + "simulated_judge",
     },
+    makes=("kind", "name", "config", "judge"),
     option="--judge",
 )

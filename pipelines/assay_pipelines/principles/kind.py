@@ -18,5 +18,6 @@ PRINCIPLE_EXTRACTORS: Kind[_Factory] = Kind(
         "openai": "assay_pipelines.principles.llm_extractor:openai_extractor",
         "lexicon": "assay_pipelines.principles.lexicon:lexicon_extractor",
     },
+    makes=("name", "config", "page", "read"),
     option="--extractor",
 )

@@ -49,6 +49,8 @@ def plugins(
     typer.echo(chosen.summary)
     if chosen.requires:
         typer.echo(f"A member has: {', '.join(chosen.requires)}.")
+    if chosen.makes:
+        typer.echo(f"What it makes has: {', '.join(chosen.makes)}.")
     if chosen.option:
         typer.echo(f"{chosen.option}: a name below, module:Name or file.py:Name.")
     for member in described:

@@ -104,6 +104,8 @@ class Objective:
         if self.temperature != 1.0:
             z = z / self.temperature
         per_pair = self._of(z, chosen, rejected, target, tie_parameter)
+        if per_pair.shape != z.shape:
+            raise BadInputError(f"one loss a pair is {[*z.shape]}, not {[*per_pair.shape]}", field=self.name)
         if self.centring:
             per_pair = per_pair + self.centring * centring(chosen, rejected)
         if self.squares:

@@ -30,6 +30,7 @@ ENGINES: Kind[Any] = Kind(
         REWARD_SERVER: "assay_serving.client.remote:RemoteScorer",
     },
     requires=("load",),
+    makes=("info", "score"),
     option="engine",
 )
 SCORERS: Kind[Any] = Kind(
@@ -45,6 +46,7 @@ SCORERS: Kind[Any] = Kind(
         "composed": "assay_serving.composition.part_loader:PartLoader",
     },
     requires=("load",),
+    makes=("info", "score"),
     option="kind",
 )
 #: Field of a scalar model's spec -> the scorer that reads it.
@@ -73,7 +75,7 @@ class TransformersEngine:
         kind = checked_kind(config)
         spec = known_spec(config.reference) if kind == "scalar" else None
         scorer = next((name for field, name in SCALAR_SCORERS.items() if getattr(spec, field, None) is not None), kind)
-        loaded: Scorer = SCORERS.find(scorer, field="kind").load(config, loader)
+        loaded: Scorer = SCORERS.accept(SCORERS.find(scorer, field="kind").load(config, loader), scorer)
         return loaded
 
 

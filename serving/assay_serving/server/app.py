@@ -53,7 +53,7 @@ def app_of(backend: ScoringBackend, *, settings: ServerSettings) -> FastAPI:
     mount(app, native_routes(service))
     mount(app, admin_routes(service))
     for name in DIALECTS.names() if settings.dialects is None else settings.dialects:
-        routes = DIALECTS.find(name)(service)
+        routes = DIALECTS.accept(DIALECTS.find(name)(service), name)
         for route in routes.routes:
             route.tags.insert(0, "dialects")
         mount(app, routes)

@@ -74,7 +74,7 @@ VERIFIERS: Kind[type[Constraint]] = Kind(
     "verifier",
     "A constraint on a response that a program checks: a frozen dataclass, a subclass of Constraint.",
     members=GENERATED | IFEVAL | UNTRUSTED,
-    requires=("wordings", "judge"),
+    requires=("kind", "wordings", "judge"),
     option="kind",
 )
 

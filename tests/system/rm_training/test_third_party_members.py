@@ -34,6 +34,10 @@ def shifted(d):
     return -F.logsigmoid(d - 1)
 
 
+def mean_loss(d):
+    return -F.logsigmoid(d).mean()
+
+
 @dataclass(frozen=True)
 class Shifted(BradleyTerry):
     """Pairs under `-log s(d - 1)`, with a note."""
@@ -87,6 +91,8 @@ def test_a_loss_from_a_file(workspace: Workspace, folder: Path, assay: Any) -> N
     assert first["loss"] == pytest.approx(1.3132616, abs=1e-5)  # -log s(-1): a new head gives rewards of 0
     code, _, err = assay("train", "bt", "--loss", "own.py:shiftd", "--name", "other", *where)
     assert (code, "did you mean shifted" in err) == (2, True), err
+    code, _, err = assay("train", "bt", "--loss", "own.py:mean_loss", "--name", "other", *where)
+    assert (code, "mean_loss': one loss a pair is [8], not []" in err) == (2, True), err
 
 
 def test_a_method_from_a_file_is_found_again_on_resuming(

@@ -88,3 +88,9 @@ def test_wrong_settings_are_named() -> None:
     with pytest.raises(BadInputError, match="did you mean factor"):
         SHAPES.create("doubling", {"factr": 1.0})
     assert [(s.name, s.annotation, s.default) for s in settings_of(Doubling)] == [("factor", "float", "2.0")]
+
+
+def test_what_a_factory_makes_is_checked() -> None:
+    kind: Kind[type[Doubling]] = Kind("shape", "", {"doubling": f"{__name__}:Doubling"}, makes=("factor", "colour"))
+    with pytest.raises(BadInputError, match="what doubling makes is no shape: it has no colour"):
+        kind.create("doubling")

@@ -25,5 +25,6 @@ PROMPT_SOURCES: Kind[Callable[..., Any]] = Kind(
     "prompt_source",
     "gives the prompts of a policy run, where they are not a JSON Lines file (`assay rl --prompts`)",
     members={"constrained": "assay_policy_training.plugins.prompts.constrained:constrained_prompts"},
+    requires=("__call__",),
     option="--prompts",
 )

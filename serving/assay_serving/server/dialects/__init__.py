@@ -27,5 +27,6 @@ DIALECTS: Kind[Any] = Kind(
         "vllm": f"{_HERE}.vllm:vllm_routes",
     },
     requires=("__call__",),
+    makes=("routes",),
     option="dialects",
 )
