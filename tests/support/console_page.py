@@ -27,6 +27,8 @@ from assay.cli.main import main
 
 PORT = "8700"  #: in pages; a free one is used
 EXIT = "exit code"
+#: Variables of the environment that would change what commands do; the caller removes them.
+VARIABLES = ("ASSAY_WORKSPACE", "ASSAY_API_KEY")
 _BLOCK = re.compile(
     r'^##.*?(?:`(?P<kind>\w+)`)?$|^```(?P<language>\w+)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```', re.M | re.S
 )

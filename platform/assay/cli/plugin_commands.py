@@ -32,8 +32,9 @@ def plugins(
         if as_json:
             typer.echo(json.dumps({k.name: {"summary": k.summary, "members": k.names()} for k in kinds}))
             return
+        width = max(len(one.name) for one in kinds)
         for one in kinds:
-            typer.echo(f"{one.name:<18} {len(one.names()):>3}  {one.summary}")
+            typer.echo(f"{one.name:<{width}} {len(one.names()):>3}  {one.summary}")
         return
     chosen = kind_named(kind)
     members = chosen.entries()

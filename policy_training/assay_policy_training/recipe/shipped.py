@@ -31,7 +31,7 @@ def shipped_recipes() -> list[str]:
 
 RECIPES: Kind[str] = Kind(
     "recipe",
-    "how a policy is trained, as YAML text (`assay rl --recipe`, which also takes a YAML file)",
+    "How a policy is trained, as YAML text (`assay rl --recipe`, which also takes a YAML file).",
     members={name: f"{__name__}:{name}" for name in shipped_recipes()},
     option="--recipe",
 )

@@ -23,7 +23,7 @@ from assay.registry import Kind, unknown
 
 REWARDS: Kind[Any] = Kind(
     "reward",
-    "rewards responses in the trainer's process; reward servers are given by URL (`assay rl --reward`)",
+    "Rewards responses in the trainer's process; reward servers are given by URL (`assay rl --reward`).",
     members={
         "verifier": "assay_policy_training.rollouts.rewards:VerifierReward",
         "recorded": "assay_policy_training.rollouts.rewards:RecordedReward",

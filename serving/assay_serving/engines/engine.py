@@ -21,7 +21,7 @@ REWARD_SERVER = "reward-server"
 
 ENGINES: Kind[Any] = Kind(
     "engine",
-    "runs a reward model: load(config, loader) returns a Scorer",
+    "Runs a reward model: load(config, loader) returns a Scorer.",
     {
         "transformers": "assay_serving.engines.engine:TransformersEngine",
         "vllm": "assay_serving.vllm.engine_loader:InProcessLoader",
@@ -35,7 +35,7 @@ ENGINES: Kind[Any] = Kind(
 )
 SCORERS: Kind[Any] = Kind(
     "scorer",
-    "scores with one type of reward model in the transformers engine: load(config, loader) returns a Scorer",
+    "Scores with one type of reward model in the transformers engine: load(config, loader) returns a Scorer.",
     {
         "scalar": "assay_serving.engines.transformers:TransformersScorer",
         "process_reward": "assay_serving.engines.process_reward:StepScorer",

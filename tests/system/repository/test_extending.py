@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from console_page import Command, check_output, free_port, read_page, run_commands
+from console_page import VARIABLES, Command, check_output, free_port, read_page, run_commands
 
 from assay.registry import all_kinds
 from assay_policy_training.recipe.slots import SLOTS
@@ -42,12 +41,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageRun]:
     calls: set[tuple[str, str]] = set()
     for section, method in slot_methods(work):
         record_calls(plug_in(work, section), method, (section, method), calls)
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for variable in VARIABLES:
+            patch.delenv(variable, raising=False)
         yield PageRun(work, dict(zip(commands, run_commands(commands, port), strict=True)), calls)
-    finally:
-        os.chdir(before)
 
 
 def plug_in(folder: Path, section: str) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console_page import PORT, check_output, free_port, read_page
+from console_page import PORT, VARIABLES, check_output, free_port, read_page
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PACKAGE = REPOSITORY / "examples" / "plugin_package"
@@ -41,7 +41,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     paths = [str(target), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    return {**environment, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
 def python(environment: dict[str, str], *arguments: str, cwd: Path) -> Any:

@@ -119,7 +119,7 @@ class QuestionType(Protocol):
 
 QUESTION_TYPES: Kind[type[QuestionType]] = Kind(
     "question_type",
-    "a way to ask annotators about a pair: validation, the rule from answer to judgment, terminal form, page component",
+    "A way to ask annotators about a pair: validation, the judgment of an answer, terminal form, page component.",
     {
         PAIR: "assay_pipelines.annotation.question_types.pair:PairPreference",
         PRINCIPLES: "assay_pipelines.annotation.question_types.principles:PrincipleFulfilment",

@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 AGGREGATORS: Kind[type[Any]] = Kind(
     "aggregator",
-    "reduces token losses to one number (recipe section `aggregation`)",
+    "Reduces token losses to one number (recipe section `aggregation`).",
     members={
         "mean": "assay_policy_training.core.aggregation:LossAggregation",
     },

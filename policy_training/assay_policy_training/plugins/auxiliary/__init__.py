@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 AUXILIARY_LOSSES: Kind[type[Any]] = Kind(
     "auxiliary_loss",
-    "a loss added to the policy's (recipe section `auxiliary`)",
+    "A loss added to the policy's (recipe section `auxiliary`).",
     members={
         "kl": "assay_policy_training.plugins.auxiliary.kl:KlLoss",
         "hint_nll": "assay_policy_training.plugins.auxiliary.hint_nll:HintNll",

@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 REWARD_COMPOSITIONS: Kind[type[Any]] = Kind(
     "reward_composition",
-    "combines named reward parts to one reward (recipe section `reward`)",
+    "Combines named reward parts to one reward (recipe section `reward`).",
     members={
         "weighted": "assay_policy_training.plugins.compositions.weighted:Composition",
         "gated": "assay_policy_training.plugins.compositions.gated:GatedAccumulation",

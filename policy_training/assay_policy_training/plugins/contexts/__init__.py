@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 CONTEXT_POLICIES: Kind[type[Any]] = Kind(
     "context_policy",
-    "what the policy sees of a prompt, such as hints (recipe section `contexts`)",
+    "What the policy sees of a prompt, such as hints (recipe section `contexts`).",
     members={
         "ghpo": "assay_policy_training.plugins.contexts.ghpo:Ghpo",
         "guide": "assay_policy_training.plugins.contexts.guide:Guide",

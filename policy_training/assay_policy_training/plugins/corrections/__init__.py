@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 CORRECTIONS: Kind[type[Any]] = Kind(
     "correction",
-    "corrects for a sampler that differs from the trained policy (recipe section `corrections`)",
+    "Corrects for a sampler that differs from the trained policy (recipe section `corrections`).",
     members={
         "geometric": "assay_policy_training.plugins.corrections.rejection:GeometricRejection",
         "icepop": "assay_policy_training.plugins.corrections.importance:TokenMis",

@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 CRITICS: Kind[type[Any]] = Kind(
     "critic",
-    "a value function (recipe section `critic`)",
+    "A value function (recipe section `critic`).",
     members={
         "value_model": "assay_policy_training.plugins.critics.value_model:ValueModel",
     },

@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 ESTIMATORS: Kind[type[Any]] = Kind(
     "estimator",
-    "turns rewards into advantages (recipe section `estimator`)",
+    "Turns rewards into advantages (recipe section `estimator`).",
     members={
         "grpo": "assay_policy_training.plugins.estimators.group_relative:Grpo",
         "dr_grpo": "assay_policy_training.plugins.estimators.group_relative:DrGrpo",

@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 GROUP_FILTERS: Kind[type[Any]] = Kind(
     "group_filter",
-    "selects the rollouts to train on (recipe section `filters`)",
+    "Selects the rollouts to train on (recipe section `filters`).",
     members={
         "enough_valid": "assay_policy_training.plugins.filters.enough_valid:EnoughValid",
         "guided_mixed": "assay_policy_training.plugins.filters.guided_mixed:GuidedMixed",

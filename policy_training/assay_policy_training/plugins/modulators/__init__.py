@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 MODULATORS: Kind[type[Any]] = Kind(
     "modulator",
-    "changes advantages (recipe section `modulators`)",
+    "Changes advantages (recipe section `modulators`).",
     members={
         "whitening": "assay_policy_training.plugins.modulators.whitening:Whitening",
         "clip": "assay_policy_training.plugins.modulators.clip:ClipAdvantage",

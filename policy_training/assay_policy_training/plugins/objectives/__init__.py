@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 OBJECTIVES: Kind[type[Any]] = Kind(
     "objective",
-    "the loss of a policy (recipe section `objective`)",
+    "The loss of a policy (recipe section `objective`).",
     members={
         "ppo_clip": "assay_policy_training.plugins.objectives.ratio_clip:PpoClip",
         "reinforce": "assay_policy_training.plugins.objectives.ratio_clip:Reinforce",

@@ -9,7 +9,7 @@ from assay.registry import Kind
 
 PROMPT_ORDERS: Kind[type[Any]] = Kind(
     "prompt_order",
-    "the order in which a policy run draws its prompts (recipe section `source`)",
+    "The order in which a policy run draws its prompts (recipe section `source`).",
     members={
         "shuffled": "assay_policy_training.plugins.prompts.source:Shuffled",
         "mixed": "assay_policy_training.plugins.prompts.streams:Mixed",
@@ -23,7 +23,7 @@ PROMPT_ORDERS: Kind[type[Any]] = Kind(
 #: Callables (argument, *, seed, split) -> prompts. `--prompts NAME:ARGUMENT` passes what follows the colon.
 PROMPT_SOURCES: Kind[Callable[..., Any]] = Kind(
     "prompt_source",
-    "gives the prompts of a policy run, where they are not a JSON Lines file (`assay rl --prompts`)",
+    "Gives the prompts of a policy run, where they are not a JSON Lines file (`assay rl --prompts`).",
     members={"constrained": "assay_policy_training.plugins.prompts.constrained:constrained_prompts"},
     requires=("__call__",),
     option="--prompts",

@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 REPLAYS: Kind[type[Any]] = Kind(
     "replay",
-    "adds rows of other steps or sources to a batch (recipe section `replay`)",
+    "Adds rows of other steps or sources to a batch (recipe section `replay`).",
     members={
         "objectives": "assay_policy_training.plugins.replay.objectives:Objectives",
         "priority": "assay_policy_training.plugins.replay.priority:PriorityReplay",

@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 SAMPLERS: Kind[type[Any]] = Kind(
     "sampler",
-    "generates the rollouts (recipe section `sampler`)",
+    "Generates the rollouts (recipe section `sampler`).",
     members={
         "windowed": "assay_policy_training.plugins.samplers.windowed:Windowed",
         "vllm_server": "assay_policy_training.plugins.samplers.vllm.server:VllmServerSampler",

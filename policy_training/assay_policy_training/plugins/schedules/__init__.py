@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 SCHEDULES: Kind[type[Any]] = Kind(
     "schedule",
-    "changes a setting from step to step (recipe section `schedules`)",
+    "Changes a setting from step to step (recipe section `schedules`).",
     members={
         "cosine": "assay_policy_training.plugins.schedules.decay:Cosine",
         "linear": "assay_policy_training.plugins.schedules.decay:Linear",

@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 REWARD_SHAPERS: Kind[type[Any]] = Kind(
     "reward_shaper",
-    "changes rewards by length, group or KL (recipe section `shaping`)",
+    "Changes rewards by length, group or KL (recipe section `shaping`).",
     members={
         "kl": "assay_policy_training.plugins.shaping.kl_in_reward:KlInReward",
         "overlong": "assay_policy_training.plugins.shaping.length:Overlong",

@@ -8,7 +8,7 @@ from assay.registry import Kind
 
 TOKEN_WEIGHTS: Kind[type[Any]] = Kind(
     "token_weight",
-    "weights the loss of single tokens (recipe section `token_weights`)",
+    "Weights the loss of single tokens (recipe section `token_weights`).",
     members={
         "clip_cov": "assay_policy_training.plugins.token_weights.covariance:ClipCov",
         "high_entropy": "assay_policy_training.plugins.token_weights.high_entropy:HighEntropy",

@@ -8,12 +8,12 @@ from assay.registry import Kind
 
 METRICS: Kind[type[Any]] = Kind(
     "policy_metric",
-    "measures each finished step (recipe section `metrics`)",
+    "Measures each finished step (recipe section `metrics`).",
     requires=("measure",),
 )
 STOP_RULES: Kind[type[Any]] = Kind(
     "stop_rule",
-    "ends a run early (recipe section `stop`)",
+    "Ends a run early (recipe section `stop`).",
     members={
         "out_of_bounds": "assay_policy_training.plugins.watch.stop_rules:OutOfBounds",
         "no_progress": "assay_policy_training.plugins.watch.stop_rules:NoProgress",
