@@ -28,12 +28,7 @@ def settings_options(settings: type, *, exclude: Collection[str] = ()) -> Callab
     def decorate(command: Command) -> Command:
         hints = get_type_hints(command, include_extras=True)
         _, *remaining = inspect.signature(command).parameters.values()
-        parameters = [
-            inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=_default(field), annotation=_option(field)
-            )
-            for field in declared
-        ]
+        parameters = option_parameters(settings, exclude=exclude)
         parameters += [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name]) for p in remaining]
 
         @wraps(command)
@@ -47,6 +42,17 @@ def settings_options(settings: type, *, exclude: Collection[str] = ()) -> Callab
         return run
 
     return decorate
+
+
+def option_parameters(settings: type, *, exclude: Collection[str] = ()) -> list[inspect.Parameter]:
+    """One keyword parameter for each field, as typer reads it, for a command that puts its signature together."""
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=_default(field), annotation=_option(field)
+        )
+        for field in fields_of(settings)
+        if field.name not in exclude
+    ]
 
 
 def _option(field: SettingField) -> Any:

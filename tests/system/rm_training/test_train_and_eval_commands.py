@@ -262,7 +262,7 @@ def test_complaints_are_one_clear_line(workspace: Workspace, train_file: Path, a
         ((*base, "--data", long, *FAST, "--max-length", "64"), 2, "pair 1: chosen does not fit"),
         ((*base, "--data", "no-such-snapshot", *FAST), 3, "neither a snapshot"),
         ((*base, *FAST), 2, "--data SNAPSHOT"),
-        ((*base, "--data", train_file, *FAST, "--schedule", "zigzag"), 2, "'zigzag' is not one of"),
+        ((*base, "--data", train_file, *FAST, "--schedule", "zigzag"), 2, "unknown schedule 'zigzag'; one of constant"),
         ((*base, "--resume", "run-0"), 3, "not a training run"),
         (("eval", "--model", "tiny", "--data", train_file, "-w", workspace.root), 2, "without a reward head"),
         (("eval", "--model", "gone", "--data", train_file, "-w", workspace.root), 3, "no model 'gone'"),

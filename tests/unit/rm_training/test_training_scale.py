@@ -19,7 +19,7 @@ from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.models.parallelism.strategy import SingleProcess, split_by_cost
 from assay.runs.json_log import read_metrics
-from assay_rm_training.commands.train.scale_options import scale_options, with_preset
+from assay_rm_training.commands.train.options import run_options, with_preset
 from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags, tags_of
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.evaluation.pairs import evaluate
@@ -288,7 +288,7 @@ def test_killed_around_the_best_step(lost: str, data: EncodedDataset[Any], tmp_p
 def test_choosing_needs_evaluations() -> None:
     with pytest.raises(BadInputError, match="set eval_every"):
         replace(BASE, keep="best")
-    with pytest.raises(BadInputError, match="'best of all' is not one of last, best"):
+    with pytest.raises(BadInputError, match="unknown keep 'best of all'; one of last, best"):
         replace(BASE, keep="best of all")  # type: ignore[arg-type]
     with pytest.raises(BadInputError, match="adafactor's state cannot be sharded"):
         replace(BASE, optimizer="adafactor", parallel="fsdp")
@@ -303,17 +303,18 @@ def test_presets_are_settings_and_what_is_given_beside_them_wins() -> None:
         assert one.source
     v2 = preset("skywork-v2").settings
     assert (v2["batch_size"], v2["lr"], v2["schedule"], v2["max_length"]) == (10_240, 3e-6, "constant", 16_384)
-    scale = scale_options(preset="nemo-rl", betas="0.9,0.99")
-    assert with_preset(scale, lambda option: option in ("betas", "lr")) == {
-        **scale.settings,
+    assert run_options(betas="0.9,0.99").betas == (0.9, 0.99)
+    settings = {"epochs": 2, "betas": (0.9, 0.99), "lr": 1e-4}
+    assert with_preset(settings, "nemo-rl", lambda option: option in ("betas", "lr")) == {
+        **settings,
         "batch_size": 128,
         "weight_decay": 0.1,
         "max_length": 8192,
     }
     with pytest.raises(BadInputError, match="unknown preset 'v3'; one of skywork-v1-8b"):
-        with_preset(scale_options(preset="v3"), lambda option: False)
+        with_preset({}, "v3", lambda option: False)
     with pytest.raises(BadInputError, match="two numbers with a comma"):
-        scale_options(betas="0.9")
+        run_options(betas="0.9")
 
 
 @given(st.lists(st.integers(1, 500), max_size=40), st.integers(1, 5))

@@ -1,7 +1,7 @@
 """Shared options of the `assay train ...` commands, the plan they build, the run, and its output.
 
-Covers: `training_command`, which joins a command's own options with the shared ones. A command is a function from its
-own options to a `Method`. Leaves out: the methods and their own options.
+Covers: `training_command`, which joins a command's own options with those of `TrainingConfig`. A command is a function
+from its own options to a `Method`. Leaves out: the methods and their own options.
 """
 
 from __future__ import annotations
@@ -16,86 +16,66 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
-from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.resume import absolute_file, is_given, refuse_changes, resume_hint
+from assay.cli.settings_options import option_parameters
+from assay.errors import BadInputError
 from assay_rm_training.commands.eval_judge import print_rows
 from assay_rm_training.commands.run_options import ForceOption, WaiveOption
-from assay_rm_training.commands.train.scale_options import ScaleSettings, scale_options, with_preset
+from assay_rm_training.presets import PRESETS, preset
+from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
 if TYPE_CHECKING:
     from assay_rm_training.evaluation.report import EvaluationReport
     from assay_rm_training.methods.method import Method
     from assay_rm_training.runs.train import TrainedModel
-    from assay_rm_training.training_config import TrainingConfig
 
 
-def shared_options(
-    data: Annotated[str | None, typer.Option(help="Snapshot of the workspace, or a file.")] = None,
-    base: Annotated[
-        str, typer.Option(help="smollm2, tiny, a folder, a hub id, or or a reward model of the workspace.")
-    ] = "smollm2",
-    eval_data: Annotated[str | None, typer.Option(help="Held-out data: snapshot or file.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the new model. Default: BASE-DATA.")] = None,
-    force: ForceOption = False,
-    lr: Annotated[float | None, typer.Option(help="Peak learning rate. Default: 3e-5; with --lora 3e-4.")] = None,
-    head_lr: Annotated[float, typer.Option(help="Peak rate of a new head; an existing head uses --lr.")] = 1e-3,
-    batch_size: Annotated[int, typer.Option(help="Pairs (lists, rows) of one optimiser step.")] = 16,
-    micro_batch_tokens: Annotated[
-        int, typer.Option(help="Positions of one forward pass: time and memory only; 0 = by device.")
-    ] = 0,
-    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 1,
-    schedule: Annotated[str, typer.Option(help="constant, linear, cosine or wsd.")] = "cosine",
-    warmup_ratio: Annotated[float, typer.Option(help="Share of the steps with a rising rate.")] = 0.1,
-    weight_decay: Annotated[float, typer.Option(help="AdamW's, on matrices.")] = 0.0,
-    max_length: Annotated[int, typer.Option(help="Tokens of a conversation; older turns are dropped.")] = 1024,
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16, of the matrix products.")] = "auto",
-    device: DeviceOption = "auto",
-    lora: Annotated[int, typer.Option(help="Rank of low-rank adapters; 0 = train all weights.")] = 0,
-    lora_alpha: Annotated[int | None, typer.Option(help="Default: twice the rank.")] = None,
-    lora_dropout: Annotated[float, typer.Option(help="Dropout before the adapters.")] = 0.0,
-    freeze_layers: Annotated[int, typer.Option(help="Keep the embeddings and this many lowest layers.")] = 0,
-    seed: Annotated[int, typer.Option(help="Of data order, head, adapters and dropout.")] = 0,
-    eval_every: Annotated[int, typer.Option(help="Steps between evaluations on held-out data; 0 = none.")] = 0,
-    save_every: Annotated[int, typer.Option(help="Steps between saved states, for --resume; 0 = at the end.")] = 50,
-    save_dtype: Annotated[str, typer.Option(help="float32 or bfloat16, of the saved weights.")] = "float32",
-) -> tuple[RunNames, TrainingConfig | None]:
-    """The names and the configuration, None without data (then a run is resumed, or it is an error)."""
-    from assay_rm_training.training_config import LoraConfig, TrainingConfig
-
-    names = RunNames(data, base, eval_data, name, force)
-    if data is None:
-        return names, None
-    config = TrainingConfig(
-        base=base,
-        lr=lr,
-        head_lr=head_lr,
-        batch_size=batch_size,
-        micro_batch_tokens=micro_batch_tokens,
-        epochs=epochs,
-        schedule=schedule,  # type: ignore[arg-type]  # checked by the configuration
-        warmup_ratio=warmup_ratio,
-        weight_decay=weight_decay,
-        max_length=max_length,
-        dtype=dtype,
-        device=device,
-        lora=LoraConfig(lora, lora_alpha or 2 * lora, lora_dropout) if lora else None,
-        freeze_layers=freeze_layers,
-        seed=seed,
-        eval_every=eval_every,
-        save_every=save_every,
-        save_dtype=save_dtype,  # type: ignore[arg-type]  # checked by the configuration
-    )
-    return names, config
+#: Settings whose options have another form, and those without an option.
+_BY_HAND = ("base", "lora", "betas", "preset", "share_prefix", "max_grad_norm", "head_init")
 
 
-class RunNames(NamedTuple):
-    """Data, base and model as the command line names them."""
+class RunOptions(NamedTuple):
+    """Data, base and model as the command line names them, and the settings in `_BY_HAND`."""
 
     data: str | None
     base: str
     eval_data: str | None
+    final_data: str | None
     name: str | None
     force: bool
+    lora: LoraConfig | None
+    betas: tuple[float, float]
+    preset: str | None
+
+
+def run_options(
+    data: Annotated[str | None, typer.Option(help="Snapshot of the workspace, or a file.")] = None,
+    base: Annotated[
+        str, typer.Option(help="smollm2, tiny, a folder, a hub id, or a reward model of the workspace.")
+    ] = "smollm2",
+    eval_data: Annotated[str | None, typer.Option(help="Held-out data: snapshot or file.")] = None,
+    final_data: Annotated[
+        str | None, typer.Option(help="Data of the final evaluation instead of --eval-data, by which steps are chosen.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the new model. Default: BASE-DATA.")] = None,
+    force: ForceOption = False,
+    preset: Annotated[
+        str | None,
+        typer.Option(help=f"Published settings: {', '.join(PRESETS)}. Explicit options override them."),
+    ] = None,
+    lora: Annotated[int, typer.Option(help="Rank of low-rank adapters; 0 = train all weights.")] = 0,
+    lora_alpha: Annotated[int | None, typer.Option(help="Default: twice the rank.")] = None,
+    lora_dropout: Annotated[float, typer.Option(help="Dropout before the adapters.")] = 0.0,
+    betas: Annotated[str, typer.Option(help="AdamW's betas, comma separated.")] = "0.9,0.98",
+) -> RunOptions:
+    """Raises BadInputError for betas that are not two numbers."""
+    try:
+        first, second = (float(part) for part in betas.split(","))
+    except ValueError as error:
+        raise BadInputError(f"--betas takes two numbers with a comma, not {betas!r}") from error
+    adapters = LoraConfig(lora, lora_alpha or 2 * lora, lora_dropout) if lora else None
+    return RunOptions(data, base, eval_data, final_data, name, force, adapters, (first, second), preset)
 
 
 #: The command whose method is named by an option, so that it resumes a run of any method.
@@ -119,8 +99,10 @@ def last_options(
 
 
 def training_command(command: Callable[..., Method]) -> Callable[..., None]:
-    """A typer command with the shared options, then `command`'s own, which build the method."""
-    parameters = {f: _parameters(f) for f in (shared_options, command, scale_options, last_options)}
+    """A typer command with the shared options and those of `TrainingConfig`, and `command`'s own, which build the
+    method."""
+    parameters = {f: _parameters(f) for f in (run_options, command, last_options)}
+    settings = option_parameters(TrainingConfig, exclude=_BY_HAND)
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
@@ -131,13 +113,12 @@ def training_command(command: Callable[..., Method]) -> Callable[..., None]:
 
             return run_worker()
         method_values = {p.name: values[p.name] for p in parameters[command]}
-        names, config = shared_options(**{p.name: values[p.name] for p in parameters[shared_options]})
+        options = run_options(**{p.name: values[p.name] for p in parameters[run_options]})
         last = {p.name: values[p.name] for p in parameters[last_options]}
-        scale = scale_options(**{p.name: values[p.name] for p in parameters[scale_options]})
-        _run(names, config, command, method_values, scale, **last)
+        _run(options, {p.name: values[p.name] for p in settings}, command, method_values, **last)
         return None
 
-    every = [p for group in parameters.values() for p in group]
+    every = [*parameters[run_options], *settings, *parameters[command], *parameters[last_options]]
     run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in every}
     return run
@@ -152,11 +133,10 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _run(
-    names: RunNames,
-    config: TrainingConfig | None,
+    options: RunOptions,
+    settings: dict[str, Any],
     command: Callable[..., Method],
     method_values: dict[str, Any],
-    scale: ScaleSettings,
     *,
     context: typer.Context,
     waive_contamination: list[str] | None,
@@ -164,7 +144,6 @@ def _run(
     workspace: Path | None,
     as_json: bool,
 ) -> None:
-    from assay.errors import BadInputError
     from assay.runs.record import locate_model, require_unfinished
     from assay.workspace import Workspace
     from assay_rm_training.runs.train import TrainingPlan, default_name, train_model
@@ -178,27 +157,25 @@ def _run(
         if way != GENERIC and plan.method.name != way:
             raise BadInputError(f"the run is of assay train {plan.method.name}, not {way}", field="--resume")
         refuse_changes(context, _CHANGEABLE)
-        name, force = names.name or plan.name, names.force or plan.force
+        name, force = options.name or plan.name, options.force or plan.force
         plan = replace(plan, name=name, force=force, waivers={**plan.waivers, **waivers})
         if is_given(context, "parallel"):
-            plan = replace(plan, config=replace(plan.config, parallel=scale.settings["parallel"]))
+            plan = replace(plan, config=replace(plan.config, parallel=settings["parallel"]))
     else:
-        if names.data is None or config is None:
+        if options.data is None:
             raise BadInputError("name what to train on: --data SNAPSHOT or --data FILE")
-        is_set = functools.partial(is_given, context)
+        if options.preset is not None:
+            settings = with_preset(settings, options.preset, functools.partial(is_given, context))
+        settings = {"betas": options.betas, "preset": options.preset, **settings}
         plan = TrainingPlan(
-            replace(
-                config,
-                base=locate_model(here, names.base)[0],
-                **with_preset(scale, is_set),
-            ),
-            absolute_file(names.data),
-            absolute_file(names.eval_data) if names.eval_data else None,
-            names.name or default_name(names.base, names.data),
-            names.force,
+            TrainingConfig(base=locate_model(here, options.base)[0], lora=options.lora, **settings),
+            absolute_file(options.data),
+            absolute_file(options.eval_data) if options.eval_data else None,
+            options.name or default_name(options.base, options.data),
+            options.force,
             waivers,
             command(**method_values),
-            absolute_file(scale.final_data) if scale.final_data else None,
+            absolute_file(options.final_data) if options.final_data else None,
         )
     rows = plan.method.read(here, plan.data)
     eval_rows = plan.method.read(here, plan.eval_data) if plan.eval_data else None
@@ -212,13 +189,16 @@ def _run(
         _show(trained)
 
 
+def with_preset(settings: dict[str, Any], name: str, is_given: Callable[[str], bool]) -> dict[str, Any]:
+    """The settings, with those of the preset where the command line does not give them."""
+    return settings | {field: value for field, value in preset(name).settings.items() if not is_given(field)}
+
+
 #: Options that may differ when a run is resumed.
 _CHANGEABLE = frozenset(("resume", "name", "force", "waive_contamination", "parallel", "workspace", "as_json"))
 
 
 def waivers_of(entries: list[str]) -> dict[str, str]:
-    from assay.errors import BadInputError
-
     waivers = {}
     for entry in entries:
         benchmark, equals, reason = entry.partition("=")
