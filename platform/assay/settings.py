@@ -27,7 +27,8 @@ from assay.errors import BadInputError
 
 @dataclass(frozen=True, slots=True)
 class Help:
-    """The description of a setting. `option`: its command-line option, where that is not the field's name."""
+    """The description of a setting. `option`: its command-line option, where that is not the field's name; of a switch
+    both, as in `--on/--off`, or the one that turns it on."""
 
     text: str
     option: str | None = None
@@ -99,7 +100,8 @@ def arguments_of(settings: Any, declared_by: type) -> list[str]:
     for declared in fields_of(declared_by):
         value = getattr(settings, declared.name)
         if isinstance(value, bool):
-            arguments.append(declared.option if value else f"--no-{declared.option.removeprefix('--')}")
+            on, _, off = declared.option.partition("/")
+            arguments += [on] if value else [off] if off else []
             continue
         for part in value if isinstance(value, tuple) else () if value is None else (value,):
             arguments += [declared.option, f"{part:g}" if isinstance(part, float) else str(part)]
@@ -117,5 +119,6 @@ def _field(name: str, hint: Any, default: Any) -> SettingField:
     }
     union = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
     choices = next((get_args(part) for part in union if get_origin(part) is Literal), ())
-    option = description.option or f"--{name.replace('_', '-')}"
+    words = name.replace("_", "-")
+    option = description.option or (f"--{words}/--no-{words}" if type_ is bool else f"--{words}")
     return SettingField(name, type_, default, description.text, option, choices, **limits)

@@ -13,43 +13,18 @@ import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay_pipelines.commands.asking import Limit, asking_run, fail_if_given_up, question_pages, report_text, summed
-from assay_pipelines.commands.endpoint_options import (
-    BaseUrl,
-    Concurrency,
-    KeyVariable,
-    MaxCalls,
-    MaxCost,
-    MaxTokens,
-    MaxTotal,
-    ModelOption,
-    PriceIn,
-    PriceOut,
-    PromptsFolder,
-    Temperature,
-    Timeout,
-    endpoint_of,
-    spending_of,
-)
+from assay_pipelines.commands.endpoint_options import EndpointOptions, PromptsFolder, endpoint_options
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
+from assay_pipelines.llm.budget import Budget, Spending
 
 
+@endpoint_options(max_tokens=512)
 def attributes(
-    context: typer.Context,
-    base_url: BaseUrl = None,
-    model: ModelOption = None,
-    api_key_env: KeyVariable = None,
+    options: EndpointOptions,
+    budget: Budget,
     rules: Annotated[bool, typer.Option("--rules", help="By rules from the category, without a model.")] = False,
     file: Annotated[Path | None, typer.Option("--file", help="From a JSON Lines file.", show_default=False)] = None,
     person: Annotated[str, typer.Option(help="The annotator of the --file.")] = "attributes-file",
-    temperature: Temperature = None,
-    max_tokens: MaxTokens = 512,
-    concurrency: Concurrency = 8,
-    timeout: Timeout = 120.0,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
-    max_cost: MaxCost = None,
-    max_calls: MaxCalls = None,
-    max_total_tokens: MaxTotal = None,
     prompts: PromptsFolder = None,
     limit: Limit = None,
     pool: PoolOption = None,
@@ -68,7 +43,7 @@ def attributes(
 
     ws = Workspace.find(workspace)
     selection = selection_of(pool, source, category)
-    if sum((base_url is not None, rules, file is not None)) != 1:
+    if sum((options.settings["base_url"] is not None, rules, file is not None)) != 1:
         raise BadInputError("name one of --base-url with --model, --rules, --file")
     if file is not None or rules:
         from assay_pipelines.attributes.rules import describe_by_rules, describe_from_file
@@ -88,9 +63,8 @@ def attributes(
 
     from assay_pipelines.attributes.extraction import AttributeExtractor, AttributesConfig, extract_attributes
 
-    endpoint = endpoint_of(context)
-    extractor = AttributeExtractor(AttributesConfig(endpoint, prompts=prompts))
-    spending = spending_of(context)
+    extractor = AttributeExtractor(AttributesConfig(options.endpoint(), prompts=prompts))
+    spending = Spending(budget)
     settings = {"selection": asdict(selection), "limit": limit, **extractor.annotator.config}
     with asking_run(ws, "attributes", settings, selection, limit, 1, "describing") as (run, advance):
         report = summed(
@@ -102,23 +76,13 @@ def attributes(
     fail_if_given_up([report])
 
 
+@endpoint_options()
 def verify(
-    context: typer.Context,
-    base_url: BaseUrl = None,
-    model: ModelOption = None,
-    api_key_env: KeyVariable = None,
+    options: EndpointOptions,
+    budget: Budget,
     every_pair: Annotated[
         bool, typer.Option("--every-pair", help="Not only those whose attributes say objective.")
     ] = False,
-    temperature: Temperature = None,
-    max_tokens: MaxTokens = 1024,
-    concurrency: Concurrency = 8,
-    timeout: Timeout = 120.0,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
-    max_cost: MaxCost = None,
-    max_calls: MaxCalls = None,
-    max_total_tokens: MaxTotal = None,
     prompts: PromptsFolder = None,
     limit: Limit = None,
     pool: PoolOption = None,
@@ -136,9 +100,8 @@ def verify(
 
     ws = Workspace.find(workspace)
     selection = selection_of(pool, source, category)
-    endpoint = endpoint_of(context)
-    checker = CorrectnessChecker(CheckerConfig(endpoint, prompts=prompts))
-    spending = spending_of(context)
+    checker = CorrectnessChecker(CheckerConfig(options.endpoint(), prompts=prompts))
+    spending = Spending(budget)
     settings = {"selection": asdict(selection), "limit": limit, "every_pair": every_pair, **checker.annotator.config}
     with asking_run(ws, "preverify", settings, selection, limit, 2, "checking") as (run, advance):
         report = summed(

@@ -1,83 +1,56 @@
-"""Options of commands that ask a language model at an endpoint, so that they read the same everywhere.
+"""The options of commands that ask a language model at an endpoint: address, sampling, prices and what may be spent.
 
-Covers: where it is and how it is asked, what may be spent; what they come to. A command lists the options and takes its
-context. Leaves out: judges that are no endpoint (`judge`), which comparisons (`selection`).
+Leaves out: judges that are no endpoint (`judge`), which comparisons (`selection`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from assay_pipelines.llm.budget import Spending
-    from assay_pipelines.llm.configuration import EndpointConfig
+from assay.cli.settings_options import Command, replace_parameter, settings_options
+from assay.errors import BadInputError
+from assay.settings import fields_of
+from assay_pipelines.llm.budget import Budget
+from assay_pipelines.llm.configuration import EndpointConfig
 
-BaseUrl = Annotated[
-    str | None,
-    typer.Option("--base-url", help="Of an OpenAI-compatible endpoint, e.g. https://host/v1.", show_default=False),
-]
-ModelOption = Annotated[
-    str | None, typer.Option("--model", help="Its name there, or what to load.", show_default=False)
-]
-KeyVariable = Annotated[
-    str | None,
-    typer.Option("--api-key-env", metavar="NAME", help="Environment variable with the key.", show_default=False),
-]
-Temperature = Annotated[
-    float | None,
-    typer.Option(min=0.0, help="Default: 0; 0.7 for several samples.", show_default=False),
-]
-MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Of one answer.")]
-Concurrency = Annotated[int, typer.Option(min=1, help="Calls at once.")]
-Timeout = Annotated[float, typer.Option(help="Seconds of one try.")]
-PriceIn = Annotated[float | None, typer.Option(min=0.0, help="Per million tokens read.", show_default=False)]
-PriceOut = Annotated[float | None, typer.Option(min=0.0, help="Per million tokens written.", show_default=False)]
-MaxCost = Annotated[float | None, typer.Option("--max-cost", help="Stop before it costs more.", show_default=False)]
-MaxCalls = Annotated[int | None, typer.Option("--max-calls", help="Stop after so many calls.", show_default=False)]
-MaxTotal = Annotated[
-    int | None, typer.Option("--max-total-tokens", help="Stop before more tokens are used.", show_default=False)
-]
 PromptsFolder = Annotated[
     Path | None, typer.Option("--prompts", help="Folder of prompts of your own.", show_default=False)
 ]
-
-#: Each is a field of `EndpointConfig`.
-_FIELDS = ("base_url", "model", "api_key_env", "max_tokens", "concurrency", "timeout", "price_in", "price_out")
-ENDPOINT_OPTIONS = (*_FIELDS, "temperature")  #: of a command, as `endpoint_fields` reads them
-
-
-def needed(context: typer.Context, option: str) -> str:
-    """What was given for it. Raises BadInputError where nothing was."""
-    from assay.errors import BadInputError
-
-    value = context.params[option]
-    if not value:
-        raise BadInputError(f"--{option.replace('_', '-')} is needed here")
-    return str(value)
+ENDPOINT_OPTIONS = (
+    *("base_url", "model", "api_key_env", "temperature", "max_tokens", "concurrency", "timeout"),
+    *("price_in", "price_out"),
+)
+_OPTIONAL = ("base_url", "model", "temperature")
 
 
-def endpoint_fields(context: typer.Context) -> dict[str, Any]:
-    """Fields of an `EndpointConfig`. Raises BadInputError without an address or a model."""
-    for option in ("base_url", "model"):
-        needed(context, option)
-    options = {option: context.params[option] for option in _FIELDS}
-    temperature = context.params["temperature"]
-    return options | ({} if temperature is None else {"temperature": temperature})
+@dataclass(frozen=True)
+class EndpointOptions:
+    """`settings`: fields of `EndpointConfig`; None where an option without a default is not given."""
+
+    settings: dict[str, Any]
+
+    def required(self, option: str) -> str:
+        """Raises BadInputError without the option."""
+        if not (text := self.settings[option]):
+            raise BadInputError(f"--{option.replace('_', '-')} is needed here")
+        return str(text)
+
+    def endpoint(self) -> EndpointConfig:
+        """Raises BadInputError without an address or a model, and for what cannot be asked."""
+        for option in ("base_url", "model"):
+            self.required(option)
+        return EndpointConfig(**{name: setting for name, setting in self.settings.items() if setting is not None})
 
 
-def endpoint_of(context: typer.Context) -> EndpointConfig:
-    """Raises BadInputError for what cannot be asked."""
-    from assay_pipelines.llm.configuration import EndpointConfig
-
-    return EndpointConfig(**endpoint_fields(context))
-
-
-def spending_of(context: typer.Context) -> Spending:
-    """Nothing spent yet of what may be."""
-    from assay_pipelines.llm.budget import Budget, Spending
-
-    options = context.params
-    return Spending(Budget(calls=options["max_calls"], tokens=options["max_total_tokens"], cost=options["max_cost"]))
+def endpoint_options(max_tokens: int = 1024) -> Callable[[Command], Command]:
+    """Replace the parameters of types `EndpointOptions` and `Budget` by their options."""
+    defaults: dict[str, Any] = dict.fromkeys(_OPTIONAL) | {"max_tokens": max_tokens}
+    fields = {field.name: field for field in fields_of(EndpointConfig)}
+    declared = [replace(fields[name], default=defaults.get(name, fields[name].default)) for name in ENDPOINT_OPTIONS]
+    endpoint = replace_parameter(EndpointOptions, declared, lambda **settings: EndpointOptions(settings))
+    return lambda command: endpoint(settings_options(Budget, exclude=("questions",))(command))

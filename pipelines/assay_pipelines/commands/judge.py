@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,27 +12,10 @@ from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.registry import absolute_name
 from assay_pipelines.commands.asking import Limit, asking_run, fail_if_given_up, question_pages, report_text, summed
 from assay_pipelines.commands.describing import attributes, verify
-from assay_pipelines.commands.endpoint_options import (
-    ENDPOINT_OPTIONS,
-    BaseUrl,
-    Concurrency,
-    KeyVariable,
-    MaxCalls,
-    MaxCost,
-    MaxTokens,
-    MaxTotal,
-    ModelOption,
-    PriceIn,
-    PriceOut,
-    PromptsFolder,
-    Temperature,
-    Timeout,
-    endpoint_fields,
-    needed,
-    spending_of,
-)
+from assay_pipelines.commands.endpoint_options import ENDPOINT_OPTIONS, EndpointOptions, PromptsFolder, endpoint_options
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
 from assay_pipelines.judging.kind import JUDGES
+from assay_pipelines.llm.budget import Budget, Spending
 
 if TYPE_CHECKING:
     from assay.data.snapshots import Selection
@@ -50,6 +33,7 @@ _TAKES: dict[str, tuple[str, ...]] = {
     "recorded": ("name", "voters", "file", "seed"),
     "simulated": (*_SAMPLING, "truth", "accuracy"),
 }
+_SETTING = {"voters": "annotators"}  #: option -> setting of the judge, where the names differ
 
 
 def register(app: typer.Typer) -> None:
@@ -60,29 +44,20 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="judge")
 
 
+@endpoint_options()
 def run(
     context: typer.Context,
+    options: EndpointOptions,
+    budget: Budget,
     judge: Annotated[
         str, typer.Option(help=f"{JUDGES.help()} (judges of your own take settings by --judges).", show_default=False)
     ] = "",
     judges: Annotated[
         Path | None, typer.Option("--judges", help="YAML file of judges, instead of --judge.", show_default=False)
     ] = None,
-    base_url: BaseUrl = None,
-    model: ModelOption = None,
-    api_key_env: KeyVariable = None,
     name: Annotated[str, typer.Option(help="What to call the judge. Default: the model.", show_default=False)] = "",
     samples: Annotated[int, typer.Option(min=1, help="Votes per comparison and order.")] = 1,
     both_orders: Annotated[bool, typer.Option("--both-orders", help="Ask every sample both ways round.")] = False,
-    temperature: Temperature = None,
-    max_tokens: MaxTokens = 1024,
-    concurrency: Concurrency = 8,
-    timeout: Timeout = 120.0,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
-    max_cost: MaxCost = None,
-    max_calls: MaxCalls = None,
-    max_total_tokens: MaxTotal = None,
     prompts: PromptsFolder = None,
     truth: Annotated[str, typer.Option(help="Of a simulated judge: gold or source.")] = "gold",
     accuracy: Annotated[float, typer.Option(min=0.0, max=1.0, help="Of a simulated judge.")] = 0.8,
@@ -120,33 +95,16 @@ def run(
     if judges is not None:
         chosen_judges = load_judges(judges, ws)
     else:
-        entry: dict[str, Any] = {"kind": judge}
-        sampling = {"name": name, "samples": samples, "both_orders": both_orders, "seed": seed, "prompts": prompts}
-        if judge == "openai":
-            entry |= endpoint_fields(context) | sampling
-        elif judge == "local":
-            entry |= {"model": needed(context, "model"), "max_tokens": max_tokens, **sampling}
-            entry |= {} if temperature is None else {"temperature": temperature}
-        elif judge == "reward_model":
-            entry |= {"model": needed(context, "model")}
-        elif judge == "recorded":
-            entry |= {"seed": seed} | ({"file": file} if file else {"annotators": voters})
-            entry |= {"name": name} if name else {}
-        elif judge == "simulated":
-            entry |= {
-                "truth": truth,
-                "accuracy": accuracy,
-                "samples": samples,
-                "both_orders": both_orders,
-                "seed": seed,
-            }
-            entry |= {"name": name} if name else {}
+        for option in {"base_url", "model"}.intersection(_TAKES.get(judge, ())):
+            options.required(option)
+        passed = {_SETTING.get(option, option): context.params[option] for option in _TAKES.get(judge, ())}
+        entry = {"kind": judge} | {name: setting for name, setting in passed.items() if setting not in (None, "")}
         chosen_judges = [judge_of(entry, ws)]
     selection = selection_of(pool, source, category)
     if dry_run:
         _estimate(ws, chosen_judges, selection, limit, as_json)
         return
-    spending = spending_of(context)
+    spending = Spending(budget)
     settings = {
         "selection": asdict(selection),
         "limit": limit,

@@ -9,24 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
-from assay_pipelines.commands.endpoint_options import (
-    BaseUrl,
-    Concurrency,
-    KeyVariable,
-    MaxCalls,
-    MaxCost,
-    MaxTokens,
-    MaxTotal,
-    ModelOption,
-    PriceIn,
-    PriceOut,
-    PromptsFolder,
-    Temperature,
-    Timeout,
-    endpoint_of,
-    spending_of,
-)
+from assay_pipelines.commands.endpoint_options import EndpointOptions, PromptsFolder, endpoint_options
 from assay_pipelines.embedding.encoder import ENCODERS
+from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.principles.kind import PRINCIPLE_EXTRACTORS
 
 if TYPE_CHECKING:
@@ -98,8 +83,10 @@ def import_feedback(
     emit({"run": run.id, **asdict(report)}, "\n".join(lines), as_json=as_json)
 
 
+@endpoint_options()
 def extract(
-    context: typer.Context,
+    options: EndpointOptions,
+    budget: Budget,
     extractor: Annotated[
         str,
         typer.Option(
@@ -107,18 +94,6 @@ def extract(
             "model."
         ),
     ] = "openai",
-    base_url: BaseUrl = None,
-    model: ModelOption = None,
-    api_key_env: KeyVariable = None,
-    temperature: Temperature = None,
-    max_tokens: MaxTokens = 1024,
-    concurrency: Concurrency = 8,
-    timeout: Timeout = 120.0,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
-    max_cost: MaxCost = None,
-    max_calls: MaxCalls = None,
-    max_total_tokens: MaxTotal = None,
     prompts: PromptsFolder = None,
     lexicon: Annotated[Path | None, typer.Option(help="A lexicon file for --extractor lexicon.")] = None,
     source: Annotated[str | None, typer.Option(help="Only annotators whose name begins with this.")] = None,
@@ -140,10 +115,10 @@ def extract(
     from assay_pipelines.principles.extraction import extract as read_feedback
 
     ws = Workspace.find(workspace)
-    endpoint = endpoint_of(context) if base_url and model else None
-    options = ExtractorOptions(ws, endpoint, prompts, lexicon, spending_of(context))
+    endpoint = options.endpoint() if options.settings["base_url"] and options.settings["model"] else None
     make = PRINCIPLE_EXTRACTORS.find(extractor, folder=Path(), field="extractor")
-    reader = PRINCIPLE_EXTRACTORS.accept(make(options), extractor, field="extractor")
+    settings = ExtractorOptions(ws, endpoint, prompts, lexicon, Spending(budget))
+    reader = PRINCIPLE_EXTRACTORS.accept(make(settings), extractor, field="extractor")
     waiting = count_waiting(ws, reader.name, source=source, again=again)
     with (
         start_run(ws, "principles-extract", {"extractor": reader.name, **reader.config, "source": source}) as run,

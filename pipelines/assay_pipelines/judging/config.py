@@ -18,7 +18,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import yaml
 
@@ -87,9 +87,10 @@ def _takes(*configs: type, without: tuple[str, ...] = ()) -> Callable[[F], F]:
                 field.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=inspect.Parameter.empty if field.default is MISSING else field.default,
-                annotation=field.type,
+                annotation=hints[field.name],
             )
             for config in configs
+            for hints in (get_type_hints(config),)
             for field in fields(config)
             if field.name not in without
         ]

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from assay.errors import BadInputError
+from assay.settings import Help
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +20,9 @@ class Budget:
     """None = no limit. `calls`: attempts at the endpoint, failed ones too. `tokens`: in and out. `cost`: in the
     currency of the configured prices. `questions`: asked of the judge; those with a stored answer are free."""
 
-    calls: int | None = None
-    tokens: int | None = None
-    cost: float | None = None
+    calls: Annotated[int | None, Help("Stop after so many calls.", "--max-calls")] = None
+    tokens: Annotated[int | None, Help("Stop before more tokens are used.", "--max-total-tokens")] = None
+    cost: Annotated[float | None, Help("Stop before it costs more.", "--max-cost")] = None
     questions: int | None = None
 
     def __post_init__(self) -> None:

@@ -8,11 +8,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from annotated_types import Ge, Gt
+
 from assay.errors import BadInputError
-from assay_serving.chat.client import ChatEndpoint
+from assay.settings import Help, check_settings
+
+if TYPE_CHECKING:
+    from assay_serving.chat.client import ChatEndpoint
 
 Structured: TypeAlias = Literal["auto", "json_schema", "json_object", "none"]
 
@@ -21,28 +26,29 @@ Structured: TypeAlias = Literal["auto", "json_schema", "json_object", "none"]
 class EndpointConfig:
     """Address and sampling settings. Only `identity()` is part of the annotator's identity: an endpoint may move.
 
-    `api_key_env`: name of the environment variable that holds the key; without it no key is sent. `price_in`,
-    `price_out`: per million tokens. `structured`: how a JSON answer is requested; auto falls back where the endpoint
-    refuses a schema.
+    Without `api_key_env` no key is sent. `structured`: how a JSON answer is requested; auto falls back where the
+    endpoint refuses a schema.
     """
 
-    base_url: str
-    model: str
-    api_key_env: str | None = None
-    temperature: float = 0.0
+    base_url: Annotated[str, Help("Of an OpenAI-compatible endpoint, e.g. https://host/v1.")]
+    model: Annotated[str, Help("Its name there, or what to load.")]
+    api_key_env: Annotated[str | None, Help("Name of the environment variable with the key.")] = None
+    temperature: Annotated[float, Ge(0), Help("Default: 0; 0.7 for several samples.")] = 0.0
     top_p: float = 1.0
-    max_tokens: int = 1024
+    max_tokens: Annotated[int, Gt(0), Help("Of one answer.")] = 1024
     token_field: str = "max_tokens"  #: or max_completion_tokens
     extra: Mapping[str, Any] = field(default_factory=dict)  #: further fields of the request, e.g. reasoning_effort
     send_seed: bool = False  #: send the sample's number as `seed`, for endpoints that take it
     structured: Structured = "auto"
-    repairs: int = 1  #: re-asks after a reply that cannot be read
-    concurrency: int = 8
-    timeout: float = 120.0  #: seconds of one attempt
-    retries: int = 5
-    longest_wait: float = 60.0  #: seconds before one retry; a call whose server asks for more is given up
-    price_in: float | None = None
-    price_out: float | None = None
+    repairs: Annotated[int, Ge(0)] = 1  #: re-asks after a reply that cannot be read
+    concurrency: Annotated[int, Gt(0), Help("Calls at once.")] = 8
+    timeout: Annotated[float, Gt(0), Help("Seconds of one try.")] = 120.0
+    retries: Annotated[int, Ge(0)] = 5
+    longest_wait: Annotated[float, Gt(0)] = (
+        60.0  #: seconds before a retry; a longer request of the server ends the call
+    )
+    price_in: Annotated[float | None, Ge(0), Help("Per million tokens read.")] = None
+    price_out: Annotated[float | None, Ge(0), Help("Per million tokens written.")] = None
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.base_url)
@@ -52,18 +58,9 @@ class EndpointConfig:
             raise BadInputError("must not hold a key or password; name a variable with api_key_env", field="base_url")
         if not self.model:
             raise BadInputError("is missing", field="model")
-        for name in ("max_tokens", "concurrency", "timeout", "longest_wait"):
-            if not getattr(self, name) > 0:
-                raise BadInputError(f"must be positive, not {getattr(self, name)}", field=name)
-        for name in ("repairs", "retries", "temperature"):
-            if not getattr(self, name) >= 0:
-                raise BadInputError(f"must not be negative, not {getattr(self, name)}", field=name)
+        check_settings(self)
         if (self.price_in is None) != (self.price_out is None):
             raise BadInputError("give both price_in and price_out, or neither", field="price_in")
-        if self.structured not in get_args(Structured):
-            raise BadInputError(
-                f"{self.structured!r} is not one of {', '.join(get_args(Structured))}", field="structured"
-            )
 
     @property
     def address(self) -> str:
@@ -91,6 +88,8 @@ class EndpointConfig:
 
     def chat_endpoint(self, key: str | None) -> ChatEndpoint:
         """As the chat client takes it."""
+        from assay_serving.chat.client import ChatEndpoint
+
         return ChatEndpoint(
             self.address,
             self.model,
