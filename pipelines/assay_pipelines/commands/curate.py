@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import settings_options
 from assay_pipelines.commands import loops
+from assay_pipelines.curation.consistency import ConsistencyConfig
 
 SourceOption = Annotated[
     list[str] | None, typer.Option("--source", help="Only comparisons of this source; repeatable.", show_default=False)
@@ -70,12 +72,10 @@ def verify(
     )
 
 
+@settings_options(ConsistencyConfig)
 def consistency(
+    config: ConsistencyConfig,
     model: Annotated[list[str], typer.Option("--model", help="Reward model (folder, hub id, name); repeatable.")],
-    keep_above: Annotated[float, typer.Option(help="Keep a label when every model gives it at least this p.")] = 0.5,
-    flip_below: Annotated[
-        float, typer.Option(help="Flip it when every model gives it at most this p; 0: never.")
-    ] = 0.0,
     source: SourceOption = None,
     pool: PoolOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be decided; write nothing.")] = False,
@@ -92,10 +92,9 @@ def consistency(
     from assay.runs.progress_bar import progress_bar
     from assay.runs.record import locate_model, start_run
     from assay.workspace import Workspace
-    from assay_pipelines.curation.consistency import ConsistencyConfig, check_pool, load_judge
+    from assay_pipelines.curation.consistency import check_pool, load_judge
 
     ws = Workspace.find(workspace)
-    config = ConsistencyConfig(keep_above, flip_below)
     selection = Selection(tuple(pool or ("unverified",)), tuple(source or ()))
     judges = [load_judge(locate_model(ws, name)[0], device=device) for name in model]
     settings = {"selection": asdict(selection), **asdict(config), "models": model, "dry_run": dry_run}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import settings_options
+from assay_pipelines.annotation.label_studio.config import ProjectConfig
 
 ServerOption = Annotated[
     str | None,
@@ -41,13 +43,13 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="label-studio")
 
 
+@settings_options(ProjectConfig, exclude=("seed", "guideline"))
 def create(
+    config: ProjectConfig,
     title: Annotated[str, typer.Argument(help="Title of the new project.")],
     server: Annotated[
         str, typer.Option("--server", envvar="LABEL_STUDIO_URL", help="Address, e.g. http://localhost:8080.")
     ],
-    template: Annotated[str, typer.Option(help="preference (with ties, strength), or pairwise.")] = "preference",
-    overlap: Annotated[int, typer.Option(help="Annotations per task.", min=1)] = 1,
     seed: Annotated[
         int | None,
         typer.Option(help="Of the order in which the two are shown; random if left out.", show_default=False),
@@ -56,13 +58,6 @@ def create(
         Path | None,
         typer.Option(help="File with the instruction that people read first.", show_default=False),
     ] = None,
-    empty_means_tie: Annotated[
-        bool, typer.Option("--empty-means-tie", help="pairwise: submitted without a choice is a tie, not a skip.")
-    ] = False,
-    show_predictions: Annotated[
-        bool,
-        typer.Option("--show-predictions", help="Show the judges' answers as already chosen. This biases people."),
-    ] = False,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -72,17 +67,13 @@ def create(
     """
     from assay.runs.record import start_run
     from assay.workspace import Workspace
-    from assay_pipelines.annotation.label_studio.config import ProjectConfig
     from assay_pipelines.annotation.label_studio.connection import connect, server_address
     from assay_pipelines.annotation.label_studio.project import create_project
 
     ws = Workspace.find(workspace)
-    config = ProjectConfig(
-        template=template,  # type: ignore[arg-type]  # the config checks it
-        overlap=overlap,
+    config = replace(
+        config,
         seed=secrets.randbelow(2**31) if seed is None else seed,
-        show_predictions=show_predictions,
-        empty_means_tie=empty_means_tie,
         guideline=_text(guideline) if guideline is not None else "",
     )
     address = server_address(server)

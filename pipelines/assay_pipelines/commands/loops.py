@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import settings_options
+from assay_pipelines.curation.loop.config import Stage2Config
 from assay_serving.model_config import ModelConfig
 
 if TYPE_CHECKING:
@@ -59,14 +61,12 @@ def stage1(
     emit({"run": run.id, **report.to_dict()}, "\n".join(_lines(report.to_dict(), str(config))), as_json=as_json)
 
 
+@settings_options(Stage2Config)
 def stage2(
+    config: Stage2Config,
     best: Annotated[str, typer.Option(help="The best reward model there is: of the workspace, a folder or a hub id.")],
     gold: Annotated[str, typer.Option(help="A reward model trained on human-verified pairs only.")],
     judges: Annotated[Path | None, typer.Option(help="File of judges, asked where only the gold model agrees.")] = None,
-    keep_above: Annotated[float, typer.Option(help="A model agrees with a label of higher probability.")] = 0.5,
-    recycle_below: Annotated[
-        float, typer.Option(help="Flip into `recycled` what both models give at most this p; 0 = nothing.")
-    ] = 0.0,
     encoder: Annotated[
         str | None, typer.Option(help="Show judges the nearest gold pairs, by this encoder (minilm, ...).")
     ] = None,
@@ -90,14 +90,13 @@ def stage2(
     from assay.workspace import Workspace
     from assay_pipelines.curation.loop.demonstrations import demonstrations
     from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel
-    from assay_pipelines.curation.loop.stage2 import Stage2Config, Stage2Parts, run_stage2
+    from assay_pipelines.curation.loop.stage2 import Stage2Parts, run_stage2
     from assay_pipelines.embedding.encoder_loader import open_encoder
     from assay_pipelines.judging.config import load_judges
     from assay_pipelines.llm.budget import Budget, Spending
     from assay_serving.engines.transformers import TransformersScorer
 
     here = Workspace.find(workspace)
-    config = Stage2Config(keep_above, recycle_below)
     stage_judges = load_judges(judges, here) if judges is not None else []
     models = []
     for name in (best, gold):

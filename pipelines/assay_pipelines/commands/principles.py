@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import settings_options
 from assay_pipelines.commands.endpoint_options import EndpointOptions, PromptsFolder, endpoint_options
 from assay_pipelines.embedding.encoder import ENCODERS
 from assay_pipelines.llm.budget import Budget, Spending
+from assay_pipelines.principles.filtering import FilterConfig
 from assay_pipelines.principles.kind import PRINCIPLE_EXTRACTORS
 
 if TYPE_CHECKING:
@@ -138,7 +140,9 @@ def extract(
     emit(payload, "\n".join(lines), as_json=as_json)
 
 
+@settings_options(FilterConfig, exclude=("extractor",))
 def filter_(
+    config: FilterConfig,
     extractor: Annotated[
         str | None,
         typer.Option(
@@ -147,20 +151,6 @@ def filter_(
         ),
     ] = None,
     encoder: Annotated[str, typer.Option(help=f"{ENCODERS.help()}; or a sentence-transformers model.")] = "minilm",
-    evidence_above: Annotated[float, typer.Option(help="Quote against feedback, 0-100; -1: do not check.")] = 60.0,
-    consensus_above: Annotated[float, typer.Option(help="Cosine that every other annotator must reach.")] = 0.8,
-    at_least: Annotated[
-        int | None,
-        typer.Option(help="This many others suffice. Default: all, as RLBFF.", min=1, show_default=False),
-    ] = None,
-    merge_above: Annotated[float, typer.Option(help="Cosine from which two principles are one.")] = 0.8,
-    same_fulfilment: Annotated[
-        bool, typer.Option("--same-fulfilment/--any-fulfilment", help="Whether others must give the same answer.")
-    ] = True,
-    alone: Annotated[bool, typer.Option("--alone", help="Keep principles of a single annotator.")] = False,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="Principle to drop; repeatable. Default: helpfulness.", show_default=False)
-    ] = None,
     device: DeviceOption = "auto",
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -177,7 +167,7 @@ def filter_(
     from assay.runs.record import start_run
     from assay.workspace import Workspace
     from assay_pipelines.embedding.encoder_loader import open_encoder
-    from assay_pipelines.principles.filtering import FilterConfig, count_responses, filter_principles
+    from assay_pipelines.principles.filtering import count_responses, filter_principles
     from assay_pipelines.principles.report import KIND, extractors, principle_report
 
     ws = Workspace.find(workspace)
@@ -190,16 +180,7 @@ def filter_(
                 f"no single extractor {name!r}; there are: {', '.join([*extractor_names, 'stated'])}", field="extractor"
             )
         name = matching[0]
-    config = FilterConfig(
-        name,
-        evidence_above=evidence_above,
-        drop=tuple(drop or ("helpfulness",)),
-        consensus_above=consensus_above,
-        at_least=at_least,
-        same_fulfilment=same_fulfilment,
-        alone=alone,
-        merge_above=merge_above,
-    )
+    config = replace(config, extractor=name)
     model = open_encoder(encoder, device)
     with (
         start_run(ws, KIND, {**asdict(config), "encoder": model.name}) as run,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from assay import ids
 from assay.browsing.candidates import Candidate, Label, decided_meanwhile, iter_candidates
@@ -17,6 +18,7 @@ from assay.domain import Judgment
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
+from assay.settings import Help
 from assay.store.records import (
     Decision,
     insert_annotator,
@@ -41,8 +43,8 @@ class ConsistencyConfig:
     most `flip_below` (0 = never flip); else discarded.
     """
 
-    keep_above: float = 0.5
-    flip_below: float = 0.0
+    keep_above: Annotated[float, Help("Keep a label when every model gives it at least this p.")] = 0.5
+    flip_below: Annotated[float, Help("Flip it when every model gives it at most this p; 0: never.")] = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.flip_below <= self.keep_above <= 1:

@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge, Le
 
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
+from assay.settings import Help, check_settings
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.embedding.encoder import Encoder
@@ -36,28 +39,21 @@ PAGE = 1_000
 
 @dataclass(frozen=True)
 class FilterConfig:
-    """`extractor`: whose principles; None = those stated by people. `evidence_above`: 0 to 100, -1 = off. `drop`:
-    principles dropped by name. `consensus_above`, `merge_above`: cosines. `at_least`: how many other annotators must
-    agree; None = all, as RLBFF. `same_fulfilment`: an annotator agrees only with the same answer. `alone`: keep the
-    principles of a single annotator."""
+    """`extractor`: whose principles; None = those stated by people."""
 
     extractor: str | None = None
-    evidence_above: float = 60.0
-    drop: tuple[str, ...] = ("helpfulness",)
-    consensus_above: float = 0.8
-    at_least: int | None = None
-    same_fulfilment: bool = True
-    alone: bool = False
-    merge_above: float = 0.8
+    evidence_above: Annotated[float, Ge(-1), Le(100), Help("Quote against feedback, 0-100; -1: do not check.")] = 60.0
+    consensus_above: Annotated[float, Ge(-1), Le(1), Help("Cosine that every other annotator must reach.")] = 0.8
+    at_least: Annotated[int | None, Ge(1), Help("This many others suffice. Default: all, as RLBFF.")] = None
+    merge_above: Annotated[float, Ge(-1), Le(1), Help("Cosine from which two principles are one.")] = 0.8
+    same_fulfilment: Annotated[
+        bool, Help("Whether others must give the same answer.", "--same-fulfilment/--any-fulfilment")
+    ] = True
+    alone: Annotated[bool, Help("Keep principles of a single annotator.", "--alone")] = False
+    drop: Annotated[tuple[str, ...], Help("Principle to drop; repeatable. Default: helpfulness.")] = ("helpfulness",)
 
     def __post_init__(self) -> None:
-        for name in ("consensus_above", "merge_above"):
-            if not -1 <= getattr(self, name) <= 1:
-                raise BadInputError("a cosine is -1 to 1", field=name)
-        if self.at_least is not None and self.at_least < 1:
-            raise BadInputError("must be 1 or more", field="at_least")
-        if not -1 <= self.evidence_above <= 100:
-            raise BadInputError("must be 0 to 100, or -1 for off", field="evidence_above")
+        check_settings(self)
 
 
 @dataclass

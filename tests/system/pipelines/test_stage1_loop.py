@@ -23,12 +23,12 @@ from assay.score import Score
 from assay.store.intake import pair_schema, store_pairs
 from assay.store.records import Decision, insert_annotator, insert_decisions
 from assay.workspace import Workspace
-from assay_pipelines.curation.loop.config import PeopleConfig, Stage1Config, Stage1ModelConfig
+from assay_pipelines.curation.loop.config import PeopleConfig, Stage1Config, Stage1ModelConfig, Stage2Config
 from assay_pipelines.curation.loop.parts import Parts
 from assay_pipelines.curation.loop.people import JudgedPeople
 from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel, ProbeModels, open_models
 from assay_pipelines.curation.loop.stage1 import Stage1Report, run_stage1
-from assay_pipelines.curation.loop.stage2 import Stage2Config, Stage2Parts, run_stage2
+from assay_pipelines.curation.loop.stage2 import Stage2Parts, run_stage2
 from assay_pipelines.curation.loop.state import loop_steps
 from assay_pipelines.embedding.hashing import HashingEncoder
 from assay_pipelines.judging.judge import JudgeFailure, OnResult

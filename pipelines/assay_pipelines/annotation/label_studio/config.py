@@ -10,10 +10,13 @@ In a choice `A` is the response on the left, as shown; which of the canonical tw
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias
+
+from annotated_types import Ge
 
 from assay.domain import Answer
 from assay.errors import BadInputError
+from assay.settings import Help, check_settings
 
 Template: TypeAlias = Literal["preference", "pairwise"]
 CONTROL: dict[str, str] = {"preference": "preference", "pairwise": "comparison"}  #: name of the answering control
@@ -50,24 +53,23 @@ _WORDS: dict[str, tuple[str, str]] = {  # what a person reads, and the key that 
 class ProjectConfig:
     """What a project asks, and how its answers are read.
 
-    `overlap`: annotations per task. `seed`: of the random order in which the two responses are shown.
-    `show_predictions`: Label Studio shows a prediction as an answer already chosen, which biases people: off. Off, it
-    still does so to those who open a task from the table and not by `Label all tasks`: better push none.
-    `empty_means_tie`: in `pairwise`, which cannot say a tie, a submitted task without a choice is a tie, not a skip.
+    `show_predictions`: off, Label Studio still shows them to those who open a task from the table and not by `Label all
+    tasks`: better push none.
     """
 
-    template: Template = "preference"
-    overlap: int = 1
-    seed: int = 0
-    show_predictions: bool = False
-    empty_means_tie: bool = False
+    template: Annotated[Template, Help("preference (with ties, strength), or pairwise.")] = "preference"
+    overlap: Annotated[int, Ge(1), Help("Annotations per task.")] = 1
+    seed: int = 0  #: of the random order in which the two responses are shown
+    show_predictions: Annotated[
+        bool, Help("Show the judges' answers as already chosen. This biases people.", "--show-predictions")
+    ] = False
+    empty_means_tie: Annotated[
+        bool, Help("pairwise: submitted without a choice is a tie, not a skip.", "--empty-means-tie")
+    ] = False
     guideline: str = ""
 
     def __post_init__(self) -> None:
-        if self.template not in get_args(Template):
-            raise BadInputError(f"unknown template {self.template!r}; one of {', '.join(get_args(Template))}")
-        if self.overlap < 1:
-            raise BadInputError("must be at least 1", field="overlap")
+        check_settings(self)
         if self.empty_means_tie and self.template != "pairwise":
             raise BadInputError("only for the template 'pairwise': the other one has a choice for a tie")
 

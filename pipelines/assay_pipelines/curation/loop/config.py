@@ -10,10 +10,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Le
 
 from assay.data.snapshots import Selection
 from assay.errors import BadInputError
+from assay.settings import Help, check_settings
 
 TrainOn = Literal["silver", "silver+gold"]
 Waiting = Literal["wait", "proceed"]
@@ -221,3 +224,20 @@ def _fits(value: Any, hint: Any) -> bool:
 def _check_choice(name: str, value: str, kind: Any) -> None:
     if value not in get_args(kind):
         raise BadInputError(f"{value!r} is not one of {', '.join(get_args(kind))}", field=name)
+
+
+@dataclass(frozen=True)
+class Stage2Config:
+    """p: a model's probability of the source's label. `keep_above`: a model agrees above it; judges are asked where the
+    gold model agrees and the best does not, for there alone the rule hangs on them. `recycle_below`: a discarded pair
+    is recycled, flipped, where both models' p is at most this: 0 never, 0.5 where both prefer the other side, 1 always,
+    as the paper does.
+    """
+
+    keep_above: Annotated[float, Ge(0), Le(1), Help("A model agrees with a label of higher probability.")] = 0.5
+    recycle_below: Annotated[
+        float, Ge(0), Le(1), Help("Flip into `recycled` what both models give at most this p; 0 = nothing.")
+    ] = 0.0
+
+    def __post_init__(self) -> None:
+        check_settings(self)

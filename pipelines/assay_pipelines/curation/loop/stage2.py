@@ -19,10 +19,10 @@ from assay.browsing.candidates import Candidate, Label, decided_meanwhile, iter_
 from assay.data.pair_attributes import load_attributes
 from assay.data.snapshots import Selection
 from assay.domain import PreferencePair
-from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
+from assay_pipelines.curation.loop.config import Stage2Config
 from assay_pipelines.curation.loop.labelling import ask_judges
 from assay_pipelines.curation.loop.reward_models import LoopModel
 from assay_pipelines.judging.asking import opinions
@@ -35,23 +35,6 @@ from assay_pipelines.llm.questions import Demonstration, Question
 
 PAGE = 256
 Demonstrate = Callable[[Sequence[str]], Mapping[str, Sequence[Demonstration]]]
-
-
-@dataclass(frozen=True)
-class Stage2Config:
-    """p: a model's probability of the source's label. `keep_above`: a model agrees above it; judges are asked where the
-    gold model agrees and the best does not, for there alone the rule hangs on them. `recycle_below`: a discarded pair
-    is recycled, flipped, where both models' p is at most this: 0 never, 0.5 where both prefer the other side, 1 always,
-    as the paper does.
-    """
-
-    keep_above: float = 0.5
-    recycle_below: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("keep_above", "recycle_below"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise BadInputError(f"is a probability, not {getattr(self, name)}", field=name)
 
 
 @dataclass
