@@ -1,10 +1,8 @@
 """Assignment of items to annotators, inside one transaction of the operational file.
 
-Covers: the next item for a person, leases, gold checks mixed in, the item that a person has before them already. The
-rule: what you hold comes back first (a reload changes nothing); then, at the queue's rate, a gold check that you have
-not seen; else the item of the highest priority, ties broken by a hash, that you have neither voted on nor passed on
-and whose votes and leases by others are fewer than the overlap. Adjudicators get items whose votes conflict and that
-they did not vote on. Leaves out: votes (`assay_pipelines.annotation.service`).
+What you hold comes back first (a reload changes nothing); then, at the queue's rate, a gold check that you have not
+seen; else the item of the highest priority, ties broken by a hash, that you have neither voted on nor passed on and
+whose votes and leases by others are fewer than the overlap. Adjudicators get conflicts that they did not vote on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""An item of a queue: as its creator describes it, and as an annotator sees it.
-
-Covers: `QueueItem`, `ShownOpinion`, the JSON form in which both stores keep what is shown beside the two texts. Leaves
-out: queues, assignment (beside this module).
-"""
+"""An item of a queue: as its creator describes it, as an annotator sees it, and as JSON in both stores."""
 
 from __future__ import annotations
 

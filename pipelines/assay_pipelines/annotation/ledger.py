@@ -1,9 +1,7 @@
-"""The operational file of annotation, `annotation.sqlite`, which several annotators and processes change concurrently.
+"""The tables of the operational file `annotation.sqlite`, which annotators and processes change concurrently.
 
-Covers: its tables. Leaves out: transactions (`assay.system.sqlite_file`), the rules (beside this module). DuckDB lets
-one process in at a time, so people could not vote through a long import; SQLite in WAL mode lets many in. Nothing
-here is the only copy of anything that counts: queues are in the store from their creation, every acknowledged vote is
-in the journal, and `assay_pipelines.annotation.recovery` rebuilds a lost file from the two.
+DuckDB lets one process in at a time; SQLite in WAL mode lets people vote through a long import. It holds the only copy
+of nothing that counts: `annotation.recovery` rebuilds it from the store's queues and the journal's votes.
 """
 
 from __future__ import annotations

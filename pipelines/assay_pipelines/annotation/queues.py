@@ -1,8 +1,6 @@
 """Queues of comparisons for annotators: creating, extending and closing them, their progress and votes.
 
-Covers: the interface of the curation loop, the commands and the web. A queue is recorded in the store first and carried
-from there into the operational file, so creating it again after a kill completes it. Leaves out: assignment, casting
-votes (`service`), decisions (`resolution`).
+A queue is recorded in the store first and carried into the operational file, so that repeating completes it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Queues in the store: their items, gold checks and events.
-
-Covers: recording a queue, its items and its events, drawing gold checks, putting waiting events into the store. Leaves
-out: the operational file (`ledger`), into which `recovery` carries what is recorded here.
-"""
+"""Queues in the store: recording their items, gold checks and events."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Carrying queues and votes from the store into the operational file: for a new queue, and after the file was lost.
-
-Covers: `open_ledger`, `carry` (items of one queue that the file does not have yet), `recover` (everything, votes
-included). Both are repeatable and only add. Leaves out: the way from the file to the store, which is the journal
-(`assay.annotation.vote_journal`).
-"""
+"""Carrying queues and votes from the store into the operational file: for a new queue, and after the file was lost."""
 
 from __future__ import annotations
 

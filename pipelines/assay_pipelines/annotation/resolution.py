@@ -1,10 +1,8 @@
 """Resolution of a queue: majorities and adjudications become decisions, with a rule and a reason each.
 
-Covers: the rule, and writing gold (or discarded) decisions into the store. More than half of the votes decide; an
-adjudicator's answer decides where there is no majority; a pair that annotators cannot decide is discarded and never
-sent to an LLM (rule `people_undecided`). A decision that anything else has made since the pair was queued stands. One
-of the queue's own that its votes no longer carry, after an undo, becomes pending. Leaves out: who adjudicates
-(`assignment`), the votes' way into the store (`assay.annotation.vote_journal`).
+More than half of the votes decide; without a majority the adjudicator does; what annotators cannot decide is discarded
+and never sent to an LLM (rule `people_undecided`). A decision that anything else has made since the pair was queued
+stands. One of the queue's own that its votes no longer carry, after an undo, becomes pending.
 """
 
 from __future__ import annotations

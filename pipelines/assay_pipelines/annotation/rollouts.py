@@ -1,8 +1,5 @@
-"""The closed loop: rollouts on which two rewards disagree go to annotators, and their decisions are traced to models.
-
-Covers: a policy run's suspects.jsonl (`assay_policy_training.training.suspects`) as comparisons and a queue,
-each reward's preference as its judgment; and which of a queue's decisions stand in which snapshot and so changed
-which models. Leaves out: voting and resolving, which are those of any queue.
+"""The closed loop: rollouts on which two rewards disagree (a policy run's suspects.jsonl) become a queue, with each
+reward's preference as its judgment; the queue's decisions are traced to snapshots and models.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """The annotation service: next item, vote, undo, and durability of every acknowledged vote.
 
-Covers: casting and taking back votes by any number of annotators, threads and processes at once, while another process
-may hold the store. Leaves out: who gets which item (`assignment`), what a submission means (`question_types`), front
-ends, what votes come to.
-
 A vote is written to the operational file together with an outbox entry, in one transaction; then to the fsynced
 journal; then the outbox entry is deleted and the vote acknowledged. A crash in between leaves the entry, which the next
-service delivers: the journal may then hold it twice, which the fold counts once. So no annotator is asked twice, and
-nothing counts twice.
+service delivers; the fold counts an entry that is in the journal twice once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Votes on queue items and imported pairs: reading them, and what the votes on one comparison come to.
-
-Covers: `QueueVote`, reading from the operational file or the store, majorities and adjudications. Leaves out: casting
-votes (`assay_pipelines.annotation.service`), the counting rule (`assay.annotation.votes`), decisions (`resolution`).
-"""
+"""Votes on queue items and imported pairs: reading them, and the majority or adjudication of one comparison."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The five attributes by a language model: strict JSON, one retry, every failure counted.
-
-Covers: describing the comparisons that this annotator has not described, storing the attributes. Leaves out: their
-meaning and precedence (`assay.data.pair_attributes`), attributes without a model (`rules`).
-"""
+"""The five attributes by a language model: strict JSON, one retry, every failure counted."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Pre-verification: a model checks the responses of objective pairs one at a time, before a person sees the pair.
 
-Covers: which responses are checked, the calls, storing the answers in `response_checks`. Leaves out: reading them back
-(`assay.data.response_checks`). One response at a time, as in Skywork-Reward-V2: shown alone, a response cannot look
-right beside a worse one. A check is a hint for annotators: it is no judgment, makes no decision, and is separate from
-`principle_judgments`, which come from annotators' feedback.
+As in Skywork-Reward-V2: shown alone, a response cannot look right beside a worse one. A check is a hint for annotators;
+it makes no decision and is separate from `principle_judgments`, which come from annotators' feedback.
 """
 
 from __future__ import annotations

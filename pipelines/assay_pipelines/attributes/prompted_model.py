@@ -1,8 +1,4 @@
-"""A model with the prompts of one task: its annotator in the store and its calls.
-
-Covers: what describing pairs and checking responses share. Leaves out: the tasks (`extraction`, `preverification`),
-concurrent calls (`llm.sweep`), judges (`judging.openai_compatible`).
-"""
+"""A model with the prompts of one task, for attributes and checks: its annotator in the store and its calls."""
 
 from __future__ import annotations
 

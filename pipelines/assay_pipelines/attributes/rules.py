@@ -1,8 +1,6 @@
 """Attributes without a model: from a file, or by rules from the category that the source gives.
 
-Each is a separate annotator: that of a file is a person (`load_attributes` prefers it), that of the rules is of the
-kind `source`. Rules read the category and not the texts; they serve to balance and prioritise where no model is
-available.
+Each is a separate annotator: a file's is a person, whom `load_attributes` prefers; the rules' is of kind `source`.
 """
 
 from __future__ import annotations

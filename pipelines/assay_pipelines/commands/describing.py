@@ -1,7 +1,4 @@
-"""`assay judge attributes` and `verify`: attributes of pairs and correctness checks of responses.
-
-Leaves out: preferences (`judge`).
-"""
+"""`assay judge attributes` and `verify`: attributes of pairs and correctness checks of responses."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """Contradictions between source, people and judges: how often, and on which comparisons.
 
-Covers: each party's answer on a comparison (the majority of its members' last answers, "split" without one) and the
-contradictions between parties. Leaves out: contradictions between two members (`disagreement`), between
-people of one queue (`annotation.resolution`), between two sources of a pair (`deduplication`).
-
-Simulated annotators that a loop asks as its people are judges here: their votes are not people's.
+A party's answer is the majority of its members' last answers, "split" without one. Simulated annotators that a loop
+asks as its people are judges here: their votes are not people's.
 """
 
 from __future__ import annotations

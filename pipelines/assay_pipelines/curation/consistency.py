@@ -1,8 +1,6 @@
 """Reward-model consistency: keep the source labels that reward models agree with, without asking anybody.
 
-Covers: the rule of stage 2 in Skywork-Reward-V2 for one or several reward models, with stated thresholds:
-kept as silver, flipped into the recycled pool, or discarded; each with the probabilities as its reason. Leaves
-out: judges and people (they decide before or after), training the models (`assay_rm_training`).
+The rule of stage 2 in Skywork-Reward-V2 for one or several reward models, each probability recorded as the reason.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Comparisons on which two raters prefer different responses, the surest contradictions first.
 
-Covers: raters (a model's stored scores, an annotator's stored judgments), which two rated the most together, how often
-two of them agree, pages of what they disagree on with who the label supports, those pairs as items of a queue. Leaves
-out: scoring and judging; queues (`assay_pipelines.annotation`).
-
-A rater's margin is reward A - reward B of a pair, or +-confidence (1 where none was said) of a judgment for A or B. Two
-margins are made comparable by dividing each by its root mean square over the pairs that both raters rated.
+A rater is a model's stored scores or an annotator's stored judgments; its margin is reward A - reward B of a pair, or
++-confidence (1 where none was given) of a judgment for A or B. Margins are made comparable by dividing each by its root
+mean square over the pairs that both raters rated.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The way of the data: from its sources into the pools, by which rule and why; and the rows that never came in.
-
-Covers: counts of the decisions in force, examples of their reasons, pages of what a rule decided. Leaves out: whether
-the decisions are right (`source_errors`), the loops (`loop.history`).
-"""
+"""The data from its sources into the pools, by rule and reason, and the rows that were rejected."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """What was wrong with the sources' labels, and how judges and people err: kinds of error, by rule, category, annotator.
 
-Covers: comparing labels in force with the sources' labels, and each annotator's answers with gold. Leaves out: how
-often an annotator is right (`assay_pipelines.judging.reporting`), failures without an answer (also there).
-
-A label in force counts where its pool is gold, silver or recycled: elsewhere it is no conclusion. What an
-annotator decided is not held against or for it: a verifier's own gold, the votes that people's gold was made of.
+Only labels of the pools gold, silver and recycled count. Decisions that an annotator made itself are left out of its
+figures: a verifier's own gold, the votes that people's gold was made of.
 """
 
 from __future__ import annotations

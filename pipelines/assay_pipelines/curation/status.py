@@ -1,8 +1,4 @@
-"""Where curation stands: the funnel, the rules that filled the pools, errors found, annotators against gold, loops.
-
-Covers: figures from decisions and judgments in the store. Leaves out: agreement between people
-(`assay_pipelines.annotation.quality.agreement`), what a judge costs (`assay judge report`).
-"""
+"""Where curation stands: the funnel, the rules that filled the pools, errors found, annotators against gold, loops."""
 
 from __future__ import annotations
 

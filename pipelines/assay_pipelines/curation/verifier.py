@@ -1,8 +1,4 @@
-"""Gold by verification: where a program can check the constraints of a prompt, its verdict decides.
-
-Covers: the judgments of the constraint verifier and the gold decisions made of them. Leaves out: pairs without
-checkable constraints, which are counted and left for people, judges and reward models.
-"""
+"""Gold by verification: the constraint verifier decides where a program can check a prompt's constraints."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Opening an encoder by the name that `--encoder` takes everywhere.
-
-Covers: the registry's encoders, `hashing-DIMENSION`, and any sentence-transformers model by folder or hub name. Leaves
-out: the encoders themselves.
-"""
+"""Opening an encoder by the name that `--encoder` takes: of the registry, `hashing-DIMENSION`, a folder or hub name."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The nearest vectors: exact in bounded memory, and approximate past a size.
-
-Covers: `Vectors`, what is searched; `ExactIndex`, a matrix product block by block; `ApproximateIndex`, an inverted file
-of the faiss library; `open_index`, which chooses by size. Similarity is the cosine: rows have length 1. Leaves out:
-which queries with which k (`assay_pipelines.embedding.retrieval`).
+"""The nearest vectors by cosine: exact in bounded memory, and approximate (faiss's inverted file) past a size.
 
 Both rescore the vectors they return in float64 and break ties by id, so that a result does not depend on block size,
 threads or order.

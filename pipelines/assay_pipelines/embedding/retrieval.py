@@ -1,8 +1,4 @@
-"""Error-driven adaptive retrieval: more neighbours for the gold pairs that the reward model gets wrong.
-
-Covers: `adaptive_k` (Skywork-Reward-V2, stage 1, step 2), `retrieve_around`, the neighbours of all gold items as one
-ranked list with the reasons of each candidate. Leaves out: predicting p, asking judges (curation).
-"""
+"""Error-driven adaptive retrieval (Skywork-Reward-V2, stage 1, step 2): more neighbours for gold pairs got wrong."""
 
 from __future__ import annotations
 

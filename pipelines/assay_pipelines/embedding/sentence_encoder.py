@@ -1,8 +1,4 @@
-"""Any model of the sentence-transformers library, by hub name or folder.
-
-Covers: the thin adapter to `Encoder`, the version in its name. Leaves out: query and passage prompts, since both
-sides of a comparison here are of one kind.
-"""
+"""Any model of the sentence-transformers library, by hub name or folder, without query and passage prompts."""
 
 from __future__ import annotations
 

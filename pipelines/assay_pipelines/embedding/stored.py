@@ -1,9 +1,5 @@
 """Vectors of comparisons in the store: missing ones are encoded page by page, stored ones read in blocks.
 
-Covers: the text that represents a comparison, `embed_comparisons` (resumable: a killed run is run again),
-`load_vectors`, and `StoredVectors`, which an index streams so that the vectors need not fit in memory. Leaves out: the
-encoders and the search (beside this module).
-
 The text is the attributes, then the turns of the prompt, newest first: Skywork-Reward-V2 embeds (x, attributes), and an
 encoder with a short window should lose the oldest turns. With `responses`, the two responses are encoded separately and
 averaged in, so that the vector does not depend on their order and neither displaces the prompt.

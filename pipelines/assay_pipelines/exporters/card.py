@@ -1,8 +1,4 @@
-"""The data card of an export: counts per source, pool and category, licences, lineage, what was left out.
-
-Covers: gathering the facts from the store, writing them as a README with the metadata block of the Hugging Face Hub.
-Leaves out: anything that could name a person.
-"""
+"""The data card of an export: counts, licences, lineage and what was left out, as a README of the Hugging Face Hub."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Export: a snapshot or a selection of pools as a file or folder in another trainer's format, complete or not at all.
-
-Covers: choosing the format, one unit of work around the writer. DuckDB writes in bounded memory while the store is
-held. Leaves out: the formats (a module each), loading pairs into Python (`assay.data.snapshots`).
-"""
+"""Export: a snapshot or a selection of pools in another trainer's format, complete or not at all."""
 
 from __future__ import annotations
 

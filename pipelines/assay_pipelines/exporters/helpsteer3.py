@@ -1,12 +1,9 @@
 """HelpSteer3's rows: principle judgments (what RLBFF trains on) and preferences, in the publisher's fields and signs.
 
 Principle rows: a yes or no that no annotator contradicts, one per response and principle; `partially` is left out, as
-in RLBFF. A judgment that a model extracted from feedback counts only if the newest filter run kept it. The
-field is spelled `fulfilment`.
-
-Preference rows: negative is better for response 1, 0 a tie. HelpSteer3 has no preference without a strength, so a
-missing or barely one is written as 1, the least it can say. People's votes are in an order that differs from row to
-row and export to export.
+in RLBFF. A judgment that a model extracted counts only if the newest filter run kept it.
+Preference rows: negative is better for response 1, 0 a tie; a missing or barely noticeable strength is written as 1,
+the least that HelpSteer3 can say. The order of people's votes differs from row to row and export to export.
 """
 
 from __future__ import annotations

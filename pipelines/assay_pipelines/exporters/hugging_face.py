@@ -1,8 +1,6 @@
-"""A data set folder for the Hugging Face `datasets` library: Parquet, and a data card.
+"""A folder for `datasets.load_dataset`: Parquet in the configurations `pairs` and `judgments`, and a data card.
 
-Two configurations: `pairs` (default; TRL's explicit conversational form with provenance) and `judgments`, each
-annotator's judgment of each comparison, ties included, people under pseudonyms. Metadata of the sources, record ids,
-times and decisions' reasons are left out, because they can name people. Loaded by `datasets.load_dataset(FOLDER)`.
+Metadata of the sources, record ids, times and decisions' reasons are left out, because they can name people.
 """
 
 from __future__ import annotations

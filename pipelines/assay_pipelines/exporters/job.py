@@ -1,8 +1,4 @@
-"""An export job: the open store with the selected comparisons, the target, and what may be written.
-
-Covers: `ExportJob`, selecting comparisons into the temporary table `items`, the SQL that resolves them to texts, COPY.
-Leaves out: the formats (a module each), the store's unit of work (`export`).
-"""
+"""An export job: the open store with the selected comparisons in the temporary table `items`, the target, COPY."""
 
 from __future__ import annotations
 

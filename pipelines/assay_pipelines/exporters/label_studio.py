@@ -1,8 +1,7 @@
 """Label Studio's JSON: a task for each comparison, with people's votes as annotations and models' as predictions.
 
-The tasks fit Assay's own labelling interface (`assay_pipelines.annotation.label_studio.config`). Comparisons without
-a label are tasks too. The sources' own labels are left out, because they would bias annotators. People are numbered in
-an order that differs from export to export.
+The tasks fit Assay's labelling interface (`annotation.label_studio.config`). The sources' own labels are left out,
+because they would bias annotators. People are numbered in an order that differs from export to export.
 """
 
 from __future__ import annotations

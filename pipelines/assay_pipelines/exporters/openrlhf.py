@@ -1,8 +1,4 @@
-"""OpenRLHF's reward-model rows: `chosen` and `rejected` as complete conversations, and `margin`.
-
-They are read with `--apply_chat_template` and no `--prompt_key`. A missing margin may be null here: OpenRLHF takes it
-as 0.
-"""
+"""OpenRLHF's reward-model rows, read with `--apply_chat_template` and no `--prompt_key`; a null margin counts as 0."""
 
 from __future__ import annotations
 

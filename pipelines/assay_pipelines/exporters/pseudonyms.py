@@ -1,7 +1,6 @@
 """Pseudonyms of people: one per person within an export, another in the next export.
 
-Covers: a pseudonym by a salted hash, in SQL. The salt is drawn for each export and never written, so that a pseudonym
-cannot be traced back by trying names. Leaves out: free text, which can name people and is exported on request only.
+A salted hash, in SQL; the salt is never written, so that trying names cannot trace a pseudonym back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """TRL's conversational forms: explicit (prompt, chosen, rejected) and implicit (complete chosen and rejected).
 
 The column `margin` is there only if every pair has one: TRL's collator makes a tensor of it and fails at a null.
-Further columns (comparison_id, source, category, pool) are ignored by TRL's trainers.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """verl's RL rows (Parquet): one for each prompt, with the pairs about it in `extra_info.comparisons`.
 
-verl draws rows, so a prompt of several pairs must not be several rows. `reward_model.style` is "model": the reward is
-to come from a reward model; `ground_truth` is the chosen response of the first pair, which verl's own example for such
-data carries and does not use either.
-
-DuckDB sorts the pairs by prompt, which spills to disk; the runs of equal prompts are then cut out of the stream, since
-a list that DuckDB gathers would have to fit in memory.
+`reward_model.style` is "model"; `ground_truth` is the chosen response of the first pair, as in verl's own example, and
+unused. DuckDB sorts the pairs by prompt, which spills to disk; runs of equal prompts are cut out of the stream, since a
+list that DuckDB gathers would have to fit in memory.
 """
 
 from __future__ import annotations

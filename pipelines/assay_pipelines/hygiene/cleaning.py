@@ -1,7 +1,4 @@
-"""Cleaning: structural rules that discard comparisons unfit for training, each with its reason.
-
-Covers: the rules, as SQL over pages of comparisons, applied in order; a comparison gets the first reason only. Leaves
-out: duplicates and contradictions (`assay_pipelines.hygiene.deduplication`), quality (curation).
+"""Cleaning: structural rules that discard comparisons unfit for training, the first that applies as the reason.
 
 Comparisons in the gold pool are never discarded: a person or a verifier has judged them. Running twice changes nothing;
 a comparison that was restored after a rule had discarded it is not discarded by that rule again.

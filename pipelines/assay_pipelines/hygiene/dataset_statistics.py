@@ -1,8 +1,4 @@
-"""Statistics of a workspace's preference data.
-
-Covers: counts by pool, source and category; label balance; judgments by kind of annotator; decisions by rule; rejects
-by reason. Leaves out: lengths and languages (`assay_pipelines.hygiene.text_statistics`), agreement between annotators.
-"""
+"""Counts of a workspace's preference data by pool, source, category, label, annotator kind, rule and reason."""
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
-"""Deduplication: one of each group of equal pairs is kept; pairs that sources label oppositely are discarded.
+"""Deduplication: one of each group of equal pairs is kept; pairs that sources label oppositely are discarded or listed.
 
-Covers: equality after normalisation (Unicode form, case, white space) of prompt and both responses; contradictions
-between source labels of one pair or of its duplicates, with the evidence, discarded (`dedup`) or listed
-(`find_contradictions`). Leaves out: near-duplicates.
-
-Exact duplicates on the tuple (conversation history, chosen, rejected) never occur: ids are content hashes, and imports
-merge them; `exact_repeats` counts them. Contradictions are discarded first, so that the pair kept of a group has the
-label on which all members agree. The gold pool is never discarded and preferred as the pair kept. Running twice changes
-nothing. Memory is bounded, time linear, and the store is open for short units only.
+Equal: after normalising Unicode form, case and white space of prompt and both responses. Exact duplicates never occur:
+ids are content hashes, and imports merge them (`exact_repeats`). Contradictions are discarded first, so that the pair
+kept of a group has the label on which all members agree. The gold pool is never discarded and preferred as the pair
+kept. Running twice changes nothing. Memory is bounded, time linear; the store is open for short units only.
 """
 
 from __future__ import annotations

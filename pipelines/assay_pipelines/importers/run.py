@@ -1,8 +1,4 @@
-"""An import as a recorded run: a source's batches into the store, one short unit of work each.
-
-Covers: streaming, resuming (an import that was killed is run again: what is stored already is counted and stays), the
-report with counts per reason. Leaves out: reading the source (`source`).
-"""
+"""An import as a recorded run: a source's batches into the store, one short unit of work each; repeating resumes it."""
 
 from __future__ import annotations
 

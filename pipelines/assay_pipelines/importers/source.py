@@ -1,8 +1,4 @@
-"""An opened source: its container and its layout, given by the caller or recognised from the first rows.
-
-Covers: `open_source`, the one way from a path or `hf:NAME` to batches of rows. Leaves out: the layouts (`layout`,
-`formats`), the store.
-"""
+"""An opened source, from a path or `hf:NAME`: its container and its layout, given or recognised from the first rows."""
 
 from __future__ import annotations
 

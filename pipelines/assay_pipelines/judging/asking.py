@@ -1,18 +1,12 @@
 """Putting questions to a judge, once each, and storing its opinions.
 
-Covers: skipping what this judge has answered already, chunks, a budget, writing opinions and votes within seconds of
-having them, the report, reading opinions back. Leaves out: the judges (beside this module), what is concluded of the
-answers (`merging`, curation).
+A judge's opinion is ONE row of `judgments` with the origin `ask(occasion=...)`, empty unless a caller asks the same
+thing on another occasion. Where it was merged from several votes, each vote is a row with the origin
+`vote/OCCASION/ORDER/SAMPLE`; the view `opinions` is the table without these. Failures are not stored as judgments.
 
-What is stored. A judge's opinion is ONE row of `judgments` with the origin `ask(occasion=...)`, which is empty unless
-a caller asks the same thing again on another occasion. Where the opinion was merged from several votes, each vote is a
-row of its own with the origin `vote/OCCASION/ORDER/SAMPLE`; the view `opinions` is the table without these. A single
-vote is the opinion. Failures are never stored as judgments.
-
-What counts as answered: an opinion of the same annotator (kind, name and the hash of its configuration, prompts
-included; `annotators`) on the same comparison and occasion. The demonstrations and attributes that a question carried
-are not part of it: they change as gold grows, and a pass that is resumed must not ask again because of that. Model
-calls, one level below, are reused only when every byte of the request is equal (`calls`).
+Answered is what has an opinion of the same annotator (kind, name and the hash of its configuration, prompts included)
+on the same comparison and occasion. Demonstrations and attributes are not part of it: they change as gold grows, and a
+resumed pass must not ask again because of that. Model calls are reused only when every byte is equal (`llm.calls`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Our fake of an OpenAI-compatible endpoint for the judges' prompts: a real HTTP server with stated preferences.
+"""A fake OpenAI-compatible endpoint for the judges' prompts: a real HTTP server with stated preferences.
 
-Covers: judging, attribute and correctness calls made with our prompts. Leaves out: failures and counts
-(`assay_serving.chat.scripted`), any language.
-
-    with fake_endpoint(longer_wins(), faults=once("429")) as fake:
-        judge = LlmJudge(LlmJudgeConfig(EndpointConfig(fake.base_url, "fake")), workspace)
+with fake_endpoint(longer_wins(), faults=once("429")) as fake:
+    judge = LlmJudge(LlmJudgeConfig(EndpointConfig(fake.base_url, "fake")), workspace)
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A pairwise generative reward model as judge: both orders, its reasoning kept as the rationale of each vote.
-
-Covers: votes and opinions from what the model's own engine says. Leaves out: asking and reading
-(`assay_serving.generative`), language models that were not trained to judge (`local`, `openai_compatible`).
-"""
+"""A pairwise generative reward model as judge: both orders, its reasoning kept as the rationale of each vote."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """What a judge is and what it may answer.
 
-Covers: `Vote` (one sample, in the order it was shown), `Opinion` (a judge's votes merged), `JudgeFailure`, the `Judge`
-protocol. Leaves out: questions (`assay_pipelines.llm.questions`), the judges, asking with a budget and resumption.
-
 A and B are always the comparison's canonical order; a vote notes in which order the two were shown.
 """
 

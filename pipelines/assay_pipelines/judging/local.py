@@ -1,8 +1,7 @@
-"""A local transformers model as judge, with the same prompts and HTTP as any other: a chat server starts with the
-first question, in this process, and is stopped by `close`.
+"""A local transformers model as judge: a chat server in this process, from the first question until `close`.
 
-An answer that cannot be read is a failure (`bad_answer`, after one re-ask), as for every model: nothing constrains
-what a local model writes. Small models answer few questions; their parse-failure rate is in `assay judge report`.
+Nothing constrains what it writes: an answer that cannot be read is a failure (`bad_answer`, after one re-ask), counted
+in `assay judge report`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""From a judge's samples to its opinion, and from several judges' opinions to one answer.
-
-Covers: self-consistency within a judge, the merge across judges, weights from measured accuracy. Leaves out: the
-counting rule (`assay.annotation.votes`), asking, and what curation decides. All rules are symmetric in A and B.
+"""From a judge's samples to its opinion, and from several judges' opinions to one answer; symmetric in A and B.
 
 Within a judge, skips abstain unless there is nothing else; tie, both_good and both_bad count as one class. The class
 with the most votes wins, and its share is the confidence. Where two classes have equally many votes, the answer is

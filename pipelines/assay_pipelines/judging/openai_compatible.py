@@ -1,17 +1,11 @@
 """A language model as judge, behind any OpenAI-compatible chat endpoint.
 
-Covers: the messages (the prompts of `assay_pipelines/prompts`, the pair as Candidate 1 and 2, up to eight labelled
-demonstrations, the pair's attributes), orders and samples, from replies to votes. Leaves out: calls, budget, records
-(`assay_pipelines.llm.endpoint`), merging (`merging`).
-
 Which candidate comes first is drawn by a hash of comparison, seed and sample, so that a repeated run sends the same
-bytes; later samples alternate. With `both_orders` every sample is asked both ways. Demonstrations keep their
-order in both, so that the two differ in nothing else.
+bytes; later samples alternate. With `both_orders` every sample is asked both ways, with the same demonstrations.
 
-An answer needs at least half of the requested votes, and one in each order with `both_orders`. Where the
-others failed for good (refused, unreadable) the opinion is based on the rest; where they failed temporarily
-(time-outs, rate limits, the budget) the question has failed and is asked again by a later run, which pays only for the
-missing votes.
+An answer needs at least half of the requested votes, and one in each order with `both_orders`. Where the others failed
+for good (refused, unreadable) the opinion is based on the rest; where they failed temporarily (time-outs, rate limits,
+the budget) the question has failed, and a later run pays only for the missing votes.
 """
 
 from __future__ import annotations

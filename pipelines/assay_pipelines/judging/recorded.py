@@ -1,7 +1,6 @@
 """Recorded votes as a judge: annotators' votes in the store, or a file. The annotators of an experiment.
 
-Covers: which annotators' votes, how many of them per comparison (drawn by hash), a limit on questions. Leaves out:
-asking anybody; a comparison without a recorded vote is a failure (`no_answer`) and costs nothing.
+A comparison without a recorded vote is a failure (`no_answer`) and costs nothing.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Quality and cost of judges: agreement with gold and with each other, position bias, failures, cost.
 
-Covers: annotators of the kinds llm, reward_model, verifier and simulated, from the store alone. Leaves out: people's
-quality (`assay_pipelines.annotation`).
-
 Agreement with gold is stated twice, because published figures differ by it: over the comparisons where both the judge
 and gold name a side (ties dropped), and over all with half a point where exactly one of the two says tie (ties count
-half). A comparison that a judge decided itself (the rule `verifier` and the verifier's judgments) is left out.
-Position bias: of the A/B votes whose order is known, the share that went to the response shown first, with Wilson's 95
-% interval; without bias 0.5. Order consistency: of the samples asked in both orders, the share with the same answer in
-both.
+half). A comparison that a judge decided itself is left out. Position bias: of the A/B votes whose order is known, the
+share for the response shown first, with Wilson's 95 % interval; without bias 0.5. Order consistency: of the samples
+asked in both orders, the share with the same answer in both.
 """
 
 from __future__ import annotations

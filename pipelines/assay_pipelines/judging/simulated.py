@@ -1,8 +1,7 @@
 """A simulated annotator of stated accuracy, for tests and experiments.
 
-Covers: accuracy, ties, a taste for what is shown first, several samples, both orders; every draw comes from a hash of
-seed, comparison, sample and order, so that it is the same on every machine and in every order of asking. Leaves out:
-anything learned: a simulated annotator errs independently of how hard a pair is.
+Every draw comes from a hash of seed, comparison, sample and order, so that it is the same on every machine and in every
+order of asking. It errs independently of how hard a pair is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The constraint verifier as judge: the response that satisfies more of a prompt's checkable constraints wins.
+"""The constraint verifier as judge: the response that satisfies more of a prompt's `meta.constraints` wins.
 
-Covers: comparing two responses by `meta.constraints` of their source. Leaves out: comparisons without checkable
-constraints, which are failures (`no_answer`), the constraints themselves (`assay_serving.verifiers`), deciding
-(`assay_pipelines.curation.verifier`).
+A comparison without checkable constraints is a failure (`no_answer`).
 """
 
 from __future__ import annotations

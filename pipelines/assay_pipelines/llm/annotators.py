@@ -1,7 +1,6 @@
 """Identity of a judge in the store: its kind, its name with a version of its configuration, its id.
 
-A judge whose configuration changes (another model, other prompts, more samples) is another annotator, so that answers
-under different conditions are never mixed, nor reused when a pass is resumed.
+Another configuration (model, prompts, samples) is another annotator, so that their answers are never mixed.
 """
 
 from __future__ import annotations

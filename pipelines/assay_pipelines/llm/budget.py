@@ -1,8 +1,4 @@
-"""Limits on the cost of model calls, and the cost so far.
-
-Covers: calls, tokens, money, questions; reservations, so that calls in flight cannot overshoot together; sharing one
-`Spending` between judges and iterations. Leaves out: stopping (the judges do, when a reservation is refused).
-"""
+"""Limits on the cost of model calls, and the cost so far, with reservations for calls in flight."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """The record of every attempt at calling a model, durable before its answer is used.
 
-Covers: `Attempt`, `CallLog` (an fsynced file in the workspace's journal, folded into the table `model_calls`), answers
-of earlier runs. Leaves out: making calls (`endpoint`).
-
-An attempt is appended to `journal/calls-ANNOTATOR.jsonl` as soon as its reply arrives, and survives the process. One
-process at a time calls for one annotator: the file is locked meanwhile.
+An attempt is appended to the fsynced `journal/calls-ANNOTATOR.jsonl` as soon as its reply arrives, and folded into the
+table `model_calls`. One process at a time calls for one annotator: the file is locked meanwhile.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """Calls of a language model that are recorded, budgeted and answered in strict JSON.
 
-Covers: a re-ask when an answer cannot be read, refusals, the budget, every attempt on record before it is used, answers
-that were paid for in an earlier run. Leaves out: HTTP, retries, concurrency (`assay_serving.chat.client`), what is
-asked (the judges and extractors).
-
 How a call ends: an answer; a FINAL failure (refused, bad_answer, truncated, too_long, rejected), which another attempt
 would repeat; a PASSING one (rate_limited, server_error, timeout, connection), retried before it is given up; not asked
 (over_budget, not_asked). Failures are never taken for answers and are asked again by a later run. A wrong key, model or

@@ -1,8 +1,4 @@
-"""The prompt templates, in files that users can edit.
-
-Covers: the shipped templates (`assay_pipelines/prompts/*.md`), a user's folder that replaces some or all of them,
-rendering in Jinja's sandbox, the hash that identifies them. Leaves out: the values (the judges and extractors).
-"""
+"""The prompt templates (`assay_pipelines/prompts/*.md`, or a user's folder), in Jinja's sandbox, and their hash."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Writing results as they arrive: from any thread, in batches within a second by a background thread, so that a busy
-store does not stop the calls in flight.
-
-Leaves out: what is written (`asking`, `assay_pipelines.llm.sweep`).
-"""
+"""Writing results from any thread, in batches within a second, so that a busy store does not stop calls in flight."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Reading the reply of a chat endpoint: the text, its token counts, whether it is an answer.
-
-Covers: the reply's JSON, strict answers by pydantic model, JSON inside fences or prose, thinking before the answer,
-refusals, cut replies. Leaves out: HTTP (`assay_serving.chat.client`).
-"""
+"""Reading the reply of a chat endpoint: strict JSON inside fences or prose, after thinking; refusals; token counts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The cost of a run's model calls so far, also during the run.
-
-Covers: the recorded attempts, in the store and in journals that are not folded into it yet. Leaves out:
-limits (`assay_pipelines.llm.budget`), what calls will cost (`assay_pipelines.judging.estimating`).
-"""
+"""The cost of a run's model calls so far, from the store and from journals that are not folded into it yet."""
 
 from __future__ import annotations
 

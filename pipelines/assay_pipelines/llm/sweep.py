@@ -1,9 +1,4 @@
-"""One model call for each of many items, as attributes and correctness checks need it.
-
-Covers: chunks, writing results within a second of having them, counts. Leaves out: the calls and the use of their
-answers (`assay_pipelines.attributes`), judging, where several calls make one opinion
-(`assay_pipelines.judging.asking`).
-"""
+"""One model call for each of many items, as attributes and checks need it, written within a second of the answer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Which principles annotators share, and which have the same meaning (RLBFF, steps 5 and 6).
-
-Covers: `consensus`, the test of every principle of one annotator against every other annotator of the response;
-`merge`, one of each group of equal meaning. Vectors have length 1.
-"""
+"""Which principles annotators share, and which have the same meaning (RLBFF, steps 5 and 6). Vectors have length 1."""
 
 from __future__ import annotations
 

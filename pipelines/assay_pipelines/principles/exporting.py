@@ -1,8 +1,4 @@
-"""Accepted principles as files in the fields of HelpSteer3-Principle, for training principle reward models.
-
-Covers: JSON Lines or Parquet by the file's ending, training and held-out parts split by prompt (prompts that differ in
-case or white space only stay together). Leaves out: annotators and evidence: the published set has neither.
-"""
+"""Accepted principles as files in the fields of HelpSteer3-Principle, split by normalised prompt on request."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Extracting the principles that feedback on a response mentions.
-
-Covers: the input and output of an extractor, the pass over all feedback that it has not read yet (resumable, a page at
-a time, failures recorded with their reason). Leaves out: the extractors (`llm_extractor`, `lexicon`), which principles
-annotators agree on (`filtering`).
-"""
+"""Extracting the principles that feedback mentions: the pass over feedback not read yet, resumable, page by page."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
 """Feedback from the files of sets that give reasons, and from the reasons of judgments in the store.
 
-Covers: rows of Assay's normalised JSON Lines with votes and reasons over two responses, one rationale over two, a
-critique of each response or of the only one, and binary tests with a rationale, which are principle judgments. Leaves
-out: HelpSteer3's own files (`assay data import`), extracting principles (`extraction`).
-
-A reason that compares two responses is feedback on both; a bracketed line before it states which of the two this
-response is and which was preferred, because the reason itself ("A1 is clearer than A2") does not.
+Rows are normalised JSON Lines with votes and reasons over two responses, one rationale over two, a critique of each
+response or of the only one, or binary tests with a rationale, which are principle judgments. A reason that compares two
+responses is feedback on both; a bracketed line before it states which of the two this is and which was preferred.
 """
 
 from __future__ import annotations

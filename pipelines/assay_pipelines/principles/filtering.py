@@ -1,11 +1,8 @@
 """RLBFF's filters: the principles on which annotators agree; every dropped one has its stage and reason.
 
-Covers: the stages in their order - evidence (RapidFuzz partial ratio above 60), partially, helpfulness, consensus
-(every other annotator, cosine above 0.8), conflict and duplicate (one of each meaning per response) - and the counts.
-Leaves out: extraction, the shares by principle (`assay_pipelines.principles.report`), files (`exporting`).
-
-A judgment that a person stated directly, also with a vote in a queue, has no quote to check. Annotators are compared
-within one item: those who saw the same comparison or record.
+The stages in their order: evidence (RapidFuzz partial ratio above 60), partially, helpfulness, consensus (every other
+annotator, cosine above 0.8), conflict and duplicate (one of each meaning per response). A judgment that a person stated
+directly has no quote to check. Annotators are compared within one comparison or record.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A baseline extractor without a model: rules over the words of a reason.
+"""A baseline extractor without a model: rules over the words of a reason, from `lexicon.yaml` or a user's file.
 
-Covers: `lexicon.yaml` (or a file of the user), clauses, which of two responses a clause is about, negation, "somewhat"
-as partially. The evidence is the clause itself. It misses principles that are not in the lexicon and misreads irony; it
-serves to run and measure the later steps without an endpoint, and as the baseline that a model should beat.
+The evidence is the clause itself. It misses principles that are not in the lexicon and misreads irony; it is the
+baseline that a model should beat.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""An extractor that asks a language model behind any OpenAI-compatible chat endpoint.
-
-Covers: the prompts (`assay_pipelines/prompts/principles.*.md`, which users can replace), the schema of the answer, in
-which the quote comes before the principle. Leaves out: HTTP, retries, records, budget (`assay_pipelines.llm`).
-"""
+"""An extractor that asks a language model at a chat endpoint; in its answer the quote comes before the principle."""
 
 from __future__ import annotations
 

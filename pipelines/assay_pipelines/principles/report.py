@@ -1,8 +1,4 @@
-"""Figures on principles: the funnel of a filter run, the failures of each extractor, the base rate of each principle.
-
-A model that answers the base rate looks good on a principle that nearly every response fulfils: the share of yes is
-reported for each.
-"""
+"""The funnel of a filter run, the failures of each extractor, the base rate of each principle."""
 
 from __future__ import annotations
 

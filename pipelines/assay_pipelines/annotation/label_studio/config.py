@@ -1,10 +1,7 @@
-"""The labelling configurations, and what a person's choice in them means.
+"""The labelling configurations `preference` and `pairwise`, the settings of a project, and what a choice means.
 
-Covers: our template `preference`, which can say a tie, both good, both bad and skip, with a strength and a rationale;
-the template `pairwise`, with the fields and the `Pairwise` control of Label Studio's own template for human feedback;
-the settings of a project. Leaves out: talking to the server (`project`), reading annotations (`reading`).
-
-In a choice `A` is the response on the left, as shown; which of the canonical two that was is the task's `shown_order`.
+`preference` can say a tie, both good, both bad and skip, with a strength and a rationale; `pairwise` is Label Studio's
+own template. In a choice `A` is the response on the left; the task's `shown_order` says which of the canonical two.
 """
 
 from __future__ import annotations

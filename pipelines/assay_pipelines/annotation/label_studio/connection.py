@@ -1,9 +1,7 @@
-"""Talking to a Label Studio server through its own SDK.
+"""A Label Studio server through its SDK: opening a client, its errors as one clear line, tasks page by page by id.
 
-Covers: opening a client (the key comes from the environment and is never stored), errors of the server as one clear
-line, tasks page by page in the order of their ids. Leaves out: what is asked (`project`, `push`, `pull`).
-
-The SDK is an extra: it forces an older numpy, and cannot share an environment with vLLM.
+The key comes from the environment and is never stored. The SDK is an extra: it forces an older numpy, and cannot share
+an environment with vLLM.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""What a webhook event says, and folding the events that wait into the store.
+"""What a webhook event says (actions as Label Studio's server spells them), and folding waiting events into the store.
 
-Covers: the actions about annotations and tasks, in the spelling of Label Studio's server (deletions and bulk creations
-are plural). Leaves out: receiving (`webhook`). Events of unknown projects and tasks change nothing: a poll sees
-whatever an event could have told.
+Events of unknown projects and tasks change nothing: a poll sees whatever an event could have said.
 """
 
 from __future__ import annotations

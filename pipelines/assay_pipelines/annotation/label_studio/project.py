@@ -1,8 +1,4 @@
-"""Label Studio projects that this workspace made, and their records in the store.
-
-Covers: creating a project, finding it again by number or title, noticing that it was deleted or that the server was
-rebuilt. Leaves out: its tasks (`push`) and answers (`pull`).
-"""
+"""Label Studio projects that this workspace made: creating, finding them, noticing deletion or a rebuild."""
 
 from __future__ import annotations
 

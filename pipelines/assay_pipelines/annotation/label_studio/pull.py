@@ -1,10 +1,7 @@
-"""Votes out of Label Studio by asking: every annotation of a project, page by page.
+"""Votes out of Label Studio by asking: every annotation of a project, page by page; repeats lose and double nothing.
 
-Covers: new, edited and deleted annotations; a poll after webhook events loses and doubles nothing. Leaves out: what an
-annotation means (`reading`), which votes stand (`votes`).
-
-Deletions: what was known BEFORE the poll began and is not in it is asked for by its number, and is gone only if the
-server says so. A vote that a webhook brings in meanwhile is thereby safe.
+What was known BEFORE the poll began and is not in it is asked for by its number, and is gone only if the server says
+so: a vote that a webhook brings in meanwhile is safe.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Comparisons of the workspace as tasks of a Label Studio project, with judges' opinions as predictions.
-
-Covers: choosing the comparisons, the random order in which each shows its two responses, sending them in batches, never
-twice. Leaves out: making the project (`project`), reading answers (`pull`).
-"""
+"""Comparisons as tasks of a Label Studio project, in a random order of responses, judges' opinions as predictions."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
 """An annotation as Label Studio gives it, over its API, its export or a webhook, read as a vote.
 
-Covers: `Revision`, one state of one annotation; `read_annotation`, which makes it from the JSON; `as_judgment`. Leaves
-out: where the JSON comes from (`pull`, `webhook`), which revision counts (`votes`).
-
 The `Pairwise` control writes `{"type": "pairwise", "value": {"selected": "left" | "right"}}`, and a second click
-removes it again: without a result the person found them equal or did not want to answer, and nobody can tell which,
-unless the annotation was cancelled (skipped). Such an annotation is a skip with a note, or a tie where the project
-says so.
+removes it: without a result the person found them equal or did not want to answer, and nobody can tell which, unless
+the annotation was cancelled. It is read as a skip with a note, or as a tie where the project says so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Webhook events on their way into the store, durable before they are acknowledged, even while the store is busy.
-
-Covers: one file for each event, whole or not there; reading them back; retiring them after the store has committed.
-An update or a deletion is no vote, hence not the vote journal. Leaves out: receiving (`webhook`), meaning (`events`).
-"""
+"""Webhook events on their way into the store: one durable file each before acknowledgement, removed once folded."""
 
 from __future__ import annotations
 

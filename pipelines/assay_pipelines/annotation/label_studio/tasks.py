@@ -1,8 +1,6 @@
 """Which task on the server is which comparison here, and in which order it shows the two responses.
 
-Covers: writing down tasks that carry a comparison of ours. The order is read off the texts that the task shows, so a
-push that was killed before it could note anything is taken up by the next one, and no task is made twice. Leaves out:
-making tasks (`push`).
+The order is read off the texts of the task, so that the tasks of an interrupted push are used by the next one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What was seen in Label Studio, put into the store as votes: the one place that polls and webhook events meet.
+"""Revisions and deletions seen in Label Studio, put into the store as votes, by polls and webhook events alike.
 
-Covers: recording revisions and deletions (sets that only grow), and settling which votes stand: of each annotation the
-newest revision, unless it or its task is gone. So any order of polls and events, with repeats, ends in the same votes.
-Leaves out: fetching (`pull`), receiving (`webhook`), reading (`reading`).
+Both are sets that only grow; of each annotation the newest revision stands unless it or its task is gone. So any order
+of polls and events, with repeats, ends in the same votes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The receiver of Label Studio's webhooks.
+"""The receiver of Label Studio's webhooks: the FastAPI application, its folding thread, registration on the server.
 
-Covers: the FastAPI application (the secret is compared in constant time; an event is acknowledged when it is on the
-disk, not before), the thread that folds what has come in, registering the webhook on the server. Leaves out: what an
-event means (`events`). Label Studio sends an event once and waits a second: one that is lost is found by the next poll.
+Label Studio sends an event once and waits a second: one that is lost is found by the next poll.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""How far the annotators of votes agree, with ties as a category and with ties dropped.
-
-Covers: labels and signed strengths of votes ("cannot decide" is no label). Leaves out: the coefficients
-(`assay.statistics.agreement`), measures of one annotator (`quality`).
-"""
+"""How far annotators agree, with ties as a category and with ties dropped ("cannot decide" is no label)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """How well each person annotates: gold checks, agreement with the others, speed, position bias, ties and skips.
 
-Covers: the measures, and flags that name what to look at. A flag is a reason to talk to an annotator, not a verdict: no
-vote is dropped for it. Leaves out: agreement of the group as a whole (`agreement`).
+A flag is a reason to talk to an annotator, not a verdict: no vote is dropped for it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """An annotator's own figures in a queue: gold checks passed, agreement with the others, speed, position bias.
 
-Covers: figures that do not reveal which item was a gold check, since a missed check could then be taken back. So the
-figures cover whole blocks of items only, each of which holds its share of checks (`assignment.check_is_due`), and a
-person's first answers: a vote that is taken back changes none of them. Leaves out: what curators see of all annotators
-(`annotators`).
+They must not reveal which item was a gold check, since a missed check could then be taken back: they cover whole blocks
+of items, each with its share of checks (`assignment.check_is_due`), and first answers only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""How far the annotators of a queue agree on each of its principles.
-
-Covers: percent agreement and Krippendorff's ordinal alpha, by principle, over the responses of the items. Leaves out:
-intervals, the coefficients themselves (`agreement`).
-"""
+"""Percent agreement and Krippendorff's ordinal alpha of a queue's annotators, by principle."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Pair voting: which of two responses is better, a tie of three kinds, or a skip with a reason.
-
-Covers: the words and keys of all front ends, validation, positions on the screen and canonical answers, the terminal
-form. Leaves out: counting votes (`assay.annotation.votes`), principles (`principles`).
-"""
+"""Pair voting: which of two responses is better, a tie of three kinds, or a skip with a reason."""
 
 from __future__ import annotations
 

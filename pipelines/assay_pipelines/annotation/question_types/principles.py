@@ -1,9 +1,4 @@
-"""Principle answers: whether each response fulfils each of an item's principles, and which words show it.
-
-Covers: validation against the item, positions and canonical letters, keeping the answers in the operational file.
-Leaves out: storage in the store, which is the vote's own (`assay.annotation.vote_journal`), agreement on principles
-(`assay_pipelines.annotation.quality.principle_agreement`), principle models (`assay_pipelines.principles`).
-"""
+"""Principle answers: whether each response fulfils each of an item's principles, and which words show it."""
 
 from __future__ import annotations
 

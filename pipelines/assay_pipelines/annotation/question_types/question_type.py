@@ -1,8 +1,5 @@
 """What a question type is: one way to ask annotators about a pair, for every front end and for storage.
 
-Covers: the protocol, the registry kind, what a front end submits, what a vote records. Leaves out: the types (beside
-this module), assignment and durability (`assay_pipelines.annotation.service`).
-
 An item is asked by one type that decides the judgment, named by `question` in its payload (`pair` by default), and by
 those that add to it (`principles`, where the item lists some).
 """

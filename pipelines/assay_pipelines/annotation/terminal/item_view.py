@@ -1,7 +1,6 @@
 """An item drawn for a terminal: prompt, the two responses side by side where the width allows, and what helps to judge.
 
-Leaves out: keys and votes (`session`). Texts come from data sets: control characters, which could control the terminal,
-are shown by their codes, and nothing in them is read as markup.
+Control characters in texts, which could control the terminal, are shown by their codes; nothing is read as markup.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Single key presses from a terminal, or the same characters from a pipe.
-
-Covers: raw keys with the terminal restored afterwards whatever happens, a line of text in between, the end of input.
-Leaves out: what keys mean (`session`).
-"""
+"""Single key presses from a terminal, restored afterwards whatever happens, or the same characters from a pipe."""
 
 from __future__ import annotations
 

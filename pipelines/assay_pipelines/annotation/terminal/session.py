@@ -1,8 +1,4 @@
-"""One annotator's session at a queue in a terminal: keys in, votes out.
-
-Covers: undo, adjudication, leaving at any moment without losing anything. Leaves out: reading keys (`keys`), drawing
-(`item_view`), the keys of a question (`annotation.question_types`), the rules (`annotation.service`).
-"""
+"""One annotator's session at a queue in a terminal: votes, undo, adjudication, leaving at any moment."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What one curation loop is: its pool, its people, its judges, its reward models and their budgets.
-
-Covers: the frozen description, read from YAML by the command line and kept in the store with the loop. Leaves out:
-building the judges and encoders it names (`parts.py`).
-"""
+"""The configuration of a curation loop, as read from YAML: pool, people, judges, reward models, budgets."""
 
 from __future__ import annotations
 

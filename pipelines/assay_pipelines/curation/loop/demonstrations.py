@@ -1,8 +1,4 @@
-"""Labelled neighbours of what a judge is about to see: step 3 of Skywork-Reward-V2's labelling.
-
-Covers: the nearest human-labelled comparisons by embedding, with their attributes. Leaves out: the prompt they go into
-(`assay_pipelines.judging`).
-"""
+"""The nearest human-labelled comparisons, shown to judges: step 3 of Skywork-Reward-V2's labelling."""
 
 from __future__ import annotations
 

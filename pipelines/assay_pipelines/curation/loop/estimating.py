@@ -1,8 +1,7 @@
 """What a stage would ask of judges and people, and what that would cost at most, before anything is asked.
 
-Covers: stage 1 (its next step exactly where that is known, later iterations by their bounds), stage 2 (at most every
-labelled pair) and judges alone, from the texts of the pool and the prices of the judges' file. Leaves out: loading
-models (a reward model or verifier among the judges costs nothing), retries, and what `not_counted` names.
+Stage 1: its next step exactly where known, later iterations by their bounds; stage 2: at most every labelled pair. No
+models are loaded; retries and what `not_counted` names are left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Silver labels by the votes of judges, the source and the loop's reward model.
-
-Covers: asking the judges within the loop's budget, the weights of all voters, the decision with every answer as its
-reason. Leaves out: how a judge answers (`assay_pipelines.judging`), which comparisons (`stage1`).
-"""
+"""Silver labels by the weighted votes of judges, the source and the loop's reward model."""
 
 from __future__ import annotations
 

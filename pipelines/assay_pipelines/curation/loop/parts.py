@@ -1,8 +1,4 @@
-"""What a loop works with: its workspace, judges, people, reward models and encoder, built from its configuration.
-
-Covers: building them, and what the steps ask of several of them together (neighbours around errors, demonstrations).
-Leaves out: the order of the steps (`stage1.py`).
-"""
+"""The workspace, judges, people, reward models and encoder of a loop, built from its configuration."""
 
 from __future__ import annotations
 

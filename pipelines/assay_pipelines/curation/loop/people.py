@@ -1,8 +1,4 @@
-"""The annotators of a loop: asked through a queue, or played by judges that hold recorded or simulated votes.
-
-Covers: the protocol and both kinds. Leaves out: queues and what votes come to (`assay_pipelines.annotation`), the
-decisions (`stage1`).
-"""
+"""The annotators of a loop: asked through a queue, or played by judges with recorded or simulated votes."""
 
 from __future__ import annotations
 

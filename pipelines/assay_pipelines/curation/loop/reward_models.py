@@ -1,8 +1,4 @@
-"""The reward models of a loop: trained on its silver, chosen on its gold, and loaded again when the loop resumes.
-
-Covers: the linear probe over cached features and full Bradley-Terry training behind one protocol. Leaves out: the
-trainings themselves (`assay_rm_training`).
-"""
+"""The reward models of a loop: a linear probe or full Bradley-Terry training, loaded again when the loop resumes."""
 
 from __future__ import annotations
 

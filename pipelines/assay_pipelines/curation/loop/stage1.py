@@ -1,10 +1,7 @@
-"""Stage 1 of Skywork-Reward-V2: label a seed, then iterate: train, find the errors on gold, label their neighbours.
+"""Stage 1 of Skywork-Reward-V2. Every step happens once (`state`), so the loop can be killed anywhere and run again.
 
-Covers: the order of the steps; it reads from top to bottom. Every step happens once (`state.py`), so the loop can be
-killed anywhere and run again. Leaves out: how each step is done (the modules beside this one).
-
-    seed -> people, judges;  then per iteration: train on silver, choose on gold -> predict gold
-    -> retrieve around its errors -> people and judges label -> decide
+seed -> people, judges;  then per iteration: train on silver, choose on gold -> predict gold
+-> retrieve around its errors -> people and judges label -> decide
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Stage 2 of Skywork-Reward-V2: keep what two reward models agree with, ask judges about the rest.
 
-Covers: the agreement rule, the judges' labels for what the best model doubts, recycling, a dry run with its costs, all
-page by page. Leaves out: training the two models (`stage1.py`, `assay train`), people.
-
-    keep      the gold model agrees with the source's label, and so does the best model or the judges' majority
-    recycle   a discarded pair whose other side the models prefer, with the label flipped; a snapshot may use it
-    discard   the rest, each with its probabilities as the reason
+keep      the gold model agrees with the source's label, and so does the best model or the judges' majority
+recycle   a discarded pair whose other side the models prefer, with the label flipped; a snapshot may use it
+discard   the rest, each with its probabilities as the reason
 """
 
 from __future__ import annotations

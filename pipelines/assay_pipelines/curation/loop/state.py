@@ -1,8 +1,4 @@
-"""What a loop has done: each step happens once, whole, whatever kills the process in between.
-
-Covers: opening a loop under its configuration, `once`, the targets of an iteration. Leaves out: the steps
-(`stage1.py`).
-"""
+"""The steps that a loop has done: each happens once, whole, whatever kills the process in between."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Registered benchmarks: a name, and the first-turn prompts of a file.
-
-Covers: reading prompts out of the publishers' shapes (RewardBench, RM-Bench, JudgeBench, chat rows, HH text, plain
-text), registering them under an immutable name, listing. Leaves out: checking (`check`).
+"""Registered benchmarks: an immutable name, and the first-turn prompts of a file in its publisher's shape.
 
 The first turn is the first user message. A row's prompt is its column `prompt`, else one of the usual names
 (`COLUMNS`): a string, a list of role/content messages, or a list of strings (the turns). Without such a column, the

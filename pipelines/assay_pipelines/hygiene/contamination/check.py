@@ -1,12 +1,8 @@
 """Checking the store's prompts against registered benchmarks by shared n-grams, and discarding what overlaps.
 
-Covers: `check_benchmarks`, which reads all prompts in pages of short units, writes the evidence and then the entry of
-the ledger; `discard_overlaps`. Leaves out: how training uses the ledger (`assay.runs.contamination_gate`).
-
-The rule, after the normalisation of `assay_pipelines.hygiene.tokens` (case, punctuation and white space are
-ignored): a prompt overlaps when one of its turns shares `n` consecutive words (or characters) with a benchmark's
-first-turn prompt. A benchmark prompt shorter than `n` overlaps with a turn that is equal to it as a whole. n = 13
-words is what Skywork-Reward-V2 used; the first Skywork-Reward's "more than 7 consecutive words" is n = 8.
+After the normalisation of `hygiene.tokens`, a prompt overlaps when one of its turns shares `n` consecutive words (or
+characters) with a benchmark's first-turn prompt, or equals a benchmark prompt shorter than `n`. Skywork-Reward-V2 used
+n = 13 words; the first Skywork-Reward's "more than 7 consecutive words" is n = 8.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""From similar pairs to clusters, and which members of a cluster are kept.
-
-Covers: connected components (union-find on arrays), the choice of what is kept. Leaves out: similarities.
+"""Clusters of similar pairs (union-find on arrays), and which members of a cluster are kept.
 
 In the order of preference, an item is kept unless it is similar to one already kept; gold always is. So every item
 removed is itself similar to an item that stays, however long the chain that forms the cluster.

@@ -1,8 +1,4 @@
-"""The items that are compared, each as the shingles of one or three texts, read from the store in pages.
-
-Covers: items that are comparisons (prompt, response A, response B) or prompts; their shingles. Leaves out: sketches.
-No shingle crosses from one part of an item into another.
-"""
+"""The shingles of comparisons (prompt, response A, response B) or prompts; none crosses from one part into another."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The near-duplicate search: read, sketch, pair, verify, cluster, store; and discarding its clusters.
-
-Covers: `find_near_duplicates` and its report, `discard_near_duplicates`. Leaves out: exact duplicates
-(`assay_pipelines.hygiene.deduplication`), which are best discarded before.
-"""
+"""The near-duplicate search: read, sketch, pair, verify, cluster, store; and discarding its clusters."""
 
 from __future__ import annotations
 

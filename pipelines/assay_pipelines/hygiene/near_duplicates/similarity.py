@@ -1,7 +1,5 @@
 """Exact Jaccard similarity of candidate pairs, part by part, from shingle sets in a file.
 
-Covers: writing the sets of items with a candidate, comparing pairs in pages. Leaves out: which pairs (`sketches`).
-
 Two comparisons are as similar as their least similar part: min(J(prompt, prompt'), the better of the two ways to match
 responses), a match being as good as its worse response. So two pairs that share a long prompt and one response,
 as every ranked list gives them, are no near-duplicates.

@@ -1,10 +1,7 @@
-"""MinHash sketches cut into bands, and the pairs of items that share a band: the candidates.
+"""MinHash sketches (rensa) cut into bands, and the pairs of items that share a band: the candidates.
 
-Covers: sketching with rensa, one file of 64-bit keys per band, finding equal keys band by band, so that memory holds
-one band at a time (24 bytes per item). Leaves out: whether a candidate is a near-duplicate (`similarity`).
-
-Two items of Jaccard similarity s share a band of r rows with probability s^r, and any of b bands with
-1 - (1 - s^r)^b (Leskovec, Rajaraman, Ullman: Mining of Massive Datasets, section 3.4).
+Memory holds one band at a time (24 bytes per item). Two items of Jaccard similarity s share a band of r rows with
+probability s^r, and any of b bands with 1 - (1 - s^r)^b (Leskovec, Rajaraman, Ullman: Mining of Massive Datasets, 3.4).
 """
 
 from __future__ import annotations

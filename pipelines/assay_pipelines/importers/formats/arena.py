@@ -1,9 +1,8 @@
 """Chatbot Arena's 55k set: two models' answers to one user, and the user's choice or tie.
 
 `prompt`, `response_a` and `response_b` are JSON lists written as text, one entry per turn; exactly one of
-`winner_model_a`, `winner_model_b` and `winner_tie` is 1. Covers: conversations of one turn, and longer ones whose
-earlier answers are the same on both sides. Leaves out: conversations that diverge before the last turn, which most of
-the longer ones do: no single prompt precedes both last answers, so they are rejected with that reason.
+`winner_model_a`, `winner_model_b` and `winner_tie` is 1. Conversations that diverge before the last turn, as most of
+the longer ones do, are rejected: no single prompt precedes both last answers.
 """
 
 from __future__ import annotations

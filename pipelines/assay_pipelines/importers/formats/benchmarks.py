@@ -1,11 +1,8 @@
-"""Reward-model benchmarks as comparisons: RewardBench 1 and 2, RM-Bench, JudgeBench.
+"""Reward-model benchmarks as comparisons, the subset as category: RewardBench 1 and 2, RM-Bench, JudgeBench.
 
 RewardBench 2 gives lists: every correct response is better than every wrong one, and in the subset Ties the correct
 ones are equally good (ids `ref:N` and `tied:N`), so their pairs are ties. RM-Bench gives three responses per side
 of increasing style (concise, detailed, detailed with Markdown), which makes nine pairs; each pair records its styles.
-
-Covers: pairs of every row, with the subset as category; the import warns that the data is a benchmark. Leaves out: the
-benchmarks' own scores (`assay eval`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Columns that several layouts share: optional texts, labels, strengths, scores and metadata.
-
-Covers: reading them from untrusted records, with a reason where they are wrong. Leaves out: prompts and responses
-(`assay.data.conversation`).
-"""
+"""Columns that several layouts share: optional texts, labels, strengths, scores and metadata of untrusted records."""
 
 from __future__ import annotations
 

@@ -1,12 +1,9 @@
 """NVIDIA's HelpSteer3 in its five configurations; field names and scales as on its data card (CC-BY-4.0).
 
-Traps: `overall_preference` is NEGATIVE where response 1 is better, 0 is a tie; the field is spelled `fulfilment`; a
-"good" edit is one that does what the feedback asked, which need not make the response better. The publisher does not
-identify annotators: `position-1` to `position-3` are positions in each row's list, not three people.
-
-Covers: preference (the source's label and each annotator's vote with its reasoning), feedback (a pair without a label
-and up to three texts on each response), edit (edited over original), edit_quality (good over bad), principle (one
-response and a yes or no). Leaves out: the containers they come in.
+`overall_preference` is NEGATIVE where response 1 is better, 0 is a tie; the field is spelled `fulfilment`; a "good"
+edit is one that does what the feedback asked, which need not make the response better. Annotators are not identified:
+`position-1` to `position-3` are positions in each row's list, not three people. An edit is better than its
+original in `edit`, a good one than a bad one in `edit_quality`; `feedback` gives pairs without a label.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Anthropic's HH-RLHF text: two dialogues, `\\n\\nHuman: ...\\n\\nAssistant: ...`, identical up to the last turn.
+r"""Anthropic's HH-RLHF text: two dialogues, `\n\nHuman: ...\n\nAssistant: ...`, identical up to the last turn.
 
-Covers: a record's `chosen` and `rejected` to a prompt and two responses (the last assistant turns). Leaves out:
-the containers they come in. White space around turns is stripped, as other readers of this data set do.
+White space around turns is stripped, as other readers of this data set do.
 """
 
 from __future__ import annotations

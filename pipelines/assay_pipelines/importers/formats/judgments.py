@@ -1,7 +1,6 @@
-"""The configuration `judgments` of Assay's own Hugging Face export: one row for each judgment of a comparison.
+"""The configuration `judgments` of Assay's Hugging Face export: one row for each judgment of a comparison.
 
-Covers: the sources' labels as labels, all other judgments as votes under the names (pseudonyms for people) that the
-export gave them. Leaves out: confidence and the order shown, which votes of a source do not carry.
+Votes keep the names (pseudonyms for people) that the export gave them; confidence and the order shown are left out.
 """
 
 from __future__ import annotations

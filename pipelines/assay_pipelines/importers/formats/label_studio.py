@@ -1,14 +1,10 @@
 """Label Studio's export: JSON (tasks with annotations and predictions) and JSON_MIN (one flat row per annotation).
 
-A task's `data` holds the prompt and two answers; every annotation becomes a vote of its annotator (`completed_by`),
-every prediction one of the model that made it (`model_version`). Two labelling interfaces are read. The stock one,
-`Pairwise`, answers left or right; no result means a tie or a skip, and Label Studio cannot tell which, so it is taken
-as a skip that keeps this as its reason (a cancelled annotation is a skip in any case). The other is a `Choices` with
-the values `A>>B` (strength 3), `A>B` (2), `A>=B` (1), their mirror images, `tie`, `both good`, `both bad` and `skip`,
-as Assay's own projects have it. A `TextArea` beside either is the vote's rationale.
-
-Covers: both export forms. Leaves out: the source's own label (there is none), rankers and ratings, time spent per
-annotation (kept with the pair's origin).
+Every annotation becomes a vote of its annotator (`completed_by`), every prediction one of its model (`model_version`).
+Two interfaces are read. `Pairwise` answers left or right; without a result nobody can tell a tie from a skip, so it is
+read as a skip with that reason. The other is a `Choices` with the values `A>>B` (strength 3), `A>B` (2), `A>=B` (1),
+their mirror images, `tie`, `both good`, `both bad` and `skip`, as Assay's projects have it. A `TextArea` beside either
+is the vote's rationale. Rankers and ratings are not read.
 """
 
 from __future__ import annotations

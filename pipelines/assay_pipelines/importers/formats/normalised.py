@@ -1,11 +1,7 @@
 """The normalised JSON Lines form: prompt, responses, chosen/rejected, ratings, annotator, provenance.
 
-Covers: decided pairs, ties, pairs with annotators' votes only (each vote becomes a judgment), and lists of scored
-responses, which become all their pairs. Leaves out: records without a pair (prompts, single responses),
-which are rejected with that reason.
-
 `ratings` in use: `votes` (annotator, value A/B/tie for responses[0]/[1], reason), `gold` (A/B/tie), and for ranking
-`scores` (numbers, or objects with `overall`) or `correct` (true/false), one per response.
+`scores` (numbers, or objects with `overall`) or `correct` (true/false), one per response, which become all pairs.
 """
 
 from __future__ import annotations

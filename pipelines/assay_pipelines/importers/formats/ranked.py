@@ -1,7 +1,6 @@
-"""NeMo-RL's ranked lists: a context and completions with a rank each, the lowest rank the best.
+"""NeMo-RL's ranked lists: a context and completions with a rank each, the lowest the best; equal ranks are ties.
 
-Covers: all pairs of a row; equal ranks are ties. Leaves out: NeMo-RL's binary form, which is TRL's under other names
-(`--map prompt=... --map chosen=...`), and completions of several messages, whose last turn has no common prompt.
+NeMo-RL's binary form is TRL's under other names: `--map prompt=... --map chosen=...`.
 """
 
 from __future__ import annotations

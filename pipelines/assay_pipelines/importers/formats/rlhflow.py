@@ -2,7 +2,6 @@
 
 The context is a conversation in the project's plain template, `<turn> user` and `<turn> assistant`; a context without
 these marks is one user turn. The text has no escapes, so a row in which a mark occurs twice is ambiguous and rejected.
-Covers: rows with `messages`. Leaves out: texts with a model's chat template applied.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """TRL's stepwise supervision (prompt, completions[], labels[]) to pairs that share their steps and differ in the next.
 
-A row is one chain of steps, each true or false. Each step up to and including the first false one is a
-rated continuation of the correct steps before it; steps after a false one are not used, because they build on an
-error. A pair needs two rows that continue the same prompt and the same steps, one correctly and one wrongly. A row
-without such a partner is rejected with that reason. Steps are joined by line breaks, as TRL's PRMTrainer does by
-default.
-
-Covers: the steps of one row. Leaves out: the join over the file (`joining`).
+Each step up to and including the first false one is a rated continuation of the correct steps before it; steps after a
+false one build on an error and are not used. A pair needs two rows that continue the same prompt and the same steps,
+one correctly and one wrongly (`joining`). Steps are joined by line breaks, as TRL's PRMTrainer does by default.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """TRL's preference forms, and any table that has been renamed to them by a column mapping.
 
-Covers: explicit and implicit prompts, plain and conversational; two responses with a label (`response_a`,
-`response_b`, `label`); further columns (id, source, category, strength, margin, ...). Leaves out: unpaired rows
-(`unpaired`).
+Explicit and implicit prompts, plain and conversational; or `response_a`, `response_b` and `label`.
 """
 
 from __future__ import annotations

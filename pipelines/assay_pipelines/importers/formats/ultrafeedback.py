@@ -1,12 +1,9 @@
 """UltraFeedback: openbmb's raw rows, four rated completions each, and the binarized forms made of them.
 
-Which score ranks: the mean of the aspect ratings (instruction following, honesty, truthfulness, helpfulness) that both
-completions of a pair have. Not `overall_score`: it was parsed from GPT-4's critiques and is known to be wrong in
-thousands of rows (a critique's 1 read as 10). Ratings are strings, sometimes "N/A", which counts as not rated. Where
-a row has no ratings at all its `fine-grained_score` is used, the publisher's own mean of the same ratings.
-
-Covers: all pairs of a raw row, ties included; GPT-4's critiques as feedback; the margin of a binarized row. Leaves
-out: `custom_system_prompt`, which differs between the completions of one row and so belongs to none of the pairs.
+Completions are ranked by the mean of the aspect ratings that both of a pair have. Not by `overall_score`: it was parsed
+from GPT-4's critiques and is known to be wrong in thousands of rows (a critique's 1 read as 10). Ratings are strings;
+"N/A" counts as not rated. A row without ratings is ranked by `fine-grained_score`, the publisher's mean of the same.
+`custom_system_prompt` differs between the completions of a row and is left out. Critiques become feedback.
 """
 
 from __future__ import annotations

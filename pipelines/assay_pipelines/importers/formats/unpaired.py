@@ -1,8 +1,5 @@
-"""TRL's unpaired preference (prompt, completion, label true/false) to pairs: every preferred with every rejected
-completion of the same prompt.
-
-Covers: the completion of one row. Leaves out: the join over the file, which also rejects prompts whose completions all
-have one label (`joining`).
+"""TRL's unpaired preference (prompt, completion, label true/false): every preferred with every rejected completion of
+a prompt, joined by `joining`.
 """
 
 from __future__ import annotations

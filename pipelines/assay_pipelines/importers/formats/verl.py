@@ -1,8 +1,6 @@
-"""verl's rows (data_source, prompt, ability, reward_model, extra_info), as far as they hold pairs.
+"""verl's rows that Assay exported: their `extra_info.comparisons` carries the pairs; all others are rejected.
 
-A verl row is an RL prompt with a ground truth, not a comparison. Covers: rows that Assay exported, whose
-`extra_info.comparisons` carries the pairs. Leaves out: all others, which are rejected with that reason; verl's data for
-reward models (prompt, chosen, rejected) is read as TRL's.
+verl's data for reward models (prompt, chosen, rejected) is read as TRL's.
 """
 
 from __future__ import annotations
