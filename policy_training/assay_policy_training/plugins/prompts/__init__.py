@@ -7,19 +7,6 @@ from typing import Any
 
 from assay.registry import Kind
 
-PROMPT_ORDERS: Kind[type[Any]] = Kind(
-    "prompt_order",
-    "The order in which a policy run draws its prompts (recipe section `source`).",
-    members={
-        "shuffled": "assay_policy_training.plugins.prompts.source:Shuffled",
-        "mixed": "assay_policy_training.plugins.prompts.streams:Mixed",
-        "stages": "assay_policy_training.plugins.prompts.stages:PromptStages",
-        "dump": "assay_policy_training.plugins.prompts.dump:Dump",
-        "gain_rl": "assay_policy_training.plugins.prompts.gain_rl:GainRl",
-        "one_shot": "assay_policy_training.plugins.prompts.one_shot:OneShot",
-    },
-    requires=("open",),
-)
 #: Callables (argument, *, seed, split) -> prompts. `--prompts NAME:ARGUMENT` passes what follows the colon.
 PROMPT_SOURCES: Kind[Callable[..., Any]] = Kind(
     "prompt_source",
