@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -88,10 +88,11 @@ def fields_of(settings: type) -> tuple[SettingField, ...]:
     return tuple(_field(f.name, hints[f.name], f.default) for f in fields(settings) if f.init)
 
 
-def check_settings(settings: Any) -> None:
-    """Check every field against its range and choices. Raises BadInputError for the first that fails."""
+def check_settings(settings: Any, prefix: str = "") -> None:
+    """Check every field against its range and choices. Raises BadInputError for the first that fails, with `prefix`
+    before its name."""
     for declared in fields_of(type(settings)):
-        declared.check(getattr(settings, declared.name))
+        replace(declared, name=prefix + declared.name).check(getattr(settings, declared.name))
 
 
 def arguments_of(settings: Any, declared_by: type) -> list[str]:

@@ -16,16 +16,9 @@ if TYPE_CHECKING:
     from assay.runs.progress_bar import Advance
     from assay.runs.record import Run
     from assay.workspace import Workspace
-    from assay_pipelines.llm.questions import Question
     from assay_pipelines.llm.sweep import SweepReport
 
 Limit = Annotated[int | None, typer.Option(min=1, help="At most so many comparisons, by id.", show_default=False)]
-
-
-def question_pages(workspace: Workspace, selection: Selection, limit: int | None) -> Iterator[list[Question]]:
-    from assay_pipelines.llm.questions import iter_questions
-
-    return iter_questions(workspace, selection, limit=limit)
 
 
 @contextmanager

@@ -1,26 +1,32 @@
-"""`assay data`: the group and its snapshot commands; import, export and hygiene are in other modules."""
+"""`assay data`: the group; import, export and snapshots. Hygiene and contamination are in other modules."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
-from assay_pipelines.commands import contamination, exporting, hygiene, importing, near_duplicates
+from assay_pipelines.commands import contamination, hygiene
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
+from assay_pipelines.exporters.kind import EXPORTERS
+from assay_pipelines.importers.kind import layout_names
+
+if TYPE_CHECKING:
+    from assay.data.snapshots import Selection
+    from assay_pipelines.importers.run import ImportReport
 
 
 def register(app: typer.Typer) -> None:
     """Add the group `data`."""
     group = typer.Typer(no_args_is_help=True, help="Import, clean, inspect and export preference data.")
-    importing.add_to(group)
-    exporting.add_to(group)
+    group.command("import")(import_)
+    group.command()(export)
     hygiene.add_to(group)
     for command in (snapshot, snapshots):
         group.command(command.__name__)(command)
-    near_duplicates.add_to(group)
     contamination.add_to(group)
     app.add_typer(group, name="data")
 
@@ -90,3 +96,134 @@ def snapshots(workspace: WorkspaceOption = None, as_json: JsonOption = False) ->
 
 def _pools(pools: dict[str, int]) -> str:
     return ", ".join(f"{n} {pool}" for pool, n in pools.items())
+
+
+def import_(
+    path: Annotated[str, typer.Argument(metavar="FILE", help="A file, or hf:NAME for what `datasets` can load.")],
+    format: Annotated[
+        str,
+        typer.Option(
+            help="auto, a container (jsonl, json, csv, parquet, hf), or a layout: "
+            f"{', '.join(layout_names())}; or module:Name, or file.py:Name",
+        ),
+    ] = "auto",
+    map: Annotated[
+        list[str] | None, typer.Option("--map", help="OURS=THEIRS, e.g. prompt=question; repeatable.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Name of the source. Default: the rows' own, else the file's.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Read only this many rows.")] = None,
+    split: Annotated[str, typer.Option(help="Split of an hf: data set.")] = "train",
+    subset: Annotated[str | None, typer.Option(help="Configuration of an hf: data set.")] = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Import preference pairs. Rows that cannot be imported are recorded with a reason; all others are imported.
+
+    An interrupted import is resumed by running it again; nothing is imported twice.
+
+    Example: `assay data import pairs.csv --map prompt=question --map chosen=good --map rejected=bad`
+    """
+    from assay.errors import BadInputError
+    from assay.runs.progress_bar import progress_bar
+    from assay.workspace import Workspace
+    from assay_pipelines.importers.run import open_import, run_import
+    from assay_pipelines.importers.source import ImportConfig
+
+    mapping: dict[str, str] = {}
+    for entry in map or []:
+        ours, equals, theirs = entry.partition("=")
+        if not (ours and equals and theirs):
+            raise BadInputError(f"--map takes OURS=THEIRS, not {entry!r}")
+        mapping[ours.strip()] = theirs.strip()
+    here = Workspace.find(workspace)
+    config = ImportConfig(path, format, mapping, source, limit, split, subset)
+    opened = open_import(here, config)
+    if not as_json:
+        typer.echo(f"{'reading' if opened.layout_given else 'recognised'} {opened.recognised}")
+    with progress_bar(f"importing {opened.container.name}", opened.container.size, unit=opened.container.unit) as step:
+        report = run_import(here, opened, advance=step)
+    stored = report.pairs - report.new.comparisons
+    lines = [
+        f"{report.rows} rows, {report.pairs} pairs: {report.new.comparisons} new comparisons, {stored} known already; "
+        f"{report.new.prompts} new prompts, {report.new.responses} responses, {report.new.judgments} judgments",
+        *([_statements(report)] if report.statements else []),
+        *(f"  rejected {n}: {reason}" for reason, n in report.rejected.items()),
+        *([f"  the first of them: {'; '.join(report.first_rejects)}"] if report.first_rejects else []),
+        f"run {report.run_id}",
+    ]
+    emit(report.to_dict(), "\n".join(lines), as_json=as_json)
+
+
+def _statements(report: ImportReport) -> str:
+    new = report.new_statements
+    parts = [f"{new.feedback} new texts of feedback", f"{new.principle_judgments} new principle judgments"]
+    return f"{report.statements} statements about single responses: {', '.join(parts)}"
+
+
+def export(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="FILE_OR_FOLDER", help="Ends in .jsonl, .jsonl.gz, .parquet or .json; a folder for hf."),
+    ],
+    format: Annotated[
+        str,
+        typer.Option(
+            help=f"{EXPORTERS.help()}. auto: hf for a folder, label-studio for .json, else trl; helpsteer3 writes "
+            "principle judgments."
+        ),
+    ] = "auto",
+    snapshot: Annotated[str | None, typer.Option(help="Snapshot to write. Default: what the options select.")] = None,
+    pool: PoolOption = None,
+    source: SourceFilter = None,
+    category: CategoryFilter = None,
+    rationales: Annotated[
+        bool, typer.Option("--rationales", help="Write people's reasons too: free text that may name people.")
+    ] = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write decided pairs in the format of other trainers. The file or folder appears complete or not at all.
+
+    A folder gets Parquet files and a data card, for `datasets.load_dataset`. Annotators appear under pseudonyms that
+    differ between exports.
+
+    Example: `assay data export train.jsonl --snapshot train`
+    """
+    from assay.errors import BadInputError
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
+    from assay.workspace import Workspace
+    from assay_pipelines.exporters.export import content_hash
+    from assay_pipelines.exporters.export import export as write
+
+    here = Workspace.find(workspace)
+    if snapshot is not None and (pool or source or category):
+        raise BadInputError("--snapshot is a selection already: drop --pool, --source and --category")
+    what: str | Selection = snapshot if snapshot is not None else selection_of(pool, source, category)
+    config: dict[str, object] = {
+        "path": str(path),
+        "format": format,
+        "snapshot": snapshot,
+        "pool": pool,
+        "source": source,
+    }
+    config |= {"category": category, "rationales": rationales}
+    with start_run(here, "export", config) as run:
+        if snapshot is not None:
+            from assay.data.snapshots import get_snapshot
+
+            run.link("input", "snapshot", get_snapshot(here, snapshot).id)
+        with progress_bar(f"exporting {path.name}", 1, unit="files") as step:
+            report = write(here, path, what, format=format, rationales=rationales, run_id=run.id)
+            step(1)
+        written = Path(report.path)
+        run.link("output", "file", report.path)
+        run.add_artifact("export", written.name, written, content_hash=content_hash(written))
+        run.metrics.update(asdict(report))
+    lines = [f"wrote {report.rows} {report.unit} to {report.path} as {report.format}", *report.notes]
+    if report.undecided and report.unit in ("pairs", "prompts"):
+        lines.append(f"left out {report.undecided} comparisons without a chosen side: ties and undecided ones")
+    text = "\n  ".join(lines)
+    emit({"run_id": run.id, **asdict(report)}, text, as_json=as_json)

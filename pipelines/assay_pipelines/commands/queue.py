@@ -1,4 +1,4 @@
-"""`assay queue ...`: create, list, status, close, reopen, adjudicate, resolve, report, agreement, recover."""
+"""`assay queue ...`: create, list, status, close, reopen, adjudicate, resolve, report, agreement, recover, rollouts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import typer
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.registry import absolute_name
 from assay_pipelines.annotation.question_types.question_type import PAIR, QUESTION_TYPES
-from assay_pipelines.commands import rollout_queue
 from assay_pipelines.commands.annotate import annotate_queue
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter
 
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from assay_pipelines.annotation.quality.principle_agreement import PrincipleAgreement
     from assay_pipelines.annotation.queues import Queue
 
+
+_SIDES = {True: "against the reward", False: "with the reward", None: "-"}
 QueueArgument = Annotated[str, typer.Argument(help="Name of the queue.")]
 
 
@@ -31,7 +32,8 @@ def register(app: typer.Typer) -> None:
     group.command("list")(list_)
     for command in (create, status, close, reopen, adjudicate, resolve, report, agreement, recover):
         group.command(command.__name__)(command)
-    rollout_queue.add(group)
+    group.command("from-rollouts")(from_rollouts)
+    group.command("effect")(effect)
     app.add_typer(group, name="queue")
 
 
@@ -388,3 +390,73 @@ def _estimate(estimate: CoefficientEstimate) -> str:
     if estimate.interval is None:
         return f"{estimate.value:.3f}"
     return f"{estimate.value:.3f} ({estimate.interval.low:.3f}, {estimate.interval.high:.3f})"
+
+
+def from_rollouts(
+    run: Annotated[str, typer.Argument(help="Id of a policy run that was watched (`assay rl --watch`).")],
+    name: Annotated[str, typer.Option(help="Of the queue. Default: rollouts-RUN.", show_default=False)] = "",
+    limit: Annotated[int | None, typer.Option(min=1, help="The most doubtful so many. Default: all.")] = None,
+    overlap: Annotated[int, typer.Option(min=1, help="How many people see each pair.")] = 1,
+    gold_checks: Annotated[float, typer.Option(help="Share of known answers mixed in, from the gold pool.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of every order that is drawn.")] = 0,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put before people the rollouts that the reward trained on and the held-out reward disagree about.
+
+    Each pair is two responses of the policy to one prompt; the rewards' preferences are recorded as their judgments and
+    not shown. Run again it adds what the policy run has found since.
+
+    Example: `assay queue from-rollouts run-20261121-130202-cf034f --limit 100 --overlap 3`
+    """
+    from assay.runs.record import start_run
+    from assay.workspace import Workspace
+    from assay_pipelines.annotation.rollouts import queue_rollouts
+
+    here, queue = Workspace.find(workspace), name or f"rollouts-{run}"
+    settings = {"queue": queue, "policy_run": run, "limit": limit, "overlap": overlap, "gold_checks": gold_checks}
+    with start_run(here, "queue-create", settings | {"seed": seed}, inputs={run: "run"}) as recorded:
+        created = queue_rollouts(
+            here, run, queue, recorded, limit=limit, overlap=overlap, gold_checks=gold_checks, seed=seed
+        )
+        recorded.metrics.update(suspects=created.suspects, new=created.new)
+    emit(
+        {"run": recorded.id, "suspects": created.suspects, "new": created.new, **asdict(created.queue)},
+        f"{created.queue.name}: {created.suspects} pairs, {created.new} of them new to the store\n"
+        f"vote with: assay annotate {queue} --as YOUR-NAME; then: assay queue resolve {queue}",
+        as_json=as_json,
+    )
+
+
+def effect(
+    queue: QueueArgument,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show where a queue's decisions are now: which labels people overturned, which snapshots and models hold them.
+
+    Example: `assay queue effect rollouts-run-20261121-130202-cf034f`
+    """
+    from assay.workspace import Workspace
+    from assay_pipelines.annotation.rollouts import effects
+
+    decisions = effects(Workspace.find(workspace), queue)
+    lines = [
+        f"{e.comparison_id}  {e.label or 'undecidable':<11}  "
+        + ("rewards disagree" if e.contradictory else _SIDES[e.overturned]).ljust(18)
+        + f"  {', '.join(e.snapshots) or 'in no snapshot'}  {', '.join(e.models) or 'in no model'}"
+        for e in decisions
+    ]
+    models = sorted({model for e in decisions for model in e.models})
+    overturned = sum(e.overturned is True for e in decisions)
+    contradictory = sum(e.contradictory for e in decisions)
+    counts = f"{len(decisions)} decisions, {overturned} against the reward trained on"
+    counts += f", {contradictory} about which rewards of several runs disagree" if contradictory else ""
+    total = f"{counts}; they changed: {', '.join(models) or 'no model yet'}"
+    payload = {
+        "decisions": [e.to_dict() for e in decisions],
+        "overturned": overturned,
+        "contradictory": contradictory,
+        "models": models,
+    }
+    emit(payload, "\n".join([*lines, total]), as_json=as_json)

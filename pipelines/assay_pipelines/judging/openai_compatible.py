@@ -15,13 +15,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from annotated_types import Ge
 from pydantic import Field
 
 from assay.domain import AnnotatorKind, Answer, ShownOrder, swap_answer
 from assay.errors import BadInputError
 from assay.ids import fraction
+from assay.settings import check_settings
 from assay.workspace import Workspace
 from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, OnResult, Vote
 from assay_pipelines.judging.merging import OnSplit, merge_votes
@@ -55,15 +57,14 @@ class LlmJudgeConfig:
 
     endpoint: EndpointConfig
     name: str = ""  #: "" = the model's name
-    samples: int = 1
+    samples: Annotated[int, Ge(1)] = 1
     both_orders: bool = False
     seed: int = 0
     on_split: OnSplit = "tie"
     prompts: Path | None = None  #: folder with the user's own prompts
 
     def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise BadInputError(f"must be at least 1, not {self.samples}", field="samples")
+        check_settings(self)
         if self.samples > 1 and self.endpoint.temperature == 0:
             raise BadInputError(
                 f"{self.samples} samples at temperature 0 are one answer paid {self.samples} times; set a temperature",
@@ -71,8 +72,6 @@ class LlmJudgeConfig:
             )
         if "@" in self.name:
             raise BadInputError("must not hold an @: what follows it is the version", field="name")
-        if self.on_split not in ("tie", "skip"):
-            raise BadInputError(f"{self.on_split!r} is not one of tie, skip", field="on_split")
 
 
 class LlmJudge:

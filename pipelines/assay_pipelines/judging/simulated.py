@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from assay.domain import AnnotatorKind, Answer, ShownOrder, swap_answer
-from assay.errors import BadInputError
 from assay.ids import fraction
+from assay.settings import check_settings
 from assay_pipelines.judging.judge import JudgeFailure, OnResult, Vote
 from assay_pipelines.judging.merging import merge_votes
 from assay_pipelines.llm.questions import Question, orders
@@ -23,19 +25,15 @@ class SimulatedConfig:
     """`accuracy`: chance of the true answer where it votes A or B without looking at positions. `tie_rate`: chance of
     a tie whatever is true. `position_bias`: chance of taking what is shown first whatever is true."""
 
-    accuracy: float = 0.8
-    tie_rate: float = 0.0
-    position_bias: float = 0.0
-    samples: int = 1
+    accuracy: Annotated[float, Ge(0), Le(1)] = 0.8
+    tie_rate: Annotated[float, Ge(0), Le(1)] = 0.0
+    position_bias: Annotated[float, Ge(0), Le(1)] = 0.0
+    samples: Annotated[int, Ge(1)] = 1
     both_orders: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("accuracy", "tie_rate", "position_bias"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise BadInputError(f"must be between 0 and 1, not {getattr(self, name)}", field=name)
-        if self.samples < 1:
-            raise BadInputError(f"must be at least 1, not {self.samples}", field="samples")
+        check_settings(self)
 
 
 class SimulatedJudge:

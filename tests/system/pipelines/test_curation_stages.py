@@ -268,7 +268,7 @@ def test_the_example_is_a_configuration_that_loads(assay: Command, workspace: Wo
     [
         ("[", "not YAML"),
         ("name: x\nsurprise: 1\n", "field 'surprise': unknown setting"),
-        ("name: x\nsource_votes: true\nmodel: {backend: other}\n", "'other' is not one of probe, bt"),
+        ("name: x\nsource_votes: true\nmodel: {backend: other}\n", "unknown model.backend 'other'; one of probe, bt"),
         ("name: x\n", "no voter labels silver"),
         ("name: my loop\nsource_votes: true\n", "field 'name'"),
         ("name: x\nsource_votes: true\npeople: 5\n", "field 'people': wrong type: 5"),

@@ -30,23 +30,16 @@ class PeopleConfig:
     of the queue needs. `policy`: `wait` stops until the queue is done, `proceed` continues with the votes there are.
     """
 
-    per_iteration: int = 50
-    seed: int = 100
-    overlap: int = 1
-    gold_checks: float = 0.1
+    per_iteration: Annotated[int, Ge(0)] = 50
+    seed: Annotated[int, Ge(0)] = 100
+    overlap: Annotated[int, Ge(1)] = 1
+    gold_checks: Annotated[float, Ge(0), Le(0.5)] = 0.1
     policy: Waiting = "wait"
     queue: bool = True
     judges: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("per_iteration", "seed"):
-            if getattr(self, name) < 0:
-                raise BadInputError(f"must not be negative, but is {getattr(self, name)}", field=f"people.{name}")
-        if self.overlap < 1:
-            raise BadInputError(f"must be at least 1, not {self.overlap}", field="people.overlap")
-        if not 0 <= self.gold_checks <= 0.5:  # as queues have it
-            raise BadInputError(f"is a share from 0 to 0.5, not {self.gold_checks}", field="people.gold_checks")
-        _check_choice("people.policy", self.policy, Waiting)
+        check_settings(self, "people.")
         if self.queue == (self.judges is not None) and self.seed + self.per_iteration > 0:
             raise BadInputError(
                 "name one source of people: queue: true, or judges: FILE with queue: false", field="people"
@@ -60,14 +53,12 @@ class Stage1ModelConfig:
 
     backend: Backend = "probe"
     base: str = "smollm2"
-    max_length: int = 1024
+    max_length: Annotated[int, Ge(1)] = 1024
     device: str = "auto"
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_choice("model.backend", self.backend, Backend)
-        if self.max_length < 1:
-            raise BadInputError(f"must be at least 1, not {self.max_length}", field="model.max_length")
+        check_settings(self, "model.")
 
 
 @dataclass(frozen=True)
@@ -89,17 +80,17 @@ class Stage1Config:
     """
 
     name: str
-    iterations: int = 4
+    iterations: Annotated[int, Ge(1)] = 4
     sources: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
-    seed: int = 200
-    k_max: int = 8
-    per_iteration: int = 0
+    seed: Annotated[int, Ge(0)] = 200
+    k_max: Annotated[int, Ge(1)] = 8
+    per_iteration: Annotated[int, Ge(0)] = 0
     train_on: TrainOn = "silver"
     source_votes: bool = False
     model_votes: bool = False
     judge_weights: Weights = "equal"
-    demonstrations: int = 8
+    demonstrations: Annotated[int, Ge(0)] = 8
     judges: str | None = None
     max_cost: float | None = None
     attributes: bool = False
@@ -117,14 +108,7 @@ class Stage1Config:
                 f"{self.name!r} cannot name models, queues and snapshots: letters, digits, and . _ + - after the first",
                 field="name",
             )
-        for name in ("iterations", "k_max"):
-            if getattr(self, name) < 1:
-                raise BadInputError(f"must be at least 1, not {getattr(self, name)}", field=name)
-        for name in ("seed", "per_iteration", "demonstrations"):
-            if getattr(self, name) < 0:
-                raise BadInputError(f"must not be negative, but is {getattr(self, name)}", field=name)
-        _check_choice("train_on", self.train_on, TrainOn)
-        _check_choice("judge_weights", self.judge_weights, Weights)
+        check_settings(self)
         if self.judge_weights == "accuracy" and self.model_votes and self.train_on != "silver":
             raise BadInputError(
                 "accuracy says nothing of a model that was trained on the gold it is measured on: train_on: silver, or "
@@ -185,6 +169,23 @@ class Stage1Config:
             raise BadInputError(str(error), file=path) from error
 
 
+@dataclass(frozen=True)
+class Stage2Config:
+    """p: a model's probability of the source's label. `keep_above`: a model agrees above it; judges are asked where the
+    gold model agrees and the best does not, for there alone the rule hangs on them. `recycle_below`: a discarded pair
+    is recycled, flipped, where both models' p is at most this: 0 never, 0.5 where both prefer the other side, 1 always,
+    as the paper does.
+    """
+
+    keep_above: Annotated[float, Ge(0), Le(1), Help("A model agrees with a label of higher probability.")] = 0.5
+    recycle_below: Annotated[
+        float, Ge(0), Le(1), Help("Flip into `recycled` what both models give at most this p; 0 = nothing.")
+    ] = 0.0
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
 def _build(kind: Any, values: Mapping[str, Any], prefix: str) -> Any:
     names = {f.name for f in fields(kind)}
     if unknown := sorted(set(values) - names):
@@ -215,25 +216,3 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
-
-
-def _check_choice(name: str, value: str, kind: Any) -> None:
-    if value not in get_args(kind):
-        raise BadInputError(f"{value!r} is not one of {', '.join(get_args(kind))}", field=name)
-
-
-@dataclass(frozen=True)
-class Stage2Config:
-    """p: a model's probability of the source's label. `keep_above`: a model agrees above it; judges are asked where the
-    gold model agrees and the best does not, for there alone the rule hangs on them. `recycle_below`: a discarded pair
-    is recycled, flipped, where both models' p is at most this: 0 never, 0.5 where both prefer the other side, 1 always,
-    as the paper does.
-    """
-
-    keep_above: Annotated[float, Ge(0), Le(1), Help("A model agrees with a label of higher probability.")] = 0.5
-    recycle_below: Annotated[
-        float, Ge(0), Le(1), Help("Flip into `recycled` what both models give at most this p; 0 = nothing.")
-    ] = 0.0
-
-    def __post_init__(self) -> None:
-        check_settings(self)
