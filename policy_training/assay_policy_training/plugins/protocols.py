@@ -22,10 +22,12 @@ differentiable in the context).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
@@ -89,6 +91,19 @@ class Rewards:
     parts: Mapping[str, Tensor]  #: name -> [B] float64, NaN = missing
     failures: Sequence[tuple[ScoreFailure, ...]]  #: per row, why parts are missing
     scores: Sequence[Mapping[str, Score]]  #: per row, part -> the whole score, where a model gave it
+
+    @classmethod
+    def of(cls, name: str, outcomes: Sequence[float | Score | ScoreFailure]) -> Rewards:
+        """One part: for each row its number or score, or why it is missing."""
+        numbers = [
+            math.nan if isinstance(o, ScoreFailure) else o.reward if isinstance(o, Score) else float(o)
+            for o in outcomes
+        ]
+        return cls(
+            {name: torch.tensor(numbers, dtype=torch.float64)},
+            [(outcome,) if isinstance(outcome, ScoreFailure) else () for outcome in outcomes],
+            [{name: outcome} if isinstance(outcome, Score) else {} for outcome in outcomes],
+        )
 
 
 @runtime_checkable

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,13 +76,7 @@ class ModelReward:
         if len(results) != len(pairs):
             raise ValueError(f"{self.name} answered {len(results)} of {len(pairs)} items")
         remaining = iter(results)
-        answers = [self._without(text) or next(remaining) for text in texts]
-        part = [answer.reward if isinstance(answer, Score) else math.nan for answer in answers]
-        return Rewards(
-            parts={self.name: torch.tensor(part, dtype=torch.float64)},
-            failures=[(answer,) if isinstance(answer, ScoreFailure) else () for answer in answers],
-            scores=[{self.name: answer} if isinstance(answer, Score) else {} for answer in answers],
-        )
+        return Rewards.of(self.name, [self._without(text) or next(remaining) for text in texts])
 
     def _without(self, text: str | None) -> ScoreFailure | None:
         """Why a response without an answer part has no score."""
@@ -95,14 +90,12 @@ class RowNumber:
         self.key = self.name = key
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
-        held = [item.meta.get(self.key) for item in items]
-        numbers = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else math.nan for v in held]
-        lacking = ScoreFailure("bad_input", f"the prompt's row has no number {self.key!r}", self.name)
-        return Rewards(
-            parts={self.name: torch.tensor(numbers, dtype=torch.float64)},
-            failures=[(lacking,) if math.isnan(number) else () for number in numbers],
-            scores=[{} for _ in items],
-        )
+        return Rewards.of(self.name, [self._number(item.meta.get(self.key)) for item in items])
+
+    def _number(self, value: Any) -> float | ScoreFailure:
+        if isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value):
+            return float(value)
+        return ScoreFailure("bad_input", f"the prompt's row has no number {self.key!r}", self.name)
 
 
 def score_item(kind: str, item: PromptItem, response: str) -> ScoreItem:
@@ -132,12 +125,7 @@ class VerifierReward:
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
         outcomes = verified(items, responses)
-        shares = [math.nan if isinstance(outcome, ScoreFailure) else outcome.fraction for outcome in outcomes]
-        return Rewards(
-            parts={self.name: torch.tensor(shares, dtype=torch.float64)},
-            failures=[(outcome,) if isinstance(outcome, ScoreFailure) else () for outcome in outcomes],
-            scores=[{} for _ in items],
-        )
+        return Rewards.of(self.name, [o if isinstance(o, ScoreFailure) else o.fraction for o in outcomes])
 
 
 class RecordedReward:
@@ -147,13 +135,7 @@ class RecordedReward:
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
         rewards = [record_of(item).get("reward") for item in items]
-        return Rewards(
-            parts={
-                self.name: torch.tensor([math.nan if r is None else float(r) for r in rewards], dtype=torch.float64)
-            },
-            failures=[(NO_REWARD,) if r is None else () for r in rewards],
-            scores=[{} for _ in items],
-        )
+        return Rewards.of(self.name, [NO_REWARD if reward is None else float(reward) for reward in rewards])
 
 
 def verifier_accuracy(items: Sequence[PromptItem], responses: Sequence[str]) -> Tensor:
