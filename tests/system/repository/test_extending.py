@@ -81,6 +81,15 @@ def test_every_kind_has_an_example_that_is_run() -> None:
     assert sections <= {command.kind for command in commands} | of_recipe
 
 
+def test_contributing_names_the_place_of_every_kind() -> None:
+    table = (PAGE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## How to add")[2]
+    slots = {kind.name for kind in SLOTS.values()}  # in one row
+    assert [kind.name for kind in all_kinds() if kind.name not in slots and f"`{kind.name}`" not in table] == []
+    files = re.findall(r"`((?:serving|policy_training|rm_training|pipelines)/[\w/]+\.py)`", table)
+    assert len(files) > 5
+    assert [file for file in files if not (PAGE.parents[1] / file).is_file()] == []
+
+
 def test_the_commands_print_what_the_page_says(run: PageRun) -> None:
     for command, text in run.printed.items():
         check_output(command, text)
