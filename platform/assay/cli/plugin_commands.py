@@ -18,7 +18,7 @@ from assay.registry import Kind, Member, all_kinds, kind_named, settings_of, unk
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("plugins", help="List what can be extended, and its members with their settings.")(plugins)
+    app.command("plugins")(plugins)
 
 
 def plugins(
@@ -26,7 +26,10 @@ def plugins(
     name: str = typer.Argument("", help="A member of that kind, to see its settings; or your own module:Name."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object instead of text."),
 ) -> None:
-    """List kinds of plug-ins, the members of one kind, or the settings of one member."""
+    """List what can be extended, the members of one kind, or the settings of one member.
+
+    Example: `assay plugins importer ultrafeedback`
+    """
     if not kind:
         kinds = all_kinds()
         if as_json:

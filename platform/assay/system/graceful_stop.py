@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class StopRequest:
+class StopSignal:
     """`requested`: whether a signal has come; read between steps."""
 
     def __init__(self) -> None:
@@ -34,22 +34,22 @@ class StopRequest:
 
 
 @contextmanager
-def stop_on_signal(*, held: bool = True) -> Iterator[StopRequest]:
+def stop_on_signal(*, held: bool = True) -> Iterator[StopSignal]:
     """During the block Ctrl-C and SIGTERM set `requested` instead of ending the process.
 
     Nothing changes with `held=False` and outside the main thread, which gets no signals. A Ctrl-C that the process
     ignored before stays ignored: it was meant for another.
     """
-    request = StopRequest()
+    stop = StopSignal()
     if not held or threading.current_thread() is not threading.main_thread():
-        yield request
+        yield stop
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
     handled = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]
     for number in handled:
-        signal.signal(number, request.note)
+        signal.signal(number, stop.note)
     try:
-        yield request
+        yield stop
     finally:
         for number in handled:
             signal.signal(number, before[number])

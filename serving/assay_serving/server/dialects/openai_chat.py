@@ -19,7 +19,7 @@ from assay_serving.server.http.json_route import json_reply
 from assay_serving.server.http.service import ScoringService, until_disconnect
 
 
-class ServedModels:
+class ChatModels:
     """A `Completer` over the generative models of a reward server."""
 
     supports: frozenset[str] = frozenset()
@@ -47,4 +47,4 @@ class ServedModels:
 
 def openai_chat_routes(service: ScoringService) -> APIRouter:
     described = {200: {"model": ChatCompletionResponse}, **shaped_errors(EnvelopedError)}
-    return chat_router(ServedModels(service), OpenAIRoute, described)
+    return chat_router(ChatModels(service), OpenAIRoute, described)
