@@ -28,7 +28,7 @@ def plugins(
 ) -> None:
     """List what can be extended, the members of one kind, or the settings of one member.
 
-    Example: `assay plugins importer ultrafeedback`
+    Example: `assay plugins importer ultrafeedback-raw`
     """
     if not kind:
         kinds = all_kinds()
