@@ -12,6 +12,11 @@ import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 from assay.cli.settings_options import settings_options
+from assay.cli.workspace_command import CommandResult, add_commands
+from assay.errors import BadInputError
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import start_run
+from assay.workspace import Workspace
 from assay_pipelines.curation.consistency import ConsistencyConfig
 from assay_pipelines.curation.loop.config import Stage2Config
 from assay_serving.model_config import ModelConfig
@@ -34,94 +39,79 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True, help="Decide which labels to trust: people, judges, verifiers, reward models."
     )
-    group.command("verify")(verify)
-    group.command("consistency")(consistency)
-    group.command("stage1")(stage1)
-    group.command("stage2")(stage2)
-    group.command("status")(status)
+    add_commands(group, verify, consistency, stage1, stage2, status)
     app.add_typer(group, name="curate")
 
 
 def verify(
+    workspace: Workspace,
     share: Annotated[float, typer.Option(help="Share of prompts to verify, drawn by hash.", min=0.0, max=1.0)] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of that draw.")] = 0,
     source: SourceOption = None,
     pool: PoolOption = None,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Let the constraint verifier decide, as gold, every pair whose prompt carries checkable constraints.
 
     Example: `assay curate verify --share 0.3`
     """
     from assay.browsing.candidates import count_candidates
     from assay.data.snapshots import HashSlice, Selection
-    from assay.runs.progress_bar import progress_bar
-    from assay.runs.record import start_run
-    from assay.workspace import Workspace
     from assay_pipelines.curation.verifier import verify_pool
 
-    ws = Workspace.find(workspace)
     part = HashSlice(0.0, share, "prompt", seed) if share < 1 else None
     selection = Selection(tuple(pool or ("unverified",)), tuple(source or ()), slice=part)
     with (
-        start_run(ws, "curate-verify", {"selection": asdict(selection)}) as run,
-        progress_bar("verifying", count_candidates(ws, selection), unit="pairs") as advance,
+        start_run(workspace, "curate-verify", {"selection": asdict(selection)}) as run,
+        progress_bar("verifying", count_candidates(workspace, selection), unit="pairs") as advance,
     ):
-        report = verify_pool(ws, selection, run.id, on_progress=advance)
+        report = verify_pool(workspace, selection, run.id, on_progress=advance)
         run.metrics.update(asdict(report))
     judged = report.confirmed + report.corrected
     rate = f" ({100 * report.corrected / judged:.1f} % of its clear labels)" if judged else ""
-    emit(
+    return CommandResult(
         {"run": run.id, **asdict(report), "gold": report.gold},
         f"{report.seen} pairs: {report.gold} gold, of which {report.confirmed} confirm the source, "
         f"{report.corrected} correct it{rate}, {report.undecided_source} settle what it left open, "
         f"{report.ties} ties; {report.unverifiable} have no checkable constraint{_overtaken(report.overtaken)}",
-        as_json=as_json,
     )
 
 
 @settings_options(ConsistencyConfig)
 def consistency(
+    workspace: Workspace,
     config: ConsistencyConfig,
     model: Annotated[list[str], typer.Option("--model", help="Reward model (folder, hub id, name); repeatable.")],
     source: SourceOption = None,
     pool: PoolOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be decided; write nothing.")] = False,
     device: DeviceOption = "auto",
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Keep the labels that reward models agree with, flip or discard the others; every decision keeps its reason.
 
     Example: `assay curate consistency --model gold-rm --keep-above 0.5 --flip-below 0.1 --dry-run`
     """
     from assay.browsing.candidates import count_candidates
     from assay.data.snapshots import Selection
-    from assay.runs.progress_bar import progress_bar
     from assay.runs.record import locate_model, start_run
-    from assay.workspace import Workspace
     from assay_pipelines.curation.consistency import check_pool, load_judge
 
-    ws = Workspace.find(workspace)
     selection = Selection(tuple(pool or ("unverified",)), tuple(source or ()))
-    judges = [load_judge(locate_model(ws, name)[0], device=device) for name in model]
+    judges = [load_judge(locate_model(workspace, name)[0], device=device) for name in model]
     settings = {"selection": asdict(selection), **asdict(config), "models": model, "dry_run": dry_run}
     with (
-        start_run(ws, "curate-consistency", settings) as run,
-        progress_bar("scoring", count_candidates(ws, selection), unit="pairs") as advance,
+        start_run(workspace, "curate-consistency", settings) as run,
+        progress_bar("scoring", count_candidates(workspace, selection), unit="pairs") as advance,
     ):
         for judge in judges:
             run.link("input", "model_version", judge.scorer.info.version)
-        report = check_pool(ws, judges, config, selection, run.id, dry_run=dry_run, on_progress=advance)
+        report = check_pool(workspace, judges, config, selection, run.id, dry_run=dry_run, on_progress=advance)
         run.metrics.update(asdict(report))
-    emit(
+    return CommandResult(
         {"run": run.id, **asdict(report)},
         f"{'would decide' if dry_run else 'decided'} {report.seen} pairs: "
         f"{report.kept} kept, {report.flipped} flipped, "
         f"{report.discarded} discarded; {report.unlabelled} have no label, {report.unscored} could not be scored"
         f"{_overtaken(report.overtaken)}",
-        as_json=as_json,
     )
 
 
@@ -129,16 +119,15 @@ def _overtaken(number: int) -> str:
     return f"; {number} were decided otherwise meanwhile" if number else ""
 
 
-def status(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def status(workspace: Workspace) -> CommandResult:
     """Show the pools, the rules that filled them, errors found, each annotator's agreement with gold, and the loops.
 
     Example: `assay curate status`
     """
     from assay.statistics.intervals import wilson
-    from assay.workspace import Workspace
     from assay_pipelines.curation.status import curation_status
 
-    curation = curation_status(Workspace.find(workspace))
+    curation = curation_status(workspace)
     lines = [f"{curation.comparisons} comparisons", "", "pool          pairs"]
     lines += [f"{name:<12} {number:>6}" for name, number in curation.pools.items()]
     if curation.rules:
@@ -157,7 +146,7 @@ def status(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> No
     for loop in curation.loops:
         measured = f", model right on {loop.gold_accuracy:.1%} of {loop.gold_pairs} gold" if loop.gold_pairs else ""
         lines += ["", f"loop {loop.name}: iteration {loop.iteration}, last step {loop.step}{measured}"]
-    emit(curation.to_dict(), "\n".join(lines), as_json=as_json)
+    return CommandResult(curation.to_dict(), "\n".join(lines))
 
 
 def stage1(
@@ -172,7 +161,6 @@ def stage1(
 
     Example: `assay curate stage1 --example > loop.yaml && assay curate stage1 loop.yaml`
     """
-    from assay.errors import BadInputError
     from assay.runs.record import start_run
     from assay.workspace import Workspace
     from assay_pipelines.curation.loop.config import Stage1Config
@@ -198,6 +186,7 @@ def stage1(
 
 @settings_options(Stage2Config)
 def stage2(
+    workspace: Workspace,
     config: Stage2Config,
     best: Annotated[str, typer.Option(help="The best reward model there is: of the workspace, a folder or a hub id.")],
     gold: Annotated[str, typer.Option(help="A reward model trained on human-verified pairs only.")],
@@ -211,18 +200,14 @@ def stage2(
     source: Annotated[list[str] | None, typer.Option("--source", help="Only this source; repeatable.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and asked; do nothing.")] = False,
     device: DeviceOption = "auto",
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Keep what the gold model and either the best model or the judges agree with; discard or recycle the rest.
 
     Example: `assay curate stage2 --best first-loop --gold gold-rm --recycle-below 0.5 --dry-run`
     """
     from assay.browsing.candidates import count_candidates
     from assay.data.snapshots import Selection
-    from assay.runs.progress_bar import progress_bar
     from assay.runs.record import locate_model, start_run
-    from assay.workspace import Workspace
     from assay_pipelines.curation.loop.demonstrations import demonstrations
     from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel
     from assay_pipelines.curation.loop.stage2 import Stage2Parts, run_stage2
@@ -231,11 +216,10 @@ def stage2(
     from assay_pipelines.llm.budget import Budget, Spending
     from assay_serving.engines.transformers import TransformersScorer
 
-    here = Workspace.find(workspace)
-    stage_judges = load_judges(judges, here) if judges is not None else []
+    stage_judges = load_judges(judges, workspace) if judges is not None else []
     models = []
     for name in (best, gold):
-        scorer = TransformersScorer.load(ModelConfig(locate_model(here, name)[0], device=device))
+        scorer = TransformersScorer.load(ModelConfig(locate_model(workspace, name)[0], device=device))
         models.append(LoopModel(scorer, scorer.spec.calibration or UNCALIBRATED))
     selection = Selection(("unverified",), tuple(source or ()))
     opened = open_encoder(encoder, device) if encoder is not None and stage_judges else None
@@ -248,8 +232,8 @@ def stage2(
         "dry_run": dry_run,
     }
     with (
-        start_run(here, "curate-stage2", settings) as run,
-        progress_bar("stage 2", count_candidates(here, selection), unit="pairs") as advance,
+        start_run(workspace, "curate-stage2", settings) as run,
+        progress_bar("stage 2", count_candidates(workspace, selection), unit="pairs") as advance,
     ):
         for model in models:
             run.link("input", "model_version", model.scorer.info.version)
@@ -257,11 +241,11 @@ def stage2(
         def demonstrate(ids: Sequence[str]) -> Mapping[str, Sequence[Demonstration]]:
             if opened is None:
                 return {}
-            return demonstrations(here, opened, ids, Selection(("gold",), tuple(source or ())), run.id)
+            return demonstrations(workspace, opened, ids, Selection(("gold",), tuple(source or ())), run.id)
 
         report = run_stage2(
             config,
-            Stage2Parts(here, models[0], models[1], stage_judges, demonstrate, Spending(Budget(cost=max_cost))),
+            Stage2Parts(workspace, models[0], models[1], stage_judges, demonstrate, Spending(Budget(cost=max_cost))),
             selection,
             run.id,
             dry_run=dry_run,
@@ -281,7 +265,7 @@ def stage2(
         lines.append(f"{report.unanswered} on which every judge failed are left alone; run it again to ask again")
     if report.stopped:
         lines.append(f"stopped: {report.stopped}; run it again to go on")
-    emit({"run": run.id, **report.to_dict()}, "\n".join(lines), as_json=as_json)
+    return CommandResult({"run": run.id, **report.to_dict()}, "\n".join(lines))
 
 
 def _judging(report: dict[str, Any], dry_run: bool) -> str:

@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.workspace_command import CommandResult, add_commands
+from assay.errors import BadInputError
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import start_run
+from assay.workspace import Workspace
 from assay_pipelines.commands import contamination, hygiene
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
 from assay_pipelines.exporters.kind import EXPORTERS
@@ -22,16 +27,15 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add the group `data`."""
     group = typer.Typer(no_args_is_help=True, help="Import, clean, inspect and export preference data.")
-    group.command("import")(import_)
-    group.command()(export)
+    add_commands(group, import_, export)
     hygiene.add_to(group)
-    for command in (snapshot, snapshots):
-        group.command(command.__name__)(command)
+    add_commands(group, snapshot, snapshots)
     contamination.add_to(group)
     app.add_typer(group, name="data")
 
 
 def snapshot(
+    workspace: Workspace,
     name: Annotated[str, typer.Argument(help="Name of the snapshot.")],
     pool: PoolOption = None,
     source: SourceFilter = None,
@@ -39,9 +43,7 @@ def snapshot(
     holdout: Annotated[float | None, typer.Option(help="Share of groups to keep out, as NAME-holdout.")] = None,
     group_by: Annotated[str, typer.Option(help="What a split must not cut: prompt or category.")] = "prompt",
     seed: Annotated[int, typer.Option(help="Another seed, another split.")] = 0,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Fix a selection of labelled comparisons under a name, for training. A snapshot never changes.
 
     Default pools: gold, silver, recycled and unverified (with the source's own label).
@@ -49,19 +51,16 @@ def snapshot(
     Example: `assay data snapshot train --pool gold --pool silver --holdout 0.1`
     """
     from assay.data.snapshots import create_snapshot, create_split
-    from assay.runs.record import start_run
-    from assay.workspace import Workspace
 
-    here = Workspace.find(workspace)
     selection = selection_of(pool, source, category)
     config = {"name": name, **asdict(selection), "holdout": holdout, "group_by": group_by, "seed": seed}
-    with start_run(here, "snapshot", config) as run:
+    with start_run(workspace, "snapshot", config) as run:
         if holdout is None:
-            created = [create_snapshot(here, name, selection, run.id)]
+            created = [create_snapshot(workspace, name, selection, run.id)]
         else:
             created = list(
                 create_split(
-                    here,
+                    workspace,
                     name,
                     selection,
                     holdout=holdout,
@@ -76,22 +75,21 @@ def snapshot(
         f"{s.unlabelled} without a label left out; {s.id}"
         for s in created
     ]
-    emit({"run_id": run.id, "snapshots": [asdict(s) for s in created]}, "\n".join(lines), as_json=as_json)
+    return CommandResult({"run_id": run.id, "snapshots": [asdict(s) for s in created]}, "\n".join(lines))
 
 
-def snapshots(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def snapshots(workspace: Workspace) -> CommandResult:
     """List the snapshots, newest first.
 
     Example: `assay data snapshots`
     """
     from assay.data.snapshots import list_snapshots
-    from assay.workspace import Workspace
 
-    listed = list_snapshots(Workspace.find(workspace))
+    listed = list_snapshots(workspace)
     lines = [f"{s.name}: {s.items} items ({_pools(s.pools)}), {s.ties} of them ties; {s.id}" for s in listed]
     fields = ("id", "name", "content_hash", "items", "ties", "pools")
     payload = {"snapshots": [{key: getattr(s, key) for key in fields} for s in listed]}
-    emit(payload, "\n".join(lines) or "no snapshots yet: assay data snapshot NAME", as_json=as_json)
+    return CommandResult(payload, "\n".join(lines) or "no snapshots yet: assay data snapshot NAME")
 
 
 def _pools(pools: dict[str, int]) -> str:
@@ -163,6 +161,7 @@ def _statements(report: ImportReport) -> str:
 
 
 def export(
+    workspace: Workspace,
     path: Annotated[
         Path,
         typer.Argument(metavar="FILE_OR_FOLDER", help="Ends in .jsonl, .jsonl.gz, .parquet or .json; a folder for hf."),
@@ -181,9 +180,7 @@ def export(
     rationales: Annotated[
         bool, typer.Option("--rationales", help="Write people's reasons too: free text that may name people.")
     ] = False,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Write decided pairs in the format of other trainers. The file or folder appears complete or not at all.
 
     A folder gets Parquet files and a data card, for `datasets.load_dataset`. Annotators appear under pseudonyms that
@@ -191,14 +188,9 @@ def export(
 
     Example: `assay data export train.jsonl --snapshot train`
     """
-    from assay.errors import BadInputError
-    from assay.runs.progress_bar import progress_bar
-    from assay.runs.record import start_run
-    from assay.workspace import Workspace
     from assay_pipelines.exporters.export import content_hash
     from assay_pipelines.exporters.export import export as write
 
-    here = Workspace.find(workspace)
     if snapshot is not None and (pool or source or category):
         raise BadInputError("--snapshot is a selection already: drop --pool, --source and --category")
     what: str | Selection = snapshot if snapshot is not None else selection_of(pool, source, category)
@@ -210,13 +202,13 @@ def export(
         "source": source,
     }
     config |= {"category": category, "rationales": rationales}
-    with start_run(here, "export", config) as run:
+    with start_run(workspace, "export", config) as run:
         if snapshot is not None:
             from assay.data.snapshots import get_snapshot
 
-            run.link("input", "snapshot", get_snapshot(here, snapshot).id)
+            run.link("input", "snapshot", get_snapshot(workspace, snapshot).id)
         with progress_bar(f"exporting {path.name}", 1, unit="files") as step:
-            report = write(here, path, what, format=format, rationales=rationales, run_id=run.id)
+            report = write(workspace, path, what, format=format, rationales=rationales, run_id=run.id)
             step(1)
         written = Path(report.path)
         run.link("output", "file", report.path)
@@ -226,4 +218,4 @@ def export(
     if report.undecided and report.unit in ("pairs", "prompts"):
         lines.append(f"left out {report.undecided} comparisons without a chosen side: ties and undecided ones")
     text = "\n  ".join(lines)
-    emit({"run_id": run.id, **asdict(report)}, text, as_json=as_json)
+    return CommandResult({"run_id": run.id, **asdict(report)}, text)

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.settings_options import settings_options
+from assay.cli.workspace_command import CommandResult, add_commands
+from assay.errors import BadInputError
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import start_run
+from assay.workspace import Workspace
 from assay_pipelines.hygiene.cleaning import CleanConfig
 from assay_pipelines.hygiene.near_duplicates.search import NearDuplicateConfig
 
@@ -23,57 +27,43 @@ _CUT = 400
 
 def add_to(group: typer.Typer) -> None:
     """Add the commands to the group `data`."""
-    for command in (clean, dedup, contradictions, stats):
-        group.command(command.__name__)(command)
-    group.command("near-dup")(near_dup)
+    add_commands(group, clean, dedup, contradictions, stats, near_dup)
 
 
 @settings_options(CleanConfig)
-def clean(
-    config: CleanConfig,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def clean(workspace: Workspace, config: CleanConfig) -> CommandResult:
     """Discard comparisons that break structural rules, each with its rule and reason. Nothing is deleted.
 
     Example: `assay data clean --max-characters 20000`
     """
-    from assay.runs.progress_bar import progress_bar
-    from assay.runs.record import start_run
-    from assay.workspace import Workspace
     from assay_pipelines.hygiene.cleaning import clean as apply_rules
     from assay_pipelines.hygiene.pair_pages import count_pairs
 
-    here = Workspace.find(workspace)
     with (
-        start_run(here, "clean", asdict(config)) as run,
-        progress_bar("cleaning", count_pairs(here, but_gold=True), unit="comparisons") as step,
+        start_run(workspace, "clean", asdict(config)) as run,
+        progress_bar("cleaning", count_pairs(workspace, but_gold=True), unit="comparisons") as step,
     ):
-        discarded = apply_rules(here, config, run.id, advance=step)
+        discarded = apply_rules(workspace, config, run.id, advance=step)
         run.metrics["discarded"] = discarded
     text = "\n".join(
         [f"discarded {sum(discarded.values())} comparisons", *(f"  {n}: {rule}" for rule, n in discarded.items() if n)]
     )
-    emit({"run_id": run.id, "discarded": discarded}, text, as_json=as_json)
+    return CommandResult({"run_id": run.id, "discarded": discarded}, text)
 
 
-def dedup(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def dedup(workspace: Workspace) -> CommandResult:
     """Keep one of each pair that differs only in case or white space; discard pairs with contradicting source labels.
 
     Example: `assay data dedup`
     """
-    from assay.runs.progress_bar import progress_bar
-    from assay.runs.record import start_run
-    from assay.workspace import Workspace
     from assay_pipelines.hygiene.deduplication import dedup as find_duplicates
     from assay_pipelines.hygiene.pair_pages import count_pairs
 
-    here = Workspace.find(workspace)
     with (
-        start_run(here, "dedup", {}) as run,
-        progress_bar("deduplicating", count_pairs(here), unit="comparisons") as step,
+        start_run(workspace, "dedup", {}) as run,
+        progress_bar("deduplicating", count_pairs(workspace), unit="comparisons") as step,
     ):
-        counts = find_duplicates(here, run.id, advance=step)
+        counts = find_duplicates(workspace, run.id, advance=step)
         run.metrics.update(asdict(counts))
     lines = [
         f"{counts.exact_repeats} exact repeats were merged by the imports",
@@ -81,61 +71,51 @@ def dedup(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> Non
     ]
     if counts.contradictions:
         lines.append("list them: assay data contradictions")
-    emit({"run_id": run.id, **asdict(counts)}, "\n".join(lines), as_json=as_json)
+    return CommandResult({"run_id": run.id, **asdict(counts)}, "\n".join(lines))
 
 
 def contradictions(
+    workspace: Workspace,
     limit: Annotated[int, typer.Option(help="Show at most this many; 0 = all.")] = 10,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Show pairs that sources label oppositely, also where they differ in case or white space: texts, sources, votes.
 
     Discards nothing (`assay data dedup` discards them, except gold and silver); shows discarded ones as well.
 
     Example: `assay data contradictions --limit 3`
     """
-    from assay.errors import BadInputError
-    from assay.runs.progress_bar import progress_bar
-    from assay.workspace import Workspace
     from assay_pipelines.hygiene.deduplication import find_contradictions
 
     if limit < 0:
         raise BadInputError("must not be negative", field="limit")
-    here = Workspace.find(workspace)
     with progress_bar("finding contradictions", unit="comparisons") as step:
-        total, examples = find_contradictions(here, limit=limit or None, advance=step)
+        total, examples = find_contradictions(workspace, limit=limit or None, advance=step)
     text = "\n\n".join([f"{total} pairs with opposite labels", *map(_contradiction, examples)])
     if total > len(examples):
         text += f"\n\n{total - len(examples)} more: --limit 0"
-    emit({"total": total, "contradictions": [asdict(c) for c in examples]}, text, as_json=as_json)
+    return CommandResult({"total": total, "contradictions": [asdict(c) for c in examples]}, text)
 
 
 def stats(
+    workspace: Workspace,
     languages: Annotated[int, typer.Option(help="Prompts whose language is detected; 0 = all.")] = 5000,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Counts, label balance, lengths, the longer-is-chosen rate, languages, judgments, decisions, rejects by reason.
 
     Example: `assay data stats --json | jq .pools`
     """
-    from assay.errors import BadInputError
-    from assay.runs.progress_bar import progress_bar
-    from assay.workspace import Workspace
     from assay_pipelines.hygiene.dataset_statistics import statistics
     from assay_pipelines.hygiene.text_statistics import text_statistics
 
     if languages < 0:
         raise BadInputError("must not be negative", field="languages")
-    here = Workspace.find(workspace)
     with progress_bar("measuring", unit="responses") as step:
-        texts = text_statistics(here, sample=languages, advance=step)
-    with here.store.unit() as db:
+        texts = text_statistics(workspace, sample=languages, advance=step)
+    with workspace.store.unit() as db:
         counts = statistics(db)
-    payload = {"workspace": str(here.root), **counts, **texts}
+    payload = {"workspace": str(workspace.root), **counts, **texts}
     text = "\n".join([_table(counts), _lengths(texts), _balance(texts), _languages(texts["languages"])])
-    emit(payload, text, as_json=as_json)
+    return CommandResult(payload, text)
 
 
 def _contradiction(contradiction: LabelContradiction) -> str:
@@ -213,11 +193,10 @@ _EXAMPLE_LENGTH = 70
 
 @settings_options(NearDuplicateConfig)
 def near_dup(
+    workspace: Workspace,
     config: NearDuplicateConfig,
     action: Annotated[str, typer.Option(help="report the clusters, or discard all but the kept of each.")] = "report",
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Find comparisons that share most of their word shingles: MinHash sketches, verified by exact Jaccard similarity.
 
     Case, punctuation and white space are ignored. Two comparisons are as similar as their least similar part, so a
@@ -225,18 +204,13 @@ def near_dup(
 
     Example: `assay data near-dup --threshold 0.85 --action discard`
     """
-    from assay.errors import BadInputError
-    from assay.runs.progress_bar import progress_bar
-    from assay.runs.record import start_run
-    from assay.workspace import Workspace
     from assay_pipelines.hygiene.near_duplicates.search import discard_near_duplicates, find_near_duplicates
 
     if action not in ("discard", "report"):
         raise BadInputError(f"unknown action {action!r}; one of discard, report", field="action")
-    here = Workspace.find(workspace)
-    with start_run(here, "near-dup", {**asdict(config), "action": action}) as run:
-        report = find_near_duplicates(here, config, run.id, counting=progress_bar)
-        discarded = discard_near_duplicates(here, config, run.id) if action == "discard" else 0
+    with start_run(workspace, "near-dup", {**asdict(config), "action": action}) as run:
+        report = find_near_duplicates(workspace, config, run.id, counting=progress_bar)
+        discarded = discard_near_duplicates(workspace, config, run.id) if action == "discard" else 0
         run.metrics.update(report.to_dict() | {"discarded": discarded})
     done = f"discarded {discarded} comparisons" if action == "discard" else "nothing discarded (--action discard does)"
     lines = [
@@ -247,9 +221,9 @@ def near_dup(
         lines.append(f"{report.opposite} of them have the label opposite to the kept one's")
     if report.large_groups:
         lines.append(f"{report.large_groups} groups of equal sketches were too large to compare every pair")
-    lines += _examples(here, report, config.over) if not as_json else []
+    lines += _examples(workspace, report, config.over)
     lines.append(f"run {run.id}")
-    emit({"run_id": run.id, **report.to_dict(), "discarded": discarded}, "\n".join(lines), as_json=as_json)
+    return CommandResult({"run_id": run.id, **report.to_dict(), "discarded": discarded}, "\n".join(lines))
 
 
 def _examples(workspace: Workspace, report: NearDuplicateReport, over: str) -> list[str]:

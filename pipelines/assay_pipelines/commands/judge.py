@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import JsonOption, emit
+from assay.cli.workspace_command import CommandResult, add_commands
+from assay.errors import BadInputError
 from assay.registry import absolute_name
-from assay_pipelines.commands.asking import Limit, asking_run, fail_if_given_up, report_text, summed
+from assay.runs.record import start_run
+from assay.workspace import Workspace
+from assay_pipelines.commands.asking import Limit, asking_run, exit_code_of, report_text, summed
 from assay_pipelines.commands.endpoint_options import ENDPOINT_OPTIONS, EndpointOptions, PromptsFolder, endpoint_options
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
 from assay_pipelines.judging.kind import JUDGES
@@ -39,13 +43,13 @@ _SETTING = {"voters": "annotators"}  #: option -> setting of the judge, where th
 def register(app: typer.Typer) -> None:
     """Add the group `judge`."""
     group = typer.Typer(no_args_is_help=True, help="Ask judges, describe pairs, check responses; how good judges are.")
-    for command in (run, attributes, verify, report, prompts):
-        group.command(command.__name__)(command)
+    add_commands(group, run, attributes, verify, report, prompts)
     app.add_typer(group, name="judge")
 
 
 @endpoint_options()
 def run(
+    workspace: Workspace,
     context: typer.Context,
     options: EndpointOptions,
     budget: Budget,
@@ -71,9 +75,7 @@ def run(
     pool: PoolOption = None,
     source: SourceFilter = None,
     category: CategoryFilter = None,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Ask a judge about every comparison of the selection that it has not answered yet.
 
     Stopped at any point, it resumes when run again: no call that was answered is paid for twice.
@@ -82,29 +84,25 @@ def run(
     """
     from contextlib import ExitStack
 
-    from assay.errors import BadInputError
-    from assay.workspace import Workspace
     from assay_pipelines.judging.asking import ask
     from assay_pipelines.judging.config import judge_of, load_judges
     from assay_pipelines.llm.questions import iter_questions
 
-    ws = Workspace.find(workspace)
     if bool(judge) == (judges is not None):
         raise BadInputError("name either --judge or --judges FILE")
     judge = absolute_name(judge, Path()) if ":" in judge else judge.replace("-", "_")
     _refuse_unused(context, judge)
     if judges is not None:
-        chosen_judges = load_judges(judges, ws)
+        chosen_judges = load_judges(judges, workspace)
     else:
         for option in {"base_url", "model"}.intersection(_TAKES.get(judge, ())):
             options.required(option)
         passed = {_SETTING.get(option, option): context.params[option] for option in _TAKES.get(judge, ())}
         entry = {"kind": judge} | {name: setting for name, setting in passed.items() if setting not in (None, "")}
-        chosen_judges = [judge_of(entry, ws)]
+        chosen_judges = [judge_of(entry, workspace)]
     selection = selection_of(pool, source, category)
     if dry_run:
-        _estimate(ws, chosen_judges, selection, limit, as_json)
-        return
+        return _estimate(workspace, chosen_judges, selection, limit)
     spending = Spending(budget)
     settings = {
         "selection": asdict(selection),
@@ -114,31 +112,31 @@ def run(
     reports: list[SweepReport] = []
     with (
         ExitStack() as stack,
-        asking_run(ws, "judge", settings, selection, limit, len(chosen_judges), "judging") as (run, advance),
+        asking_run(workspace, "judge", settings, selection, limit, len(chosen_judges), "judging") as (run, advance),
     ):
         for one in chosen_judges:
             if hasattr(one, "close"):
                 stack.callback(one.close)
-            pages = iter_questions(ws, selection, limit=limit)
-            reports.append(summed(ask(ws, one, page, run.id, budget=spending, advance=advance) for page in pages))
+            pages = iter_questions(workspace, selection, limit=limit)
+            reports.append(
+                summed(ask(workspace, one, page, run.id, budget=spending, advance=advance) for page in pages)
+            )
             run.metrics[reports[-1].judge] = asdict(reports[-1])
-    emit(
+    return CommandResult(
         {"run": run.id, "judges": [asdict(r) for r in reports]},
         "\n".join(report_text(r, "comparisons") for r in reports),
-        as_json=as_json,
+        exit_code_of(reports),
     )
-    fail_if_given_up(reports)
 
 
-def report(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def report(workspace: Workspace) -> CommandResult:
     """Show how good and how dear the judges are: agreement with gold, position bias, failures, tokens, cost.
 
     Example: `assay judge report`
     """
-    from assay.workspace import Workspace
     from assay_pipelines.judging.reporting import judges_report
 
-    quality = judges_report(Workspace.find(workspace))
+    quality = judges_report(workspace)
     lines: list[str] = []
     for one in quality.judges:
         lines += [f"{one.kind} {one.name}: {one.opinions} opinions, {one.ties} ties, {one.skips} skips"]
@@ -165,7 +163,7 @@ def report(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> No
             f"{task}: {figures['answered']} answers of {figures['calls']} calls, {figures['attempts']} attempts, "
             f"{rate:.1f} % unreadable, {figures['tokens_in']} tokens in, {figures['tokens_out']} out"
         ]
-    emit(quality.to_dict(), "\n".join(lines) or "no judge has answered yet", as_json=as_json)
+    return CommandResult(quality.to_dict(), "\n".join(lines) or "no judge has answered yet")
 
 
 def prompts(
@@ -210,9 +208,7 @@ def _refuse_unused(context: typer.Context, judge: str) -> None:
         raise BadInputError(f"{who} does not take {', '.join(unused)}")
 
 
-def _estimate(
-    workspace: Workspace, judges: list[Judge], selection: Selection, limit: int | None, as_json: bool
-) -> None:
+def _estimate(workspace: Workspace, judges: list[Judge], selection: Selection, limit: int | None) -> CommandResult:
     from assay_pipelines.judging.estimating import estimate
     from assay_pipelines.llm.questions import iter_questions
 
@@ -234,11 +230,12 @@ def _estimate(
         + (f", cost about {one['cost']:.4f}" if one["cost"] is not None else "")
         for one in estimates
     ]
-    emit({"dry_run": True, "judges": estimates}, "\n".join(lines), as_json=as_json)
+    return CommandResult({"dry_run": True, "judges": estimates}, "\n".join(lines))
 
 
 @endpoint_options(max_tokens=512)
 def attributes(
+    workspace: Workspace,
     options: EndpointOptions,
     budget: Budget,
     rules: Annotated[bool, typer.Option("--rules", help="By rules from the category, without a model.")] = False,
@@ -249,19 +246,13 @@ def attributes(
     pool: PoolOption = None,
     source: SourceFilter = None,
     category: CategoryFilter = None,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Describe pairs by the 5-tuple of attributes: category, objectivity, controversiality, desired, guideline.
 
     Example: `assay judge attributes --base-url http://127.0.0.1:8001/v1 --model smollm2 --limit 100`
     """
-    from assay.errors import BadInputError
-    from assay.runs.record import start_run
-    from assay.workspace import Workspace
     from assay_pipelines.llm.questions import iter_questions
 
-    ws = Workspace.find(workspace)
     selection = selection_of(pool, source, category)
     if sum((options.settings["base_url"] is not None, rules, file is not None)) != 1:
         raise BadInputError("name one of --base-url with --model, --rules, --file")
@@ -269,35 +260,34 @@ def attributes(
         from assay_pipelines.attributes.rules import describe_by_rules, describe_from_file
 
         config = {"selection": asdict(selection), "limit": limit, "rules": rules, "file": str(file) if file else None}
-        with start_run(ws, "attributes", config) as run:
+        with start_run(workspace, "attributes", config) as run:
             if file is not None:
-                new = describe_from_file(ws, file, run.id, person=person)
+                new = describe_from_file(workspace, file, run.id, person=person)
             else:
                 new = sum(
-                    describe_by_rules(ws, [q.comparison_id for q in page], run.id)
-                    for page in iter_questions(ws, selection, limit=limit)
+                    describe_by_rules(workspace, [q.comparison_id for q in page], run.id)
+                    for page in iter_questions(workspace, selection, limit=limit)
                 )
             run.metrics["described"] = new
-        emit({"run": run.id, "described": new}, f"{new} comparisons described", as_json=as_json)
-        return
+        return CommandResult({"run": run.id, "described": new}, f"{new} comparisons described")
 
     from assay_pipelines.attributes.extraction import AttributeExtractor, AttributesConfig, extract_attributes
 
     extractor = AttributeExtractor(AttributesConfig(options.endpoint(), prompts=prompts))
     spending = Spending(budget)
     settings = {"selection": asdict(selection), "limit": limit, **extractor.annotator.config}
-    with asking_run(ws, "attributes", settings, selection, limit, 1, "describing") as (run, advance):
+    with asking_run(workspace, "attributes", settings, selection, limit, 1, "describing") as (run, advance):
         report = summed(
-            extract_attributes(ws, extractor, page, run.id, budget=spending, advance=advance)
-            for page in iter_questions(ws, selection, limit=limit)
+            extract_attributes(workspace, extractor, page, run.id, budget=spending, advance=advance)
+            for page in iter_questions(workspace, selection, limit=limit)
         )
         run.metrics.update(asdict(report))
-    emit({"run": run.id, **asdict(report)}, report_text(report, "comparisons"), as_json=as_json)
-    fail_if_given_up([report])
+    return CommandResult({"run": run.id, **asdict(report)}, report_text(report, "comparisons"), exit_code_of([report]))
 
 
 @endpoint_options()
 def verify(
+    workspace: Workspace,
     options: EndpointOptions,
     budget: Budget,
     every_pair: Annotated[
@@ -308,30 +298,25 @@ def verify(
     pool: PoolOption = None,
     source: SourceFilter = None,
     category: CategoryFilter = None,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Have a model check each response of objective pairs separately, as a hint for annotators.
 
     Example: `assay judge verify --base-url http://127.0.0.1:8001/v1 --model smollm2 --limit 100`
     """
-    from assay.workspace import Workspace
     from assay_pipelines.attributes.preverification import CheckerConfig, CorrectnessChecker, preverify
     from assay_pipelines.llm.questions import iter_questions
 
-    ws = Workspace.find(workspace)
     selection = selection_of(pool, source, category)
     checker = CorrectnessChecker(CheckerConfig(options.endpoint(), prompts=prompts))
     spending = Spending(budget)
     settings = {"selection": asdict(selection), "limit": limit, "every_pair": every_pair, **checker.annotator.config}
-    with asking_run(ws, "preverify", settings, selection, limit, 2, "checking") as (run, advance):
+    with asking_run(workspace, "preverify", settings, selection, limit, 2, "checking") as (run, advance):
         report = summed(
-            preverify(ws, checker, page, run.id, every_pair=every_pair, budget=spending, advance=advance)
-            for page in iter_questions(ws, selection, limit=limit)
+            preverify(workspace, checker, page, run.id, every_pair=every_pair, budget=spending, advance=advance)
+            for page in iter_questions(workspace, selection, limit=limit)
         )
         run.metrics.update(asdict(report))
     text = report_text(report, "responses")
     if not (report.asked or report.known or report.failures):
         text = "no pair of the selection has attributes that say objective; see `assay judge attributes`"
-    emit({"run": run.id, **asdict(report)}, text, as_json=as_json)
-    fail_if_given_up([report])
+    return CommandResult({"run": run.id, **asdict(report)}, text, exit_code_of([report]))

@@ -10,8 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import JsonOption, WorkspaceOption
 from assay.cli.settings_options import settings_options
+from assay.cli.workspace_command import CommandResult, add_commands
+from assay.errors import BadInputError
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import start_run
+from assay.workspace import Workspace
 from assay_pipelines.annotation.label_studio.config import ProjectConfig
 
 ServerOption = Annotated[
@@ -35,16 +40,13 @@ def register(app: typer.Typer) -> None:
         help="Let people vote in Label Studio: make a project, push comparisons, pull votes. "
         "The key is read from $LABEL_STUDIO_API_KEY and never stored.",
     )
-    group.command("create")(create)
-    group.command("push")(push)
-    group.command("pull")(pull)
-    group.command("serve-webhook")(serve_webhook)
-    group.command("status")(status)
+    add_commands(group, create, push, pull, serve_webhook, status)
     app.add_typer(group, name="label-studio")
 
 
 @settings_options(ProjectConfig, exclude=("seed", "guideline"))
 def create(
+    workspace: Workspace,
     config: ProjectConfig,
     title: Annotated[str, typer.Argument(help="Title of the new project.")],
     server: Annotated[
@@ -58,19 +60,14 @@ def create(
         Path | None,
         typer.Option(help="File with the instruction that people read first.", show_default=False),
     ] = None,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Make a project on a Label Studio server, with a labelling configuration that can say a tie.
 
     Example: `assay label-studio create "HH, round 1" --server http://localhost:8080 --overlap 2`
     """
-    from assay.runs.record import start_run
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.label_studio.connection import connect, server_address
     from assay_pipelines.annotation.label_studio.project import create_project
 
-    ws = Workspace.find(workspace)
     config = replace(
         config,
         seed=secrets.randbelow(2**31) if seed is None else seed,
@@ -78,17 +75,17 @@ def create(
     )
     address = server_address(server)
     client = connect(address)
-    with start_run(ws, "label-studio-create", {"server": address, "title": title, **asdict(config)}) as run:
-        project = create_project(ws, client, address, title, config, run.id)
+    with start_run(workspace, "label-studio-create", {"server": address, "title": title, **asdict(config)}) as run:
+        project = create_project(workspace, client, address, title, config, run.id)
         run.metrics["project"] = project.id
-    emit(
+    return CommandResult(
         {"run": run.id, "server": address, "project": project.id, "url": project.url, **asdict(config)},
         f"project {project.id}, {title!r}: {project.url}\nnext: assay label-studio push {project.id}",
-        as_json=as_json,
     )
 
 
 def push(
+    workspace: Workspace,
     project: ProjectArgument = None,
     pool: Annotated[
         list[str] | None, typer.Option("--pool", help="Only this pool; repeatable. Default: unverified and pending.")
@@ -103,27 +100,21 @@ def push(
         bool, typer.Option("--predictions", help="Send judges' opinions too, which the task table shows to annotators.")
     ] = False,
     server: ServerOption = None,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Push comparisons as tasks, each shown in a random, recorded order; what is there already is not pushed again.
 
     Example: `assay label-studio push "HH, round 1" --source hh --limit 500`
     """
     from assay.data.snapshots import Selection
-    from assay.runs.progress_bar import progress_bar
-    from assay.runs.record import start_run
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.label_studio.connection import connect
     from assay_pipelines.annotation.label_studio.project import find_project
     from assay_pipelines.annotation.label_studio.push import count_comparisons
     from assay_pipelines.annotation.label_studio.push import push as push_comparisons
 
-    ws = Workspace.find(workspace)
-    target = find_project(ws, project, _address(server))
+    target = find_project(workspace, project, _address(server))
     selection = Selection(tuple(pool or ("unverified", "pending")), tuple(source or ()), tuple(category or ()))
     comparison_ids = tuple(comparison or ())
-    total = count_comparisons(ws, selection, comparison_ids)
+    total = count_comparisons(workspace, selection, comparison_ids)
     client = connect(target.server)
     settings = {
         "project": target.url,
@@ -132,11 +123,11 @@ def push(
         "limit": limit,
     }
     with (
-        start_run(ws, "label-studio-push", settings) as run,
+        start_run(workspace, "label-studio-push", settings) as run,
         progress_bar("pushing", min(total, limit or total), unit="comparisons") as advance,
     ):
         report = push_comparisons(
-            ws,
+            workspace,
             client,
             target,
             selection,
@@ -148,47 +139,36 @@ def push(
         )
         run.metrics.update(asdict(report))
     taken_up = f"; {report.taken_up} tasks of a push that was interrupted were taken up" if report.taken_up else ""
-    emit(
+    return CommandResult(
         {"run": run.id, "project": target.id, "url": target.url, **asdict(report)},
         f"{report.pushed} tasks pushed with {report.predictions} predictions, {report.known} were there already"
         f"{taken_up}\nvote at {target.url}",
-        as_json=as_json,
     )
 
 
-def pull(
-    project: ProjectArgument = None,
-    server: ServerOption = None,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def pull(workspace: Workspace, project: ProjectArgument = None, server: ServerOption = None) -> CommandResult:
     """Bring votes in: new ones, edits (the earlier vote is withdrawn), deletions (likewise). Safe to repeat.
 
     Example: `assay label-studio pull "HH, round 1"`
     """
-    from assay.runs.progress_bar import progress_bar
-    from assay.runs.record import start_run
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.label_studio.connection import connect
     from assay_pipelines.annotation.label_studio.project import find_project
     from assay_pipelines.annotation.label_studio.pull import pull as pull_votes
 
-    ws = Workspace.find(workspace)
-    target = find_project(ws, project, _address(server))
+    target = find_project(workspace, project, _address(server))
     client = connect(target.server)
     with (
-        start_run(ws, "label-studio-pull", {"project": target.url}) as run,
+        start_run(workspace, "label-studio-pull", {"project": target.url}) as run,
         progress_bar("pulling", None, unit="tasks") as advance,
     ):
-        report = pull_votes(ws, client, target, run.id, on_progress=advance)
+        report = pull_votes(workspace, client, target, run.id, on_progress=advance)
         run.metrics.update(asdict(report))
     total = asdict(report.counts)
     for name, number in asdict(report.events.counts).items():
         total[name] += number
-    emit(
+    return CommandResult(
         {"run": run.id, "project": target.id, "url": target.url, **asdict(report)},
         _pulled(report.tasks, report.annotations, report.events.events, total),
-        as_json=as_json,
     )
 
 
@@ -257,16 +237,15 @@ def serve_webhook(
         serve_until_stopped(create_app(ws, address, secret, folder), listening, announce)
 
 
-def status(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def status(workspace: Workspace) -> CommandResult:
     """Show the workspace's Label Studio projects: tasks, votes that stand, votes withdrawn, what could not be read.
 
     Example: `assay label-studio status`
     """
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.label_studio.project import NONE_YET
     from assay_pipelines.annotation.label_studio.status import label_studio_status
 
-    projects, waiting = label_studio_status(Workspace.find(workspace))
+    projects, waiting = label_studio_status(workspace)
     lines = []
     for p in projects:
         lines.append(f"{p.title} ({p.template}): {p.server}/projects/{p.project_id}")
@@ -278,10 +257,8 @@ def status(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> No
         lines += [f"  {n} noted: {note}" for note, n in p.notes.items()]
     if waiting:
         lines.append(f"{waiting} webhook events wait: assay label-studio pull")
-    emit(
-        {"projects": [p.to_dict() for p in projects], "waiting_events": waiting},
-        "\n".join(lines) or NONE_YET,
-        as_json=as_json,
+    return CommandResult(
+        {"projects": [p.to_dict() for p in projects], "waiting_events": waiting}, "\n".join(lines) or NONE_YET
     )
 
 
@@ -292,8 +269,6 @@ def _address(server: str | None) -> str | None:
 
 
 def _text(path: Path) -> str:
-    from assay.errors import BadInputError
-
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

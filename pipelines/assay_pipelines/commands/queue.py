@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.options import JsonOption, WorkspaceOption
+from assay.cli.workspace_command import CommandResult, add_commands
+from assay.errors import BadInputError
 from assay.registry import absolute_name
+from assay.runs.progress_bar import progress_bar
+from assay.runs.record import start_run
+from assay.workspace import Workspace
 from assay_pipelines.annotation.question_types.question_type import PAIR, QUESTION_TYPES
 from assay_pipelines.commands.annotate import annotate_queue
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter
@@ -29,15 +34,13 @@ QueueArgument = Annotated[str, typer.Argument(help="Name of the queue.")]
 def register(app: typer.Typer) -> None:
     """Add the group `queue`."""
     group = typer.Typer(no_args_is_help=True, help="What people are asked, and what their votes come to.")
-    group.command("list")(list_)
-    for command in (create, status, close, reopen, adjudicate, resolve, report, agreement, recover):
-        group.command(command.__name__)(command)
-    group.command("from-rollouts")(from_rollouts)
-    group.command("effect")(effect)
+    add_commands(group, list_, create, status, close, reopen, adjudicate, resolve, report, agreement, recover)
+    add_commands(group, from_rollouts, effect)
     app.add_typer(group, name="queue")
 
 
 def create(
+    workspace: Workspace,
     name: QueueArgument,
     pool: PoolOption = None,
     source: SourceFilter = None,
@@ -56,17 +59,11 @@ def create(
     question: Annotated[str, typer.Option(help=f"Question type: {QUESTION_TYPES.help()}.")] = PAIR,
     lease: Annotated[float, typer.Option(min=0.1, help="Minutes until an untouched item goes to others.")] = 30.0,
     seed: Annotated[int, typer.Option(help="Seed of every order that is drawn.")] = 0,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Make a queue of comparisons for people. Run again with the same settings it adds what is missing.
 
     Example: `assay queue create first-round --pool unverified --limit 200 --overlap 3`
     """
-    from assay.errors import BadInputError
-    from assay.runs.progress_bar import progress_bar
-    from assay.runs.record import start_run
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.items import QueueItem, principle_statements
     from assay_pipelines.annotation.queues import create_queue, items_of
     from assay_pipelines.commands.selection import selection_of
@@ -75,7 +72,6 @@ def create(
         raise BadInputError(f"--overlap takes a number or 'all', not {overlap!r}")
     if ids is not None and (pool or source or category):
         raise BadInputError("--ids names the comparisons: leave --pool, --source and --category out")
-    here = Workspace.find(workspace)
     selection = selection_of(pool or ["unverified"], source, category)
     settings: dict[str, Any] = {
         "queue": name,
@@ -90,7 +86,7 @@ def create(
     if question != PAIR:
         settings["question"] = question = absolute_name(question, Path())
     with (
-        start_run(here, "queue-create", settings | {"gold_checks": gold_checks, "seed": seed}) as run,
+        start_run(workspace, "queue-create", settings | {"gold_checks": gold_checks, "seed": seed}) as run,
         progress_bar("queueing", 1, unit="queue") as advance,
     ):
         common: dict[str, Any] = {"reason": reason, "principles": principles, "question": question}
@@ -98,11 +94,11 @@ def create(
         if ids is not None:
             items = [QueueItem(comparison, **common) for comparison in _read_ids(ids)[:limit]]
         else:
-            items = items_of(here, selection, limit=limit, seed=seed, **common)
+            items = items_of(workspace, selection, limit=limit, seed=seed, **common)
         if not items:
             raise BadInputError("no comparison is named: the queue would be empty")
         queue = create_queue(
-            here,
+            workspace,
             name,
             items,
             overlap="all" if overlap == "all" else int(overlap),
@@ -115,36 +111,31 @@ def create(
         advance(1)
         run.metrics.update(items=queue.items, checks=queue.checks)
     few = " (no gold pairs to check people with)" if gold_checks and not queue.checks else ""
-    emit(
-        {"run": run.id, **asdict(queue)},
-        f"{_line(queue)}{few}\nvote with: assay annotate {queue.name} --as YOUR-NAME",
-        as_json=as_json,
+    return CommandResult(
+        {"run": run.id, **asdict(queue)}, f"{_line(queue)}{few}\nvote with: assay annotate {queue.name} --as YOUR-NAME"
     )
 
 
-def list_(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def list_(workspace: Workspace) -> CommandResult:
     """All queues, newest first.
 
     Example: `assay queue list`
     """
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.queues import list_queues
 
-    queues = list_queues(Workspace.find(workspace))
+    queues = list_queues(workspace)
     text = "\n".join(_line(queue) for queue in queues) or "no queues yet: assay queue create NAME"
-    emit({"queues": [asdict(queue) for queue in queues]}, text, as_json=as_json)
+    return CommandResult({"queues": [asdict(queue) for queue in queues]}, text)
 
 
-def status(queue: QueueArgument, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def status(workspace: Workspace, queue: QueueArgument) -> CommandResult:
     """How far a queue is, and who has voted how often.
 
     Example: `assay queue status first-round`
     """
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.queues import get_queue, queue_progress
 
-    here = Workspace.find(workspace)
-    record, progress = get_queue(here, queue), queue_progress(here, queue)
+    record, progress = get_queue(workspace, queue), queue_progress(workspace, queue)
     lines = [
         _line(record),
         f"{progress.done} done, {progress.open} open, {progress.leased} in work, "
@@ -157,31 +148,29 @@ def status(queue: QueueArgument, workspace: WorkspaceOption = None, as_json: Jso
         ),
     ]
     payload = {"queue": asdict(record), **asdict(progress), "open": progress.open}
-    emit(payload, "\n".join(lines), as_json=as_json)
+    return CommandResult(payload, "\n".join(lines))
 
 
-def close(queue: QueueArgument, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def close(workspace: Workspace, queue: QueueArgument) -> CommandResult:
     """Hand out no more items of a queue. What was voted stays.
 
     Example: `assay queue close first-round`
     """
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.queues import close_queue
 
-    close_queue(Workspace.find(workspace), queue)
-    emit({"queue": queue, "closed": True}, f"closed {queue}", as_json=as_json)
+    close_queue(workspace, queue)
+    return CommandResult({"queue": queue, "closed": True}, f"closed {queue}")
 
 
-def reopen(queue: QueueArgument, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def reopen(workspace: Workspace, queue: QueueArgument) -> CommandResult:
     """Hand out items of a closed queue again.
 
     Example: `assay queue reopen first-round`
     """
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.queues import reopen_queue
 
-    reopen_queue(Workspace.find(workspace), queue)
-    emit({"queue": queue, "closed": False}, f"reopened {queue}", as_json=as_json)
+    reopen_queue(workspace, queue)
+    return CommandResult({"queue": queue, "closed": False}, f"reopened {queue}")
 
 
 def adjudicate(
@@ -199,57 +188,49 @@ def adjudicate(
 
 
 def resolve(
+    workspace: Workspace,
     queue: QueueArgument,
     least_votes: Annotated[
         int | None, typer.Option(min=1, help="Votes that a majority needs. Default: the queue's overlap.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be decided; write nothing.")] = False,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Turn majorities and adjudications into gold decisions; what people cannot decide is discarded, with the reason.
 
     Example: `assay queue resolve first-round --dry-run`
     """
-    from assay.runs.progress_bar import progress_bar
-    from assay.runs.record import start_run
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.resolution import resolve_queue
 
-    here = Workspace.find(workspace)
     with (
-        start_run(here, "queue-resolve", {"queue": queue, "least_votes": least_votes, "dry_run": dry_run}) as run,
+        start_run(workspace, "queue-resolve", {"queue": queue, "least_votes": least_votes, "dry_run": dry_run}) as run,
         progress_bar("resolving", 1, unit="queue") as advance,
     ):
-        report = resolve_queue(here, queue, run.id, least_votes=least_votes, dry_run=dry_run)
+        report = resolve_queue(workspace, queue, run.id, least_votes=least_votes, dry_run=dry_run)
         run.metrics.update(report.to_dict())
         advance(1)
     extra = f"; {report.overtaken} were decided by something else meanwhile, which stands" if report.overtaken else ""
     extra += f"; {report.revoked} are pending again, since votes were taken back" if report.revoked else ""
-    emit(
+    return CommandResult(
         {"run": run.id, **report.to_dict()},
         f"{report.items} items: {report.gold} gold ({report.ties} ties), {report.discarded} discarded as undecidable, "
         f"{report.adjudicated} of these adjudicated; {report.conflicts} wait for adjudication, "
         f"{report.waiting} for votes"
         f"{extra}; {'nothing written' if dry_run else f'new decisions: {report.new}'}",
-        as_json=as_json,
     )
 
 
-def report(queue: QueueArgument, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def report(workspace: Workspace, queue: QueueArgument) -> CommandResult:
     """Each person's quality: gold checks, agreement with the others, speed, sides, ties, skips, and what to look at.
 
     Example: `assay queue report first-round`
     """
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.quality.annotators import annotator_quality
     from assay_pipelines.annotation.queues import get_queue
     from assay_pipelines.annotation.recovery import open_ledger
     from assay_pipelines.annotation.votes import queue_votes
 
-    here = Workspace.find(workspace)
-    record = get_queue(here, queue)
-    with open_ledger(here) as ledger:
+    record = get_queue(workspace, queue)
+    with open_ledger(workspace) as ledger:
         people = annotator_quality(queue_votes(ledger, record.name))
     lines = [
         f"{'annotator':<20} {'votes':>6} {'gold checks':>20} {'with the others':>20} {'prefers the first':>20} "
@@ -263,28 +244,25 @@ def report(queue: QueueArgument, workspace: WorkspaceOption = None, as_json: Jso
             f"{seconds} {p.ties:>5} {p.skips:>5} {p.passed_on:>9}"
         )
         lines += [f"  ! {flag}" for flag in p.flags]
-    emit(
+    return CommandResult(
         {"queue": record.name, "annotators": [p.to_dict() for p in people]},
         "\n".join(lines) if people else "nobody has voted yet",
-        as_json=as_json,
     )
 
 
 def agreement(
+    workspace: Workspace,
     queue: Annotated[str | None, typer.Argument(help="Name of the queue.", show_default=False)] = None,
     source: Annotated[
         str | None, typer.Option(help="Instead of a queue: all people's votes on this imported source.")
     ] = None,
     resamples: Annotated[int, typer.Option(min=10, help="Of the bootstrap behind the intervals.")] = 1000,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """How far people agree: percent, Cohen's and Fleiss' kappa, Krippendorff's alpha, with and without ties.
 
     Example: `assay queue agreement first-round`
     """
     from assay.errors import BadInputError, NotFoundError
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.quality.agreement import agreement_of_votes
     from assay_pipelines.annotation.quality.principle_agreement import principle_agreement
     from assay_pipelines.annotation.queues import get_queue
@@ -293,16 +271,15 @@ def agreement(
 
     if (queue is None) == (source is None):
         raise BadInputError("name a queue, or a source with --source")
-    here = Workspace.find(workspace)
     principles: list[PrincipleAgreement] = []
     if queue is not None:
-        name = get_queue(here, queue).name
-        with open_ledger(here) as ledger:
+        name = get_queue(workspace, queue).name
+        with open_ledger(workspace) as ledger:
             votes = queue_votes(ledger, name)
             principles = principle_agreement(ledger, name)
     else:
         assert source is not None
-        votes = source_votes(here, source)
+        votes = source_votes(workspace, source)
         if not votes:
             raise NotFoundError(f"no votes of people on a source {source!r}; see `assay data stats`")
     figures = agreement_of_votes(votes, resamples=resamples)
@@ -328,25 +305,22 @@ def agreement(
         ]
     payload: dict[str, Any] = {"queue": queue, "source": source, **figures.to_dict()}
     payload["principles"] = [p.to_dict() for p in principles]
-    emit(payload, "\n".join(lines), as_json=as_json)
+    return CommandResult(payload, "\n".join(lines))
 
 
-def recover(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def recover(workspace: Workspace) -> CommandResult:
     """Bring into the operational file what it lacks, from the store and the journal; for a file that was lost.
 
     Example: `assay queue recover`
     """
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.recovery import open_ledger
     from assay_pipelines.annotation.recovery import recover as bring_back
 
-    here = Workspace.find(workspace)
-    with open_ledger(here) as ledger:
-        added = bring_back(here, ledger)
-    emit(
+    with open_ledger(workspace) as ledger:
+        added = bring_back(workspace, ledger)
+    return CommandResult(
         asdict(added),
         f"brought back {added.queues} queues, {added.items} items, {added.votes} votes, {added.withdrawn} withdrawals",
-        as_json=as_json,
     )
 
 
@@ -393,15 +367,14 @@ def _estimate(estimate: CoefficientEstimate) -> str:
 
 
 def from_rollouts(
+    workspace: Workspace,
     run: Annotated[str, typer.Argument(help="Id of a policy run that was watched (`assay rl --watch`).")],
     name: Annotated[str, typer.Option(help="Of the queue. Default: rollouts-RUN.", show_default=False)] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="The most doubtful so many. Default: all.")] = None,
     overlap: Annotated[int, typer.Option(min=1, help="How many people see each pair.")] = 1,
     gold_checks: Annotated[float, typer.Option(help="Share of known answers mixed in, from the gold pool.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of every order that is drawn.")] = 0,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Put before people the rollouts that the reward trained on and the held-out reward disagree about.
 
     Each pair is two responses of the policy to one prompt; the rewards' preferences are recorded as their judgments and
@@ -409,38 +382,30 @@ def from_rollouts(
 
     Example: `assay queue from-rollouts run-20261121-130202-cf034f --limit 100 --overlap 3`
     """
-    from assay.runs.record import start_run
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.rollouts import queue_rollouts
 
-    here, queue = Workspace.find(workspace), name or f"rollouts-{run}"
+    queue = name or f"rollouts-{run}"
     settings = {"queue": queue, "policy_run": run, "limit": limit, "overlap": overlap, "gold_checks": gold_checks}
-    with start_run(here, "queue-create", settings | {"seed": seed}, inputs={run: "run"}) as recorded:
+    with start_run(workspace, "queue-create", settings | {"seed": seed}, inputs={run: "run"}) as recorded:
         created = queue_rollouts(
-            here, run, queue, recorded, limit=limit, overlap=overlap, gold_checks=gold_checks, seed=seed
+            workspace, run, queue, recorded, limit=limit, overlap=overlap, gold_checks=gold_checks, seed=seed
         )
         recorded.metrics.update(suspects=created.suspects, new=created.new)
-    emit(
+    return CommandResult(
         {"run": recorded.id, "suspects": created.suspects, "new": created.new, **asdict(created.queue)},
         f"{created.queue.name}: {created.suspects} pairs, {created.new} of them new to the store\n"
         f"vote with: assay annotate {queue} --as YOUR-NAME; then: assay queue resolve {queue}",
-        as_json=as_json,
     )
 
 
-def effect(
-    queue: QueueArgument,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def effect(workspace: Workspace, queue: QueueArgument) -> CommandResult:
     """Show where a queue's decisions are now: which labels people overturned, which snapshots and models hold them.
 
     Example: `assay queue effect rollouts-run-20261121-130202-cf034f`
     """
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.rollouts import effects
 
-    decisions = effects(Workspace.find(workspace), queue)
+    decisions = effects(workspace, queue)
     lines = [
         f"{e.comparison_id}  {e.label or 'undecidable':<11}  "
         + ("rewards disagree" if e.contradictory else _SIDES[e.overturned]).ljust(18)
@@ -459,4 +424,4 @@ def effect(
         "contradictory": contradictory,
         "models": models,
     }
-    emit(payload, "\n".join([*lines, total]), as_json=as_json)
+    return CommandResult(payload, "\n".join([*lines, total]))

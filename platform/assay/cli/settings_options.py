@@ -19,7 +19,7 @@ import typer
 
 from assay.settings import SettingField, fields_of
 
-Command = Callable[..., None]
+Command = Callable[..., Any]
 
 
 def settings_options(settings: type, *, exclude: Collection[str] = ()) -> Callable[[Command], Command]:
@@ -43,14 +43,14 @@ def replace_parameter(
                 parameters.append(p.replace(kind=p.KEYWORD_ONLY, annotation=hints[p.name]))
 
         @wraps(command)
-        def run(**options: Any) -> None:
+        def run(**options: Any) -> Any:
             values = {field.name: options.pop(field.name) for field in declared}
             values |= {
                 field.name: tuple(values[field.name] or (() if field.required else field.default))
                 for field in declared
                 if _is_list(field)
             }
-            command(**{replaced: build(**values)}, **options)
+            return command(**{replaced: build(**values)}, **options)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
