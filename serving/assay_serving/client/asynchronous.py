@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import httpx
 
 from assay.domain import Prompt
-from assay.errors import AssayError, BackendError
+from assay.errors import AssayError
 from assay.score import ScoreResult
 from assay_serving.client import protocol
-from assay_serving.client.circuit import Circuit
-from assay_serving.client.connection import ConnectionSettings, Pools
+from assay_serving.client.base import ClientBase, Exchange
+from assay_serving.client.connection import Pools
 from assay_serving.client.principles import PrincipleUse
-from assay_serving.client.retries import RETRYABLE_FAULTS, RETRYABLE_STATUSES, Attempts, request_id, retry_after_of
 from assay_serving.preference import Preference, Ranking, rank
 from assay_serving.scorer import ModelInfo, ScoreItem
 
@@ -36,35 +34,19 @@ class _Connections:
     slots: asyncio.Semaphore
 
 
-class AsyncRewardClient:
+class AsyncRewardClient(ClientBase):
     """Scores through a reward server. Use as an async context manager, or call `aclose`.
 
     One client serves any number of event loops, sequentially or concurrently, and can be pickled and used after
     a fork: each loop of each process has its own connections. Arguments are those of `RewardClient`.
     """
 
-    def __init__(self, url: str, **options: Any) -> None:
-        self.settings = ConnectionSettings(url, **options)
-        self._begin()
-
     def _begin(self) -> None:
-        self._circuit = Circuit()
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = WeakKeyDictionary()
-
-    def __getstate__(self) -> ConnectionSettings:
-        return self.settings
-
-    def __setstate__(self, settings: ConnectionSettings) -> None:
-        self.settings = settings
-        self._begin()
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One result per item, in order. See `RewardClient.score`."""
-        refused = [protocol.unsendable(item) for item in items]
-        sent = [item for item, failure in zip(items, refused, strict=True) if failure is None]
-        runs = protocol.cut(sent, self.settings.max_items_per_request)
-        parts = await _concurrently([self._score_run(run) for run in runs])
-        return protocol.put_in_place(refused, [result for part in parts for result in part])
+        return await self._batch(protocol.score_call(items, self.settings))
 
     async def score_group(
         self,
@@ -96,13 +78,7 @@ class AsyncRewardClient:
         self, pairs: Sequence[tuple[str | Prompt, str, str]], *, principle: str | None = None
     ) -> list[Preference]:
         """See `RewardClient.compare_pairs`."""
-        item_pairs = protocol.pair_items(pairs, principle)
-        refused = [protocol.refused_pair(pair) for pair in item_pairs]
-        sent = [pair for pair, failure in zip(item_pairs, refused, strict=True) if failure is None]
-        runs = protocol.cut_pairs(sent, self.settings.max_items_per_request)
-        parts = await _concurrently([self._compare_run(run) for run in runs])
-        preferences = (preference for part in parts for preference in part)
-        return [failure if failure is not None else next(preferences) for failure in refused]
+        return await self._batch(protocol.compare_call(pairs, principle, self.settings))
 
     async def rank(
         self,
@@ -117,34 +93,20 @@ class AsyncRewardClient:
 
     async def principles(self) -> list[PrincipleUse]:
         """What each served model does with principles."""
-        return protocol.read_principles(await self._send("GET", protocol.PRINCIPLES))
+        return protocol.read_principles(await self._send(self._exchange("GET", protocol.PRINCIPLES)))
 
     async def models(self) -> list[ModelInfo]:
         """What the server serves."""
-        return protocol.read_models(await self._send("GET", protocol.MODELS))
+        return protocol.read_models(await self._send(self._exchange("GET", protocol.MODELS)))
 
     async def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
         """The 200 reply of any route of the server, under the same limits, tries and errors as the client's own."""
         async with self._here().slots:
-            return await self._send("POST", path, body)
+            return await self._send(self._exchange("POST", path, body))
 
     async def wait_until_ready(self, timeout: float = 300.0) -> None:
         """Return once the server would score; raises BackendError after `timeout` seconds."""
-        deadline = time.monotonic() + timeout
-        reason = "no answer"
-        while (remaining := deadline - time.monotonic()) > 0:
-            try:
-                response = await self._here().pools.clients[0].get(protocol.READY, timeout=min(5.0, remaining))
-                if response.status_code == 200:
-                    self._circuit.answered()
-                    return
-                if response.status_code not in RETRYABLE_STATUSES:
-                    raise protocol.error_of(response, 1)
-                reason = str(protocol.error_of(response, 1))
-            except httpx.TransportError as error:
-                reason = str(protocol.error_of_fault(error, self.settings.url, 1))
-            await asyncio.sleep(min(0.25, max(0.0, deadline - time.monotonic())))
-        raise BackendError(f"{self.settings.url} is not ready after {timeout:g} s: {reason}")
+        await self._send(self._until_ready(timeout))
 
     async def aclose(self) -> None:
         """Close the connections of this event loop. The client can be used again; it then opens new ones."""
@@ -173,61 +135,34 @@ class AsyncRewardClient:
             self._by_loop[loop] = connections
         return connections
 
-    async def _score_run(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        try:
-            response = await self.post(protocol.SCORE, protocol.score_body(items, self.settings))
-            return protocol.read_scores(response, len(items))
-        except AssayError as error:
-            if not self.settings.failures_in_place:
-                raise
-            return protocol.failures_of(error, len(items), self.settings.model)
+    async def _batch(self, call: protocol.BatchCall[T]) -> list[T]:
+        """All requests of a call, concurrently."""
 
-    async def _compare_run(self, pairs: Sequence[tuple[ScoreItem, ScoreItem]]) -> list[Preference]:
-        try:
-            response = await self.post(protocol.COMPARE, protocol.compare_body(pairs, self.settings))
-            return protocol.read_preferences(response, len(pairs))
-        except AssayError as error:
-            if not self.settings.failures_in_place:
-                raise
-            return protocol.failed_pairs(error, len(pairs), self.settings.model)
+        async def ask(run: Sequence[protocol.Entry]) -> list[T]:
+            try:
+                return call.read(await self.post(call.path, call.body(run)), run)
+            except AssayError as error:
+                return call.failures(error, run)
 
-    async def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
-        """The 200 reply, with retries."""
-        attempts = Attempts(self.settings.policy)
-        headers = request_id()
+        tasks = [asyncio.create_task(ask(run)) for run in call.runs]
+        try:
+            return call.in_order(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:  # after one error the others are not needed
+                task.cancel()
+
+    async def _send(self, steps: Exchange) -> httpx.Response:
+        outcome: httpx.Response | httpx.TransportError | None = None
         while True:
-            fault: httpx.TransportError | None = None
-            pause: float | None
-            if not self._circuit.admits():
-                pause = attempts.next_pause(retryable=True, retry_after=self._circuit.wait_s)
-            else:
-                try:
-                    timeout = self.settings.timeout_within(attempts.remaining)
-                    with self._here().pools.least_busy() as client:
-                        response = await client.request(method, path, json=body, headers=headers, timeout=timeout)
-                except httpx.TransportError as error:
-                    fault, retryable = error, isinstance(error, RETRYABLE_FAULTS)
-                    if retryable:
-                        self._circuit.failed()
-                    pause = attempts.next_pause(retryable=retryable)
-                else:
-                    self._circuit.answered()
-                    if response.status_code == 200:
-                        return response
-                    retryable = response.status_code in RETRYABLE_STATUSES
-                    pause = attempts.next_pause(retryable=retryable, retry_after=retry_after_of(response))
-                    if pause is None:
-                        raise protocol.error_of(response, attempts.count)
-            if pause is None:
-                raise protocol.error_of_fault(fault, self.settings.url, attempts.count) from fault
-            await asyncio.sleep(pause)
-
-
-async def _concurrently(coroutines: Sequence[Coroutine[Any, Any, list[T]]]) -> list[list[T]]:
-    """The results, in order."""
-    tasks = [asyncio.create_task(each) for each in coroutines]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:  # after one error the others are not needed
-            task.cancel()
+            try:
+                step = steps.send(outcome)
+            except StopIteration as end:
+                return cast(httpx.Response, end.value)
+            if not isinstance(step, dict):
+                await asyncio.sleep(step)
+                continue
+            try:
+                with self._here().pools.least_busy() as client:
+                    outcome = await client.request(**step)
+            except httpx.TransportError as error:
+                outcome = error

@@ -29,7 +29,7 @@ PriorityName = Literal["interactive", "bulk"]
 
 @dataclass(frozen=True)
 class ConnectionSettings:
-    """See `RewardClient` for the meaning of each field."""
+    """See `ClientBase` for the meaning of each field."""
 
     url: str
     api_key: str | None = field(default=None, repr=False)

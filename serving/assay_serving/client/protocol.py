@@ -1,14 +1,15 @@
 """The client's side of the native routes, without I/O.
 
-Covers: splitting items into requests, bodies, reading replies, errors of the hierarchy. Leaves out: sending
-(`blocking`, `asynchronous`), retries (`retries`).
+Covers: splitting items into requests, bodies, reading replies, errors of the hierarchy. Leaves out: retries
+(`exchange`), sending (`blocking`, `asynchronous`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import httpx
 
@@ -33,8 +34,71 @@ from assay_serving.scorer import ModelInfo, ScoreItem
 SCORE, COMPARE, PRINCIPLES, MODELS, READY = "/v1/score", "/v1/compare", "/v1/principles", "/v1/models", "/readyz"
 CHARACTERS_PER_REQUEST = 2_000_000  #: keeps bodies far below the server's limit even as escaped UTF-8
 
-
 T = TypeVar("T")
+Entry: TypeAlias = tuple[ScoreItem, ...]  #: one item, or the two of a pair
+
+
+@dataclass
+class BatchCall(Generic[T]):
+    """A call for one result per entry, in several requests. `failed`: the result of an entry with this failure."""
+
+    path: str
+    entries: Sequence[Entry]
+    settings: ConnectionSettings
+    body: Callable[[Sequence[Entry]], dict[str, Any]]
+    read_result: Callable[[dict[str, Any]], T]
+    failed: Callable[[ScoreFailure], T]
+
+    def __post_init__(self) -> None:
+        self._refused = [next(filter(None, map(unsendable, entry)), None) for entry in self.entries]
+        sent = [entry for entry, failure in zip(self.entries, self._refused, strict=True) if failure is None]
+        self.refused_count = len(self.entries) - len(sent)
+        most = max(1, self.settings.max_items_per_request // max(map(len, sent), default=1))
+        #: The entries of each request.
+        self.runs = _cut(sent, most, lambda entry: sum(item.characters for item in entry))
+
+    def read(self, response: httpx.Response, run: Sequence[Entry]) -> list[T]:
+        """Results of a 200 reply. Raises BackendError for anything that is not exactly one result per entry."""
+        results = _results(response, "results", self.read_result)
+        if len(results) != len(run):
+            raise BackendError(f"{response.url} answered {len(results)} results for {len(run)} items")
+        return results
+
+    def failures(self, error: AssayError, run: Sequence[Entry]) -> list[T]:
+        """The error in place of each result, for callers that mask missing scores; else it is raised."""
+        if not self.settings.failures_in_place:
+            raise error
+        return [self.failed(ScoreFailure(error.code, str(error), self.settings.model))] * len(run)
+
+    def in_order(self, parts: Sequence[list[T]]) -> list[T]:
+        """One result per entry, of the results of all runs."""
+        results = (result for part in parts for result in part)
+        return [next(results) if failure is None else self.failed(failure) for failure in self._refused]
+
+
+def score_call(items: Sequence[ScoreItem], settings: ConnectionSettings) -> BatchCall[ScoreResult]:
+    """Scores of the items."""
+
+    def body(run: Sequence[Entry]) -> dict[str, Any]:
+        return score_body([item for (item,) in run], settings)
+
+    return BatchCall(SCORE, [(item,) for item in items], settings, body, score_from_dict, lambda failure: failure)
+
+
+def compare_call(
+    pairs: Sequence[tuple[str | Prompt, str, str]], principle: str | None, settings: ConnectionSettings
+) -> BatchCall[Preference]:
+    """Preferences of pairs (prompt, a, b). Neither side of a pair with one that cannot be sent can be compared."""
+    entries = [tuple(group_items(prompt, sides, principle=principle)) for prompt, *sides in pairs]
+
+    def body(run: Sequence[Entry]) -> dict[str, Any]:
+        shared = [_shared_fields(a) | {"a": a.response, "b": b.response} for a, b in run]
+        return _options(settings) | {"pairs": shared}
+
+    def failed(failure: ScoreFailure) -> Preference:
+        return Preference(failure, failure)
+
+    return BatchCall(COMPARE, entries, settings, body, Preference.from_dict, failed)
 
 
 def as_prompt(prompt: str | Prompt) -> Prompt:
@@ -89,12 +153,6 @@ def unsendable(item: ScoreItem) -> ScoreFailure | None:
     return None
 
 
-def put_in_place(refused: Sequence[ScoreFailure | None], results: Sequence[ScoreResult]) -> list[ScoreResult]:
-    """Results of all items: failures of those not sent, results of the others."""
-    remaining = iter(results)
-    return [failure if failure is not None else next(remaining) for failure in refused]
-
-
 def cut(items: Sequence[ScoreItem], most: int) -> list[Sequence[ScoreItem]]:
     """Consecutive runs of at most `most` items and about CHARACTERS_PER_REQUEST characters, at least one item each."""
     return _cut(items, most, lambda item: item.characters)
@@ -114,31 +172,6 @@ def _cut(entries: Sequence[T], most: int, size_of: Callable[[T], int]) -> list[S
     return runs
 
 
-def pair_items(
-    pairs: Sequence[tuple[str | Prompt, str, str]], principle: str | None
-) -> list[tuple[ScoreItem, ScoreItem]]:
-    """The two items of each (prompt, a, b)."""
-    shared = [(as_prompt(prompt), a, b) for prompt, a, b in pairs]
-    return [(ScoreItem(prompt, a, principle), ScoreItem(prompt, b, principle)) for prompt, a, b in shared]
-
-
-def refused_pair(pair: tuple[ScoreItem, ScoreItem]) -> Preference | None:
-    """The failure of a pair that cannot be sent: of both sides, since neither can be compared."""
-    failure = unsendable(pair[0]) or unsendable(pair[1])
-    return Preference(failure, failure) if failure is not None else None
-
-
-def failed_pairs(error: AssayError, count: int, model: str | None) -> list[Preference]:
-    """As `failures_of`, of pairs."""
-    failure = ScoreFailure(error.code, str(error), model)
-    return [Preference(failure, failure)] * count
-
-
-def cut_pairs(pairs: Sequence[tuple[ScoreItem, ScoreItem]], most: int) -> list[Sequence[tuple[ScoreItem, ScoreItem]]]:
-    """As `cut`, of pairs: at most `most` items, but at least one pair, a run."""
-    return _cut(pairs, max(1, most // 2), lambda pair: pair[0].characters + pair[1].characters)
-
-
 def score_body(items: Sequence[ScoreItem], settings: ConnectionSettings) -> dict[str, Any]:
     """The request's JSON. Items of one prompt that follow each other share it."""
     groups = [list(group) for _, group in groupby(items, key=_shared)]
@@ -146,13 +179,6 @@ def score_body(items: Sequence[ScoreItem], settings: ConnectionSettings) -> dict
         return _options(settings) | {"items": [_shared_fields(i) | {"response": i.response} for i in items]}
     bodies = [_shared_fields(group[0]) | {"responses": [i.response for i in group]} for group in groups]
     return _options(settings) | (bodies[0] if len(bodies) == 1 else {"groups": bodies})
-
-
-def compare_body(pairs: Sequence[tuple[ScoreItem, ScoreItem]], settings: ConnectionSettings) -> dict[str, Any]:
-    """The request's JSON. Raises BadInputError where the two sides of a pair differ in more than their response."""
-    if any(_shared(a) != _shared(b) for a, b in pairs):
-        raise BadInputError("a pair shares its prompt and its principle")
-    return _options(settings) | {"pairs": [_shared_fields(a) | {"a": a.response, "b": b.response} for a, b in pairs]}
 
 
 def _options(settings: ConnectionSettings) -> dict[str, Any]:
@@ -177,16 +203,6 @@ def _shared_fields(item: ScoreItem) -> dict[str, Any]:
     return fields
 
 
-def read_scores(response: httpx.Response, expected: int) -> list[ScoreResult]:
-    """Results of a 200 reply. Raises BackendError for anything that is not exactly one result per item."""
-    return _results(response, "results", score_from_dict, expected)
-
-
-def read_preferences(response: httpx.Response, expected: int) -> list[Preference]:
-    """As `read_scores`, of `/v1/compare`."""
-    return _results(response, "results", Preference.from_dict, expected)
-
-
 def read_models(response: httpx.Response) -> list[ModelInfo]:
     return _results(response, "data", ModelInfo.from_dict)
 
@@ -195,16 +211,11 @@ def read_principles(response: httpx.Response) -> list[PrincipleUse]:
     return _results(response, "data", PrincipleUse.from_dict)
 
 
-def _results(
-    response: httpx.Response, field: str, read: Callable[[dict[str, Any]], T], expected: int | None = None
-) -> list[T]:
+def _results(response: httpx.Response, field: str, read: Callable[[dict[str, Any]], T]) -> list[T]:
     try:
-        results = [read(entry) for entry in response.json()[field]]
+        return [read(entry) for entry in response.json()[field]]
     except (ValueError, KeyError, TypeError) as error:
         raise BackendError(f"{response.url} did not answer as a reward server: {type(error).__name__}") from error
-    if expected is not None and len(results) != expected:
-        raise BackendError(f"{response.url} answered {len(results)} results for {expected} items")
-    return results
 
 
 #: Added to the server's message, which is for any client.
@@ -248,8 +259,3 @@ def error_of_fault(error: httpx.TransportError | None, url: str, tries: int) -> 
     else:
         reason = str(error) or type(error).__name__
     return kind(f"{url}: {reason}" + (f" ({tries} tries)" if tries > 1 else ""))
-
-
-def failures_of(error: AssayError, count: int, model: str | None) -> list[ScoreResult]:
-    """The error in place of each score, for callers that mask missing scores."""
-    return [ScoreFailure(error.code, str(error), model)] * count

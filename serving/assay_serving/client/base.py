@@ -1,0 +1,125 @@
+"""What both clients share: arguments, and requests without I/O, as generators of tries and pauses (as httpx's auth
+flows are).
+
+Covers: retries within the deadline, the circuit, waiting until a server is ready. Leaves out: sending a try and
+sleeping (`blocking`, `asynchronous`).
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from typing import Any, TypeAlias
+
+import httpx
+
+from assay.errors import BackendError
+from assay_serving.client.circuit import Circuit
+from assay_serving.client.connection import ConnectionSettings, PriorityName
+from assay_serving.client.protocol import READY, error_of, error_of_fault
+from assay_serving.client.retries import RETRYABLE_FAULTS, RETRYABLE_STATUSES, Attempts, request_id, retry_after_of
+
+#: Yields the arguments of `httpx.Client.request`, whose outcome is sent in, or seconds to sleep. Returns the 200 reply;
+#: raises an AssayError.
+Exchange: TypeAlias = Generator[dict[str, Any] | float, httpx.Response | httpx.TransportError | None, httpx.Response]
+
+
+class ClientBase(ABC):
+    """A client that can be pickled: a copy has the settings and opens its own connections."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        model: str | None = None,
+        timeout: float | None = None,
+        deadline: float | None = 600.0,
+        retries: int = 5,
+        max_items_per_request: int = 64,
+        max_concurrency: int = 16,
+        failures_in_place: bool = False,
+        priority: PriorityName | None = None,
+        ca: str | None = None,
+    ) -> None:
+        """`model`: which one, where the server has several. `api_key`: $ASSAY_API_KEY where none is given. `timeout`:
+        seconds of one try, None = as long as the deadline leaves; `deadline`: seconds of one request with all its tries
+        and pauses, None = no limit, but 180 of one try; `retries`: tries after the first, where a retry can help.
+        `priority`: interactive (the server's default) goes before bulk. `ca`:
+        a file of certificate authorities for https, in place of the default ones.
+
+        A failure of a whole request (server gone, queue full until the deadline, wrong key) raises an `AssayError`, or
+        with `failures_in_place` becomes a `ScoreFailure` for each of that request's items, so that a training step
+        keeps the scores it has and masks the rest.
+        """
+        settings = ConnectionSettings(
+            url,
+            api_key,
+            model,
+            timeout,
+            deadline,
+            retries,
+            max_items_per_request,
+            max_concurrency,
+            failures_in_place,
+            priority,
+            ca,
+        )
+        self.__setstate__(settings)
+
+    def __getstate__(self) -> ConnectionSettings:
+        return self.settings
+
+    def __setstate__(self, settings: ConnectionSettings) -> None:
+        self.settings = settings
+        self._circuit = Circuit()
+        self._begin()
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Start without connections."""
+
+    def _exchange(self, method: str, path: str, body: dict[str, Any] | None = None) -> Exchange:
+        """One request with its retries."""
+        attempts = Attempts(self.settings.policy)
+        request = {"method": method, "url": path, "json": body, "headers": request_id()}
+        while True:
+            fault: httpx.TransportError | None = None
+            if not self._circuit.admits():
+                pause = attempts.next_pause(retryable=True, retry_after=self._circuit.wait_s)
+            else:
+                outcome = yield request | {"timeout": self.settings.timeout_within(attempts.remaining)}
+                if isinstance(outcome, httpx.Response):
+                    self._circuit.answered()
+                    if outcome.status_code == 200:
+                        return outcome
+                    retryable = outcome.status_code in RETRYABLE_STATUSES
+                    pause = attempts.next_pause(retryable=retryable, retry_after=retry_after_of(outcome))
+                    if pause is None:
+                        raise error_of(outcome, attempts.count)
+                else:
+                    fault, retryable = outcome, isinstance(outcome, RETRYABLE_FAULTS)
+                    if retryable:
+                        self._circuit.failed()
+                    pause = attempts.next_pause(retryable=retryable)
+            if pause is None:
+                raise error_of_fault(fault, self.settings.url, attempts.count) from fault
+            yield pause
+
+    def _until_ready(self, timeout: float) -> Exchange:
+        deadline = time.monotonic() + timeout
+        reason = "no answer"
+        while (remaining := deadline - time.monotonic()) > 0:
+            outcome = yield {"method": "GET", "url": READY, "timeout": min(5.0, remaining)}
+            if not isinstance(outcome, httpx.Response):
+                reason = str(error_of_fault(outcome, self.settings.url, 1))
+            elif outcome.status_code == 200:
+                self._circuit.answered()
+                return outcome
+            elif outcome.status_code not in RETRYABLE_STATUSES:
+                raise error_of(outcome, 1)
+            else:
+                reason = str(error_of(outcome, 1))
+            yield min(0.25, max(0.0, deadline - time.monotonic()))
+        raise BackendError(f"{self.settings.url} is not ready after {timeout:g} s: {reason}")
