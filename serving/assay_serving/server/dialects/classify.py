@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
-from pydantic import ConfigDict, Discriminator, RootModel, Tag
+from pydantic import Discriminator, RootModel, Tag
 
 from assay_serving.server.dialects.scoring import score_all
 from assay_serving.server.dialects.sglang import NativeReply, SglangNative, model_of, native_reply
@@ -20,6 +20,7 @@ from assay_serving.server.dialects.vllm import (
     classify_reply,
     form_of,
 )
+from assay_serving.server.http.json_route import examples
 from assay_serving.server.http.service import ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
@@ -29,19 +30,15 @@ _Forms = Annotated[VllmInput, Tag(INPUT)] | Annotated[VllmChat, Tag(CHAT)] | Ann
 class ClassifyBody(RootModel[Annotated[_Forms, Discriminator(form_of)]]):
     """vLLM: `input`, or `messages`. SGLang: `text`, or `input_ids`."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"model": "helpful", "input": _TEXT, "use_activation": False},
-                {
-                    "messages": [
-                        {"role": "user", "content": "Name a metal."},
-                        {"role": "assistant", "content": "Gold."},
-                    ]
-                },
-                {"text": [_TEXT]},
+    model_config = examples(
+        {"model": "helpful", "input": _TEXT, "use_activation": False},
+        {
+            "messages": [
+                {"role": "user", "content": "Name a metal."},
+                {"role": "assistant", "content": "Gold."},
             ]
-        }
+        },
+        {"text": [_TEXT]},
     )
 
 
@@ -50,7 +47,6 @@ def classify_routes(service: ScoringService) -> APIRouter:
 
     @router.post(
         "/classify",
-        response_model=None,
         responses={200: {"model": ClassifyReply | NativeReply | list[NativeReply]}, **shaped_errors(EnvelopedError)},
     )
     async def classify(body: ClassifyBody, request: Request) -> Response:

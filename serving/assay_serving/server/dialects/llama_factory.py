@@ -5,23 +5,21 @@ from __future__ import annotations
 from typing import Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from assay.http.body_lists import ListOf
-from assay.http.problems import request_id_of, responses
+from assay.http.problems import request_id_of
 from assay_serving.scorer import Rendered
 from assay_serving.server.dialects.scoring import score_all
 from assay_serving.server.dialects.texts import OpenBody, rendered_items
-from assay_serving.server.http.json_route import JsonRoute
+from assay_serving.server.http.json_route import JsonRoute, described, examples
 from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
 
 
 class EvaluationBody(OpenBody):
-    model_config = ConfigDict(
-        extra="ignore", json_schema_extra={"examples": [{"model": "helpful", "messages": [_TEXT]}]}
-    )
+    model_config = examples({"model": "helpful", "messages": [_TEXT]})
 
     model: str
     messages: ListOf[str] = Field(min_length=1)
@@ -38,11 +36,7 @@ class EvaluationReply(BaseModel):
 def llama_factory_routes(service: ScoringService) -> APIRouter:
     router = APIRouter(route_class=JsonRoute)
 
-    @router.post(
-        "/v1/score/evaluation",
-        response_model=None,
-        responses={200: {"model": EvaluationReply}, **responses(*SCORING_STATUSES)},
-    )
+    @router.post("/v1/score/evaluation", responses=described(EvaluationReply, *SCORING_STATUSES))
     async def evaluate(body: EvaluationBody, request: Request) -> Response:
         """LLaMA-Factory's reward route: the raw reward of each rendered text."""
         items = rendered_items(body.messages, Rendered(keep=body.max_length, keep_end=False))

@@ -16,12 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay.http.body_lists import ListOf
-from assay.http.problems import responses
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, model_parameter
 from assay_serving.server.dialects.scoring import score_all
 from assay_serving.server.dialects.texts import ChatTurn, OpenBody, TextPart
-from assay_serving.server.http.json_route import JsonRoute
+from assay_serving.server.http.json_route import JsonRoute, described, examples
 from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 
 _RESPONSE: dict[str, Any] = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "Gold."}]}]}
@@ -69,10 +68,7 @@ class CreateParams(OpenBody):
 class VerifyBody(OpenBody):
     """A rollout; other fields are returned unchanged."""
 
-    model_config = ConfigDict(
-        extra="ignore",
-        json_schema_extra={"examples": [{"responses_create_params": {"input": _PROMPT}, "response": _RESPONSE}]},
-    )
+    model_config = examples({"responses_create_params": {"input": _PROMPT}, "response": _RESPONSE})
 
     responses_create_params: CreateParams
     response: ResponseObject
@@ -101,10 +97,7 @@ class VerifyReply(BaseModel):
 class CompareResponsesBody(OpenBody):
     """Responses to one conversation."""
 
-    model_config = ConfigDict(
-        extra="ignore",
-        json_schema_extra={"examples": [{"conversation_history": _PROMPT, "response_objs": [_RESPONSE, _RESPONSE]}]},
-    )
+    model_config = examples({"conversation_history": _PROMPT, "response_objs": [_RESPONSE, _RESPONSE]})
 
     conversation_history: ListOf[ChatTurn] = Field(min_length=1)
     response_objs: ListOf[ResponseObject]
@@ -135,9 +128,8 @@ def nemo_gym_routes(service: ScoringService) -> APIRouter:
 
     @router.post(
         "/verify",
-        response_model=None,
         operation_id="nemo_gym_verify",
-        responses={200: {"model": VerifyReply}, **responses(*SCORING_STATUSES)},
+        responses=described(VerifyReply, *SCORING_STATUSES),
         openapi_extra={"parameters": [MODEL_PARAMETER]},
     )
     async def verify(body: VerifyBody, request: Request) -> Response:
@@ -154,9 +146,8 @@ def nemo_gym_routes(service: ScoringService) -> APIRouter:
 
     @router.post(
         "/compare",
-        response_model=None,
         operation_id="nemo_gym_compare",
-        responses={200: {"model": CompareResponsesReply}, **responses(*SCORING_STATUSES)},
+        responses=described(CompareResponsesReply, *SCORING_STATUSES),
         openapi_extra={"parameters": [MODEL_PARAMETER]},
     )
     async def compare(body: CompareResponsesBody, request: Request) -> Response:

@@ -11,15 +11,14 @@ import json
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from assay.errors import BadInputError
 from assay.http.body_lists import ListOf
-from assay.http.problems import responses
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.scoring import score_all
 from assay_serving.server.dialects.texts import OpenBody
-from assay_serving.server.http.json_route import JsonRoute
+from assay_serving.server.http.json_route import JsonRoute, described, examples
 from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 
 #: For formats whose body has no model name.
@@ -36,9 +35,7 @@ _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.
 class GetRewardBody(OpenBody):
     """Lists of equal length; empty lists get empty replies."""
 
-    model_config = ConfigDict(
-        extra="ignore", json_schema_extra={"examples": [{"query": [_TEXT], "prompts": [""], "labels": [None]}]}
-    )
+    model_config = examples({"query": [_TEXT], "prompts": [""], "labels": [None]})
 
     query: str | ListOf[str]
     prompts: list[Any] | None = Field(None, description="Not needed: the query holds the prompt.")
@@ -69,8 +66,7 @@ def openrlhf_routes(service: ScoringService) -> APIRouter:
 
     @router.post(
         "/get_reward",
-        response_model=None,
-        responses={200: {"model": GetRewardReply}, **responses(*SCORING_STATUSES)},
+        responses=described(GetRewardReply, *SCORING_STATUSES),
         openapi_extra={"parameters": [MODEL_PARAMETER]},
     )
     async def get_reward(body: GetRewardBody, request: Request) -> Response:

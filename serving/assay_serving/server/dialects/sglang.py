@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
+from pydantic import BaseModel, Field, StrictInt, model_validator
 
 from assay.http.body_lists import ListOf
 from assay.http.problems import request_id_of
@@ -18,6 +18,7 @@ from assay_serving.server.dialects.scoring import DialectScores, score_all
 from assay_serving.server.dialects.shapes import FlatError, SglangRoute, shaped_errors
 from assay_serving.server.dialects.texts import OpenBody, Texts, rendered_items
 from assay_serving.server.dialects.vllm import encoded
+from assay_serving.server.http.json_route import examples
 from assay_serving.server.http.service import ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
@@ -27,7 +28,7 @@ _NO_MODEL = "default"  #: the model name of SGLang's clients by default
 class SglangNative(OpenBody):
     """Rendered conversations as `text` or `input_ids`; a list gets a list, a single one an object."""
 
-    model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [{"text": [_TEXT]}]})
+    model_config = examples({"text": [_TEXT]})
 
     model: str | None = None
     text: str | ListOf[str] | None = None
@@ -57,7 +58,7 @@ class SglangNative(OpenBody):
 class EmbeddingsBody(OpenBody):
     """OpenAI's request; the texts are rendered conversations."""
 
-    model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [{"model": "helpful", "input": _TEXT}]})
+    model_config = examples({"model": "helpful", "input": _TEXT})
 
     model: str | None = None
     input: Texts
@@ -99,9 +100,7 @@ def sglang_routes(service: ScoringService) -> APIRouter:
     """All but `/classify`, which vLLM has too."""
     router = APIRouter(route_class=SglangRoute)
 
-    @router.post(
-        "/v1/embeddings", response_model=None, responses={200: {"model": EmbeddingsReply}, **shaped_errors(FlatError)}
-    )
+    @router.post("/v1/embeddings", responses={200: {"model": EmbeddingsReply}, **shaped_errors(FlatError)})
     async def embeddings(body: EmbeddingsBody, request: Request) -> Response:
         """SGLang's `/v1/embeddings` of a reward model: the raw reward as an embedding of one number."""
         items = rendered_items(body.input, Rendered(add_special_tokens=True))

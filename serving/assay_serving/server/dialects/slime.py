@@ -10,18 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay.http.body_lists import ListOf
-from assay.http.problems import ProblemError, responses
+from assay.http.problems import ProblemError
 from assay.models.chat.formats import FAMILIES
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, model_parameter
 from assay_serving.server.dialects.scoring import score_all
 from assay_serving.server.dialects.texts import ChatTurn, OpenBody
-from assay_serving.server.http.json_route import JsonRoute
+from assay_serving.server.http.json_route import JsonRoute, described, examples
 from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 
 #: End-of-turn tokens that samplers leave in a response; as message content they would be text.
@@ -35,10 +35,7 @@ _QUERY = [
 class SlimeBody(OpenBody):
     """`prompt`: rendered, plain text, or messages."""
 
-    model_config = ConfigDict(
-        extra="ignore",
-        json_schema_extra={"examples": [{"prompt": "Name a metal.", "response": "Gold.", "label": None}]},
-    )
+    model_config = examples({"prompt": "Name a metal.", "response": "Gold.", "label": None})
 
     prompt: str | ListOf[ChatTurn]
     response: str
@@ -73,10 +70,7 @@ def slime_routes(service: ScoringService) -> APIRouter:
     router = APIRouter(route_class=JsonRoute)
 
     @router.post(
-        "/slime",
-        response_model=None,
-        responses={200: {"model": float | SlimeDetail}, **responses(*SCORING_STATUSES)},
-        openapi_extra={"parameters": _QUERY},
+        "/slime", responses=described(float | SlimeDetail, *SCORING_STATUSES), openapi_extra={"parameters": _QUERY}
     )
     async def slime(body: SlimeBody, request: Request) -> Response:
         """slime's remote reward model: the reward of one sample as a number, or with `?detail=true` as an object."""

@@ -13,7 +13,7 @@ import time
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, StrictInt, Tag
+from pydantic import BaseModel, Discriminator, Field, RootModel, StrictInt, Tag
 
 from assay.domain import Message
 from assay.errors import BadInputError
@@ -23,6 +23,7 @@ from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.scoring import DialectScores, score_all
 from assay_serving.server.dialects.shapes import EnvelopedError, VllmRoute, shaped_errors
 from assay_serving.server.dialects.texts import ChatTurn, OpenBody, Texts, conversation_item, rendered_items
+from assay_serving.server.http.json_route import examples
 from assay_serving.server.http.service import ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
@@ -35,9 +36,7 @@ _ACTIVATION = "Changes nothing: rewards are raw."
 class VllmInput(OpenBody):
     """Rendered conversations: texts, or token ids."""
 
-    model_config = ConfigDict(
-        extra="ignore", json_schema_extra={"examples": [{"model": "helpful", "input": _TEXT, "use_activation": False}]}
-    )
+    model_config = examples({"model": "helpful", "input": _TEXT, "use_activation": False})
 
     model: str | None = None
     input: Texts
@@ -113,13 +112,13 @@ class PoolingBody(
 ):
     """Texts or token ids as `input`, or `messages`."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"input": _TEXT, "task": "classify"}]})
+    model_config = examples({"input": _TEXT, "task": "classify"})
 
 
 class ScorePairs(OpenBody):
     """Queries and documents: one query for all, or one per document. The pairs of field names are synonyms."""
 
-    model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_PAIR]})
+    model_config = examples(_PAIR)
 
     model: str | None = None
     queries: str | ListOf[str] | None = None
@@ -157,10 +156,7 @@ class ScorePairs(OpenBody):
 class RerankBody(OpenBody):
     """One query and its documents."""
 
-    model_config = ConfigDict(
-        extra="ignore",
-        json_schema_extra={"examples": [{"query": "Name a metal.", "documents": ["Gold.", "Glass."], "top_n": 1}]},
-    )
+    model_config = examples({"query": "Name a metal.", "documents": ["Gold.", "Glass."], "top_n": 1})
 
     model: str | None = None
     query: str
@@ -250,7 +246,7 @@ def vllm_routes(service: ScoringService) -> APIRouter:
     router = APIRouter(route_class=VllmRoute)
     errors = shaped_errors(EnvelopedError)
 
-    @router.post("/pooling", response_model=None, responses={200: {"model": PoolingReply}, **errors})
+    @router.post("/pooling", responses={200: {"model": PoolingReply}, **errors})
     async def pooling(body: PoolingBody, request: Request) -> Response:
         """vLLM's `/pooling` with task classify: the raw reward of each text."""
         form = body.root
@@ -261,7 +257,7 @@ def vllm_routes(service: ScoringService) -> APIRouter:
         ]
         return scores.reply(listed(scores, request, "pooling", data))
 
-    @router.post("/score", response_model=None, responses={200: {"model": ScoresReply}, **errors})
+    @router.post("/score", responses={200: {"model": ScoresReply}, **errors})
     async def score(body: ScorePairs, request: Request) -> Response:
         """vLLM's `/score`: the raw reward of each document as the response to its query."""
         uncut = body.truncate_prompt_tokens is None
@@ -291,7 +287,6 @@ def vllm_routes(service: ScoringService) -> APIRouter:
             path,
             rerank,
             methods=["POST"],
-            response_model=None,
             operation_id=path.strip("/").replace("/", "_"),
             responses={200: {"model": RerankReply}, **errors},
         )

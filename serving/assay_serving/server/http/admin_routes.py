@@ -12,8 +12,8 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from assay.errors import BackendError
-from assay.http.problems import ProblemError, responses
-from assay_serving.server.http.json_route import json_reply
+from assay.http.problems import ProblemError
+from assay_serving.server.http.json_route import described, examples, json_reply
 from assay_serving.server.http.request_bodies import Body
 from assay_serving.server.http.service import ScoringService
 
@@ -41,10 +41,7 @@ class PlanBody(Body):
 
 
 class LoadBody(Body):
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"name": "helpful", "plan": {"reference": "models/helpful"}}]},
-    )
+    model_config = examples({"name": "helpful", "plan": {"reference": "models/helpful"}})
 
     name: str | None = Field(None, description="Name to serve it under; else its own.")
     plan: PlanBody
@@ -54,19 +51,14 @@ class SwapBody(Body):
     """`now`: new requests get the new model once it is loaded. `shadow`: it scores a share of the prompts in the
     background. `canary`: that share gets its scores. The last two run until promoted or aborted."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"plan": {"reference": "models/helpful-2"}, "mode": "now"},
-                {
-                    "plan": {"reference": "models/helpful-2"},
-                    "mode": "shadow",
-                    "share": 0.2,
-                    "min_items": 1000,
-                    "promote_when": {"order_agreement": 0.9, "failed": 0.01},
-                },
-            ]
+    model_config = examples(
+        {"plan": {"reference": "models/helpful-2"}, "mode": "now"},
+        {
+            "plan": {"reference": "models/helpful-2"},
+            "mode": "shadow",
+            "share": 0.2,
+            "min_items": 1000,
+            "promote_when": {"order_agreement": 0.9, "failed": 0.01},
         },
     )
 
@@ -152,93 +144,50 @@ def admin_routes(service: ScoringService) -> APIRouter:
             raise ProblemError(500, str(error), code=error.code) from error
         return json_reply({name: value for name, value in outcome.items() if name != "plans"})
 
-    @router.get(
-        "",
-        operation_id="admin_models",
-        response_model=None,
-        responses={200: {"model": AdminModelsReply}, **responses(*_SEEING)},
-    )
+    @router.get("", operation_id="admin_models", responses=described(AdminModelsReply, *_SEEING))
     async def models() -> Response:
         """All models with their statistics, and changes in progress."""
         return await execute({"action": "status"})
 
-    @router.post(
-        "",
-        operation_id="load_model",
-        response_model=None,
-        responses={200: {"model": AdminModelReply}, **responses(*_STATUSES)},
-    )
+    @router.post("", operation_id="load_model", responses=described(AdminModelReply, *_STATUSES))
     async def load(body: LoadBody) -> Response:
         """Load a model. Replies when requests to it are scored; other models are served meanwhile."""
         return await execute({"action": "load", "name": body.name, "plan": body.plan.model_dump()})
 
     # Before the routes of a name alone, because a name may hold slashes.
-    @router.post(
-        "/{name:path}/swap",
-        operation_id="swap_model",
-        response_model=None,
-        responses={200: {"model": SwapReply}, **responses(*_STATUSES)},
-    )
+    @router.post("/{name:path}/swap", operation_id="swap_model", responses=described(SwapReply, *_STATUSES))
     async def swap(name: str, body: SwapBody) -> Response:
         """Load a model that replaces the one of this name. Replies when it is loaded; with mode now when it is live."""
         return await execute({"action": "swap", "name": name, **body.order()})
 
-    @router.get(
-        "/{name:path}/swap",
-        operation_id="swap_status",
-        response_model=None,
-        responses={200: {"model": SwapReply}, **responses(*_SEEING)},
-    )
+    @router.get("/{name:path}/swap", operation_id="swap_status", responses=described(SwapReply, *_SEEING))
     async def swap_status(name: str) -> Response:
         """The swap in progress, or the last one: agreement of the two models, drift, failures, speed."""
         return await execute({"action": "swap_status", "name": name})
 
-    @router.post(
-        "/{name:path}/promote",
-        operation_id="promote_model",
-        response_model=None,
-        responses={200: {"model": SwapReply}, **responses(*_STATUSES)},
-    )
+    @router.post("/{name:path}/promote", operation_id="promote_model", responses=described(SwapReply, *_STATUSES))
     async def promote(name: str) -> Response:
         """The new model replaces the old one, which is unloaded after its requests in flight."""
         return await execute({"action": "promote", "name": name})
 
-    @router.post(
-        "/{name:path}/abort",
-        operation_id="abort_swap",
-        response_model=None,
-        responses={200: {"model": SwapReply}, **responses(*_STATUSES)},
-    )
+    @router.post("/{name:path}/abort", operation_id="abort_swap", responses=described(SwapReply, *_STATUSES))
     async def abort(name: str) -> Response:
         """The old model stays; the new one is unloaded."""
         return await execute({"action": "abort", "name": name})
 
     @router.post(
-        "/{name:path}/reference",
-        operation_id="set_reference",
-        response_model=None,
-        responses={200: {"model": AdminModelReply}, **responses(*_STATUSES)},
+        "/{name:path}/reference", operation_id="set_reference", responses=described(AdminModelReply, *_STATUSES)
     )
     async def reference(name: str) -> Response:
         """Measure drift against the present window from now on."""
         return await execute({"action": "reference", "name": name})
 
-    @router.get(
-        "/{name:path}",
-        operation_id="admin_model",
-        response_model=None,
-        responses={200: {"model": AdminModelsReply}, **responses(*_SEEING)},
-    )
+    @router.get("/{name:path}", operation_id="admin_model", responses=described(AdminModelsReply, *_SEEING))
     async def model(name: str) -> Response:
         """One model with its statistics."""
         return await execute({"action": "status", "name": name})
 
-    @router.delete(
-        "/{name:path}",
-        operation_id="unload_model",
-        response_model=None,
-        responses={200: {"model": UnloadedReply}, **responses(*_STATUSES)},
-    )
+    @router.delete("/{name:path}", operation_id="unload_model", responses=described(UnloadedReply, *_STATUSES))
     async def unload(name: str) -> Response:
         """Unload a model. New requests are refused at once; replies when requests in flight are answered."""
         return await execute({"action": "unload", "name": name})

@@ -12,11 +12,11 @@ from typing import Any, get_type_hints
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_json
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from assay.http.problems import ProblemError
+from assay.http.problems import ProblemError, responses
 
 MAX_ERRORS = 1000  #: beyond it errors are only counted: listing one takes microseconds and a kilobyte
 
@@ -52,6 +52,16 @@ class JsonRoute(APIRoute):
             return await endpoint(body=body, request=request)
 
         return handle
+
+
+def described(reply: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of a route: its reply, and problems with these statuses."""
+    return {200: {"model": reply}, **responses(*statuses)}
+
+
+def examples(*payloads: dict[str, Any]) -> ConfigDict:
+    """The configuration of a body or reply that OpenAPI shows with these examples."""
+    return ConfigDict(json_schema_extra={"examples": [*payloads]})
 
 
 def json_reply(payload: dict[str, Any]) -> Response:

@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from assay_serving.server.http.json_route import examples
+
 _Json = dict[str, Any]
 _SCORE: _Json = {
     "reward": 1.25,
@@ -121,24 +123,20 @@ class ScoreReply(ScoringReply):
     """`results`: one per item (or response), in the order of the request, groups one after the other. A request with
     `principles` is answered in `by_principle` instead, and `results` is empty."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {**_HEAD, "results": [_SCORE, _FAILED], "usage": _USAGE, **_ID},
+    model_config = examples(
+        {**_HEAD, "results": [_SCORE, _FAILED], "usage": _USAGE, **_ID},
+        {
+            **_HEAD,
+            "results": [],
+            "by_principle": [
                 {
-                    **_HEAD,
-                    "results": [],
-                    "by_principle": [
-                        {
-                            "principle": "The response is short.",
-                            "results": [_SCORE | {"principle": "The response is short."}],
-                        }
-                    ],
-                    "usage": {"items": 1, "failed": 0, "tokens": 31, "cached": 1},
-                    **_ID,
-                },
-            ]
-        }
+                    "principle": "The response is short.",
+                    "results": [_SCORE | {"principle": "The response is short."}],
+                }
+            ],
+            "usage": {"items": 1, "failed": 0, "tokens": 31, "cached": 1},
+            **_ID,
+        },
     )
 
     results: list[ResultBody]
@@ -165,26 +163,22 @@ class PreferenceBody(Reply):
 class CompareReply(ScoringReply):
     """One result per pair, in the order of the request."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
+    model_config = examples(
+        {
+            **_HEAD,
+            "results": [
                 {
-                    **_HEAD,
-                    "results": [
-                        {
-                            "a": _SCORE,
-                            "b": _LOWER,
-                            "preferred": "a",
-                            "margin": 1.75,
-                            "probability": 0.83,
-                            "basis": "calibration",
-                            "uncertainty": None,
-                        }
-                    ],
-                    "usage": {"items": 2, "failed": 0, "tokens": 63, "cached": 0},
-                    **_ID,
+                    "a": _SCORE,
+                    "b": _LOWER,
+                    "preferred": "a",
+                    "margin": 1.75,
+                    "probability": 0.83,
+                    "basis": "calibration",
+                    "uncertainty": None,
                 }
-            ]
+            ],
+            "usage": {"items": 2, "failed": 0, "tokens": 63, "cached": 0},
+            **_ID,
         }
     )
 
@@ -195,18 +189,14 @@ class RankReply(ScoringReply):
     """`order`: places of the responses, best first, failed ones last. `ranks` and `results` are in the request's order:
     rank 1 is the best, equal ranks are ties, null has no score."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    **_HEAD,
-                    "order": [1, 0, 2],
-                    "ranks": [2, 1, None],
-                    "results": [_LOWER, _SCORE, _FAILED],
-                    "usage": {"items": 3, "failed": 1, "tokens": 63, "cached": 0},
-                    **_ID,
-                }
-            ]
+    model_config = examples(
+        {
+            **_HEAD,
+            "order": [1, 0, 2],
+            "ranks": [2, 1, None],
+            "results": [_LOWER, _SCORE, _FAILED],
+            "usage": {"items": 3, "failed": 1, "tokens": 63, "cached": 0},
+            **_ID,
         }
     )
 
@@ -218,7 +208,7 @@ class RankReply(ScoringReply):
 class ModelBody(Reply):
     """One served model: its name as `id`, and what `assay_serving.scorer.ModelInfo` holds."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_MODEL]})
+    model_config = examples(_MODEL)
 
     id: str
     object: str = "model"
@@ -234,7 +224,7 @@ class NotReadyBody(Reply):
 
 
 class ModelsReply(Reply):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"object": "list", "data": [_MODEL]}]})
+    model_config = examples({"object": "list", "data": [_MODEL]})
 
     object: str = "list"
     data: list[ModelBody]
@@ -244,7 +234,7 @@ class ModelsReply(Reply):
 class PrinciplesBody(Reply):
     """How one served model uses principles: `required`, `optional` or `refused`; `reason` is given without examples."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_PRINCIPLES]})
+    model_config = examples(_PRINCIPLES)
 
     model: str
     version: str
@@ -256,20 +246,20 @@ class PrinciplesBody(Reply):
 
 
 class PrinciplesReply(Reply):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"object": "list", "data": [_PRINCIPLES]}]})
+    model_config = examples({"object": "list", "data": [_PRINCIPLES]})
 
     object: str = "list"
     data: list[PrinciplesBody]
 
 
 class HealthReply(Reply):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "ok"}]})
+    model_config = examples({"status": "ok"})
 
     status: str
 
 
 class ReadyReply(Reply):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "ready", "models": ["helpful"]}]})
+    model_config = examples({"status": "ready", "models": ["helpful"]})
 
     status: str
     models: list[str]
@@ -279,19 +269,15 @@ class ReadyReply(Reply):
 class ProblemBody(Reply):
     """An error as problem details (RFC 9457). `code` is for programs, `detail` for people."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "type": "urn:assay:problem:bad_input",
-                    "title": "Unprocessable Content",
-                    "status": 422,
-                    "code": "bad_input",
-                    "detail": "items.0.response: Field required",
-                    **_ID,
-                    "errors": [{"field": "items.0.response", "message": "Field required"}],
-                }
-            ]
+    model_config = examples(
+        {
+            "type": "urn:assay:problem:bad_input",
+            "title": "Unprocessable Content",
+            "status": 422,
+            "code": "bad_input",
+            "detail": "items.0.response: Field required",
+            **_ID,
+            "errors": [{"field": "items.0.response", "message": "Field required"}],
         }
     )
 

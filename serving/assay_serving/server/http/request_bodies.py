@@ -16,6 +16,7 @@ from assay.domain import Message, Prompt, Role
 from assay.http.body_lists import ListOf
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.core.scoring_backend import Priority
+from assay_serving.server.http.json_route import examples
 
 _PROMPT = "A text (one user turn) or the messages before the response."
 _PRINCIPLE = "The question to judge by, for models that take one (/v1/principles)."
@@ -120,24 +121,20 @@ class ScoringBody(Body):
 class ScoreBody(ScoringBody):
     """Responses to score: as `items`, as `groups`, or as one `prompt` with its `responses`."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"items": [{"prompt": "Name a metal.", "response": "Gold."}]},
-                {"prompt": [{"role": "user", "content": "Name a metal."}], "responses": ["Gold.", "Glass."]},
-                {
-                    "groups": [
-                        {"prompt": "Name a metal.", "responses": ["Gold.", "Glass."]},
-                        {"prompt": "Name a gas.", "responses": ["Neon.", "Iron."], "label": "Neon"},
-                    ],
-                    "priority": "bulk",
-                },
-                {
-                    "prompt": "Name a metal.",
-                    "responses": ["Gold."],
-                    "principles": ["The response is short.", "The response is correct."],
-                },
-            ]
+    model_config = examples(
+        {"items": [{"prompt": "Name a metal.", "response": "Gold."}]},
+        {"prompt": [{"role": "user", "content": "Name a metal."}], "responses": ["Gold.", "Glass."]},
+        {
+            "groups": [
+                {"prompt": "Name a metal.", "responses": ["Gold.", "Glass."]},
+                {"prompt": "Name a gas.", "responses": ["Neon.", "Iron."], "label": "Neon"},
+            ],
+            "priority": "bulk",
+        },
+        {
+            "prompt": "Name a metal.",
+            "responses": ["Gold."],
+            "principles": ["The response is short.", "The response is correct."],
         },
     )
 
@@ -206,16 +203,12 @@ class PairBody(SharedPromptBody):
 class CompareBody(ScoringBody):
     """Pairs to compare."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"pairs": [{"prompt": "Name a metal.", "a": "Gold.", "b": "Glass."}]},
-                {
-                    "pairs": [
-                        {"prompt": [{"role": "user", "content": "Name a metal."}], "a": "Gold.", "b": "Glass."},
-                        {"prompt": "Name a gas.", "a": "Neon.", "b": "Iron.", "principle": "The response is true."},
-                    ]
-                },
+    model_config = examples(
+        {"pairs": [{"prompt": "Name a metal.", "a": "Gold.", "b": "Glass."}]},
+        {
+            "pairs": [
+                {"prompt": [{"role": "user", "content": "Name a metal."}], "a": "Gold.", "b": "Glass."},
+                {"prompt": "Name a gas.", "a": "Neon.", "b": "Iron.", "principle": "The response is true."},
             ]
         },
     )
@@ -226,9 +219,7 @@ class CompareBody(ScoringBody):
 class RankBody(ScoringBody, GroupBody):
     """Responses to one prompt, to be put in order."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"prompt": "Name a metal.", "responses": ["Glass.", "Gold.", "Glass."]}]},
-    )
+    model_config = examples({"prompt": "Name a metal.", "responses": ["Glass.", "Gold.", "Glass."]})
 
     tie_margin: float = Field(0.0, ge=0, description="A reward within this of the best one of its tie shares its rank.")
 

@@ -14,7 +14,7 @@ from assay.score import Score
 from assay_serving.preference import PairRule, prefer, rank
 from assay_serving.scorer import ModelInfo
 from assay_serving.server.core.scoring_backend import ScoreResponse
-from assay_serving.server.http.json_route import JsonRoute, json_reply
+from assay_serving.server.http.json_route import JsonRoute, described, json_reply
 from assay_serving.server.http.replies import (
     CompareReply,
     HealthReply,
@@ -34,13 +34,7 @@ def native_routes(service: ScoringService) -> APIRouter:
     """Routes over one service."""
     router = APIRouter(route_class=JsonRoute)
 
-    @router.post(
-        "/v1/score",
-        operation_id="score",
-        tags=["scores"],
-        response_model=None,
-        responses={200: {"model": ScoreReply}, **responses(*SCORING_STATUSES)},
-    )
+    @router.post("/v1/score", operation_id="score", tags=["scores"], responses=described(ScoreReply, *SCORING_STATUSES))
     async def score(body: ScoreBody, request: Request) -> Response:
         """Score responses. An item that cannot be scored has an `error` in its place; the others have their scores."""
         items = body.score_items()
@@ -56,11 +50,7 @@ def native_routes(service: ScoringService) -> APIRouter:
         return _reply(response, request, {"results": [], "by_principle": by_principle})
 
     @router.post(
-        "/v1/compare",
-        operation_id="compare",
-        tags=["scores"],
-        response_model=None,
-        responses={200: {"model": CompareReply}, **responses(*SCORING_STATUSES)},
+        "/v1/compare", operation_id="compare", tags=["scores"], responses=described(CompareReply, *SCORING_STATUSES)
     )
     async def compare(body: CompareBody, request: Request) -> Response:
         """Which of two responses is preferred, by how much and how surely, for each of the pairs."""
@@ -70,13 +60,7 @@ def native_routes(service: ScoringService) -> APIRouter:
         pairs = zip(response.results[::2], response.results[1::2], strict=True)
         return _reply(response, request, {"results": [prefer(a, b, rule).to_dict() for a, b in pairs]})
 
-    @router.post(
-        "/v1/rank",
-        operation_id="rank",
-        tags=["scores"],
-        response_model=None,
-        responses={200: {"model": RankReply}, **responses(*SCORING_STATUSES)},
-    )
+    @router.post("/v1/rank", operation_id="rank", tags=["scores"], responses=described(RankReply, *SCORING_STATUSES))
     async def rank_responses(body: RankBody, request: Request) -> Response:
         """The responses in order, best first; those without a score last, with their reason and without a rank."""
         response = await service.score(
@@ -88,8 +72,7 @@ def native_routes(service: ScoringService) -> APIRouter:
         "/v1/principles",
         operation_id="principles",
         tags=["models"],
-        response_model=None,
-        responses={200: {"model": PrinciplesReply}, **responses(401, 403, 404, 422, 429, 503)},
+        responses=described(PrinciplesReply, 401, 403, 404, 422, 429, 503),
     )
     async def principles(model: str | None = None) -> Response:
         """Served models and principles: which use them, their question, principles of their training."""
@@ -97,11 +80,7 @@ def native_routes(service: ScoringService) -> APIRouter:
         return json_reply({"object": "list", "data": [_principles(info) for info in infos]})
 
     @router.get(
-        "/v1/models",
-        operation_id="list_models",
-        tags=["models"],
-        response_model=None,
-        responses={200: {"model": ModelsReply}, **responses(401, 403, 429, 503)},
+        "/v1/models", operation_id="list_models", tags=["models"], responses=described(ModelsReply, 401, 403, 429, 503)
     )
     async def models() -> Response:
         """The served models, with what is needed to interpret and reproduce their scores."""
@@ -109,34 +88,21 @@ def native_routes(service: ScoringService) -> APIRouter:
         return json_reply({"object": "list", "data": data, **_not_ready(await service.backend.missing_models())})
 
     @router.get(
-        "/v1/models/{name:path}",  # names of the hub have a slash
+        "/v1/models/{name:path}",
         operation_id="get_model",
         tags=["models"],
-        response_model=None,
-        responses={200: {"model": ModelBody}, **responses(401, 403, 404, 422, 429, 503)},
+        responses=described(ModelBody, 401, 403, 404, 422, 429, 503),
     )
     async def model(name: str) -> Response:
         """One served model."""
         return json_reply(_model(await _model_info(service, name)))
 
-    @router.get(
-        "/healthz",
-        operation_id="health",
-        tags=["server"],
-        response_model=None,
-        responses={200: {"model": HealthReply}, **responses(401)},
-    )
+    @router.get("/healthz", operation_id="health", tags=["server"], responses=described(HealthReply, 401))
     async def healthz() -> Response:
         """Liveness of the process, independent of the models (see /readyz)."""
         return json_reply({"status": "ok"})
 
-    @router.get(
-        "/readyz",
-        operation_id="ready",
-        tags=["server"],
-        response_model=None,
-        responses={200: {"model": ReadyReply}, **responses(401, 503)},
-    )
+    @router.get("/readyz", operation_id="ready", tags=["server"], responses=described(ReadyReply, 401, 503))
     async def readyz() -> Response:
         """200 when requests would be scored now, 503 before and while draining. Models that could not be loaded again
         after a crash are in `not_ready`; the others are served."""
