@@ -14,9 +14,9 @@ import logging
 import time
 from typing import Any
 
-from assay.errors import BackendError, BusyError, LateError
+from assay.errors import AssayError, BackendError, BusyError, LateError
 from assay_serving.engine_process import wire
-from assay_serving.engine_process.connection import FrameConnection
+from assay_serving.engine_process.connection import BUFFER_BYTES, FrameConnection
 from assay_serving.scorer import ModelInfo
 from assay_serving.server.core.scoring_backend import ChatRequest, ChatResponse, ScoreRequest, ScoreResponse
 
@@ -39,7 +39,6 @@ class EngineClient:
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._connection: FrameConnection | None = None
         self._connector: asyncio.Task[None] | None = None
-        self._disconnected = asyncio.Event()
         self._accepted = self._engine_ready = self._was_accepted = self.draining = False
         self._loading_s = 2.0
         self._away_since = time.monotonic()
@@ -138,25 +137,25 @@ class EngineClient:
         return wire.decode(reply.result, result_type)
 
     async def _keep_connected(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            self._disconnected.clear()
             try:
-                _, connection = await loop.create_unix_connection(
-                    lambda: FrameConnection(lambda _: self, limit=self._max_frame_bytes), self._path
-                )
+                streams = await asyncio.open_unix_connection(self._path, limit=BUFFER_BYTES)
             except OSError:
                 await asyncio.sleep(_RECONNECT_S)
                 continue
             # The supervisor owns the socket: an engine that is still loading accepts this connection afterwards.
-            self._connection = connection
+            self._connection = connection = FrameConnection(*streams)
             connection.send(wire.encode(wire.Hello(self._token)), limit=self._max_frame_bytes)
-            await self._disconnected.wait()
-            self._connection = None
+            try:
+                while (frame := await connection.receive(self._max_frame_bytes)) is not None:
+                    self._received(wire.decode(frame, wire.ToWorker))
+            except AssayError as error:
+                logger.error("the connection between HTTP worker and engine is closed: %s", error)
+            connection.abort()
+            self._lost()
             await asyncio.sleep(_RECONNECT_S)
 
-    def received(self, frame: bytes) -> None:
-        message: wire.ToWorker = wire.decode(frame, wire.ToWorker)
+    def _received(self, message: wire.ToWorker) -> None:
         if isinstance(message, wire.EngineState):
             if message.ready and not self._engine_ready:
                 logger.info("the engine is ready")
@@ -167,14 +166,13 @@ class EngineClient:
         if done is not None and not done.done():
             done.set_result(message)
 
-    def lost(self) -> None:
+    def _lost(self) -> None:
         if self._engine_ready and not self.draining:
             logger.warning("the engine is gone, with %d requests", len(self._pending))
         self._accepted = self._engine_ready = False
         self._connection = None
         self._away_since = time.monotonic()
         self._fail_all("the engine is restarting")
-        self._disconnected.set()
 
     def _check_draining(self) -> None:
         if self.draining:

@@ -15,7 +15,7 @@ from typing import Any
 
 from assay.errors import AssayError, BackendError
 from assay_serving.engine_process import wire
-from assay_serving.engine_process.connection import HELLO_BYTES, FrameConnection
+from assay_serving.engine_process.connection import BUFFER_BYTES, HELLO_BYTES, FrameConnection
 from assay_serving.server.core.scoring_backend import ChatRequest, ScoringBackend
 
 logger = logging.getLogger("assay.serving")
@@ -35,15 +35,12 @@ class EngineServer:
         self.loading_s = loading_s
         self.workers: set[_WorkerConnection] = set()
         self._server: asyncio.AbstractServer | None = None
+        self._serving: set[asyncio.Task[None]] = set()
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self, listening: socket.socket) -> None:
         """Accept workers. The backend must have been started."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(
-            lambda: FrameConnection(lambda connection: _WorkerConnection(self, connection), limit=HELLO_BYTES),
-            sock=listening,
-        )
+        self._server = await asyncio.start_unix_server(self._accept, sock=listening, limit=BUFFER_BYTES)
         self._watcher = asyncio.create_task(self._watch(), name="readiness")
 
     async def stop(self, within: float) -> None:
@@ -59,6 +56,11 @@ class EngineServer:
 
     def state(self) -> wire.EngineState:
         return wire.EngineState(self.backend.ready, self.loading_s)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(_WorkerConnection(self, FrameConnection(reader, writer)).serve())
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     async def _watch(self) -> None:
         ready = self.backend.ready
@@ -77,14 +79,28 @@ class _WorkerConnection:
         self.server = server
         self.connection = connection
         self.tasks: dict[int, asyncio.Task[None]] = {}
-        self._authenticated = False
-        self._hello_timer = asyncio.get_running_loop().call_later(HELLO_S, connection.abort)
 
-    def received(self, frame: bytes) -> None:
-        message: wire.ToEngine = wire.decode(frame, wire.ToEngine)
-        if not self._authenticated:
-            self._authenticate(message)
-        elif isinstance(message, wire.Cancel):
+    async def serve(self) -> None:
+        """Until either side closes the connection. A message that is none closes it too."""
+        try:
+            async with asyncio.timeout(HELLO_S):
+                hello = await self.connection.receive(HELLO_BYTES)
+            if hello is not None:
+                self._authenticate(wire.decode(hello, wire.ToEngine))
+                while (frame := await self.connection.receive(self.server.max_frame_bytes)) is not None:
+                    self._received(wire.decode(frame, wire.ToEngine))
+        except AssayError as error:
+            logger.error("the connection between HTTP worker and engine is closed: %s", error)
+        except TimeoutError:
+            pass  # no token came
+        finally:
+            self.connection.abort()
+            self.server.workers.discard(self)
+            for task in self.tasks.values():
+                task.cancel()
+
+    def _received(self, message: wire.ToEngine) -> None:
+        if isinstance(message, wire.Cancel):
             if task := self.tasks.get(message.id):
                 task.cancel()
         elif isinstance(message, wire.Hello) or message.id in self.tasks:
@@ -95,22 +111,13 @@ class _WorkerConnection:
             self.tasks[call_id] = task
             task.add_done_callback(lambda _: self.tasks.pop(call_id, None))
 
-    def lost(self) -> None:
-        self._hello_timer.cancel()
-        self.server.workers.discard(self)
-        for task in self.tasks.values():
-            task.cancel()
-
     def send_state(self) -> None:
         self.connection.send(wire.encode(self.server.state()), limit=self.server.max_frame_bytes)
 
     def _authenticate(self, message: wire.ToEngine) -> None:
-        self._hello_timer.cancel()
         token = self.server.token.encode()
         if not isinstance(message, wire.Hello) or not hmac.compare_digest(message.token.encode(), token):
             raise BackendError("a connection without the token")
-        self._authenticated = True
-        self.connection.raise_limit(self.server.max_frame_bytes)
         self.server.workers.add(self)
         self.send_state()
 

@@ -62,7 +62,7 @@ class AssayReward:
         self.principle, self.use, self.keep_going = principle, use, keep_going
         self.principle_column, self.label_column = principle_column, label_column
         self.references_column = references_column
-        settings = {"priority": "bulk", "max_items_per_request": 256} | options
+        settings: dict[str, Any] = {"priority": "bulk", "max_items_per_request": 256} | options
         self.client = AsyncRewardClient(url, model=model, **settings)
 
     async def __call__(

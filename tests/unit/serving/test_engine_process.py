@@ -432,20 +432,9 @@ def _connected(listening: socket.socket) -> socket.socket:
 
 
 def test_a_side_that_does_not_read_holds_the_other_back() -> None:
-    class Collector:
-        def __init__(self) -> None:
-            self.frames: list[bytes] = []
-
-        def received(self, frame: bytes) -> None:
-            self.frames.append(frame)
-
-        def lost(self) -> None: ...
-
     async def work() -> None:
         near, far = socket.socketpair()
-        collector = Collector()
-        loop = asyncio.get_running_loop()
-        _, sender = await loop.create_connection(lambda: FrameConnection(lambda _: Collector(), limit=1), sock=near)
+        sender = FrameConnection(*await asyncio.open_connection(sock=near))
         frames = [bytes([n]) * 100_000 for n in range(50)]
         sent = 0
 
@@ -460,12 +449,12 @@ def test_a_side_that_does_not_read_holds_the_other_back() -> None:
         sending = asyncio.create_task(send_all())
         await asyncio.sleep(0.1)
         assert sent < len(frames)  # nobody reads
-        await loop.create_connection(lambda: FrameConnection(lambda _: collector, limit=FRAME_BYTES), sock=far)
+        receiver = FrameConnection(*await asyncio.open_connection(sock=far))
+        assert [await receiver.receive(FRAME_BYTES) for _ in frames] == frames
         await sending
-        await until(lambda: len(collector.frames) == len(frames))
-        assert collector.frames == frames
+        receiver.close()
+        assert await receiver.receive(FRAME_BYTES) is None
         sender.abort()
-        far.close()
 
     run(work())
 
