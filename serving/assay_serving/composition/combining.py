@@ -93,18 +93,26 @@ class WeightedSum(Combination):
 
 
 @dataclass(frozen=True)
-class Minimum(Combination):
-    """The smallest operand, with its uncertainty."""
+class SymmetricCombination(Combination):
+    """A combination that always needs all of its operands, in whatever order."""
 
     of: tuple[str, ...]
-    kind: Literal["min"] = "min"
 
     def __post_init__(self) -> None:
-        _several(self.of)
+        if len(self.of) < 2:
+            raise ValueError("of: needs at least two operands")
+        _different(self.of)
 
     @property
     def operands(self) -> tuple[str, ...]:
         return self.of
+
+
+@dataclass(frozen=True)
+class Minimum(SymmetricCombination):
+    """The smallest operand, with its uncertainty."""
+
+    kind: Literal["min"] = "min"
 
     @property
     def formula(self) -> str:
@@ -115,18 +123,10 @@ class Minimum(Combination):
 
 
 @dataclass(frozen=True)
-class Product(Combination):
+class Product(SymmetricCombination):
     """The operands multiplied: for shares and probabilities. Two negative operands make a positive reward."""
 
-    of: tuple[str, ...]
     kind: Literal["product"] = "product"
-
-    def __post_init__(self) -> None:
-        _several(self.of)
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return self.of
 
     @property
     def formula(self) -> str:
@@ -285,13 +285,12 @@ class ConstraintPenalty(Combination):
 
 
 @dataclass(frozen=True)
-class Ensemble(Combination):
+class Ensemble(SymmetricCombination):
     """The operands as members of an ensemble (`assay_serving.engines.ensemble`), with their spread as the uncertainty.
 
     They must be on one scale: standardise or bound each of them.
     """
 
-    of: tuple[str, ...]
     combine_by: Combine = "lower_bound"
     weight: float = 1.0
     beta: float = 1.0
@@ -299,13 +298,9 @@ class Ensemble(Combination):
     kind: Literal["ensemble"] = "ensemble"
 
     def __post_init__(self) -> None:
-        _several(self.of)
+        super().__post_init__()
         if not (self.weight >= 0 and self.beta > 0):
             raise ValueError("weight is 0 or more, beta is positive")
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return self.of
 
     @property
     def formula(self) -> str:
@@ -338,12 +333,6 @@ def _spread(terms: Iterable[tuple[float, Value]]) -> float | None:
             return None
         squares += (slope * value.uncertainty) ** 2
     return math.sqrt(squares)
-
-
-def _several(names: Sequence[str]) -> None:
-    if len(names) < 2:
-        raise ValueError("of: needs at least two operands")
-    _different(names)
 
 
 def _different(names: Sequence[str]) -> None:

@@ -23,10 +23,11 @@ from assay.score import Score, ScoreFailure, ScorePart, ScoreResult
 from assay_serving.client.remote import RemoteScorer
 from assay_serving.composition.checking import KIND as VERIFIER
 from assay_serving.composition.combining import AnyCombination, Value
-from assay_serving.composition.description import KIND, REWARD, ComposedSpec, PartSpec, digest
+from assay_serving.composition.description import KIND, REWARD, ComposedSpec, PartSpec
 from assay_serving.composition.shaping import LengthPenalty, ShapingContext
+from assay_serving.engines.ensemble import info_of_parts
 from assay_serving.engines.length_corrected import response_length
-from assay_serving.scorer import UNLIMITED, ModelInfo, Repeatable, ScoreItem, Scorer
+from assay_serving.scorer import ModelInfo, Repeatable, ScoreItem, Scorer
 
 _Answers: TypeAlias = dict[tuple[int, ScoreItem], ScoreResult]  #: by scorer and input
 
@@ -253,24 +254,7 @@ class ComposedScorer:
     def _described(self, name: str) -> ModelInfo:
         """From the parts that are models; a reward of constraints alone has no template and no length limit."""
         models = [scorer.info for scorer in self.scorers.values() if scorer.info.kind != VERIFIER]
-        templates = sorted({info.template_hash for info in models})
-        failed = next((info.parity for info in models if info.parity.startswith("failed")), None)
-
-        def joined(attribute: str) -> str:
-            return ", ".join(sorted({getattr(info, attribute) for info in models} - {""}))
-
-        described = ModelInfo(
-            name=name,
-            version=self._version(self._versions),
-            kind=KIND,
-            template_hash=templates[0] if len(templates) == 1 else digest(templates),
-            max_length=min((info.max_length for info in models), default=UNLIMITED),
-            calibrated=False,
-            parity=failed or ("passed" if all(info.parity == "passed" for info in models) else "unchecked"),
-            dtype=joined("dtype"),
-            device=joined("device"),
-            attention=joined("attention"),
-        )
+        described = info_of_parts(name, models, version=self._version(self._versions), kind=KIND)
         if not self._is_one_part or not models:
             return described
         return replace(models[0], name=name, version=described.version, kind=KIND, question=None)

@@ -6,7 +6,6 @@ parts (`part_loader`), scoring (`composed`).
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -20,6 +19,7 @@ from assay.errors import BadInputError, NotFoundError
 from assay.registry import absolute_name
 from assay_serving.composition.combining import AnyCombination, WeightedSum
 from assay_serving.composition.shaping import AnyShape, LengthPenalty, Relative
+from assay_serving.engines.ensemble import digest
 from assay_serving.verifiers import Constraint, constraint_from_dict
 
 FILE = "composed.yaml"
@@ -180,10 +180,6 @@ class ComposedSpec:
             ) from error
         except (TypeError, ValueError, RecursionError) as error:
             raise BadInputError(f"not a composed reward: {error}", file=file) from error
-
-
-def digest(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 _ADAPTER = TypeAdapter(ComposedSpec)

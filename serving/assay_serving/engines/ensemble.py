@@ -31,7 +31,7 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay.system.atomic_files import replacing
 from assay_serving.model_config import ModelConfig
-from assay_serving.scorer import ModelInfo, ReadInOtherWays, ReadsRendered, Repeatable, ScoreItem, Scorer
+from assay_serving.scorer import UNLIMITED, ModelInfo, ReadInOtherWays, ReadsRendered, Repeatable, ScoreItem, Scorer
 
 if TYPE_CHECKING:
     from assay.models.chat.rendered_text import PolicyTemplate
@@ -160,19 +160,9 @@ class EnsembleScorer:
                 )
         self.spec, self.members = spec, tuple(members)
         infos = [member.info for member in members]
-        templates = sorted({info.template_hash for info in infos})
-        failed = next((info.parity for info in infos if info.parity.startswith("failed")), None)
-        self._info = ModelInfo(
-            name=name,
-            version=_version(spec, infos),
-            kind="scalar",
-            template_hash=templates[0] if len(templates) == 1 else _digest(templates),
-            max_length=min(info.max_length for info in infos),
+        self._info = replace(
+            info_of_parts(name, infos, version=_version(spec, infos), kind="scalar"),
             calibrated=spec.calibration is not None,
-            parity=failed or ("passed" if all(info.parity == "passed" for info in infos) else "unchecked"),
-            dtype=", ".join(sorted({info.dtype for info in infos})),
-            device=", ".join(sorted({info.device for info in infos})),
-            attention=", ".join(sorted({info.attention for info in infos} - {""})),
             calibration=spec.calibration.id if spec.calibration is not None else None,
             curve=spec.calibration.curve if spec.calibration is not None else None,
         )
@@ -284,12 +274,34 @@ class _SharedProgress:
             self._told = finished
 
 
+def info_of_parts(name: str, infos: Sequence[ModelInfo], *, version: str, kind: str) -> ModelInfo:
+    """The description of a model that scores with these: without any, it has no template and no length limit."""
+    templates = sorted({info.template_hash for info in infos})
+    failed = next((info.parity for info in infos if info.parity.startswith("failed")), None)
+
+    def joined(attribute: str) -> str:
+        return ", ".join(sorted({getattr(info, attribute) for info in infos} - {""}))
+
+    return ModelInfo(
+        name=name,
+        version=version,
+        kind=kind,
+        template_hash=templates[0] if len(templates) == 1 else digest(templates),
+        max_length=min((info.max_length for info in infos), default=UNLIMITED),
+        parity=failed or ("passed" if all(info.parity == "passed" for info in infos) else "unchecked"),
+        dtype=joined("dtype"),
+        device=joined("device"),
+        attention=joined("attention"),
+    )
+
+
 def _version(spec: EnsembleSpec, infos: Sequence[ModelInfo]) -> str:
     settings = asdict(replace(spec, calibration=None))
     settings["members"] = [[info.version, m.mean, m.std] for info, m in zip(infos, spec.members, strict=True)]
     settings.pop("standardised_on")
-    return _digest(settings)
+    return digest(settings)
 
 
-def _digest(content: object) -> str:
+def digest(content: object) -> str:
+    """Identity of JSON-ready content."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
