@@ -6,19 +6,16 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay import ids
 from assay.data.pair_attributes import load_attributes
 from assay.data.response_checks import load_response_checks
 from assay.errors import BadInputError, BusyError
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.ledger import Ledger
-
-if TYPE_CHECKING:
-    import duckdb
 
 LEAST_CHECKS = 5  #: gold checks of a small queue, where so many are known
 SETTINGS = ("overlap", "gold_checks", "seed", "lease_seconds", "guideline")
@@ -107,9 +104,7 @@ def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[Queue
     return added
 
 
-def record_event(
-    db: duckdb.DuckDBPyConnection, queue_id: str, event: str, detail: Mapping[str, Any], run_id: str | None
-) -> None:
+def record_event(db: Connection, queue_id: str, event: str, detail: Mapping[str, Any], run_id: str | None) -> None:
     now = time.time()
     db.execute(
         "INSERT INTO queue_events VALUES (?, ?, ?, ?, ?, to_timestamp(?))",
@@ -141,7 +136,7 @@ def sync_events(workspace: Workspace, ledger: Ledger) -> None:
         sqlite.executemany("UPDATE events SET stored = 1 WHERE event_id = ?", [(row["event_id"],) for row in rows])
 
 
-def _check_settings(db: duckdb.DuckDBPyConnection, queue: QueueRecord) -> bool:
+def _check_settings(db: Connection, queue: QueueRecord) -> bool:
     """Whether the queue is there already, with these settings."""
     row = db.execute(f"SELECT {', '.join(SETTINGS)} FROM queues WHERE name = ?", [queue.name]).fetchone()
     if row is None:
@@ -152,7 +147,7 @@ def _check_settings(db: duckdb.DuckDBPyConnection, queue: QueueRecord) -> bool:
     return True
 
 
-def _is_closed(db: duckdb.DuckDBPyConnection, queue_id: str) -> bool:
+def _is_closed(db: Connection, queue_id: str) -> bool:
     last = db.execute(
         """SELECT arg_max(event, happened_at) FROM queue_events
            WHERE queue_id = ? AND event IN ('closed', 'reopened')""",
@@ -183,7 +178,7 @@ def _judges_opinions(workspace: Workspace, comparisons: list[str]) -> dict[str, 
     }
 
 
-def _new(db: duckdb.DuckDBPyConnection, queue_id: str, comparisons: list[str]) -> list[str]:
+def _new(db: Connection, queue_id: str, comparisons: list[str]) -> list[str]:
     """Those that the queue does not have, in the given order. Raises BadInputError for one the store does not hold."""
     import pyarrow as pa
 
@@ -201,9 +196,7 @@ def _new(db: duckdb.DuckDBPyConnection, queue_id: str, comparisons: list[str]) -
     return [comparison for comparison in comparisons if comparison not in queued]
 
 
-def _draw_checks(
-    db: duckdb.DuckDBPyConnection, queue: QueueRecord, comparisons: list[str], *, ordinary: int
-) -> list[tuple[str, str]]:
+def _draw_checks(db: Connection, queue: QueueRecord, comparisons: list[str], *, ordinary: int) -> list[tuple[str, str]]:
     """Gold pairs and their labels, so many that one person can do the whole queue at its rate of checks."""
     import pyarrow as pa
 
@@ -230,9 +223,7 @@ def _draw_checks(
         ).fetchall()
 
 
-def _insert(
-    db: duckdb.DuckDBPyConnection, queue: QueueRecord, rows: Sequence[tuple[str, float, str, str | None]]
-) -> int:
+def _insert(db: Connection, queue: QueueRecord, rows: Sequence[tuple[str, float, str, str | None]]) -> int:
     """Rows of comparison, priority, payload and known label; the decision in force is noted beside each."""
     import pyarrow as pa
 

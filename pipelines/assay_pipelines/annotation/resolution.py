@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from assay.annotation.vote_journal import fold
 from assay.annotation.votes import Outcome
 from assay.errors import BadInputError
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
 from assay_pipelines.annotation.queues import find_queue
@@ -24,9 +24,6 @@ from assay_pipelines.annotation.recording import record_event, sync_events
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.service import AnnotationService
 from assay_pipelines.annotation.votes import QueueVote, by_comparison, queue_votes, result_of
-
-if TYPE_CHECKING:
-    import duckdb
 
 PEOPLE_MAJORITY, ADJUDICATED = "people_majority", "adjudicated"
 UNDECIDED, REVOKED = "people_undecided", "people_revoked"
@@ -140,14 +137,14 @@ def resolve_queue(
 
 
 @contextmanager
-def _folded_store(workspace: Workspace) -> Iterator[duckdb.DuckDBPyConnection]:
+def _folded_store(workspace: Workspace) -> Iterator[Connection]:
     """The store with the journal's votes in it: the judgments before a decision are what it rests on."""
     fold(workspace)
     with workspace.store.unit() as db:
         yield db
 
 
-def _overtaken(db: duckdb.DuckDBPyConnection, queue_id: str, decisions: Sequence[Decision]) -> set[str]:
+def _overtaken(db: Connection, queue_id: str, decisions: Sequence[Decision]) -> set[str]:
     """Comparisons that something else has decided since they were queued."""
     rows = db.execute(
         """SELECT comparison_id FROM queue_items i JOIN current_decisions d USING (comparison_id)
@@ -158,9 +155,7 @@ def _overtaken(db: duckdb.DuckDBPyConnection, queue_id: str, decisions: Sequence
     return {row[0] for row in rows} & {d.comparison_id for d in decisions}
 
 
-def _revoked(
-    db: duckdb.DuckDBPyConnection, queue_id: str, name: str, decided: set[str], iteration: int
-) -> list[Decision]:
+def _revoked(db: Connection, queue_id: str, name: str, decided: set[str], iteration: int) -> list[Decision]:
     """The queue's own decisions in force whose votes no longer suffice."""
     rows = db.execute(
         """SELECT comparison_id FROM queue_decisions q JOIN current_decisions d USING (comparison_id, position)
@@ -173,7 +168,7 @@ def _revoked(
     ]
 
 
-def _write(db: duckdb.DuckDBPyConnection, queue_id: str, decisions: list[Decision], run_id: str | None) -> int:
+def _write(db: Connection, queue_id: str, decisions: list[Decision], run_id: str | None) -> int:
     """Returns how many decisions were new."""
     import pyarrow as pa
 

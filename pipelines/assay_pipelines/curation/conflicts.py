@@ -7,15 +7,12 @@ asks as its people are judges here: their votes are not people's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from assay.annotation.votes import MAJORITY, tally
 from assay.errors import BadInputError
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 from assay_pipelines.curation.shown_pairs import ShownPair, shown_pairs
-
-if TYPE_CHECKING:
-    import duckdb
 
 #: Two parties that prefer different sides.
 Between: TypeAlias = Literal["source_people", "source_judges", "people_judges"]
@@ -84,7 +81,7 @@ _PARTIES = """
     FROM party_counts JOIN party_answers USING (a, b, tie) GROUP BY comparison_id"""
 
 
-def party_agreements(db: duckdb.DuckDBPyConnection) -> list[PartyAgreement]:
+def party_agreements(db: Connection) -> list[PartyAgreement]:
     """Of each two parties."""
     _count_parties(db)
     agreements = []
@@ -100,7 +97,7 @@ def party_agreements(db: duckdb.DuckDBPyConnection) -> list[PartyAgreement]:
 
 
 def conflicts_between(
-    db: duckdb.DuckDBPyConnection, between: Between, *, limit: int, offset: int = 0
+    db: Connection, between: Between, *, limit: int, offset: int = 0
 ) -> tuple[list[ConflictPair], int]:
     """A page of the comparisons on which two parties prefer different sides, in the order of their ids, and how many
     there are. Raises BadInputError for an unknown pair of parties."""
@@ -120,7 +117,7 @@ def conflicts_between(
     return conflicts, int(rows[0][4]) if rows else 0
 
 
-def _count_parties(db: duckdb.DuckDBPyConnection) -> None:
+def _count_parties(db: Connection) -> None:
     """Fill the temporary table `parties`: the majority of each party on each comparison, "split" without one.
 
     The votes are counted in SQL; there are few different counts, and each is resolved once: A, A, B, tie is a split.
@@ -141,7 +138,7 @@ def _opposed(between: Between) -> str:
     return f"{one} IN ('A', 'B') AND {other} IN ('A', 'B') AND {one} <> {other}"
 
 
-def _answers(db: duckdb.DuckDBPyConnection, comparison_ids: list[str]) -> dict[str, list[PartyAnswer]]:
+def _answers(db: Connection, comparison_ids: list[str]) -> dict[str, list[PartyAnswer]]:
     rows = db.execute(
         f"""SELECT o.comparison_id, {_PARTY}, n.kind, n.name, o.answer, o.confidence, o.rationale[:500]
             FROM opinions o JOIN annotators n USING (annotator_id) WHERE list_contains($ids, o.comparison_id)

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from assay.data.snapshots import POOLS
 from assay.domain import Prompt, prompt_of
 from assay.errors import BadInputError, NotFoundError
 from assay.models.calibration import Calibration
 from assay.statistics.intervals import Interval, wilson
+from assay.store.database import Connection
 from assay_pipelines.annotation.items import QueueItem, ShownOpinion
 from assay_rm_training.calibration.stored import newest_calibrations
-
-if TYPE_CHECKING:
-    import duckdb
 
 #: both: the less sure of the two raters decides the place; first, second: the margin of that one.
 Order: TypeAlias = Literal["both", "first", "second"]
@@ -56,7 +54,7 @@ class Rater:
             raise BadInputError(f"{reference!r} is neither scores:VERSION:TEMPLATE:PRINCIPLE nor judgments:ANNOTATOR")
         return cls(*parts)
 
-    def name(self, db: duckdb.DuckDBPyConnection) -> str:
+    def name(self, db: Connection) -> str:
         """`MODEL@VERSION`, with its principle, or the annotator's name. Raises NotFoundError where it said nothing."""
         if self.annotator_id:
             row = db.execute("SELECT name FROM annotators WHERE annotator_id = ?", [self.annotator_id]).fetchone()
@@ -179,7 +177,7 @@ class ContradictionFilter:
                 raise BadInputError(f"{value!r} is not one of {', '.join(get_args(kind))}", field=name)
 
 
-def known_annotators(db: duckdb.DuckDBPyConnection) -> list[KnownAnnotator]:
+def known_annotators(db: Connection) -> list[KnownAnnotator]:
     """Reward models first, then by the number of their answers."""
     rows = db.execute(
         """SELECT annotator_id, kind, name, count(DISTINCT comparison_id)
@@ -190,7 +188,7 @@ def known_annotators(db: duckdb.DuckDBPyConnection) -> list[KnownAnnotator]:
     return [KnownAnnotator(*row) for row in rows]
 
 
-def most_in_common(db: duckdb.DuckDBPyConnection, raters: Sequence[Rater]) -> tuple[Rater, Rater] | None:
+def most_in_common(db: Connection, raters: Sequence[Rater]) -> tuple[Rater, Rater] | None:
     """Of the first `MOST_COUNTED`, the two different models that rated the most comparisons both; where no two did, any
     two raters. None where no comparison has two raters. One pass over scores and judgments, whatever their number."""
     counted = raters[:MOST_COUNTED]
@@ -231,7 +229,7 @@ def most_in_common(db: duckdb.DuckDBPyConnection, raters: Sequence[Rater]) -> tu
     return best
 
 
-def agreement_of(db: duckdb.DuckDBPyConnection, first: Rater, second: Rater) -> RaterAgreement:
+def agreement_of(db: Connection, first: Rater, second: Rater) -> RaterAgreement:
     """Raises NotFoundError for a rater that said nothing."""
     names = first.name(db), second.name(db)
     common, values = _common(first, second)
@@ -259,7 +257,7 @@ def agreement_of(db: duckdb.DuckDBPyConnection, first: Rater, second: Rater) -> 
 
 
 def contradictions(
-    db: duckdb.DuckDBPyConnection,
+    db: Connection,
     first: Rater,
     second: Rater,
     which: ContradictionFilter,
@@ -313,7 +311,7 @@ def contradictions(
 
 
 def queue_items(
-    db: duckdb.DuckDBPyConnection, first: Rater, second: Rater, comparison_ids: Sequence[str], note: str
+    db: Connection, first: Rater, second: Rater, comparison_ids: Sequence[str], note: str
 ) -> list[QueueItem]:
     """Those pairs as items, the surest contradiction first. The reason says that the two disagree and the note, but not
     who prefers what: that a person sees after voting. Raises BadInputError for a pair that they do not disagree on."""

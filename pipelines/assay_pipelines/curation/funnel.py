@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from assay.store.database import Connection
 from assay_pipelines.curation.shown_pairs import ShownPair, shown_pairs
-
-if TYPE_CHECKING:
-    import duckdb
 
 #: The rule of undecided comparisons.
 LABELLED, UNLABELLED = "label of the source", "no label"
@@ -76,7 +73,7 @@ _REJECTED = """
     GROUP BY reason ORDER BY 2 DESC, 1 LIMIT 50"""
 
 
-def funnel(db: duckdb.DuckDBPyConnection) -> Funnel:
+def funnel(db: Connection) -> Funnel:
     """Reads every decision and every origin."""
     flows = [FunnelFlow(*row) for row in db.execute(_FLOWS).fetchall()]
     reasons = {(pool, rule): list(dict.fromkeys(examples)) for pool, rule, examples in db.execute(_REASONS).fetchall()}
@@ -91,9 +88,7 @@ def funnel(db: duckdb.DuckDBPyConnection) -> Funnel:
     return Funnel(sum(counts.values()), flows, rules, rejected)
 
 
-def decided_by(
-    db: duckdb.DuckDBPyConnection, pool: str, rule: str, *, limit: int, offset: int = 0
-) -> tuple[list[ShownPair], int]:
+def decided_by(db: Connection, pool: str, rule: str, *, limit: int, offset: int = 0) -> tuple[list[ShownPair], int]:
     """A page of what a rule holds in a pool, the last decisions first, and how many there are."""
     rows = db.execute(
         """SELECT comparison_id, count(*) OVER () FROM current_decisions WHERE pool = $pool AND rule = $rule

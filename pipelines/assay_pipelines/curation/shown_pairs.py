@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from assay.browsing.chosen import ANSWERED, ASKED, DECIDED, SAID, choose
 from assay.browsing.comparison import ConversationTurn
-
-if TYPE_CHECKING:
-    import duckdb
+from assay.store.database import Connection
 
 CHARACTERS = 4_000  #: of a text that are shown
 
@@ -57,7 +54,7 @@ _PAIRS = f"""
     LEFT JOIN seen o ON o.comparison_id = c.comparison_id"""
 
 
-def shown_pairs(db: duckdb.DuckDBPyConnection, comparison_ids: Sequence[str]) -> dict[str, ShownPair]:
+def shown_pairs(db: Connection, comparison_ids: Sequence[str]) -> dict[str, ShownPair]:
     """By id; unknown ids are left out."""
     if not comparison_ids or not choose(db, comparison_ids):
         return {}

@@ -7,10 +7,8 @@ figures: a verifier's own gold, the votes that people's gold was made of.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import duckdb
+from assay.store.database import Connection
 
 MOST_CATEGORIES = 30  #: the largest
 
@@ -91,7 +89,7 @@ _ANNOTATORS = """
     GROUP BY ALL ORDER BY a.kind, a.name"""
 
 
-def error_types(db: duckdb.DuckDBPyConnection) -> ErrorTypes:
+def error_types(db: Connection) -> ErrorTypes:
     db.execute(_CONCLUDED)
     return ErrorTypes(
         [LabelErrors(*row) for row in db.execute(_BY_RULE).fetchall()],
@@ -100,7 +98,7 @@ def error_types(db: duckdb.DuckDBPyConnection) -> ErrorTypes:
     )
 
 
-def answer_errors(db: duckdb.DuckDBPyConnection) -> list[AnswerErrors]:
+def answer_errors(db: Connection) -> list[AnswerErrors]:
     """The annotators of `error_types` alone."""
     db.execute(_GOLD)
     return [AnswerErrors(*row) for row in db.execute(_ANNOTATORS).fetchall()]

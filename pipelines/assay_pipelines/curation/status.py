@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay.statistics.intervals import wilson
+from assay.store.database import Connection
 from assay.workspace import Workspace
-
-if TYPE_CHECKING:
-    import duckdb
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def curation_status(workspace: Workspace) -> CurationStatus:
         return CurationStatus(sum(pools.values()), pools, rules, _quality(db), _errors(db), _loops(db))
 
 
-def _quality(db: duckdb.DuckDBPyConnection) -> tuple[GoldAgreement, ...]:
+def _quality(db: Connection) -> tuple[GoldAgreement, ...]:
     rows = db.execute(
         """SELECT n.kind, n.name, count(*), count(*) FILTER (j.answer = d.label)
            FROM opinions j JOIN annotators n USING (annotator_id)
@@ -98,7 +96,7 @@ def _quality(db: duckdb.DuckDBPyConnection) -> tuple[GoldAgreement, ...]:
     return tuple(GoldAgreement(*row) for row in rows)
 
 
-def _errors(db: duckdb.DuckDBPyConnection) -> tuple[ErrorsFound, ...]:
+def _errors(db: Connection) -> tuple[ErrorsFound, ...]:
     rows = db.execute(
         """SELECT d.pool, d.rule, count(*), count(*) FILTER (d.label IS DISTINCT FROM s.label)
            FROM current_decisions d JOIN source_labels s USING (comparison_id)
@@ -108,7 +106,7 @@ def _errors(db: duckdb.DuckDBPyConnection) -> tuple[ErrorsFound, ...]:
     return tuple(ErrorsFound(*row) for row in rows)
 
 
-def _loops(db: duckdb.DuckDBPyConnection) -> tuple[LoopState, ...]:
+def _loops(db: Connection) -> tuple[LoopState, ...]:
     rows = db.execute(
         """SELECT l.loop, max(s.iteration), arg_max(s.step, s.created_at),
                   arg_max(s.outcome, s.created_at) FILTER (s.step IN ('train', 'final'))::VARCHAR

@@ -15,12 +15,11 @@ from assay.data.pair_attributes import PairAttributes
 from assay.data.snapshots import CATEGORIES, Selection
 from assay.ids import digest
 from assay.runs.progress_bar import Advance, silent
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 from assay.workspace import Workspace
 from assay_pipelines.embedding.encoder import Encoder
 
 if TYPE_CHECKING:
-    import duckdb
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
@@ -182,7 +181,7 @@ class StoredVectors:
         return load_vectors(self._workspace, self._space, [self.ids[int(p)] for p in positions])[1]
 
 
-def _want(db: duckdb.DuckDBPyConnection, which: Selection | Sequence[str] | pa.Table) -> None:
+def _want(db: Connection, which: Selection | Sequence[str] | pa.Table) -> None:
     """The temporary table `wanted(comparison_id)`."""
     import pyarrow as pa
 

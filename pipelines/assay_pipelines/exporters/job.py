@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from assay.data.snapshots import Selection, Snapshot
 from assay.errors import BadInputError
+from assay.store.database import Connection
 from assay_pipelines.exporters.pseudonyms import Pseudonyms
-
-if TYPE_CHECKING:
-    import duckdb
 
 LINES = (".jsonl", ".jsonl.gz", ".parquet")
 #: How COPY writes each ending.
@@ -70,7 +68,7 @@ class Written:
 class ExportJob:
     """`target`: the temporary file or folder to write. `snapshot` None: `selection` holds what was selected."""
 
-    db: duckdb.DuckDBPyConnection
+    db: Connection
     target: Path
     ending: str
     counts: SelectionCounts
@@ -101,9 +99,7 @@ class ExportFormat:
     needs: Literal["pairs", "labels", "comparisons", "nothing"] = "pairs"
 
 
-def select_items(
-    db: duckdb.DuckDBPyConnection, snapshot: Snapshot | None, selection: Selection | None
-) -> SelectionCounts:
+def select_items(db: Connection, snapshot: Snapshot | None, selection: Selection | None) -> SelectionCounts:
     """Fill the temporary table `items` (comparison_id, label, margin, pool)."""
     values: dict[str, Any]
     if snapshot is not None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import duckdb
+from assay.store.database import Connection
 
 #: Tables whose rows are counted.
 TABLES = ("prompts", "responses", "comparisons", "origins", "annotators", "judgments", "decisions", "snapshots")
@@ -16,7 +15,7 @@ _LABELS = """
     FROM pools WHERE pool <> 'discarded'"""
 
 
-def statistics(db: duckdb.DuckDBPyConnection, *, categories: int = 20) -> dict[str, Any]:
+def statistics(db: Connection, *, categories: int = 20) -> dict[str, Any]:
     """Everything as one JSON-ready object. `categories`: how many of the largest are listed."""
     return {
         "tables": {t: _one(db, f"SELECT count(*) AS n FROM {t}")["n"] for t in TABLES},
@@ -37,12 +36,12 @@ def statistics(db: duckdb.DuckDBPyConnection, *, categories: int = 20) -> dict[s
     }
 
 
-def _counts(db: duckdb.DuckDBPyConnection, query: str, limit: int = 1000) -> dict[str, int]:
+def _counts(db: Connection, query: str, limit: int = 1000) -> dict[str, int]:
     rows: list[tuple[str, int]] = db.execute(f"{query} ORDER BY 2 DESC, 1 LIMIT {limit}").fetchall()
     return dict(rows)
 
 
-def _one(db: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
+def _one(db: Connection, query: str) -> dict[str, Any]:
     cursor = db.execute(query)
     names = [column[0] for column in cursor.description or []]
     row = cursor.fetchone()

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 from assay.workspace import Workspace
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
 
 MEMORY = "1GB"
@@ -26,7 +25,7 @@ FOLDER = "scratch"
 class Scratch:
     """`db`: an open connection. `folder`: for other files of this command."""
 
-    db: duckdb.DuckDBPyConnection
+    db: Connection
     folder: Path
 
     def append(self, table: str, rows: pa.Table) -> None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay.data.json_lines import RowError
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 from assay_pipelines.importers.containers import Container, Record
 from assay_pipelines.importers.layout import JoinedLayout
 from assay_pipelines.importers.rows import PairRow
-
-if TYPE_CHECKING:
-    import duckdb
 
 _CHUNK = 10_000
 
@@ -75,7 +72,7 @@ def joined(
                 yield row, RowError(layout.unmatched, field=layout.label_field)
 
 
-def _put(db: duckdb.DuckDBPyConnection, chunk: list[tuple[int, str, str, str, bool]]) -> None:
+def _put(db: Connection, chunk: list[tuple[int, str, str, str, bool]]) -> None:
     import pyarrow as pa
 
     if not chunk:

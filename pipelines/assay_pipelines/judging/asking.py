@@ -15,11 +15,12 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from assay.domain import Answer, Judgment
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
+from assay.store.database import Connection
 from assay.store.records import insert_judgments
 from assay.workspace import Workspace
 from assay_pipelines.judging.judge import Judge, JudgeFailure, JudgeResult, OnResult, Opinion, Vote
@@ -29,9 +30,6 @@ from assay_pipelines.llm.budget import Budget, Spending, spending_of
 from assay_pipelines.llm.questions import Question
 from assay_pipelines.llm.recorder import Recorder
 from assay_pipelines.llm.sweep import SweepReport
-
-if TYPE_CHECKING:
-    import duckdb
 
 CHUNK = 256  #: questions given to a judge at once: bounds the memory of their rendered prompts
 VOTE = "vote/"
@@ -139,7 +137,7 @@ def answered(
 
 
 def opinions(
-    source: Workspace | duckdb.DuckDBPyConnection,
+    source: Workspace | Connection,
     comparison_ids: Sequence[str],
     annotators: Sequence[str] | None = None,
 ) -> dict[str, dict[str, StoredOpinion]]:

@@ -10,14 +10,12 @@ asked in both orders, the share with the same answer in both.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay.statistics.agreement import cohen_kappa
+from assay.store.database import Connection
 from assay.workspace import Workspace
 from assay_pipelines.llm.calls import fold_calls
-
-if TYPE_CHECKING:
-    import duckdb
 
 KINDS = ("llm", "reward_model", "verifier", "simulated")
 
@@ -175,7 +173,7 @@ _OTHER = """
     FROM model_calls JOIN annotators USING (annotator_id) WHERE task <> 'judge' GROUP BY ALL ORDER BY 1, 2"""
 
 
-def _judges(db: duckdb.DuckDBPyConnection) -> list[JudgeReport]:
+def _judges(db: Connection) -> list[JudgeReport]:
     first = {row[0]: Share(row[1], row[2]) for row in db.execute(_FIRST).fetchall()}
     consistent = {row[0]: Share(row[1], row[2]) for row in db.execute(_CONSISTENT).fetchall()}
     calls = {row[0]: row[1:] for row in db.execute(_CALLS).fetchall()}

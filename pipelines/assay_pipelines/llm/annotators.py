@@ -9,14 +9,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from assay import ids
 from assay.domain import AnnotatorKind
+from assay.store.database import Connection
 from assay.store.records import insert_annotator
-
-if TYPE_CHECKING:
-    import duckdb
 
 HASH_DIGITS = 8
 
@@ -33,7 +31,7 @@ class Annotator:
     def id(self) -> str:
         return ids.annotator_id(self.kind, self.name)
 
-    def write(self, db: duckdb.DuckDBPyConnection) -> None:
+    def write(self, db: Connection) -> None:
         insert_annotator(db, self.kind, self.name, self.config)
 
 

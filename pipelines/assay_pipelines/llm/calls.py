@@ -14,16 +14,12 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING
 
 from assay.errors import AssayError, BackendError, BusyError
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 from assay.system.atomic_files import sync_folder
 from assay.workspace import Workspace
 from assay_serving.chat.client import ANSWERED
-
-if TYPE_CHECKING:
-    import duckdb
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +172,7 @@ def waiting_attempts(workspace: Workspace) -> list[Attempt]:
     return list(attempts.values())
 
 
-def insert_attempts(db: duckdb.DuckDBPyConnection, attempts: Iterable[Attempt]) -> None:
+def insert_attempts(db: Connection, attempts: Iterable[Attempt]) -> None:
     """Attempts that are stored already are skipped."""
     import pyarrow as pa
 

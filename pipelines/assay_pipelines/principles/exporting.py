@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
+from assay.store.database import Connection
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.normalisation import same_prompt
 from assay_pipelines.principles.filtering import KEPT
-
-if TYPE_CHECKING:
-    import duckdb
 
 FIELDS = ("domain", "language", "context", "response", "principle", "fulfilment")
 FORMATS = {".jsonl": "FORMAT json", ".parquet": "FORMAT parquet, COMPRESSION zstd"}
@@ -54,7 +51,7 @@ def export_principles(
     return files
 
 
-def _select(db: duckdb.DuckDBPyConnection, run: str, seed: int) -> None:
+def _select(db: Connection, run: str, seed: int) -> None:
     # The origin of a response is its own, or that of the comparisons that contain it.
     db.execute(
         f"""CREATE OR REPLACE TEMP TABLE chosen AS
@@ -81,7 +78,7 @@ def _select(db: duckdb.DuckDBPyConnection, run: str, seed: int) -> None:
     ).fetchall()
 
 
-def _write(db: duckdb.DuckDBPyConnection, path: Path, condition: str) -> ExportedFile:
+def _write(db: Connection, path: Path, condition: str) -> ExportedFile:
     target = str(path).replace("'", "''")
     db.execute(
         f"""COPY (SELECT {", ".join(FIELDS)} FROM chosen WHERE {condition} ORDER BY response_id, principle)

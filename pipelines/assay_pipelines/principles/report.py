@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay.errors import NotFoundError
+from assay.store.database import Connection
 from assay.workspace import Workspace
 from assay_pipelines.principles.filtering import KEPT, STAGES
-
-if TYPE_CHECKING:
-    import duckdb
 
 KIND = "principles-filter"
 
@@ -100,7 +98,7 @@ def principle_report(workspace: Workspace, run: str | None = None, *, top: int =
     return report
 
 
-def latest_run(db: duckdb.DuckDBPyConnection) -> str | None:
+def latest_run(db: Connection) -> str | None:
     """Id of the latest finished filter run."""
     rows = db.execute(
         "SELECT run_id FROM runs WHERE kind = ? AND status = 'done' ORDER BY ended_at DESC, run_id DESC LIMIT 1", [KIND]
@@ -126,7 +124,7 @@ def extractors(workspace: Workspace) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _readers(db: duckdb.DuckDBPyConnection) -> list[ExtractorCounts]:
+def _readers(db: Connection) -> list[ExtractorCounts]:
     rows = db.execute(
         """SELECT extractor, count(items), coalesce(sum(items), 0), avg(items), stddev_samp(items)
            FROM principle_extractions GROUP BY 1 ORDER BY 1"""
@@ -142,5 +140,5 @@ def _readers(db: duckdb.DuckDBPyConnection) -> list[ExtractorCounts]:
     ]
 
 
-def _number(db: duckdb.DuckDBPyConnection, query: str) -> int:
+def _number(db: Connection, query: str) -> int:
     return int(db.execute(query).fetchall()[0][0])

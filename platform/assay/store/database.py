@@ -19,13 +19,17 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from assay.errors import BackendError, BadInputError, BusyError
 from assay.store.instances import attach, connected, lent_instance
 
 if TYPE_CHECKING:
     import duckdb
+
+    Connection: TypeAlias = duckdb.DuckDBPyConnection
+else:
+    Connection = Any  #: of a unit of work, for annotations: DuckDB itself is imported when a file is opened
 
 log = logging.getLogger(__name__)
 

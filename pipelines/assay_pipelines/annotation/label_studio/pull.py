@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
+from assay.store.database import Connection
 from assay.workspace import Workspace
 from assay_pipelines.annotation.label_studio.connection import ANNOTATION_FIELDS, exists, iter_tasks
 from assay_pipelines.annotation.label_studio.events import EventFoldReport, fold_events
@@ -20,7 +21,6 @@ from assay_pipelines.annotation.label_studio.tasks import take_up_tasks
 from assay_pipelines.annotation.label_studio.votes import Deletion, VoteCounts, record
 
 if TYPE_CHECKING:
-    import duckdb
     from label_studio_sdk import LabelStudio
 
 
@@ -68,7 +68,7 @@ def pull(
     return report
 
 
-def _standing(db: duckdb.DuckDBPyConnection, project: Project) -> tuple[set[int], dict[int, int]]:
+def _standing(db: Connection, project: Project) -> tuple[set[int], dict[int, int]]:
     """Tasks, and annotations with their tasks, that are there as far as is known."""
     values = {"server": project.server, "project": project.id}
     tasks = db.execute(

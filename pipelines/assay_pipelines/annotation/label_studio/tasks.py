@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from assay.store.database import Connection
 from assay.workspace import Workspace
 from assay_pipelines.annotation.label_studio.connection import iter_tasks
 from assay_pipelines.annotation.label_studio.project import Project
 
 if TYPE_CHECKING:
-    import duckdb
     from label_studio_sdk import LabelStudio
 
 
@@ -34,9 +34,7 @@ def take_up_tasks(workspace: Workspace, client: LabelStudio, project: Project, r
     return noted
 
 
-def adopt_tasks(
-    db: duckdb.DuckDBPyConnection, project: Project, tasks: Iterable[Mapping[str, Any]], run_id: str | None
-) -> int:
+def adopt_tasks(db: Connection, project: Project, tasks: Iterable[Mapping[str, Any]], run_id: str | None) -> int:
     """Record the tasks that show a comparison of this workspace and are not recorded yet; returns how many were new.
 
     A task that shows anything else belongs to another project and is left alone.
@@ -67,7 +65,7 @@ def adopt_tasks(
     return len(rows)
 
 
-def _texts(db: duckdb.DuckDBPyConnection, comparisons: Iterable[str]) -> dict[str, tuple[str, str]]:
+def _texts(db: Connection, comparisons: Iterable[str]) -> dict[str, tuple[str, str]]:
     rows = db.execute(
         """SELECT c.comparison_id, a.content, b.content FROM comparisons c
            JOIN responses a ON a.response_id = c.response_a JOIN responses b ON b.response_id = c.response_b

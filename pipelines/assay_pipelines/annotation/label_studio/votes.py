@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from assay.domain import ShownOrder
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 from assay.store.records import insert_annotator, insert_judgments
 from assay_pipelines.annotation.label_studio.project import EPOCH
 from assay_pipelines.annotation.label_studio.reading import Revision, annotator_name, as_judgment
-
-if TYPE_CHECKING:
-    import duckdb
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ class VoteCounts:
 
 
 def record(
-    db: duckdb.DuckDBPyConnection,
+    db: Connection,
     server: str,
     revisions: Iterable[Revision],
     deletions: Iterable[Deletion],
@@ -100,7 +97,7 @@ def record(
     return counts
 
 
-def _settle(db: duckdb.DuckDBPyConnection, server: str) -> int:
+def _settle(db: Connection, server: str) -> int:
     """Withdraw every vote that is not of a current revision; returns how many were."""
     row = db.execute(
         """INSERT INTO withdrawn_judgments (judgment_id, reason, withdrawn_at)
@@ -113,9 +110,7 @@ def _settle(db: duckdb.DuckDBPyConnection, server: str) -> int:
     return int(row[0]) if row else 0
 
 
-def _insert_deletions(
-    db: duckdb.DuckDBPyConnection, server: str, deletions: Iterable[Deletion], run_id: str | None
-) -> int:
+def _insert_deletions(db: Connection, server: str, deletions: Iterable[Deletion], run_id: str | None) -> int:
     import pyarrow as pa
 
     rows = list({(d.kind, d.id): d for d in deletions}.values())
@@ -135,7 +130,7 @@ def _insert_deletions(
     return int(row[0]) if row else 0
 
 
-def _known_revisions(db: duckdb.DuckDBPyConnection, server: str, revisions: Sequence[Revision]) -> set[tuple[int, int]]:
+def _known_revisions(db: Connection, server: str, revisions: Sequence[Revision]) -> set[tuple[int, int]]:
     rows = db.execute(
         """SELECT annotation_id, epoch_us(revision) FROM label_studio_annotations
            WHERE server = $server AND list_contains($ids, annotation_id)""",
@@ -149,7 +144,7 @@ def _microseconds(revision: Revision) -> int:
     return (revision.revision - EPOCH) // timedelta(microseconds=1)
 
 
-def _tasks(db: duckdb.DuckDBPyConnection, server: str, task_ids: Iterable[int]) -> Mapping[int, tuple[str, ShownOrder]]:
+def _tasks(db: Connection, server: str, task_ids: Iterable[int]) -> Mapping[int, tuple[str, ShownOrder]]:
     rows = db.execute(
         """SELECT task_id, comparison_id, shown_order FROM label_studio_tasks
            WHERE server = $server AND list_contains($ids, task_id)""",

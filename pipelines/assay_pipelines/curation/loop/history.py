@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from assay.store.database import Connection
 from assay_pipelines.curation.loop.state import RUN_KIND
 from assay_pipelines.curation.shown_pairs import ShownPair, shown_pairs
-
-if TYPE_CHECKING:
-    import duckdb
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,7 @@ _COUNTS = (
 )  # fmt: skip
 
 
-def loop_histories(db: duckdb.DuckDBPyConnection) -> list[LoopHistory]:
+def loop_histories(db: Connection) -> list[LoopHistory]:
     """Of every loop, the newest first."""
     steps: dict[str, dict[int, list[tuple[StepDone, dict[str, Any]]]]] = {}
     for loop, iteration, step, outcome, run, at in db.execute(_STEPS).fetchall():
@@ -158,7 +156,7 @@ def loop_histories(db: duckdb.DuckDBPyConnection) -> list[LoopHistory]:
 
 
 def loop_choices(
-    db: duckdb.DuckDBPyConnection, loop: str, iteration: int, *, limit: int, offset: int = 0
+    db: Connection, loop: str, iteration: int, *, limit: int, offset: int = 0
 ) -> tuple[list[LoopChoice], int]:
     """A page of what an iteration asked about, in the order it was chosen, and how much that is."""
     rows = db.execute(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay.browsing.candidates import Candidate, candidates_by_id, decided_meanwhile
 from assay.data.pair_attributes import PairAttributes
@@ -20,6 +20,7 @@ from assay.runs.progress_bar import progress_bar
 from assay.runs.progress_file import noted
 from assay.runs.record import Run
 from assay.statistics.intervals import wilson
+from assay.store.database import Connection
 from assay.store.records import Decision, insert_decisions
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.demonstrations import demonstrations
@@ -30,9 +31,6 @@ from assay_pipelines.curation.loop.reward_models import LoopModel
 from assay_pipelines.curation.loop.seeding import choose_seed
 from assay_pipelines.curation.loop.state import Loop, PausedError, StepOutcome, Target
 from assay_pipelines.llm.questions import Demonstration, Question
-
-if TYPE_CHECKING:
-    import duckdb
 
 
 @dataclass
@@ -329,7 +327,7 @@ def _targets(loop: Loop, iteration: int, targets: Sequence[Target]) -> StepOutco
 def _writer(loop: Loop, candidates: Sequence[Candidate], decisions: Sequence[Decision]) -> Any:
     """Writes the decisions on comparisons that were not decided otherwise since they were read."""
 
-    def write(db: duckdb.DuckDBPyConnection) -> None:
+    def write(db: Connection) -> None:
         overtaken = decided_meanwhile(db, candidates)
         insert_decisions(db, [d for d in decisions if d.comparison_id not in overtaken], loop.run_id)
 

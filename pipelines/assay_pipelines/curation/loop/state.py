@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from assay.errors import BadInputError, NotFoundError
 from assay.runs.progress_bar import Advance, silent
 from assay.runs.progress_file import noted
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.config import Stage1Config
-
-if TYPE_CHECKING:
-    import duckdb
 
 Route: TypeAlias = Literal["people", "judges"]
 RUN_KIND = "curate-stage1"  #: of the runs that work on a loop
@@ -44,7 +41,7 @@ class StepOutcome:
     """What a step came to. `write`: its writes, done in the transaction that marks the step as done."""
 
     payload: dict[str, Any]
-    write: Callable[[duckdb.DuckDBPyConnection], None] | None = None
+    write: Callable[[Connection], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +112,7 @@ class Loop:
         done: dict[str, Any] = json.loads(payload)
         return done
 
-    def save_targets(self, db: duckdb.DuckDBPyConnection, iteration: int, targets: Sequence[Target]) -> None:
+    def save_targets(self, db: Connection, iteration: int, targets: Sequence[Target]) -> None:
         import pyarrow as pa
 
         if not targets:

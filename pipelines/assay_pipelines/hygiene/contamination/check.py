@@ -19,14 +19,13 @@ from assay.data.snapshots import POOLS, Selection
 from assay.errors import NotFoundError
 from assay.runs.progress_bar import Advance, silent
 from assay.settings import Help, check_settings
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.discarding import discard
 from assay_pipelines.hygiene.scratch_store import row_pages
 from assay_pipelines.hygiene.tokens import Unit, ngrams, normalised, tokenise, whole_texts, words_of
 
 if TYPE_CHECKING:
-    import duckdb
     import numpy as np
     import numpy.typing as npt
     import polars as pl
@@ -142,7 +141,7 @@ def count_prompts(workspace: Workspace) -> int:
     return int(row[0]) if row else 0
 
 
-def chosen_benchmarks(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[str, str]:
+def chosen_benchmarks(db: Connection, names: Sequence[str]) -> dict[str, str]:
     """name -> content hash of the selected registered benchmarks: all, unless `names` are given. Raises NotFoundError
     where none is registered, and for an unknown name."""
     content_hashes = dict(db.execute("SELECT benchmark, content_hash FROM benchmarks ORDER BY benchmark").fetchall())

@@ -6,12 +6,9 @@ Leaves out: checking (`check`), how training uses the checks (`assay.runs.contam
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from assay.store.database import Connection
 from assay_pipelines.curation.shown_pairs import CHARACTERS
-
-if TYPE_CHECKING:
-    import duckdb
 
 MOST_COMPARISONS = 10  #: listed of a prompt
 
@@ -112,7 +109,7 @@ _HAVING = f"""
     WHERE list_contains($prompts, c.prompt_id) GROUP BY 1"""
 
 
-def ledger(db: duckdb.DuckDBPyConnection) -> list[LedgerBenchmark]:
+def ledger(db: Connection) -> list[LedgerBenchmark]:
     """By name of the benchmark."""
     checks: dict[str, list[LedgerCheck]] = {}
     for benchmark, *row in db.execute(_CHECKS).fetchall():
@@ -130,9 +127,7 @@ def ledger(db: duckdb.DuckDBPyConnection) -> list[LedgerBenchmark]:
     ]
 
 
-def evidence(
-    db: duckdb.DuckDBPyConnection, check_id: str, *, limit: int, offset: int = 0
-) -> tuple[list[OverlapEvidence], int]:
+def evidence(db: Connection, check_id: str, *, limit: int, offset: int = 0) -> tuple[list[OverlapEvidence], int]:
     """A page of a check's overlaps, the largest first, and their total number."""
     rows = db.execute(_HITS, {"check": check_id, "limit": limit, "offset": offset}).fetchall()
     having = {

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from assay.store.database import Connection
 from assay_pipelines.curation.shown_pairs import ShownPair, shown_pairs
-
-if TYPE_CHECKING:
-    import duckdb
 
 MOST_MEMBERS = 20  #: shown of a cluster
 
@@ -71,7 +68,7 @@ _MEMBERS = f"""
     ORDER BY cluster_id, kept_id IS NOT NULL, similarity DESC, item_id"""
 
 
-def duplicate_searches(db: duckdb.DuckDBPyConnection) -> list[DuplicateSearch]:
+def duplicate_searches(db: Connection) -> list[DuplicateSearch]:
     """The newest first."""
     searches = []
     for run, config, metrics, at in db.execute(_SEARCHES).fetchall():
@@ -91,7 +88,7 @@ def duplicate_searches(db: duckdb.DuckDBPyConnection) -> list[DuplicateSearch]:
 
 
 def duplicate_clusters(
-    db: duckdb.DuckDBPyConnection, run_id: str, *, limit: int, offset: int = 0
+    db: Connection, run_id: str, *, limit: int, offset: int = 0
 ) -> tuple[list[DuplicateCluster], int]:
     """A page of a search's clusters, the largest first, then the least similar, and their total number."""
     rows = db.execute(_CLUSTERS, {"run": run_id, "limit": limit, "offset": offset}).fetchall()
