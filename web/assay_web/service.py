@@ -10,20 +10,18 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import Depends, Request
 
 from assay.errors import AssayError
+from assay.store.database import Connection
 from assay.workspace import Workspace
 from assay_pipelines.annotation.service import AnnotationService
 from assay_web.accounts.access_file import FILE, AccessFile
 from assay_web.accounts.attempts import SignInAttempts
 from assay_web.accounts.passwords import Passwords
 from assay_web.settings import WebSettings
-
-if TYPE_CHECKING:
-    import duckdb
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +61,7 @@ class WebService:
         return self._attempts
 
     @contextmanager
-    def store(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def store(self) -> Iterator[Connection]:
         """The store for one short unit of work. Raises BusyError, naming the holder, when another process holds it."""
         with self.workspace.store.unit() as db:
             db.execute(f"SET GLOBAL block_allocator_memory = '{READ_MEMORY}'")

@@ -23,19 +23,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from assay import ids
 from assay.domain import ANSWERS, FULFILMENTS, AnnotatorKind, Judgment, PrincipleAnswer
 from assay.errors import BackendError, BadInputError, BusyError
 from assay.store import identity
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 from assay.store.records import insert_annotator
 from assay.system.atomic_files import sync_folder
 from assay.workspace import Workspace
-
-if TYPE_CHECKING:
-    import duckdb
 
 _Entry: TypeAlias = tuple[str, dict[str, Any]]  # "vote" or "withdrawal", and its fields
 
@@ -237,7 +234,7 @@ def _read(path: Path, report: FoldReport, finished: bool) -> tuple[list[_Entry],
     return entries, damaged
 
 
-def _store(db: duckdb.DuckDBPyConnection, votes: list[dict[str, Any]], report: FoldReport) -> int:
+def _store(db: Connection, votes: list[dict[str, Any]], report: FoldReport) -> int:
     """Insert the votes with the time they were cast; returns how many were new."""
     for kind, name in {(vote["kind"], vote["annotator"]) for vote in votes}:
         insert_annotator(db, kind, name)
@@ -271,7 +268,7 @@ def _store(db: duckdb.DuckDBPyConnection, votes: list[dict[str, Any]], report: F
     return int(row[0]) if row else 0
 
 
-def _store_principles(db: duckdb.DuckDBPyConnection, votes: dict[str, dict[str, Any]], report: FoldReport) -> None:
+def _store_principles(db: Connection, votes: dict[str, dict[str, Any]], report: FoldReport) -> None:
     """What was said of principles with those votes that the store does not have yet. `votes`: by judgment id."""
     import pyarrow as pa
 
@@ -305,7 +302,7 @@ def _store_principles(db: duckdb.DuckDBPyConnection, votes: dict[str, dict[str, 
         report.problems.append(f"{lost} answers on principles are of comparisons that the store does not hold")
 
 
-def _store_withdrawals(db: duckdb.DuckDBPyConnection, withdrawals: list[dict[str, Any]]) -> int:
+def _store_withdrawals(db: Connection, withdrawals: list[dict[str, Any]]) -> int:
     """Mark judgments as withdrawn, also those whose vote comes in a later fold; returns how many marks were new."""
     import pyarrow as pa
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from assay.browsing.chosen import ANSWERED, ASKED, DECIDED, SAID, choose
 from assay.data.snapshots import CATEGORIES, Selection
 from assay.domain import Prompt, prompt_of
+from assay.store.database import Connection
 from assay.workspace import Workspace
-
-if TYPE_CHECKING:
-    import duckdb
 
 Label: TypeAlias = Literal["A", "B", "tie"]
 PAGE = 1_000
@@ -126,7 +124,7 @@ def _candidate(
     )
 
 
-def decided_meanwhile(db: duckdb.DuckDBPyConnection, candidates: Sequence[Candidate]) -> set[str]:
+def decided_meanwhile(db: Connection, candidates: Sequence[Candidate]) -> set[str]:
     """Ids of those put into another pool since they were read: that decision stands."""
     rows = db.execute(
         """SELECT comparison_id, arg_max(pool, position)

@@ -8,12 +8,9 @@ them (`shown_pairs`, `candidates`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from assay.browsing.texts import locate
-
-if TYPE_CHECKING:
-    import duckdb
+from assay.store.database import Connection
 
 _CHOSEN = """
     CREATE OR REPLACE TEMP TABLE chosen AS
@@ -36,7 +33,7 @@ ASKED = "SELECT prompt_id, messages FROM prompts WHERE rowid IN (SELECT place FR
 ANSWERED = "SELECT response_id, content FROM responses WHERE rowid IN (SELECT place FROM at_responses)"
 
 
-def choose(db: duckdb.DuckDBPyConnection, comparison_ids: Sequence[str]) -> bool:
+def choose(db: Connection, comparison_ids: Sequence[str]) -> bool:
     """Make the temporary tables that the pieces of SQL above read; False where none of the ids is known.
 
     `chosen`: place (row number), comparison_id, prompt_id, response_a, response_b.

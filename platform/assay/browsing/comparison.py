@@ -7,12 +7,10 @@ ISO 8601. Leaves out: finding comparisons (`assay.browsing.page`), lineage (`ass
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from assay.errors import NotFoundError
-
-if TYPE_CHECKING:
-    import duckdb
+from assay.store.database import Connection
 
 Side = Literal["A", "B"]
 R = TypeVar("R")
@@ -248,7 +246,7 @@ _QUERIES: dict[type[Any], str] = {
 }
 
 
-def comparison(db: duckdb.DuckDBPyConnection, comparison_id: str) -> ComparisonRecord:
+def comparison(db: Connection, comparison_id: str) -> ComparisonRecord:
     """Raises NotFoundError."""
     row = db.execute(
         f"SELECT prompt_id, response_a, response_b, run_id FROM {_rows('comparisons', _OF_COMPARISON)}",
@@ -290,7 +288,7 @@ def comparison(db: duckdb.DuckDBPyConnection, comparison_id: str) -> ComparisonR
     )
 
 
-def _records(db: duckdb.DuckDBPyConnection, record: type[R], parameters: dict[str, str]) -> list[R]:
+def _records(db: Connection, record: type[R], parameters: dict[str, str]) -> list[R]:
     """The rows of the record's query, whose columns are the record's fields in their order."""
     query = _QUERIES[record]
     values = {name: value for name, value in parameters.items() if f"${name}" in query}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import duckdb
+from assay.store.database import Connection
 
 MOST = 500  #: values listed of each; the commonest
 
@@ -37,7 +35,7 @@ class ComparisonFacets:
     models: list[ScoredBy]
 
 
-def facets(db: duckdb.DuckDBPyConnection) -> ComparisonFacets:
+def facets(db: Connection) -> ComparisonFacets:
     """Commonest first; models by name."""
     models = db.execute("SELECT model, min(reward), max(reward) FROM scores GROUP BY model ORDER BY model").fetchall()
     return ComparisonFacets(
@@ -49,7 +47,7 @@ def facets(db: duckdb.DuckDBPyConnection) -> ComparisonFacets:
     )
 
 
-def _values(db: duckdb.DuckDBPyConnection, column: str) -> list[FacetValue]:
+def _values(db: Connection, column: str) -> list[FacetValue]:
     rows = db.execute(
         f"""SELECT {column}, count(*) FROM origins WHERE {column} IS NOT NULL
             GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {MOST}"""

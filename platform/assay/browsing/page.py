@@ -7,14 +7,12 @@ comparisons match (`assay.browsing.walk`), one comparison whole (`assay.browsing
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay.browsing.filters import DECIDED, SAID, Filter
 from assay.browsing.texts import locate
 from assay.browsing.walk import Cursor, Order, WalkResult, walk
-
-if TYPE_CHECKING:
-    import duckdb
+from assay.store.database import Connection
 
 EXCERPT = 240  #: characters of a text
 BEFORE = 24  #: of them, before the text that was searched for
@@ -62,7 +60,7 @@ class ComparisonPage:
 
 
 def first_rows(
-    db: duckdb.DuckDBPyConnection,
+    db: Connection,
     criteria: Filter,
     *,
     after: Cursor | None = None,
@@ -86,7 +84,7 @@ class Counted:
 
 
 def count(
-    db: duckdb.DuckDBPyConnection,
+    db: Connection,
     criteria: Filter,
     *,
     after: Cursor | None = None,
@@ -101,7 +99,7 @@ def count(
     return Counted(len(walked.places), walked.after, walked.examined, walked.total)
 
 
-def _rows(db: duckdb.DuckDBPyConnection, criteria: Filter, walked: WalkResult) -> list[ComparisonRow]:
+def _rows(db: Connection, criteria: Filter, walked: WalkResult) -> list[ComparisonRow]:
     if not walked.places:
         return []
     db.execute(
@@ -147,7 +145,7 @@ _ORIGINS = """
 
 
 def _texts(
-    db: duckdb.DuckDBPyConnection, criteria: Filter, walked: WalkResult
+    db: Connection, criteria: Filter, walked: WalkResult
 ) -> tuple[dict[str, tuple[int, Excerpt]], dict[str, Excerpt]]:
     """Excerpts by id; of a prompt also how many messages it has."""
     span = (min(walked.places) / walked.total, (max(walked.places) + 1) / walked.total)

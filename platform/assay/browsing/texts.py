@@ -7,10 +7,9 @@ what is not there in the whole column.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    import duckdb
+from assay.store.database import Connection
 
 #: Rows on either side. An import's batch is one row group of pairs: its first responses, then its second ones.
 SLACK = 130_000
@@ -18,7 +17,7 @@ KEYS = {"prompts": "prompt_id", "responses": "response_id"}
 
 
 def locate(
-    db: duckdb.DuckDBPyConnection,
+    db: Connection,
     table: Literal["prompts", "responses"],
     ids_query: str,
     span: tuple[float, float],
@@ -43,7 +42,7 @@ def locate(
         )
 
 
-def _one(db: duckdb.DuckDBPyConnection, query: str) -> int:
+def _one(db: Connection, query: str) -> int:
     row = db.execute(query).fetchone()
     assert row is not None
     return int(row[0])

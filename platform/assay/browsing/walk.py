@@ -13,14 +13,12 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from assay.browsing.filters import Filter
 from assay.browsing.texts import locate
 from assay.errors import BadInputError
-
-if TYPE_CHECKING:
-    import duckdb
+from assay.store.database import Connection
 
 Order = Literal["oldest", "newest"]
 
@@ -66,7 +64,7 @@ class WalkResult:
 
 
 def walk(
-    db: duckdb.DuckDBPyConnection,
+    db: Connection,
     criteria: Filter,
     *,
     after: Cursor | None = None,
@@ -124,7 +122,7 @@ def _next_size(size: int, criteria: Filter, took: float, seconds: float) -> int:
     return size if took > seconds > 0 else min(size * growth, largest)
 
 
-def _seeded_end(db: duckdb.DuckDBPyConnection, at: int, size: int, up: bool) -> int | None:
+def _seeded_end(db: Connection, at: int, size: int, up: bool) -> int | None:
     """The last place of a window from `at` on that holds `size` candidates; None where there are no more."""
     behind, last, direction = (f">= {at}", "max", "") if up else (f"<= {at}", "min", "DESC")
     row = db.execute(
@@ -134,9 +132,7 @@ def _seeded_end(db: duckdb.DuckDBPyConnection, at: int, size: int, up: bool) -> 
     return None if row is None or row[0] is None else int(row[0])
 
 
-def _matching(
-    db: duckdb.DuckDBPyConnection, criteria: Filter, seed: Seed | None, low: int, high: int, total: int
-) -> list[int]:
+def _matching(db: Connection, criteria: Filter, seed: Seed | None, low: int, high: int, total: int) -> list[int]:
     """Places of the candidates between `low` and `high` that meet every condition."""
     if seed is not None and not seed.looks:
         return [p for (p,) in db.execute(f"SELECT place FROM seed WHERE place BETWEEN {low} AND {high}").fetchall()]
@@ -156,7 +152,7 @@ def _matching(
     return [position for (position,) in db.execute("SELECT place FROM looked").fetchall()]
 
 
-def _containing(db: duckdb.DuckDBPyConnection, criteria: Filter, low: int, high: int, total: int) -> list[int]:
+def _containing(db: Connection, criteria: Filter, low: int, high: int, total: int) -> list[int]:
     """Those whose prompt or a response has the text."""
     span = (low / total, (high + 1) / total)
     locate(db, "prompts", "SELECT DISTINCT prompt_id FROM looked", span)
@@ -187,7 +183,7 @@ class Seed:
     looks: bool
 
 
-def _seed(db: duckdb.DuckDBPyConnection, criteria: Filter, most: int) -> Seed | None:
+def _seed(db: Connection, criteria: Filter, most: int) -> Seed | None:
     """By the condition that names the fewest, if those are not more than `most`."""
     fewest, best = most, None
     for candidates in criteria.few():
@@ -208,7 +204,7 @@ def _seed(db: duckdb.DuckDBPyConnection, criteria: Filter, most: int) -> Seed | 
     return Seed(best.meets, bool(criteria.text) or next(criteria.conditions("looked", best.meets), None) is not None)
 
 
-def _one(db: duckdb.DuckDBPyConnection, query: str) -> int:
+def _one(db: Connection, query: str) -> int:
     row = db.execute(query).fetchone()
     assert row is not None
     return int(row[0])

@@ -13,15 +13,13 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from assay import ids
 from assay.domain import Pool, PreferencePair, prompt_of
 from assay.errors import BadInputError, NotFoundError
+from assay.store.database import Connection
 from assay.workspace import Workspace
-
-if TYPE_CHECKING:
-    import duckdb
 
 GroupBy = Literal["prompt", "category"]
 POOLS: tuple[str, ...] = ("unverified", *get_args(Pool))
@@ -184,7 +182,7 @@ def load_pairs(workspace: Workspace, name: str) -> list[PreferencePair]:
         ]
 
 
-def _create(db: duckdb.DuckDBPyConnection, name: str, selection: Selection, run_id: str | None) -> Snapshot:
+def _create(db: Connection, name: str, selection: Selection, run_id: str | None) -> Snapshot:
     if not _NAME.fullmatch(name):
         raise BadInputError(f"{name!r} is not a snapshot name: letters, digits, and . _ + - after the first")
     condition, values = selection.where()
@@ -229,7 +227,7 @@ def _create(db: duckdb.DuckDBPyConnection, name: str, selection: Selection, run_
     return Snapshot(**{**asdict(stored), "unlabelled": unlabelled, "created": created})
 
 
-def _find(db: duckdb.DuckDBPyConnection, name: str) -> Snapshot:
+def _find(db: Connection, name: str) -> Snapshot:
     row = db.execute(
         "SELECT snapshot_id, name, content_hash, items FROM snapshots WHERE name = $n OR snapshot_id = $n", {"n": name}
     ).fetchone()
@@ -246,7 +244,7 @@ def _find(db: duckdb.DuckDBPyConnection, name: str) -> Snapshot:
     return Snapshot(snapshot, title, content, items, ties=sum(c[2] for c in counts), pools=pools)
 
 
-def _selection_of(db: duckdb.DuckDBPyConnection, name: str) -> Any:
+def _selection_of(db: Connection, name: str) -> Any:
     """As stored; None where there is no such snapshot."""
     row = db.execute("SELECT selection FROM snapshots WHERE name = ?", [name]).fetchone()
     return json.loads(row[0]) if row else None
@@ -256,7 +254,7 @@ def _sliced(selection: Selection, part: HashSlice) -> Selection:
     return replace(selection, slice=part)
 
 
-def why_empty(db: duckdb.DuckDBPyConnection, selection: Selection, unlabelled: int = 0) -> str:
+def why_empty(db: Connection, selection: Selection, unlabelled: int = 0) -> str:
     """Why nothing matches: the first source or category that no comparison has, with those that there are; else a
     holdout's share, `unlabelled` matches that were left out, or what the pools hold."""
     for column, accepted in (("source", selection.sources), ("category", selection.categories)):
@@ -278,12 +276,12 @@ def why_empty(db: duckdb.DuckDBPyConnection, selection: Selection, unlabelled: i
     return "the pools hold " + ", ".join(f"{n} {pool}" for pool, n in pools) if pools else "the store is empty"
 
 
-def _number(db: duckdb.DuckDBPyConnection, query: str) -> int:
+def _number(db: Connection, query: str) -> int:
     row = db.execute(query).fetchone()
     return int(row[0]) if row else 0
 
 
-def _digest(db: duckdb.DuckDBPyConnection, query: str) -> str:
+def _digest(db: Connection, query: str) -> str:
     """`ids.rows_digest` of the rows that the query's one text column has already in its form."""
     hasher, cursor = hashlib.sha256(), db.execute(query)
     while rows := cursor.fetchmany(_FETCH):
@@ -291,6 +289,6 @@ def _digest(db: duckdb.DuckDBPyConnection, query: str) -> str:
     return hasher.hexdigest()[: ids.HEX_DIGITS]
 
 
-def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+def _rows(cursor: Connection) -> Iterator[tuple[Any, ...]]:
     while rows := cursor.fetchmany(_FETCH):
         yield from rows

@@ -13,15 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from assay import ids
 from assay.domain import Message, PreferencePair
 from assay.errors import BadInputError
+from assay.store.database import Connection
 from assay.workspace import Workspace
-
-if TYPE_CHECKING:
-    import duckdb
 
 State = Literal["clean", "overlaps", "not_checked", "unknown"]
 
@@ -78,7 +76,7 @@ _OVERLAPS = """
       AND c.prompt_id IN (SELECT prompt_id FROM contamination_hits WHERE check_id = $check)"""
 
 
-def registered_benchmarks(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
+def registered_benchmarks(db: Connection) -> dict[str, str]:
     """Name -> content hash, by name."""
     return dict(db.execute("SELECT benchmark, content_hash FROM benchmarks ORDER BY benchmark").fetchall())
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from assay.errors import NotFoundError
+from assay.store.database import Connection
 from assay.workspace import Workspace
-
-if TYPE_CHECKING:
-    import duckdb
 
 Direction = Literal["up", "down"]
 
@@ -275,7 +273,7 @@ def lineage(workspace: Workspace, name: str, direction: Direction, *, depth: int
 
 
 def _grow(
-    db: duckdb.DuckDBPyConnection,
+    db: Connection,
     node: Node,
     relations: dict[str, dict[str, str]],
     depth: int,
@@ -302,14 +300,14 @@ def _grow(
     return node
 
 
-def _count(db: duckdb.DuckDBPyConnection, query: str, ref: str) -> int:
+def _count(db: Connection, query: str, ref: str) -> int:
     """Rows of the query; DuckDB would sort all of them by the order at its end."""
     unordered = query.rpartition("ORDER BY")[0] or query
     row = db.execute(f"SELECT count(*) FROM ({unordered})", {"id": ref}).fetchone()
     return int(row[0]) if row else 0
 
 
-def _describe(db: duckdb.DuckDBPyConnection, refs: Sequence[str]) -> dict[str, tuple[str, str]]:
+def _describe(db: Connection, refs: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Kind and one line of each that there is."""
     by_kind: dict[str, list[str]] = {}
     for ref in dict.fromkeys(refs):
@@ -320,7 +318,7 @@ def _describe(db: duckdb.DuckDBPyConnection, refs: Sequence[str]) -> dict[str, t
     return described | {ref: ("file", about) for ref, about in _lines(db, "file", files)}
 
 
-def _lines(db: duckdb.DuckDBPyConnection, kind: str, refs: Sequence[str]) -> list[tuple[str, str]]:
+def _lines(db: Connection, kind: str, refs: Sequence[str]) -> list[tuple[str, str]]:
     if not refs:
         return []
     values = {f"id{n}": ref for n, ref in enumerate(refs)}
@@ -329,12 +327,12 @@ def _lines(db: duckdb.DuckDBPyConnection, kind: str, refs: Sequence[str]) -> lis
     return [(ref, " ".join(str(about).split())) for ref, about in rows]
 
 
-def _node(db: duckdb.DuckDBPyConnection, ref: str) -> Node | None:
+def _node(db: Connection, ref: str) -> Node | None:
     description = _describe(db, [ref]).get(ref)
     return None if description is None else Node(ref, *description)
 
 
-def _resolve(db: duckdb.DuckDBPyConnection, name: str) -> Node | None:
+def _resolve(db: Connection, name: str) -> Node | None:
     if (node := _node(db, name)) is not None:
         return node
     row = db.execute(

@@ -19,16 +19,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from assay import __version__
 from assay.errors import AssayError, BadInputError, NotFoundError
 from assay.runs.process import is_alive, note_end, note_process, process_of
 from assay.runs.progress_file import noting_in
+from assay.store.database import Connection
 from assay.workspace import Workspace
-
-if TYPE_CHECKING:
-    import duckdb
 
 Direction = Literal["input", "output"]
 
@@ -197,7 +195,7 @@ def locate_model(
     return (name if path_like else str(workspace.root / row[0])), str(row[1])
 
 
-def _near(db: duckdb.DuckDBPyConnection, name: str, kinds: Sequence[str]) -> list[str]:
+def _near(db: Connection, name: str, kinds: Sequence[str]) -> list[str]:
     """Names of the workspace's models that `name` may be a slip of; none for a model of ours."""
     from assay.models import embedded, tiny
 

@@ -13,10 +13,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from assay.store import identity
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
 
 
@@ -133,22 +132,18 @@ _PRINCIPLES = {
 }
 
 
-def store_feedback(
-    db: duckdb.DuckDBPyConnection, batch: pa.Table | pa.RecordBatch, run_id: str | None
-) -> FeedbackCounts:
+def store_feedback(db: Connection, batch: pa.Table | pa.RecordBatch, run_id: str | None) -> FeedbackCounts:
     """Write one batch of `feedback_schema()` inside the caller's unit of work. Texts must be valid Unicode."""
     return _store(db, batch, {**_COMMON, **_FEEDBACK}, run_id)
 
 
-def store_principle_judgments(
-    db: duckdb.DuckDBPyConnection, batch: pa.Table | pa.RecordBatch, run_id: str | None
-) -> FeedbackCounts:
+def store_principle_judgments(db: Connection, batch: pa.Table | pa.RecordBatch, run_id: str | None) -> FeedbackCounts:
     """Write one batch of `principle_schema()` inside the caller's unit of work. Texts must be valid Unicode."""
     return _store(db, batch, {**_COMMON, **_PRINCIPLES}, run_id)
 
 
 def _store(
-    db: duckdb.DuckDBPyConnection, batch: pa.Table | pa.RecordBatch, inserts: dict[str, str], run_id: str | None
+    db: Connection, batch: pa.Table | pa.RecordBatch, inserts: dict[str, str], run_id: str | None
 ) -> FeedbackCounts:
     counts = FeedbackCounts()
     with registered(db, "incoming_statements", batch):

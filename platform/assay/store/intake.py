@@ -15,11 +15,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from assay.store import identity
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 from assay.store.keys import KEYS, keep_known
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
 
 #: What `label` and a vote's `label` may say, beside null (the source did not judge this pair).
@@ -176,7 +175,7 @@ _ANNOTATORS = """
     ON CONFLICT DO NOTHING"""
 
 
-def store_pairs(db: duckdb.DuckDBPyConnection, batch: pa.Table | pa.RecordBatch, run_id: str | None) -> IntakeCounts:
+def store_pairs(db: Connection, batch: pa.Table | pa.RecordBatch, run_id: str | None) -> IntakeCounts:
     """Write one batch of `pair_schema()` into every table it touches, inside the caller's unit of work.
 
     The same batch a second time writes nothing. Texts must be valid Unicode; the two sides must differ.
@@ -201,7 +200,7 @@ def store_pairs(db: duckdb.DuckDBPyConnection, batch: pa.Table | pa.RecordBatch,
     return IntakeCounts(**counts)
 
 
-def _known_rows(db: duckdb.DuckDBPyConnection, table: str, existing: dict[str, int]) -> int:
+def _known_rows(db: Connection, table: str, existing: dict[str, int]) -> int:
     """How many of the batch's keys the table has already; they are in `known_TABLE` where there are any."""
     candidates = f"candidates_{table}"
     if (target := _REFERS_TO.get(table)) is not None:
@@ -212,7 +211,7 @@ def _known_rows(db: duckdb.DuckDBPyConnection, table: str, existing: dict[str, i
     return keep_known(db, table, candidates)
 
 
-def store_rejects(db: duckdb.DuckDBPyConnection, rejects: pa.Table | pa.RecordBatch, *, file: str, run_id: str) -> int:
+def store_rejects(db: Connection, rejects: pa.Table | pa.RecordBatch, *, file: str, run_id: str) -> int:
     """Record rows of `reject_schema()`; one that an earlier run recorded alike is not repeated."""
     with registered(db, "incoming_rejects", rejects):
         return _changed(
@@ -226,6 +225,6 @@ def store_rejects(db: duckdb.DuckDBPyConnection, rejects: pa.Table | pa.RecordBa
         )
 
 
-def _changed(db: duckdb.DuckDBPyConnection, statement: str, parameters: dict[str, Any] | None) -> int:
+def _changed(db: Connection, statement: str, parameters: dict[str, Any] | None) -> int:
     row = db.execute(statement, parameters).fetchone()
     return int(row[0]) if row else 0

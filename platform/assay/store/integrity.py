@@ -6,12 +6,8 @@ file's own consistency, which DuckDB checks when it opens it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from assay.store.database import Connection
 from assay.store.keys import KEYS
-
-if TYPE_CHECKING:
-    import duckdb
 
 #: (table, column, referenced table, referenced column); null references nothing.
 REFERENCES: tuple[tuple[str, str, str, str], ...] = (
@@ -58,7 +54,7 @@ REFERENCES: tuple[tuple[str, str, str, str], ...] = (
 _UNIQUE = {**KEYS, "vote_principles": ("judgment_id", "side", "principle_id")}
 
 
-def dangling(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
+def dangling(db: Connection) -> dict[str, int]:
     """Reference -> how many rows point nowhere; only those with any."""
     counts = {}
     for table, column, target, key in REFERENCES:
@@ -71,7 +67,7 @@ def dangling(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
     return counts
 
 
-def repeated(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
+def repeated(db: Connection) -> dict[str, int]:
     """Table -> how many of its rows have a key that an earlier row has; only those with any."""
     counts = {}
     for table, columns in _UNIQUE.items():

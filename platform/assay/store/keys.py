@@ -9,10 +9,7 @@ Asking and inserting must be in one unit of work: then no other writer comes in 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import duckdb
+from assay.store.database import Connection
 
 #: Table -> the columns whose values may occur once. DuckDB does not enforce it: writers do, `integrity` checks.
 KEYS: dict[str, tuple[str, ...]] = {
@@ -38,7 +35,7 @@ def unknown(table: str, candidates: str) -> str:
     return f"SELECT * FROM {candidates} ANTI JOIN ({known_keys(table, candidates)}) USING ({', '.join(KEYS[table])})"
 
 
-def keep_known(db: duckdb.DuckDBPyConnection, table: str, candidates: str) -> int:
+def keep_known(db: Connection, table: str, candidates: str) -> int:
     """Put `known_keys(table, candidates)` into the temporary table `known_TABLE`; returns how many there are.
 
     `candidates` may also be a query in brackets.

@@ -11,16 +11,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from assay import ids
 from assay.domain import AnnotatorKind, Judgment, Pool, Prompt
 from assay.score import Score, ScoreResult
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 from assay.store.keys import KEYS, unknown
-
-if TYPE_CHECKING:
-    import duckdb
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +33,7 @@ class Decision:
     iteration: int = 0
 
 
-def insert_annotator(
-    db: duckdb.DuckDBPyConnection, kind: AnnotatorKind, name: str, config: Mapping[str, Any] | None = None
-) -> str:
+def insert_annotator(db: Connection, kind: AnnotatorKind, name: str, config: Mapping[str, Any] | None = None) -> str:
     """The annotator's id; the annotator is written down if it is new."""
     annotator = ids.annotator_id(kind, name)
     db.execute(
@@ -48,7 +43,7 @@ def insert_annotator(
     return annotator
 
 
-def insert_judgments(db: duckdb.DuckDBPyConnection, judgments: Iterable[Judgment], run_id: str | None) -> int:
+def insert_judgments(db: Connection, judgments: Iterable[Judgment], run_id: str | None) -> int:
     """Annotators must be known already (`insert_annotator`)."""
     names = (
         "judgment_id",
@@ -89,7 +84,7 @@ def insert_judgments(db: duckdb.DuckDBPyConnection, judgments: Iterable[Judgment
     )
 
 
-def insert_decisions(db: duckdb.DuckDBPyConnection, decisions: Iterable[Decision], run_id: str | None) -> int:
+def insert_decisions(db: Connection, decisions: Iterable[Decision], run_id: str | None) -> int:
     """Append decisions in the given order. One that repeats what is already in force is not written again."""
     names = ("comparison_id", "pool", "label", "margin", "rule", "reason", "iteration")
     types = ("text", "text", "text", "real", "text", "text", "big")
@@ -110,9 +105,7 @@ def insert_decisions(db: duckdb.DuckDBPyConnection, decisions: Iterable[Decision
     return sum(_insert(db, rows, names, types, statement, run_id) for rows in rounds)
 
 
-def insert_responses(
-    db: duckdb.DuckDBPyConnection, responses: Sequence[tuple[Prompt, str]], run_id: str | None
-) -> list[str]:
+def insert_responses(db: Connection, responses: Sequence[tuple[Prompt, str]], run_id: str | None) -> list[str]:
     """Write prompts and their responses (rollouts, samples); returns the response ids in the given order."""
     prompts: dict[str, list[dict[str, str]]] = {}
     answers: dict[str, tuple[str, str]] = {}
@@ -145,7 +138,7 @@ def insert_responses(
 
 
 def insert_scores(
-    db: duckdb.DuckDBPyConnection,
+    db: Connection,
     scores: Iterable[tuple[str, ScoreResult]],
     *,
     model: str,
@@ -203,7 +196,7 @@ def insert_scores(
 
 
 def _insert(
-    db: duckdb.DuckDBPyConnection,
+    db: Connection,
     rows: Sequence[tuple[Any, ...]],
     names: Sequence[str],
     types: Sequence[str],

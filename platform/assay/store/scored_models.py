@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import duckdb
+from assay.store.database import Connection
 
 MOST = 500  #: entries listed; a model may have judged by thousands of principles
 
@@ -33,7 +32,7 @@ class ScoredModel:
     last: datetime
 
 
-def scored_models(db: duckdb.DuckDBPyConnection, *, most: int = MOST) -> list[ScoredModel]:
+def scored_models(db: Connection, *, most: int = MOST) -> list[ScoredModel]:
     """Those with the most scores first."""
     rows = db.execute(
         """SELECT arg_max(model, created_at), model_version, template_hash, principle, count(reward), count(error),

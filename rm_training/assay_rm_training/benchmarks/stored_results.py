@@ -11,17 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from assay.errors import NotFoundError
 from assay.statistics.intervals import cluster_bootstrap, wilson
+from assay.store.database import Connection
 from assay_rm_training.benchmarks.benchmark import CurvePoint
 from assay_rm_training.benchmarks.strata import NamedInterval
-
-if TYPE_CHECKING:
-    import duckdb
 
 #: Headline aggregates of benchmarks without `overall`, in order of preference.
 HEADLINES = ("overall", "preference/accuracy", "correctness/pair_accuracy", "pooled")
@@ -93,7 +91,7 @@ _RESULTS = """
     FROM benchmark_results b LEFT JOIN runs r USING (run_id)"""
 
 
-def newest_results(db: duckdb.DuckDBPyConnection) -> list[StoredResult]:
+def newest_results(db: Connection) -> list[StoredResult]:
     """Of each benchmark, model, version, tie policy and set of items the newest result, newest first."""
     newest: dict[tuple[Any, ...], StoredResult] = {}
     for row in db.execute(f"{_RESULTS} ORDER BY b.created_at DESC, b.run_id, b.model").fetchall():
@@ -102,7 +100,7 @@ def newest_results(db: duckdb.DuckDBPyConnection) -> list[StoredResult]:
     return list(newest.values())
 
 
-def stored_result(db: duckdb.DuckDBPyConnection, run_id: str, bench: str, model: str) -> StoredResult:
+def stored_result(db: Connection, run_id: str, bench: str, model: str) -> StoredResult:
     """Raises NotFoundError."""
     row = db.execute(
         f"{_RESULTS} WHERE b.run_id = ? AND b.bench = ? AND b.model = ?", [run_id, bench, model]
@@ -112,7 +110,7 @@ def stored_result(db: duckdb.DuckDBPyConnection, run_id: str, bench: str, model:
     return _result(*row)
 
 
-def item_credits(db: duckdb.DuckDBPyConnection, run_id: str, bench: str, model: str) -> list[ItemCredit]:
+def item_credits(db: Connection, run_id: str, bench: str, model: str) -> list[ItemCredit]:
     """Every item of one result, for `subset_shares`."""
     rows = db.execute(
         """SELECT part, subset, prompt_hash, credit, failure IS NOT NULL, truncated FROM benchmark_items

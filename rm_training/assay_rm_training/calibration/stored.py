@@ -10,14 +10,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay.models.calibration import Calibration
 from assay.statistics.intervals import Interval, wilson
+from assay.store.database import Connection
 from assay_rm_training.calibration.measures import Bin
-
-if TYPE_CHECKING:
-    import duckdb
 
 FIGURES = ("ece", "ece_equal_mass", "brier", "nll")
 
@@ -72,7 +70,7 @@ class StoredCalibration:
     newest: bool
 
 
-def reliability_runs(db: duckdb.DuckDBPyConnection, *, most: int = 100) -> list[ReliabilityRun]:
+def reliability_runs(db: Connection, *, most: int = 100) -> list[ReliabilityRun]:
     """The newest first. Runs that measured no reliability of pairs (benchmarks, judged responses) are left out."""
     rows = db.execute(
         """SELECT run_id, kind, epoch(started_at), config, metrics FROM runs
@@ -86,7 +84,7 @@ def reliability_runs(db: duckdb.DuckDBPyConnection, *, most: int = 100) -> list[
     ]
 
 
-def stored_calibrations(db: duckdb.DuckDBPyConnection) -> list[StoredCalibration]:
+def stored_calibrations(db: Connection) -> list[StoredCalibration]:
     """The newest first."""
     rows = db.execute(
         """SELECT c.parameters, c.model_version, epoch(c.created_at), c.run_id,
@@ -111,7 +109,7 @@ def stored_calibrations(db: duckdb.DuckDBPyConnection) -> list[StoredCalibration
     ]
 
 
-def newest_calibrations(db: duckdb.DuckDBPyConnection) -> dict[str, Calibration]:
+def newest_calibrations(db: Connection) -> dict[str, Calibration]:
     """Model version -> the last calibration fitted for it."""
     rows = db.execute(
         "SELECT model_version, arg_max(parameters, created_at) FROM calibrations GROUP BY model_version"

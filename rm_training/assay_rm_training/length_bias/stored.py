@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from assay.errors import BadInputError
 from assay.statistics.intervals import Interval
+from assay.store.database import Connection
 from assay_rm_training.length_bias.measure import Estimate, Floats
-
-if TYPE_CHECKING:
-    import duckdb
 
 RESPONSES, PAIRS = 20_000, 3_000  #: at most so many are read
 RESAMPLES = 1000
@@ -86,7 +83,7 @@ _OWN = (
 )
 
 
-def stored_lengths(db: duckdb.DuckDBPyConnection, of: ScoredModelRef, *, most: int = RESPONSES) -> StoredLengths:
+def stored_lengths(db: Connection, of: ScoredModelRef, *, most: int = RESPONSES) -> StoredLengths:
     """A sample of `most` responses, drawn by hash."""
     rows = db.execute(
         f"""SELECT s.reward, length(r.content)::DOUBLE AS length, r.prompt_id, count(*) OVER () AS total
@@ -98,7 +95,7 @@ def stored_lengths(db: duckdb.DuckDBPyConnection, of: ScoredModelRef, *, most: i
     return StoredLengths(_floats(rows["reward"]), _floats(rows["length"]), tuple(rows["prompt_id"].tolist()), total)
 
 
-def labelled_lengths(db: duckdb.DuckDBPyConnection, of: ScoredModelRef, *, most: int = PAIRS) -> LabelledLengths:
+def labelled_lengths(db: Connection, of: ScoredModelRef, *, most: int = PAIRS) -> LabelledLengths:
     """Pairs with label A or B whose two responses have scores, a sample of `most` drawn by hash."""
     rows = db.execute(
         f"""WITH own AS MATERIALIZED (SELECT s.response_id, s.reward FROM scores s WHERE {_OWN}),

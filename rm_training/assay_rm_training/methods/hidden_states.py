@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,14 +26,11 @@ from assay.models.loading import load_scalar_model, load_tokenizer, resolve_mode
 from assay.models.spec import weights_digest
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
-from assay.store.database import registered
+from assay.store.database import Connection, registered
 from assay.workspace import Workspace
 from assay_rm_training.model.trainable_model import TrainableModel, has_reward_head
 from assay_serving.engines.batching import plan_batches, plan_groups
 from assay_serving.scorer import ScoreItem
-
-if TYPE_CHECKING:
-    import duckdb
 
 Vector: TypeAlias = npt.NDArray[np.float32]
 TOKEN_BUDGET = 4096  # positions of one forward pass, padding included
@@ -141,7 +138,7 @@ class FeatureCache:
         return [self._known[key] for key in keys]
 
 
-def _load(db: duckdb.DuckDBPyConnection, encoder: str, refs: Sequence[str]) -> dict[str, Features]:
+def _load(db: Connection, encoder: str, refs: Sequence[str]) -> dict[str, Features]:
     table = db.execute(
         "SELECT ref, vector FROM embeddings JOIN (SELECT unnest($refs) AS ref) USING (ref) WHERE encoder = $encoder",
         {"refs": list(refs), "encoder": encoder},
@@ -149,7 +146,7 @@ def _load(db: duckdb.DuckDBPyConnection, encoder: str, refs: Sequence[str]) -> d
     return {ref: _unpacked(np.asarray(vector, dtype=np.float32)) for ref, vector in table}
 
 
-def _save(db: duckdb.DuckDBPyConnection, encoder: str, features: dict[str, FeatureResult]) -> None:
+def _save(db: Connection, encoder: str, features: dict[str, FeatureResult]) -> None:
     import pyarrow as pa
 
     rows = {key: _packed(value) for key, value in features.items() if isinstance(value, Features)}

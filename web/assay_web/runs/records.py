@@ -12,17 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay.runs.process import RunProcess, process_of
+from assay.store.database import Connection
 from assay.workspace import Workspace
 from assay_web.report.pages.runs import METRICS
 from assay_web.runs.key_figure import key_figure, newest_step
 from assay_web.runs.replies import KindCount, NamedValue, RunLink, RunList, RunRow, Status
 from assay_web.runs.stopping import stop_note
-
-if TYPE_CHECKING:
-    import duckdb
 
 MOST_LINKS = 100  #: of a direction
 MOST_TEXT = 2000  #: characters of a setting or figure
@@ -58,7 +56,7 @@ class RunRecord:
 
 
 def records(
-    db: duckdb.DuckDBPyConnection, *, kind: str | None, status: str | None, text: str | None, limit: int, offset: int
+    db: Connection, *, kind: str | None, status: str | None, text: str | None, limit: int, offset: int
 ) -> tuple[list[RunRecord], int]:
     """A page, newest first, and the total. `text`: part of the id, name or model."""
     where = """($kind IS NULL OR kind = $kind) AND ($status IS NULL OR status = $status)
@@ -74,24 +72,24 @@ def records(
     return [RunRecord(*row) for row in rows], int(total)
 
 
-def record_of(db: duckdb.DuckDBPyConnection, run_id: str) -> RunRecord | None:
+def record_of(db: Connection, run_id: str) -> RunRecord | None:
     row = db.execute(f"SELECT {_COLUMNS} FROM runs WHERE run_id = ?", [run_id]).fetchone()
     return None if row is None else RunRecord(*row)
 
 
-def kind_counts(db: duckdb.DuckDBPyConnection) -> list[KindCount]:
+def kind_counts(db: Connection) -> list[KindCount]:
     rows = db.execute("SELECT kind, count(*) FROM runs GROUP BY kind ORDER BY kind").fetchall()
     return [KindCount(kind=kind, runs=runs) for kind, runs in rows]
 
 
-def has_dead(db: duckdb.DuckDBPyConnection, workspace: Workspace) -> bool:
+def has_dead(db: Connection, workspace: Workspace) -> bool:
     """Whether a run is marked as running in the store but its process is gone."""
     running = db.execute("SELECT run_id FROM runs WHERE status = 'running'").fetchall()
     processes = (process_of(workspace.runs / run_id) for (run_id,) in running)
     return any(process is not None and process.is_gone() for process in processes)
 
 
-def links_of(db: duckdb.DuckDBPyConnection, run_id: str, direction: str) -> tuple[list[RunLink], int]:
+def links_of(db: Connection, run_id: str, direction: str) -> tuple[list[RunLink], int]:
     """A run's inputs or outputs with names, and how many more there are."""
     rows = db.execute(
         f"""SELECT l.kind, l.ref, coalesce(a.name, s.name, r.kind), coalesce(a.kind, r.status), count(*) OVER ()
@@ -105,7 +103,7 @@ def links_of(db: duckdb.DuckDBPyConnection, run_id: str, direction: str) -> tupl
     return links, (int(rows[0][4]) - len(rows) if rows else 0)
 
 
-def runs_resuming(db: duckdb.DuckDBPyConnection, run_id: str) -> list[str]:
+def runs_resuming(db: Connection, run_id: str) -> list[str]:
     """Later runs of its kind that resumed it."""
     rows = db.execute(
         """SELECT later.run_id FROM run_links l JOIN runs later USING (run_id) JOIN runs own ON own.run_id = l.ref

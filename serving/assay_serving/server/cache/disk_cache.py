@@ -18,17 +18,13 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from assay.errors import BackendError, BadInputError, BusyError
 from assay.score import Score, score_from_dict
-from assay.store.database import holder_of, is_held
+from assay.store.database import Connection, holder_of, is_held
 from assay.store.instances import require_duckdb_path
-
-if TYPE_CHECKING:
-    import duckdb
 
 logger = logging.getLogger("assay.serving")
 
@@ -48,7 +44,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 class DiskScoreCache:
     """An open file, from `open`; `close` writes what is queued."""
 
-    def __init__(self, db: duckdb.DuckDBPyConnection, file: Path, max_rows: int) -> None:
+    def __init__(self, db: Connection, file: Path, max_rows: int) -> None:
         self.file = file
         self.max_rows = max_rows
         self._db = db
