@@ -15,6 +15,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -321,7 +322,9 @@ def _takes_any(factory: Any) -> bool:
 def _text(annotation: Any) -> str:
     if annotation is inspect.Parameter.empty:
         return ""
-    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    if isinstance(annotation, str):  # without the range and the description that `assay.settings` reads
+        return re.sub(r"^Annotated\[(.+?), (?:Ge|Gt|Le|Lt|Help)\(.*\)\]$", r"\1", annotation)
+    return getattr(annotation, "__name__", str(annotation))
 
 
 def _default(default: Any, factory: Any) -> str | None:

@@ -8,36 +8,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
-from assay.errors import BadInputError
+from assay_policy_training.core.settings import RecipeSettings
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(RecipeSettings, section="sampling"):
     """One step's rollouts. `prune_log_ratio`: see `prune`; None = the whole vocabulary."""
 
-    prompts_per_step: int = 8
-    group_size: int = 8
-    max_new_tokens: int = 128
-    max_prompt_tokens: int = 512  #: longer prompts lose their oldest turns
-    temperature: float = 1.0
-    top_p: float = 1.0
-    prune_log_ratio: float | None = None  #: e.g. -13; the trainer's log-probs are of the same cut distribution
-    rows_at_once: int = 64  #: rows generated in one batch; bounds memory, changes no probability
-
-    def __post_init__(self) -> None:
-        for name in ("prompts_per_step", "group_size", "max_new_tokens", "max_prompt_tokens", "rows_at_once"):
-            if getattr(self, name) < 1:
-                raise BadInputError(f"must be at least 1, not {getattr(self, name)}", field=f"sampling.{name}")
-        if not self.temperature > 0:
-            raise BadInputError(f"must be above 0, not {self.temperature}", field="sampling.temperature")
-        if not 0 < self.top_p <= 1:
-            raise BadInputError(f"must be in (0, 1], not {self.top_p}", field="sampling.top_p")
-        if self.prune_log_ratio is not None and not self.prune_log_ratio < 0:
-            raise BadInputError(f"must be below 0, not {self.prune_log_ratio}", field="sampling.prune_log_ratio")
+    prompts_per_step: Annotated[int, Ge(1)] = 8
+    group_size: Annotated[int, Ge(1)] = 8
+    max_new_tokens: Annotated[int, Ge(1)] = 128
+    max_prompt_tokens: Annotated[int, Ge(1)] = 512  #: longer prompts lose their oldest turns
+    temperature: Annotated[float, Gt(0)] = 1.0
+    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
+    prune_log_ratio: Annotated[float | None, Lt(0)] = (
+        None  #: e.g. -13; the trainer's log-probs are of the same cut distribution
+    )
+    rows_at_once: Annotated[int, Ge(1)] = 64  #: rows generated in one batch; bounds memory, changes no probability
 
 
 def top_p_filter(logits: Tensor, top_p: float) -> Tensor:

@@ -11,7 +11,7 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -136,6 +136,8 @@ class _Reader:
                 return None
             hint = next(option for option in get_args(hint) if option is not type(None))
             return self._value(hint, value, where)
+        if origin is Literal and isinstance(value, str):  # which one, the class itself checks
+            return value
         if origin is tuple and isinstance(value, list | tuple):
             return tuple(self._value(get_args(hint)[0], v, where) for v in value)
         if origin is not None and isinstance(value, Mapping):

@@ -14,14 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay.runs.json_log import JsonLog
 from assay.statistics.rank_correlation import spearman
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.protocols import RewardSource, StepReport
 from assay_policy_training.rollouts.rewards import gather_rewards
@@ -31,22 +32,16 @@ SUSPECTS_FILE = "suspects.jsonl"
 
 
 @dataclass(frozen=True)
-class WatchSettings:
+class WatchSettings(RecipeSettings, section="watch"):
     """`share`: of the groups of a step that are scored, whole groups. `window`: steps a mean is taken over. `sigmas`:
     by how many standard errors of the difference the held-out mean must lie below its best to count as falling.
     `suspects`: rollouts per step set aside for annotators, at most."""
 
-    share: float = 0.5
-    window: int = 5
-    sigmas: float = 3.0
-    suspects: int = 2
+    share: Annotated[float, Gt(0), Le(1)] = 0.5
+    window: Annotated[int, Ge(1)] = 5
+    sigmas: Annotated[float, Gt(0)] = 3.0
+    suspects: Annotated[int, Ge(0)] = 2
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise BadInputError(f"must be in (0, 1], not {self.share}", field="watch.share")
-        if self.window < 1 or self.suspects < 0 or not self.sigmas > 0:
-            raise BadInputError("window and sigmas must be positive, suspects not negative", field="watch")
 
 
 class HeldOutReward:

@@ -353,8 +353,8 @@ def test_memory_survives_a_restart(
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: Canon(metric="colour"), "estimator.metric"),
-        (lambda: Canon(schedule="never"), "estimator.schedule"),
+        (lambda: Canon(metric="colour"), "estimator.metric"),  # type: ignore[arg-type]
+        (lambda: Canon(schedule="never"), "estimator.schedule"),  # type: ignore[arg-type]
         (lambda: Canon(mu=1.5), "estimator.mu"),
         (lambda: Canon(cycle=0), "estimator.cycle"),
         (lambda: OptimalTokenBaseline(eps=0.0), "estimator.eps"),
@@ -364,7 +364,7 @@ def test_memory_survives_a_restart(
         (lambda: Signed(positive=0.0, negative=0.0), "nothing is learnt"),
         (lambda: PassAtK(ddof=2), "estimator.ddof"),
         (lambda: LitePpo(ddof=3), "estimator.ddof"),
-        (lambda: Gdpo(over="letters"), "estimator.over"),
+        (lambda: Gdpo(over="letters"), "estimator.over"),  # type: ignore[arg-type]
         (lambda: Gdpo({"a": 0.0}), "estimator.weights"),
         (lambda: Empg(k=-1.0), "modulators.k"),
         (lambda: EffectiveRank(kappa=1.0), "modulators.kappa"),

@@ -242,7 +242,7 @@ def test_a_hinted_group_is_trained_on_in_a_run(tmp_path: Path) -> None:
         (lambda: Seele(rounds=0), "contexts.rounds"),
         (lambda: Seele(target=1.0), "contexts.target"),
         (lambda: GuidedMixed(low=0.5, high=0.2), "filters.low"),
-        (lambda: GuideLoss(shape="round"), "objective.shape"),
+        (lambda: GuideLoss(shape="round"), "objective.shape"),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_settings_are_named(make: Any, field: str) -> None:

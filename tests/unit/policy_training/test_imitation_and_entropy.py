@@ -235,7 +235,7 @@ def test_stages() -> None:
         (lambda: ScheduleStage(0, value=1.0), "step"),
         (lambda: ScheduleStage(1), "either a value or a factor"),
         (lambda: ScheduleStage(1, value=1.0, factor=2.0), "either a value or a factor"),
-        (lambda: StagedSchedule("mood", (ScheduleStage(1, value=1.0),)), "setting"),
+        (lambda: StagedSchedule("mood", (ScheduleStage(1, value=1.0),)), "setting"),  # type: ignore[arg-type]
         (lambda: StagedSchedule("lr", ()), "one after the other"),
         (
             lambda: StagedSchedule("lr", (ScheduleStage(5, value=1.0), ScheduleStage(5, value=2.0))),

@@ -133,11 +133,11 @@ def test_linear_and_cosine() -> None:
     [
         lambda: Linear(end=1),
         lambda: Cosine(end=5, start=0),
-        lambda: Linear(end=5, setting="clip"),
+        lambda: Linear(end=5, setting="clip"),  # type: ignore[arg-type]
         lambda: Linear(end=5, setting="temperature"),
         lambda: LengthLr(baseline_steps=0),
         lambda: LengthLr(surge=1.0),
-        lambda: LengthLr(statistic="mode"),
+        lambda: LengthLr(statistic="mode"),  # type: ignore[arg-type]
         lambda: LengthLr(at=0),
         lambda: LengthLr(least=2.0),
         lambda: load_recipe("length_lr", ["schedules.0.baseline_steps=5"]),

@@ -42,7 +42,7 @@ def tagged(names: str, reward: list[float], lengths: list[int] | None = None) ->
 def test_each_objective_has_its_own_denominator(denominator: str, mode: str) -> None:
     """(1/K) sum lambda_k L_k of token losses equal to the advantage, whatever the sizes of the objectives."""
     batch = tagged("aaab", [1.0] * 4, [2, 3, 4, 1])
-    plugin = Objectives(denominator=denominator)
+    plugin = Objectives(denominator=denominator)  # type: ignore[arg-type]
     adv = plugin.mix(batch).adv
     assert adv is not None
     assert plugin.weights == {"a": 1, "b": 1}, "nothing known yet"
@@ -169,7 +169,7 @@ def test_replay_goes_on_after_a_restart(tmp_path: Path) -> None:
     ("make", "field"),
     [
         (lambda: Objectives(window=0), "replay.window"),
-        (lambda: Objectives(denominator="groups"), "replay.denominator"),
+        (lambda: Objectives(denominator="groups"), "replay.denominator"),  # type: ignore[arg-type]
         (lambda: Recent(share=0), "replay.share"),
         (lambda: Recent(max_staleness=0), "replay.max_staleness"),
     ],

@@ -68,7 +68,7 @@ def test_a_lol_weights_the_log_prob_by_the_response_ratio() -> None:
     context = context_of_rows(batch, logp_ref=torch.zeros(1, 2))
     for ratio, expected in (("sequence", [1.105171] * 2), ("token", [math.exp(0.3), math.exp(-0.2)]), ("none", [1, 1])):
         logp = torch.tensor([[0.3, -0.2]], requires_grad=True)
-        loss, _ = Alol(ratio=ratio).loss(logp, context)
+        loss, _ = Alol(ratio=ratio).loss(logp, context)  # type: ignore[arg-type]
         (gradient,) = torch.autograd.grad(loss.sum(), logp)
         assert gradient.tolist() == [pytest.approx([-0.2 * weight for weight in expected], abs=1e-6)]
 
@@ -154,14 +154,14 @@ def test_srpo_of_a_pair_and_of_half_a_pair() -> None:
 @pytest.mark.parametrize(
     ("make", "field"),
     [
-        (lambda: Pacs(baseline="mean"), "objective.baseline"),
+        (lambda: Pacs(baseline="mean"), "objective.baseline"),  # type: ignore[arg-type]
         (lambda: Pacs(beta=0), "objective.beta"),
         (lambda: Drpo(max_length=0), "objective.max_length"),
         (lambda: Drpo(max_length=1, tau=0), "objective.tau"),
         (lambda: Inpo(eta=0.1, tau=0.2), "objective.tau"),
         (lambda: Srpo(mix=2), "objective.mix"),
         (lambda: Alol(clip=2), "objective.clip"),
-        (lambda: Alol(ratio="row"), "objective.ratio"),
+        (lambda: Alol(ratio="row"), "objective.ratio"),  # type: ignore[arg-type]
         (lambda: Rover(rho=0), "objective.rho"),
         (lambda: DirectAdvantage(beta=0), "objective.beta"),
     ],

@@ -270,7 +270,7 @@ def test_three_sigma_over_the_valid_tokens_of_the_step() -> None:
     "make",
     [
         lambda: HighEntropy(share=0),
-        lambda: Steer(map="cubic"),
+        lambda: Steer(map="cubic"),  # type: ignore[arg-type]
         lambda: Steer(lowest=1.5),
         lambda: ClipCov(share=2),
         lambda: ClipCov(low=5, high=1),

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from annotated_types import Ge, Gt
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import UpdateContext
 
 
@@ -35,28 +37,24 @@ def magic_step(
 
 
 @dataclass(frozen=True)
-class EntropyBonus:
+class EntropyBonus(RecipeSettings, section="auxiliary"):
     """S11: - coefficient x entropy."""
 
-    coefficient: float = 0.001
+    coefficient: Annotated[float, Ge(0)] = 0.001
     name: ClassVar[str] = "entropy"
     needs: ClassVar[frozenset[str]] = frozenset({"entropy_gradient"})
-
-    def __post_init__(self) -> None:
-        if not self.coefficient >= 0:
-            raise BadInputError(f"must not be negative, not {self.coefficient}", field="auxiliary.coefficient")
 
     def loss(self, logp: Tensor, context: UpdateContext) -> Tensor:
         return negative_entropy(context)
 
 
 @dataclass
-class Magic:
+class Magic(RecipeSettings, section="auxiliary"):
     """S11: the entropy bonus with `magic_step`'s coefficient, moved once a step before its first update."""
 
     target: float = 0.2
     start: float = 0.0
-    delta: float = 1e-4
+    delta: Annotated[float, Gt(0)] = 1e-4
     low: float = 0.0
     high: float = 5e-3
     level: float = field(init=False)
@@ -65,12 +63,11 @@ class Magic:
     needs: ClassVar[frozenset[str]] = frozenset({"entropy", "entropy_gradient"})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.low <= self.start <= self.high:
             raise BadInputError(
                 f"0 <= low {self.low} <= start {self.start} <= high {self.high} must hold", field="auxiliary.start"
             )
-        if not self.delta > 0:
-            raise BadInputError(f"must be above 0, not {self.delta}", field="auxiliary.delta")
         self.level = self.start
 
     def steer(self, batch: RolloutBatch) -> dict[str, float]:

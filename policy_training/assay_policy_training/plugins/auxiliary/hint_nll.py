@@ -7,27 +7,24 @@ them (contexts). Source: SEELE, arXiv 2509.06923 (paper read), coefficient 0.001
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import UpdateContext
 
 
 @dataclass(frozen=True)
-class HintNll:
+class HintNll(RecipeSettings, section="auxiliary"):
     """S11: coefficient x negative log-likelihood of the given tokens, aggregated like the policy loss."""
 
-    coefficient: float = 0.001
+    coefficient: Annotated[float, Ge(0)] = 0.001
     name: ClassVar[str] = "hint_nll"
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        if not self.coefficient >= 0:
-            raise BadInputError(f"must not be negative, not {self.coefficient}", field="auxiliary.coefficient")
 
     def own_mask(self, batch: RolloutBatch) -> Tensor:
         """[B,T] bool."""

@@ -7,31 +7,32 @@ vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from annotated_types import Ge
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.ratios import KL_ESTIMATORS, kl_estimate
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import UpdateContext
 
 
 @dataclass(frozen=True)
-class KlLoss:
+class KlLoss(RecipeSettings, section="kl"):
     """S11: coefficient x KL to the reference, aggregated like the policy loss."""
 
-    coefficient: float = 0.001
+    coefficient: Annotated[float, Ge(0)] = 0.001
     estimator: str = "k3"
     name: ClassVar[str] = "kl"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_ref"})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.estimator not in KL_ESTIMATORS:
             raise BadInputError(
                 f"unknown KL estimator {self.estimator!r}; one of {', '.join(KL_ESTIMATORS)}", field="kl.estimator"
             )
-        if not self.coefficient >= 0:
-            raise BadInputError(f"must not be negative, not {self.coefficient}", field="kl.coefficient")
 
     def loss(self, logp: Tensor, context: UpdateContext) -> Tensor:
         """[B,T] unscaled loss matrix."""

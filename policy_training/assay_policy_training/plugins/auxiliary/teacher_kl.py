@@ -10,25 +10,22 @@ Source: arXiv 2512.23097.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from annotated_types import Ge
 from torch import Tensor
 
-from assay.errors import BadInputError
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import UpdateContext
 
 
 @dataclass(frozen=True)
-class TeacherKl:
+class TeacherKl(RecipeSettings, section="auxiliary"):
     """S11: coefficient x KL(policy || teacher) of each token's distribution."""
 
-    coefficient: float = 0.1
+    coefficient: Annotated[float, Ge(0)] = 0.1
     name: ClassVar[str] = "teacher_kl"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher_kl"})
-
-    def __post_init__(self) -> None:
-        if not self.coefficient >= 0:
-            raise BadInputError(f"must not be negative, not {self.coefficient}", field="auxiliary.coefficient")
 
     def loss(self, logp: Tensor, context: UpdateContext) -> Tensor:
         return context.extras["teacher_kl"]

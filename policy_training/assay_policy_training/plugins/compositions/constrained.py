@@ -12,29 +12,29 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
-from assay.errors import BadInputError
-from assay_policy_training.plugins.compositions.named import check_numbers, check_positive, named_part, part_mean
+from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.plugins.compositions.named import check_numbers, named_part, part_mean
 from assay_policy_training.plugins.protocols import StepReport
 
-AT_LEAST, EQUAL = "at_least", "equal"
 #: Standard deviation that multipliers are drawn with at the start.
 SPREAD = 0.01
 
 
 def squash(multiplier: float, kind: str) -> float:
     """The weight g(l): sigmoid for "at least the threshold", tanh (which may be negative) for "equal to it"."""
-    return 1 / (1 + math.exp(-multiplier)) if kind == AT_LEAST else math.tanh(multiplier)
+    return 1 / (1 + math.exp(-multiplier)) if kind == "at_least" else math.tanh(multiplier)
 
 
 def slope(multiplier: float, kind: str) -> float:
     """dg/dl."""
     g = squash(multiplier, kind)
-    return g * (1 - g) if kind == AT_LEAST else 1 - g * g
+    return g * (1 - g) if kind == "at_least" else 1 - g * g
 
 
 def gradients(
@@ -48,7 +48,7 @@ def gradients(
 
 
 @dataclass
-class Multipliers:
+class Multipliers(RecipeSettings, section="reward"):
     """One multiplier l for each constraint, moved once a step by SGD on the means of the step's rollouts.
 
     `thresholds`: part -> where its mean should be, in its own units. `constraint`: at_least or equal. Gradients are cut
@@ -56,22 +56,17 @@ class Multipliers:
     """
 
     thresholds: Mapping[str, float] = field(default_factory=dict)
-    constraint: str = AT_LEAST
-    lr: float = 0.1
-    momentum: float = 0.1
-    clip: float = 0.5
+    constraint: Literal["at_least", "equal"] = "at_least"
+    lr: Annotated[float, Gt(0)] = 0.1
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.1
+    clip: Annotated[float, Gt(0)] = 0.5
     seed: int = 0
-    section: ClassVar[str] = "reward"  #: of the recipe that it stands in, for messages
     multipliers: dict[str, float] = field(init=False, default_factory=dict)
     _velocity: dict[str, float] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_numbers(self.thresholds, "thresholds", section=self.section)
-        check_positive([("lr", self.lr), ("clip", self.clip)], section=self.section)
-        if self.constraint not in (AT_LEAST, EQUAL):
-            raise BadInputError(f"{AT_LEAST} or {EQUAL}, not {self.constraint!r}", field=f"{self.section}.constraint")
-        if not 0 <= self.momentum < 1:
-            raise BadInputError(f"must lie in [0, 1), not {self.momentum}", field=f"{self.section}.momentum")
         draw = random.Random(self.seed)
         self.multipliers = {name: draw.gauss(0.0, SPREAD) for name in sorted(self.thresholds)}
         self._velocity = dict.fromkeys(self.thresholds, 0.0)

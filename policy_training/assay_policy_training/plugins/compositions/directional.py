@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.errors import BadInputError
+from assay_policy_training.core.settings import Finite, RecipeSettings
 from assay_policy_training.plugins.compositions.named import named_part
 
 
@@ -30,18 +30,14 @@ def direction_text(degrees: float) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Directional:
+class Directional(RecipeSettings, section="reward"):
     """S3: cos(t) first + sin(t) second. t is `degrees`, or each row's own, from the part `degrees_part` (a row without
     one is missing)."""
 
     first: str = "helpfulness"
     second: str = "verbosity"
-    degrees: float = -15.0
+    degrees: Finite = -15.0
     degrees_part: str | None = None
-
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.degrees):
-            raise BadInputError(f"must be finite, not {self.degrees}", field="reward.degrees")
 
     def __call__(self, parts: Mapping[str, Tensor]) -> Tensor:
         first, second = named_part(parts, self.first), named_part(parts, self.second)

@@ -13,14 +13,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
+from annotated_types import Ge, Gt
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch, dr_grpo
-from assay_policy_training.plugins.compositions.named import check_positive, named_part, weighted_sum
+from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.plugins.compositions.named import named_part, weighted_sum
 from assay_policy_training.plugins.protocols import RecipeView, StepReport
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def unit_deviation(advantage: Tensor) -> Tensor:
 
 
 @dataclass
-class GradientWeighting:
+class GradientWeighting(RecipeSettings, section="reward"):
     """S3: sum of weight x part, weights uniform at first and moved every `accumulate` steps by the mean influence.
 
     `rate`: lr / mu, in the paper 1e-6 / 1e-5. `layers`: texts of which a weight's name must hold one; none = all that
@@ -58,12 +60,12 @@ class GradientWeighting:
     """
 
     parts: tuple[str, ...] = ()
-    rate: float = 0.1
-    accumulate: int = 1
+    rate: Annotated[float, Gt(0)] = 0.1
+    accumulate: Annotated[int, Ge(1)] = 1
     layers: tuple[str, ...] = ()
-    rows: int = 32
-    micro_batch_rows: int = 4
-    temperature: float = 1.0  #: that log-probs are taken at
+    rows: Annotated[int, Ge(1)] = 32
+    micro_batch_rows: Annotated[int, Ge(1)] = 4
+    temperature: Annotated[float, Gt(0)] = 1.0  #: that log-probs are taken at
     normalise: bool = True
     takes_gradients: ClassVar[bool] = True  #: not of weights that are shared among processes
     weights: dict[str, float] = field(init=False, default_factory=dict)
@@ -72,10 +74,9 @@ class GradientWeighting:
     _policy: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if len(self.parts) < 2 or len(set(self.parts)) < len(self.parts):
             raise BadInputError("needs at least two different parts", field="reward.parts")
-        names = ("rate", "accumulate", "rows", "micro_batch_rows", "temperature")
-        check_positive((name, getattr(self, name)) for name in names)
         self.weights = dict.fromkeys(self.parts, 1 / len(self.parts))
         self._sums = [0.0] * len(self.parts)
 

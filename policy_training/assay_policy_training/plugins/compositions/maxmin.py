@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge, Le
 from torch import Tensor
 
 from assay.errors import BadInputError
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.compositions.named import (
     check_numbers,
     check_positive,
@@ -31,7 +33,7 @@ def worst_group(utilities: Mapping[str, float]) -> str:
 
 
 @dataclass
-class MaxMin:
+class MaxMin(RecipeSettings, section="reward"):
     """S3: (1 - spread) x the worst group's utility + spread x the mixture of all.
 
     `mixture`: part -> weight of its group, summing to 1 after division. `centre` and `scale`: part -> numbers that
@@ -39,18 +41,17 @@ class MaxMin:
     """
 
     mixture: Mapping[str, float] = field(default_factory=dict)
-    spread: float = 0.0
+    spread: Annotated[float, Ge(0), Le(1)] = 0.0
     centre: Mapping[str, float] = field(default_factory=dict)
     scale: Mapping[str, float] = field(default_factory=dict)
     worst: str | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_numbers(self.mixture, "mixture")
         check_positive([*self.mixture.items(), *((f"scale.{name}", value) for name, value in self.scale.items())])
         if len(self.mixture) < 2:
             raise BadInputError("needs the utilities of at least two groups", field="reward.mixture")
-        if not 0 <= self.spread <= 1:
-            raise BadInputError(f"must lie between 0 and 1, not {self.spread}", field="reward.spread")
         for what, names in (("centre", self.centre), ("scale", self.scale)):
             if unknown := [name for name in names if name not in self.mixture]:
                 raise BadInputError(f"{unknown[0]!r} is no group", field=f"reward.{what}")

@@ -12,12 +12,15 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from assay.domain import Message, Prompt
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.compositions.directional import direction_text
 from assay_policy_training.plugins.protocols import ResampleRequest
 
@@ -34,7 +37,7 @@ def with_direction(prompt: Prompt, attributes: Sequence[str], degrees: float) ->
 
 
 @dataclass
-class DrawnDirection:
+class DrawnDirection(RecipeSettings, section="contexts"):
     """S1: each prompt gets an angle, uniform between `low` and `high` degrees. `evaluate_at`: of every held-out
     prompt; None = sampled alike, once for each prompt."""
 
@@ -42,16 +45,15 @@ class DrawnDirection:
     high: float = 0.0
     attributes: tuple[str, ...] = ("helpfulness", "verbosity")
     seed: int = 0
-    evaluate_at: float | None = None
+    evaluate_at: Annotated[float | None, Ge(-180), Le(180)] = None
     drawn: int = field(init=False, default=0)  #: prompts so far
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not -180 <= self.low <= self.high <= 180:
             raise BadInputError(f"low ({self.low}) and high ({self.high}) are degrees", field="contexts.low")
         if len(self.attributes) != 2:
             raise BadInputError("a direction is over two attributes", field="contexts.attributes")
-        if self.evaluate_at is not None and not -180 <= self.evaluate_at <= 180:
-            raise BadInputError(f"is in degrees, not {self.evaluate_at}", field="contexts.evaluate_at")
 
     def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
         first, self.drawn = self.drawn, self.drawn + len(items)

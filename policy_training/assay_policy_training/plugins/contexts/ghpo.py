@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.contexts.hints import check_wording, group_accuracies, hint_of, row_text, with_hint
 from assay_policy_training.plugins.protocols import ResampleRequest, StepReport
 
@@ -24,20 +27,19 @@ HINTED = "hinted"
 
 
 @dataclass
-class Ghpo:
+class Ghpo(RecipeSettings, section="contexts"):
     """S1. `shares`: of the solution, by round. `cold_start`: steps in which every prompt is shown the first share."""
 
     shares: tuple[float, ...] = (0.25, 0.5, 0.75)
-    cold_start: int = 0
+    cold_start: Annotated[int, Ge(0)] = 0
     solution: str = "solution"
     wording: str = "\n\nThe following is the beginning of a solution; continue from it: {hint}"
     steps: int = field(init=False, default=0)  #: done
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.shares or not all(0 < share <= 1 for share in self.shares):
             raise BadInputError("shares in (0, 1], at least one", field="contexts.shares")
-        if self.cold_start < 0:
-            raise BadInputError(f"must not be negative, not {self.cold_start}", field="contexts.cold_start")
         check_wording(self.wording)
 
     def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:

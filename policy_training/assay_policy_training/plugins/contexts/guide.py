@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from annotated_types import Ge, Lt
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.contexts.hints import check_wording, group_accuracies, row_text, with_hint
 from assay_policy_training.plugins.protocols import RecipeView, ResampleRequest
 
@@ -23,16 +27,15 @@ GUIDED = "guided"
 
 
 @dataclass(frozen=True)
-class Guide:
+class Guide(RecipeSettings, section="contexts"):
     """S1. `threshold`: a group whose mean `acc` is at most this is generated again; `hint`: the entry that is shown."""
 
-    threshold: float = 0.001
+    threshold: Annotated[float, Ge(0), Lt(1)] = 0.001
     hint: str = "hint"
     wording: str = "\n\nHint: {hint}"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.threshold < 1:
-            raise BadInputError(f"must be in [0, 1), not {self.threshold}", field="contexts.threshold")
+        super().__post_init__()
         check_wording(self.wording)
 
     def check_recipe(self, recipe: RecipeView) -> None:

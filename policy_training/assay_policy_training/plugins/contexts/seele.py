@@ -15,12 +15,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
-from assay.errors import BadInputError
+from annotated_types import Ge, Gt, Lt
+
 from assay.ids import prompt_id
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.contexts.hints import hint_of, row_text
 from assay_policy_training.plugins.contexts.irt import next_share
 from assay_policy_training.plugins.protocols import ResampleRequest
@@ -35,19 +37,13 @@ def steps_of(solution: str) -> int:
 
 
 @dataclass
-class Seele:
+class Seele(RecipeSettings, section="contexts"):
     """S1. `rounds` a prompt, `group_size` rollouts each; `target`: the accuracy wanted."""
 
-    rounds: int = 4
-    target: float = 0.5
+    rounds: Annotated[int, Ge(1)] = 4
+    target: Annotated[float, Gt(0), Lt(1)] = 0.5
     solution: str = "solution"
     last: dict[str, float] = field(init=False, default_factory=dict)  #: prompt's id -> the last share chosen for it
-
-    def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise BadInputError(f"must be at least 1, not {self.rounds}", field="contexts.rounds")
-        if not 0 < self.target < 1:
-            raise BadInputError(f"must be in (0, 1), not {self.target}", field="contexts.target")
 
     def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
         return [

@@ -19,16 +19,17 @@ Source: formulas and defaults as in verl's rollout correction, TRL and OpenRLHF.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import torch
+from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import POLICY, PromptItem
 from assay_policy_training.core.ratios import CLAMP_LOG_RATIO, log_ratio, row_sum, truncated_is
 from assay_policy_training.core.recorded import record_of
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.corrections.mismatch import correction_metrics
 from assay_policy_training.plugins.protocols import Correction
 
@@ -80,23 +81,15 @@ def masked_correction(
     return Correction(weight, keep, correction_metrics(name, old, mu, tokens, weight, keep, clipped=clipped))
 
 
-def positive(value: float, field: str) -> None:
-    if not value > 0:
-        raise BadInputError(f"must be above 0, not {value}", field=field)
-
-
 @dataclass(frozen=True)
-class TokenTis:
+class TokenTis(RecipeSettings, section="corrections"):
     """S5: token TIS. `normalise`: divide by the mean over the batch's tokens after truncation."""
 
-    cap: float = 2.0  #: usual 1.5 to 5
+    cap: Annotated[float, Gt(0)] = 2.0  #: usual 1.5 to 5
     normalise: bool = False
     weighs: ClassVar[bool] = True
     level: ClassVar[Level] = "token"
     needs: ClassVar[frozenset[str]] = BOTH
-
-    def __post_init__(self) -> None:
-        positive(self.cap, "corrections.cap")
 
     def correct(self, batch: RolloutBatch) -> Correction:
         old, mu = old_and_mu(batch)
@@ -108,17 +101,14 @@ class TokenTis:
 
 
 @dataclass(frozen=True)
-class SequenceTis:
+class SequenceTis(RecipeSettings, section="corrections"):
     """S5: sequence TIS. `normalise`: divide by the mean over the batch's rows after truncation."""
 
-    cap: float = 2.0  #: usual 2 to 10
+    cap: Annotated[float, Gt(0)] = 2.0  #: usual 2 to 10
     normalise: bool = False
     weighs: ClassVar[bool] = True
     level: ClassVar[Level] = "sequence"
     needs: ClassVar[frozenset[str]] = BOTH
-
-    def __post_init__(self) -> None:
-        positive(self.cap, "corrections.cap")
 
     def correct(self, batch: RolloutBatch) -> Correction:
         tokens = policy_tokens(batch)
@@ -132,18 +122,14 @@ class SequenceTis:
 
 
 @dataclass(frozen=True)
-class TokenMis:
+class TokenMis(RecipeSettings, section="corrections"):
     """S5: IcePop, also called token MIS."""
 
-    low: float = 0.5
-    high: float = 5.0
+    low: Annotated[float, Ge(0), Lt(1)] = 0.5
+    high: Annotated[float, Gt(1)] = 5.0
     weighs: ClassVar[bool] = True
     level: ClassVar[Level] = "token"
     needs: ClassVar[frozenset[str]] = BOTH
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.low < 1 < self.high:
-            raise BadInputError(f"low {self.low} must be in [0, 1), high {self.high} above 1", field="corrections.low")
 
     def correct(self, batch: RolloutBatch) -> Correction:
         weight, inside = token_mis(log_ratio(*old_and_mu(batch)), self.low, self.high)
@@ -151,16 +137,13 @@ class TokenMis:
 
 
 @dataclass(frozen=True)
-class SequenceMis:
+class SequenceMis(RecipeSettings, section="corrections"):
     """S5: sequence MIS: a row whose weight exceeds the cap is rejected."""
 
-    cap: float = 3.0
+    cap: Annotated[float, Gt(0)] = 3.0
     weighs: ClassVar[bool] = True
     level: ClassVar[Level] = "sequence"
     needs: ClassVar[frozenset[str]] = BOTH
-
-    def __post_init__(self) -> None:
-        positive(self.cap, "corrections.cap")
 
     def correct(self, batch: RolloutBatch) -> Correction:
         ratio = row_ratio(log_ratio(*old_and_mu(batch)), batch.mask)

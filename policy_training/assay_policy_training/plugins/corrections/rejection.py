@@ -13,16 +13,18 @@ Sources: geometric rejection as in verl's rollout correction; Trust Region Maski
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.aggregation import TOTAL
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import log_ratio, row_mean
-from assay_policy_training.plugins.corrections.importance import BOTH, Level, masked_correction, old_and_mu, positive
+from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.plugins.corrections.importance import BOTH, Level, masked_correction, old_and_mu
 from assay_policy_training.plugins.protocols import Correction, RecipeView
 
 
@@ -39,18 +41,14 @@ def divergences(ratio: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class GeometricRejection:
+class GeometricRejection(RecipeSettings, section="corrections"):
     """S5. The bounds are tight because they are of a mean over the row."""
 
-    low: float = 0.999
-    high: float = 1.001
+    low: Annotated[float, Ge(0), Lt(1)] = 0.999
+    high: Annotated[float, Gt(1)] = 1.001
     weighs: ClassVar[bool] = False
     level: ClassVar[Level] = "sequence"
     needs: ClassVar[frozenset[str]] = BOTH
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.low < 1 < self.high:
-            raise BadInputError(f"low {self.low} must be in [0, 1), high {self.high} above 1", field="corrections.low")
 
     def correct(self, batch: RolloutBatch) -> Correction:
         keep = geometric_keep(log_ratio(*old_and_mu(batch)), batch.mask, self.low, self.high)
@@ -58,24 +56,22 @@ class GeometricRejection:
 
 
 @dataclass(frozen=True)
-class TrustRegionMask:
+class TrustRegionMask(RecipeSettings, section="corrections"):
     """S5: sample-based Trust Region Masking. A row stays where every given criterion holds; None = not used.
 
     With the exact KL the paper takes .05 for the largest or .001 for the mean.
     """
 
-    max_k2: float | None = 0.05
-    mean_k3: float | None = None
+    max_k2: Annotated[float | None, Gt(0)] = 0.05
+    mean_k3: Annotated[float | None, Gt(0)] = None
     weighs: ClassVar[bool] = False
     level: ClassVar[Level] = "sequence"
     needs: ClassVar[frozenset[str]] = BOTH
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.max_k2 is None and self.mean_k3 is None:
             raise BadInputError("give max_k2, mean_k3 or both", field="corrections.max_k2")
-        for name, value in (("max_k2", self.max_k2), ("mean_k3", self.mean_k3)):
-            if value is not None:
-                positive(value, f"corrections.{name}")
 
     def check_recipe(self, recipe: RecipeView) -> None:
         """A rejected row adds nothing to the sum and 1 to the number of rows it is divided by."""

@@ -9,12 +9,14 @@ Sources: value clipping as in verl and OpenAI's baselines; HL-Gauss arXiv 2403.0
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import torch
+from annotated_types import Ge, Gt
 from torch import Tensor
 
 from assay.errors import BadInputError
+from assay_policy_training.core.settings import RecipeSettings
 
 
 def clipped_value_loss(value: Tensor, old: Tensor, target: Tensor, *, clip: float | None) -> tuple[Tensor, Tensor]:
@@ -51,15 +53,11 @@ class ValueHead(Protocol):
 
 
 @dataclass(frozen=True)
-class Scalar:
+class Scalar(RecipeSettings, section="critic"):
     """One number. `clip`: how far a value may move from the rollouts' own in one step; None = freely."""
 
-    clip: float | None = 0.2
+    clip: Annotated[float | None, Gt(0)] = 0.2
     outputs: int = 1
-
-    def __post_init__(self) -> None:
-        if self.clip is not None and not self.clip > 0:
-            raise BadInputError(f"must be above 0, not {self.clip}", field="critic.clip")
 
     def value(self, raw: Tensor) -> Tensor:
         return raw.squeeze(-1)
@@ -69,24 +67,21 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class HlGauss:
+class HlGauss(RecipeSettings, section="critic"):
     """Logits of `outputs` equal bins from `low` to `high`; the value is the mean of their centres.
 
     The limit reported is a return outside the range, which counts as its nearest end.
     """
 
-    outputs: int = 51
+    outputs: Annotated[int, Ge(2)] = 51
     low: float = 0.0
     high: float = 1.0
-    sigma_bins: float = 0.75  #: deviation of the target's distribution, in bin widths
+    sigma_bins: Annotated[float, Gt(0)] = 0.75  #: deviation of the target's distribution, in bin widths
 
     def __post_init__(self) -> None:
-        if self.outputs < 2:
-            raise BadInputError(f"must be at least 2, not {self.outputs}", field="critic.bins")
+        super().__post_init__()
         if not self.low < self.high:
             raise BadInputError(f"low {self.low} must be below high {self.high}", field="critic.low")
-        if not self.sigma_bins > 0:
-            raise BadInputError(f"must be above 0, not {self.sigma_bins}", field="critic.sigma_bins")
 
     @property
     def width(self) -> float:

@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Ge, Gt
 from torch import Tensor
 
 from assay.errors import BadInputError
@@ -30,9 +31,8 @@ from assay_policy_training.core.logprobs import response_states
 from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.micro_batches import process_micro_batches
 from assay_policy_training.core.policy import Lora, Policy, with_adapter
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.critics.heads import HlGauss, Scalar, ValueHead
-
-HEADS = ("scalar", "hl_gauss")
 
 
 class ValueCritic:
@@ -192,36 +192,27 @@ def value_fit(batch: RolloutBatch) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class ValueModel:
+class ValueModel(RecipeSettings, section="critic"):
     """S12: a value model. `clip` is for the scalar head (None = off); `bins`, `low`, `high` are for `hl_gauss`."""
 
-    lr: float = 1e-5
-    head: str = "scalar"
+    lr: Annotated[float, Ge(0)] = 1e-5
+    head: Literal["scalar", "hl_gauss"] = "scalar"
     clip: float | None = 0.2
-    bins: int = 51
+    bins: Annotated[int, Ge(2)] = 51
     low: float = 0.0
     high: float = 1.0
     sigma_bins: float = 0.75
     base: str | None = None  #: what the critic starts from: a folder, a hub id; None = the policy's base
     lora: Lora = field(default_factory=Lora)  #: of the critic; rank 0 = all its weights learn
-    warmup_steps: int = 0  #: the critic's first steps, in which it alone learns
-    epochs: int = 1
-    minibatches: int = 1
-    micro_batch_rows: int = 8
-    max_grad_norm: float = 1.0
-    weight_decay: float = 0.0
+    warmup_steps: Annotated[int, Ge(0)] = 0  #: the critic's first steps, in which it alone learns
+    epochs: Annotated[int, Ge(1)] = 1
+    minibatches: Annotated[int, Ge(1)] = 1
+    micro_batch_rows: Annotated[int, Ge(1)] = 8
+    max_grad_norm: Annotated[float, Gt(0)] = 1.0
+    weight_decay: Annotated[float, Ge(0)] = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "minibatches", "micro_batch_rows"):
-            if getattr(self, name) < 1:
-                raise BadInputError(f"must be at least 1, not {getattr(self, name)}", field=f"critic.{name}")
-        for name in ("lr", "weight_decay", "warmup_steps"):
-            if not getattr(self, name) >= 0:
-                raise BadInputError(f"must not be negative, not {getattr(self, name)}", field=f"critic.{name}")
-        if not self.max_grad_norm > 0:
-            raise BadInputError(f"must be above 0, not {self.max_grad_norm}", field="critic.max_grad_norm")
-        if self.head not in HEADS:
-            raise BadInputError(f"one of {', '.join(HEADS)}, not {self.head!r}", field="critic.head")
+        super().__post_init__()
         if self.head == "hl_gauss" and self.clip is not None:
             raise BadInputError(
                 "value clipping means nothing for a categorical critic; set it to null", field="critic.clip"

@@ -13,18 +13,16 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.estimators.group_relative import over_tokens
 from assay_policy_training.plugins.protocols import StepReport
-
-METRICS = ("entropy", "length")
-SCHEDULES = ("constant", "accuracy", "cosine")
 
 
 def high_half(metric: Tensor, group: Tensor, present: Tensor, tie: Sequence[Any] | None = None) -> Tensor:
@@ -73,7 +71,7 @@ def cosine_intra(step: int, *, largest: float, warmup: int, cycle: int) -> float
 
 
 @dataclass
-class Canon:
+class Canon(RecipeSettings, section="estimator"):
     """S6: `canon` on every token.
 
     `metric` of a row: mean entropy of old over its tokens, or their number. `schedule` of `mu`: constant; accuracy =
@@ -81,26 +79,15 @@ class Canon:
     `alpha` scales long rows, or those of low entropy, as in the released code.
     """
 
-    metric: str = "entropy"
-    mu: float = 0.5
+    metric: Literal["entropy", "length"] = "entropy"
+    mu: Annotated[float, Ge(0), Le(1)] = 0.5
     alpha: float = 1.0
-    schedule: str = "constant"
-    intra_max: float = 0.6
-    warmup: int = 30
-    cycle: int = 40
+    schedule: Literal["constant", "accuracy", "cosine"] = "constant"
+    intra_max: Annotated[float, Ge(0), Le(1)] = 0.6
+    warmup: Annotated[int, Ge(0)] = 30
+    cycle: Annotated[int, Ge(1)] = 40
     steps: int = field(init=False, default=0)
     group_relative: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.metric not in METRICS:
-            raise BadInputError(f"one of {', '.join(METRICS)}, not {self.metric!r}", field="estimator.metric")
-        if self.schedule not in SCHEDULES:
-            raise BadInputError(f"one of {', '.join(SCHEDULES)}, not {self.schedule!r}", field="estimator.schedule")
-        for name in ("mu", "intra_max"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise BadInputError(f"must be in [0, 1], not {getattr(self, name)}", field=f"estimator.{name}")
-        if self.warmup < 0 or self.cycle < 1:
-            raise BadInputError("warmup must not be negative, cycle at least 1", field="estimator.cycle")
 
     @property
     def needs(self) -> frozenset[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,20 +10,17 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import Finite, RecipeSettings
 from assay_policy_training.plugins.estimators.group_relative import over_tokens
 from assay_policy_training.plugins.protocols import RecipeView
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(RecipeSettings, section="estimator"):
     """S6: `value` on every token of a row that has a reward, 0 on the others."""
 
-    value: float = 1.0
+    value: Finite = 1.0
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.value):
-            raise BadInputError(f"must be finite, not {self.value}", field="estimator.value")
 
     def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for shaping, which would change nothing."""

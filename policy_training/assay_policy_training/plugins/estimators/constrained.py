@@ -31,12 +31,11 @@ def mixture(advantages: Sequence[Tensor], kl_advantage: Tensor, weights: Sequenc
 
 
 @dataclass
-class ConstrainedMixture(Multipliers):
+class ConstrainedMixture(Multipliers, section="estimator"):
     """S6: `mixture` on every token. A_i: part less its group's mean, whitened over the batch's tokens. A_KL: the sum of
     negative log-ratios to the reference from each token on, whitened likewise. Rows without a reward get 0.
     """
 
-    section: ClassVar[str] = "estimator"
     group_relative: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old", "logp_ref"})
 

@@ -12,13 +12,15 @@ arXiv 2501.03262.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 
 BOOTSTRAP = ("none", "unfinished", "cut")
 
@@ -54,23 +56,21 @@ def returns_to_go(token_reward: Tensor, mask: Tensor, *, gamma: float) -> Tensor
 
 
 @dataclass(frozen=True)
-class Gae:
+class Gae(RecipeSettings, section="estimator"):
     """S6: `gae`, and as the critic's targets A + V with `critic_lam` in place of `lam` (None = the same).
 
     `bootstrap`: rows whose value after the last token is that before it: `none`; `unfinished`, those that a
     later step continues; `cut`, also those that the length limit ended. A row whose reward is missing gets 0.
     """
 
-    gamma: float = 1.0
-    lam: float = 0.95
-    critic_lam: float | None = None
+    gamma: Annotated[float, Ge(0), Le(1)] = 1.0
+    lam: Annotated[float, Ge(0), Le(1)] = 0.95
+    critic_lam: Annotated[float | None, Ge(0), Le(1)] = None
     bootstrap: str = "unfinished"
     needs: ClassVar[frozenset[str]] = frozenset({"values"})
 
     def __post_init__(self) -> None:
-        for name in ("gamma", "lam", "critic_lam"):
-            if (value := getattr(self, name)) is not None and not 0 <= value <= 1:
-                raise BadInputError(f"must be in 0..1, not {value}", field=f"estimator.{name}")
+        super().__post_init__()
         if self.bootstrap not in BOOTSTRAP:
             raise BadInputError(f"one of {', '.join(BOOTSTRAP)}, not {self.bootstrap!r}", field="estimator.bootstrap")
 
@@ -94,15 +94,11 @@ class Gae:
 
 
 @dataclass(frozen=True)
-class ReturnsToGo:
+class ReturnsToGo(RecipeSettings, section="estimator"):
     """S6: every token's return, without a baseline; REINFORCE++ whitens it over the batch."""
 
-    gamma: float = 1.0
+    gamma: Annotated[float, Ge(0), Le(1)] = 1.0
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.gamma <= 1:
-            raise BadInputError(f"must be in 0..1, not {self.gamma}", field="estimator.gamma")
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, Tensor]:
         mask = batch.mask & batch.valid[:, None]

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.compositions.named import named_part
-from assay_policy_training.plugins.estimators.group_relative import check_spread, grpo, over_tokens
+from assay_policy_training.plugins.estimators.group_relative import grpo, over_tokens
 from assay_policy_training.plugins.protocols import RecipeView
-
-OVER = ("tokens", "rows")
 
 
 def summed_parts(
@@ -59,25 +59,23 @@ def whiten(values: Tensor, weight: Tensor, *, eps: float = 1e-8) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Gdpo:
+class Gdpo(RecipeSettings, section="estimator"):
     """S6: `whiten(summed_parts)` on every token. `weights`: none given = every part counts once.
 
     Whitening moves the mean over tokens to 0, so where long rows do worse a constant group's rows are moved too.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
-    over: str = "tokens"
-    ddof: int = 1
-    eps: float = 1e-6
+    over: Literal["tokens", "rows"] = "tokens"
+    ddof: Annotated[int, Ge(0), Le(1)] = 1
+    eps: Annotated[float, Ge(0)] = 1e-6
     group_relative: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        if self.over not in OVER:
-            raise BadInputError(f"one of {', '.join(OVER)}, not {self.over!r}", field="estimator.over")
+        super().__post_init__()
         if self.weights and not any(self.weights.values()):
             raise BadInputError("every reward part has weight 0", field="estimator.weights")
-        check_spread(self.ddof, self.eps)
 
     def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for shaping, which would change nothing."""

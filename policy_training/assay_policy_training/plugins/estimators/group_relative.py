@@ -10,13 +10,14 @@ Sources: GRPO arXiv 2402.03300; Dr. GRPO arXiv 2503.20783; RLOO arXiv 2402.14740
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, dr_grpo, group_moments
+from assay_policy_training.core.settings import RecipeSettings
 
 
 def grpo(reward: Tensor, group: Tensor, *, ddof: int = 1, eps: float = 1e-6) -> Tensor:
@@ -39,25 +40,14 @@ def over_tokens(advantage: Tensor, mask: Tensor) -> Tensor:
     return (advantage[:, None] * mask).float()
 
 
-def check_spread(ddof: int, eps: float) -> None:
-    """Raises BadInputError for settings of an estimator by which nothing can be divided."""
-    if ddof not in (0, 1):
-        raise BadInputError(f"must be 0 or 1, not {ddof}", field="estimator.ddof")
-    if not eps >= 0:
-        raise BadInputError(f"must not be negative, not {eps}", field="estimator.eps")
-
-
 @dataclass(frozen=True)
-class Grpo:
+class Grpo(RecipeSettings, section="estimator"):
     """S6: `grpo` on every token. ddof 1 as in verl and TRL; eps 1e-6 (verl; TRL takes 1e-4)."""
 
-    ddof: int = 1
-    eps: float = 1e-6
+    ddof: Annotated[int, Ge(0), Le(1)] = 1
+    eps: Annotated[float, Ge(0)] = 1e-6
     group_relative: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        check_spread(self.ddof, self.eps)
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         return over_tokens(grpo(batch.outcome, batch.group, ddof=self.ddof, eps=self.eps), batch.mask), None

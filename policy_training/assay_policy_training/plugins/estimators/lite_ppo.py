@@ -9,13 +9,15 @@ Source: "Tricks or Traps", arXiv 2508.08221, recalled: the paper may take the de
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
 from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, dr_grpo, group_moments
-from assay_policy_training.plugins.estimators.group_relative import check_spread, over_tokens
+from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.plugins.estimators.group_relative import over_tokens
 
 
 def lite_ppo(reward: Tensor, group: Tensor, *, ddof: int = 1, eps: float = 1e-6) -> Tensor:
@@ -32,16 +34,13 @@ def lite_ppo(reward: Tensor, group: Tensor, *, ddof: int = 1, eps: float = 1e-6)
 
 
 @dataclass(frozen=True)
-class LitePpo:
+class LitePpo(RecipeSettings, section="estimator"):
     """S6: `lite_ppo` on every token."""
 
-    ddof: int = 1
-    eps: float = 1e-6
+    ddof: Annotated[int, Ge(0), Le(1)] = 1
+    eps: Annotated[float, Ge(0)] = 1e-6
     group_relative: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        check_spread(self.ddof, self.eps)
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         return over_tokens(lite_ppo(batch.outcome, batch.group, ddof=self.ddof, eps=self.eps), batch.mask), None

@@ -10,13 +10,15 @@ Source: arXiv 2509.18851, code nangongrui-ngr/NGRPO.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.estimators.group_relative import over_tokens
 
 
@@ -34,17 +36,13 @@ def ngrpo(reward: Tensor, group: Tensor, *, r_max: float = 1.0, eps: float = 1e-
 
 
 @dataclass(frozen=True)
-class Ngrpo:
+class Ngrpo(RecipeSettings, section="estimator"):
     """S6: `ngrpo` on every token. `r_max`: the largest reward there can be, after shaping."""
 
     r_max: float = 1.0
-    eps: float = 1e-6
+    eps: Annotated[float, Ge(0)] = 1e-6
     group_relative: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        if not self.eps >= 0:
-            raise BadInputError(f"must not be negative, not {self.eps}", field="estimator.eps")
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         """Raises BadInputError for a reward above `r_max`: it is then not the largest."""

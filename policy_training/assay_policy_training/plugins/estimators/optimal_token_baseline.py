@@ -11,13 +11,14 @@ Source: arXiv 2602.07078; verl's optimal_token_baseline and tir_optimal_token_ba
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Gt
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 
 
 def score_energy(logp: Tensor, sum_pi_sq: Tensor) -> Tensor:
@@ -58,17 +59,13 @@ def optimal_token_advantage(
 
 
 @dataclass(frozen=True)
-class OptimalTokenBaseline:
+class OptimalTokenBaseline(RecipeSettings, section="estimator"):
     """S6: `optimal_token_advantage` of returns-to-go; W reads `mask`, whatever corrections do to `loss_mask`."""
 
     zero_tail: bool = True
-    eps: float = 1e-8
+    eps: Annotated[float, Gt(0)] = 1e-8
     group_relative: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old", "sum_pi_sq"})
-
-    def __post_init__(self) -> None:
-        if not self.eps > 0:
-            raise BadInputError(f"must be above 0, not {self.eps}", field="estimator.eps")
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         energy = score_energy(batch.scored_logp_old.double(), batch.extras["sum_pi_sq"].double())

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.estimators.group_relative import over_tokens
 
 
@@ -40,20 +41,14 @@ def pass_at_k(reward: Tensor, group: Tensor, *, by_std: bool = False, ddof: int 
 
 
 @dataclass(frozen=True)
-class PassAtK:
+class PassAtK(RecipeSettings, section="estimator"):
     """S6: `pass_at_k` on every token; k is the group's size."""
 
     by_std: bool = False
-    ddof: int = 1
-    eps: float = 1e-6
+    ddof: Annotated[int, Ge(0), Le(1)] = 1
+    eps: Annotated[float, Gt(0)] = 1e-6
     group_relative: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        if self.ddof not in (0, 1):
-            raise BadInputError(f"must be 0 or 1, not {self.ddof}", field="estimator.ddof")
-        if not self.eps > 0:
-            raise BadInputError(f"must be above 0, not {self.eps}", field="estimator.eps")
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         advantage = pass_at_k(batch.outcome, batch.group, by_std=self.by_std, ddof=self.ddof, eps=self.eps)

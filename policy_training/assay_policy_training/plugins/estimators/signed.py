@@ -10,13 +10,15 @@ Source: arXiv 2506.01347, code TianHongZXY/RLVR-Decomposed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.estimators.group_relative import over_tokens
 from assay_policy_training.plugins.filters.verdicts import verdicts
 from assay_policy_training.plugins.protocols import RecipeView
@@ -29,18 +31,16 @@ def signed(verdict: Tensor, *, positive: float, negative: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Signed:
+class Signed(RecipeSettings, section="estimator"):
     """S6: `signed` on every token. `correct_above`: a row whose prompt has no verifier is correct above this reward."""
 
-    positive: float = 0.1
-    negative: float = 1.0
+    positive: Annotated[float, Ge(0)] = 0.1
+    negative: Annotated[float, Ge(0)] = 1.0
     correct_above: float = 0.5
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        for name in ("positive", "negative"):
-            if not getattr(self, name) >= 0:
-                raise BadInputError(f"must not be negative, not {getattr(self, name)}", field=f"estimator.{name}")
+        super().__post_init__()
         if self.positive == self.negative == 0:
             raise BadInputError("positive and negative are both 0: nothing is learnt", field="estimator.positive")
 

@@ -17,16 +17,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch, group_moments
 from assay_policy_training.core.recorded import record_of
-
-KINDS = ("recorded", "critic", "group")
+from assay_policy_training.core.settings import RecipeSettings
 
 
 def differences(values: Sequence[float], *, samples: int = 0) -> list[float]:
@@ -37,20 +37,14 @@ def differences(values: Sequence[float], *, samples: int = 0) -> list[float]:
 
 
 @dataclass(frozen=True)
-class StepValues:
+class StepValues(RecipeSettings, section="estimator"):
     """S6. `values`: `recorded` (the record's `step_values`; rows without them get 0), `critic`, or `group`: the mean
     reward of the prompt's other rows, for whole responses. `positive_only`: negative advantages become 0."""
 
-    values: str = "recorded"
-    samples: int = 0
+    values: Literal["recorded", "critic", "group"] = "recorded"
+    samples: Annotated[int, Ge(0)] = 0
     positive_only: bool = False
     group_relative: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if self.values not in KINDS:
-            raise BadInputError(f"one of {', '.join(KINDS)}, not {self.values!r}", field="estimator.values")
-        if self.samples < 0:
-            raise BadInputError(f"must not be negative, not {self.samples}", field="estimator.samples")
 
     @property
     def needs(self) -> frozenset[str]:

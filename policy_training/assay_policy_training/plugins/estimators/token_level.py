@@ -8,13 +8,14 @@ rewards get 0. Source: HAPO arXiv 2509.16591.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Gt
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.estimators.group_relative import grpo, over_tokens
 
 
@@ -43,19 +44,13 @@ def token_level(
 
 
 @dataclass(frozen=True)
-class TokenLevel:
+class TokenLevel(RecipeSettings, section="estimator"):
     """S6: `token_level` on every token."""
 
-    eps: float = 1e-6
-    outlier: float = 5.0
+    eps: Annotated[float, Ge(0)] = 1e-6
+    outlier: Annotated[float, Gt(0)] = 5.0
     group_relative: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        if not self.eps >= 0:
-            raise BadInputError(f"must not be negative, not {self.eps}", field="estimator.eps")
-        if not self.outlier > 0:
-            raise BadInputError(f"must be above 0, not {self.outlier}", field="estimator.outlier")
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         advantage = token_level(batch.outcome, batch.lengths, batch.group, eps=self.eps, outlier=self.outlier)

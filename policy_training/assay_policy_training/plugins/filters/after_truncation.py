@@ -7,28 +7,23 @@ the reward itself, which `shaping.length.TruncatedReward` sets after the filter.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
-from assay_policy_training.plugins.filters.dynamic_sampling import check_rounds
+from assay_policy_training.plugins.filters.dynamic_sampling import Refilling
 
 
 @dataclass(frozen=True)
-class VariesAfterTruncation:
+class VariesAfterTruncation(Refilling):
     """S4: drop groups whose rewards are all equal when truncated rows have `value`, and refill until enough are kept.
     Rows without a reward do not stay."""
 
     value: float = 0.0
-    max_rounds: int = 10
-
-    def __post_init__(self) -> None:
-        check_rounds(self.max_rounds)
-
-    @property
-    def rounds(self) -> int:
-        return self.max_rounds
+    max_rounds: Annotated[int, Ge(1)] = 10
 
     def keep(self, batch: RolloutBatch) -> Tensor:
         """[B] bool."""

@@ -12,34 +12,32 @@ Sources: DAPO arXiv 2503.14476; Skywork-OR1 arXiv 2505.22312; NGRPO arXiv 2509.1
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from annotated_types import Ge
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.filters.verdicts import group_rate, group_varies
 
 
-def check_rounds(max_rounds: int) -> None:
-    """Raises BadInputError for less than one round; the bound keeps a solved data set from refilling forever."""
-    if max_rounds < 1:
-        raise BadInputError(f"must be at least 1, not {max_rounds}", field="filters.max_rounds")
+class Refilling(RecipeSettings, section="filters"):
+    """Base of filters that replace dropped groups; the bound keeps a solved data set from refilling forever."""
 
-
-@dataclass(frozen=True)
-class DynamicSampling:
-    """S4: drop groups that are all correct or all wrong, and generate others until enough are kept. Single rows are
-    kept."""
-
-    max_rounds: int = 10
-
-    def __post_init__(self) -> None:
-        check_rounds(self.max_rounds)
+    max_rounds: int
 
     @property
     def rounds(self) -> int:
         return self.max_rounds
+
+
+@dataclass(frozen=True)
+class DynamicSampling(Refilling):
+    """S4: drop groups that are all correct or all wrong, and generate others until enough are kept. Single rows are
+    kept."""
+
+    max_rounds: Annotated[int, Ge(1)] = 10
 
     def keep(self, batch: RolloutBatch) -> Tensor:
         return batch.counted & group_varies(batch)
@@ -56,18 +54,11 @@ class RejectZeroAdvantage:
 
 
 @dataclass(frozen=True)
-class DropSolved:
+class DropSolved(Refilling):
     """S4: drop groups that are all correct; those that are all wrong stay. `best`: what a correct row is judged."""
 
     best: float = 1.0
-    max_rounds: int = 1
-
-    def __post_init__(self) -> None:
-        check_rounds(self.max_rounds)
-
-    @property
-    def rounds(self) -> int:
-        return self.max_rounds
+    max_rounds: Annotated[int, Ge(1)] = 1
 
     def keep(self, batch: RolloutBatch) -> Tensor:
         rate = group_rate(batch)

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 
 
 @dataclass(frozen=True)
-class EnoughValid:
+class EnoughValid(RecipeSettings, section="filters"):
     """S4: keep rows that have a reward, or get one later, in groups with at least `minimum` such rows: fewer give no
     advantage."""
 
-    minimum: int = 2
+    minimum: Annotated[int, Ge(1)] = 2
     rounds: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        if self.minimum < 1:
-            raise BadInputError(f"must be at least 1, not {self.minimum}", field="filters.minimum")
 
     def keep(self, batch: RolloutBatch) -> Tensor:
         """[B] bool."""

@@ -9,17 +9,19 @@ Source: arXiv 2504.03380; the band .25 to .75 is ours.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from annotated_types import Ge
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.filters.dynamic_sampling import check_rounds
+from assay_policy_training.plugins.filters.dynamic_sampling import Refilling
 from assay_policy_training.plugins.filters.verdicts import group_rate
 
 
 @dataclass(frozen=True)
-class OnlineDifficulty:
+class OnlineDifficulty(Refilling):
     """S4: keep groups with `low` <= pass rate <= `high`, both included; generate others until enough are kept.
 
     Of a prompt without a verifier the mean reward is read, which the band must then suit.
@@ -27,16 +29,12 @@ class OnlineDifficulty:
 
     low: float = 0.25
     high: float = 0.75
-    max_rounds: int = 10
+    max_rounds: Annotated[int, Ge(1)] = 10
 
     def __post_init__(self) -> None:
-        check_rounds(self.max_rounds)
+        super().__post_init__()
         if not self.low <= self.high:
             raise BadInputError(f"low {self.low} must not be above high {self.high}", field="filters.low")
-
-    @property
-    def rounds(self) -> int:
-        return self.max_rounds
 
     def keep(self, batch: RolloutBatch) -> Tensor:
         rate = group_rate(batch)

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from annotated_types import Gt
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 
 
 @dataclass(frozen=True)
-class ClipAdvantage:
+class ClipAdvantage(RecipeSettings, section="modulators"):
     """S7: every advantage within [-limit, limit]."""
 
-    limit: float = 5.0
+    limit: Annotated[float, Gt(0)] = 5.0
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        if not self.limit > 0:
-            raise BadInputError(f"must be above 0, not {self.limit}", field="modulators.limit")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         return batch.estimated_adv.clamp(-self.limit, self.limit)

@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 
 INDICATORS = ("er", "erv", "era")
 LARGEST_DEVIATION = 5.0
@@ -85,27 +86,19 @@ def with_bonus(adv: Tensor, extra: Tensor, *, kappa: float) -> Tensor:
 
 
 @dataclass
-class EffectiveRank:
+class EffectiveRank(RecipeSettings, section="modulators"):
     """S7: `with_bonus`. `ema`: how much of a step's mean enters the running means (.3 in the paper's text, .7 in code).
 
     `scale_by_reward`: the bonus fades as the running mean reward, on a scale of -1..1, nears 1.
     """
 
-    stride: int = 40
-    max_tokens: int = 512
-    kappa: float = 2.0
-    ema: float = 0.3
+    stride: Annotated[int, Ge(1)] = 40
+    max_tokens: Annotated[int, Ge(2)] = 512
+    kappa: Annotated[float, Gt(1)] = 2.0
+    ema: Annotated[float, Gt(0), Le(1)] = 0.3
     scale_by_reward: bool = False
     running: dict[str, float] = field(init=False, default_factory=dict)
     needs: ClassVar[frozenset[str]] = frozenset({"hidden"})
-
-    def __post_init__(self) -> None:
-        if self.stride < 1 or self.max_tokens < 2:
-            raise BadInputError("stride must be at least 1, max_tokens at least 2", field="modulators.stride")
-        if not self.kappa > 1:
-            raise BadInputError(f"must be above 1, else signs flip, not {self.kappa}", field="modulators.kappa")
-        if not 0 < self.ema <= 1:
-            raise BadInputError(f"must be in (0, 1], not {self.ema}", field="modulators.ema")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         """Called once a step: the running means move on."""

@@ -10,13 +10,14 @@ Source: arXiv 2509.09265, its equations from secondary sources; zeta as in a thi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 
 
 def empg(
@@ -52,18 +53,13 @@ def empg(
 
 
 @dataclass(frozen=True)
-class Empg:
+class Empg(RecipeSettings, section="modulators"):
     """S7: `empg`. Rows without a reward take no part."""
 
-    k: float = 1.0
-    k_next: float = 1.0
-    zeta: float = 0.1
+    k: Annotated[float, Ge(0)] = 1.0
+    k_next: Annotated[float, Ge(0)] = 1.0
+    zeta: Annotated[float, Ge(0)] = 0.1
     needs: ClassVar[frozenset[str]] = frozenset({"entropy"})
-
-    def __post_init__(self) -> None:
-        for name in ("k", "k_next", "zeta"):
-            if not getattr(self, name) >= 0:
-                raise BadInputError(f"must not be negative, not {getattr(self, name)}", field=f"modulators.{name}")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         adv, entropy, mask = batch.estimated_adv, batch.scored_entropy, batch.mask & batch.valid[:, None]

@@ -9,13 +9,14 @@ Source: arXiv 2508.00222, from its abstract and recalled.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 
 
 def exploration_advantage(adv: Tensor, logp: Tensor, *, gamma: float = 2.0) -> Tensor:
@@ -24,16 +25,12 @@ def exploration_advantage(adv: Tensor, logp: Tensor, *, gamma: float = 2.0) -> T
 
 
 @dataclass(frozen=True)
-class Exploration:
+class Exploration(RecipeSettings, section="modulators"):
     """S7: `exploration_advantage` on rows of these `sources`; none named = every row."""
 
-    gamma: float = 2.0
+    gamma: Annotated[float, Ge(0)] = 2.0
     sources: tuple[str, ...] = ()
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
-
-    def __post_init__(self) -> None:
-        if not self.gamma >= 0:
-            raise BadInputError(f"must not be negative, not {self.gamma}", field="modulators.gamma")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         rows = batch.of_source(*self.sources) if self.sources else torch.ones(len(batch), dtype=torch.bool)

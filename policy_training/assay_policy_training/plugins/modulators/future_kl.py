@@ -13,13 +13,14 @@ by finite differences in tests/oracles.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 
 
 def future_sum(kl: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor:
@@ -52,21 +53,15 @@ def others_mean(values: Tensor, mask: Tensor, group: Tensor, rows: Tensor) -> Te
 
 
 @dataclass(frozen=True)
-class FutureKl:
+class FutureKl(RecipeSettings, section="modulators"):
     """S7: A - coefficient (F - mean of the others' F), F = `future_sum`. `gamma` 0 leaves on-policy distillation alone.
 
     Rows without a reward, and rows alone in their group, are left as they are.
     """
 
-    coefficient: float = 0.1
-    gamma: float = 1.0
+    coefficient: Annotated[float, Ge(0)] = 0.1
+    gamma: Annotated[float, Ge(0), Le(1)] = 1.0
     needs: ClassVar[frozenset[str]] = frozenset({"teacher_kl"})
-
-    def __post_init__(self) -> None:
-        if not self.coefficient >= 0:
-            raise BadInputError(f"must not be negative, not {self.coefficient}", field="modulators.coefficient")
-        if not 0 <= self.gamma <= 1:
-            raise BadInputError(f"must be in [0, 1], not {self.gamma}", field="modulators.gamma")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         future = future_sum(batch.extras["teacher_kl"], batch.mask, gamma=self.gamma)

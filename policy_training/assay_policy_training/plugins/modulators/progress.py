@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch, group_moments
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.core.steps import SEPARATOR, segments, step_values
 from assay_policy_training.plugins.shaping.outcomes import reward_part
 
@@ -38,19 +40,18 @@ def regret(success: Sequence[float], best: float = 1.0) -> float:
 
 
 @dataclass
-class BlockProgress:
+class BlockProgress(RecipeSettings, section="modulators"):
     """S7: the advantage plus alpha x the progress of the token's own block. Rows without block values, or without a
     reward, stay as they are."""
 
-    alpha: float = 0.2
+    alpha: Annotated[float, Ge(0)] = 0.2
     part: str = "process"
     separator: str = SEPARATOR
     needs: ClassVar[frozenset[str]] = frozenset()
     _tokenizer: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.alpha < 0:
-            raise BadInputError(f"must not be negative, not {self.alpha}", field="modulators.alpha")
+        super().__post_init__()
         if not self.separator:
             raise BadInputError("must not be empty", field="modulators.separator")
 

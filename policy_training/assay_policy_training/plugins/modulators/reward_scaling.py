@@ -14,13 +14,14 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.shaping.par import reference_rewards
 from assay_serving.composition.shaping import sigmoid
 
@@ -56,19 +57,15 @@ def model_scale(gaps: Sequence[float], tau: float) -> float:
 
 
 @dataclass(frozen=True)
-class RewardScaling:
+class RewardScaling(RecipeSettings, section="modulators"):
     """S7: the advantage times its prompt's alpha.
 
     A prompt's row holds demonstrations: `references` (texts) and `reference_rewards` (what the reward model gave them).
     One that lacks either keeps its advantages and takes no part in the means.
     """
 
-    tau: float = 4.0
+    tau: Annotated[float, Ge(0)] = 4.0
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        if not self.tau >= 0:
-            raise BadInputError(f"must not be negative, not {self.tau}", field="modulators.tau")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         adv = batch.estimated_adv

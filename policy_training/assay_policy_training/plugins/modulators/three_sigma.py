@@ -8,13 +8,14 @@ Source: StableReinforce (R1-Reward) arXiv 2505.02835.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Gt
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 
 
 def three_sigma(advantage: Tensor, mask: Tensor, *, bound: float = 3.0) -> Tensor:
@@ -27,15 +28,11 @@ def three_sigma(advantage: Tensor, mask: Tensor, *, bound: float = 3.0) -> Tenso
 
 
 @dataclass(frozen=True)
-class ThreeSigma:
+class ThreeSigma(RecipeSettings, section="modulators"):
     """S7."""
 
-    bound: float = 3.0
+    bound: Annotated[float, Gt(0)] = 3.0
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        if not self.bound > 0:
-            raise BadInputError(f"must be above 0, not {self.bound}", field="modulators.bound")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         return three_sigma(batch.estimated_adv, batch.mask & batch.valid[:, None], bound=self.bound)

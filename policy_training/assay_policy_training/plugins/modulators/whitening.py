@@ -9,15 +9,14 @@ Source: verl's masked whitening, as in PPO and REINFORCE++ (arXiv 2501.03262); r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-
-TOKENS = ("own", "trained")
+from assay_policy_training.core.settings import RecipeSettings
 
 
 def whiten(values: Tensor, mask: Tensor, *, ddof: int = 1, eps: float = 1e-8) -> Tensor:
@@ -33,25 +32,17 @@ def whiten(values: Tensor, mask: Tensor, *, ddof: int = 1, eps: float = 1e-8) ->
 
 
 @dataclass(frozen=True)
-class Whitening:
+class Whitening(RecipeSettings, section="modulators"):
     """S7: `whiten` over the whole batch.
 
     `tokens`: `own`, every token the policy generated, whatever carries a gradient; `trained`, those of `loss_mask` only
     (rows that were generated over several steps have tokens that an earlier step trained).
     """
 
-    ddof: int = 1
-    eps: float = 1e-8
-    tokens: str = "own"
+    ddof: Annotated[int, Ge(0), Le(1)] = 1
+    eps: Annotated[float, Ge(0)] = 1e-8
+    tokens: Literal["own", "trained"] = "own"
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        if self.ddof not in (0, 1):
-            raise BadInputError(f"must be 0 or 1, not {self.ddof}", field="modulators.ddof")
-        if not self.eps >= 0:
-            raise BadInputError(f"must not be negative, not {self.eps}", field="modulators.eps")
-        if self.tokens not in TOKENS:
-            raise BadInputError(f"one of {', '.join(TOKENS)}, not {self.tokens!r}", field="modulators.tokens")
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         mask = (batch.mask if self.tokens == "own" else batch.loss_mask) & batch.counted[:, None]

@@ -10,16 +10,15 @@ Source: arXiv 2305.14718, code abaheti95/LoL-RL read. Oracle log-ratios .3 -.2: 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import Gt, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.ratios import CLAMP_LOG_RATIO, row_sum
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
-
-RATIOS = ("sequence", "token", "none")
 
 
 def response_ratio(log_ratio: Tensor, mask: Tensor, clip: float) -> Tensor:
@@ -29,18 +28,12 @@ def response_ratio(log_ratio: Tensor, mask: Tensor, clip: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Alol:
+class Alol(RecipeSettings, section="objective"):
     """S9, sequence scope. `ratio`: of whole responses, of tokens, or none."""
 
-    clip: float = 0.9
-    ratio: str = "sequence"
+    clip: Annotated[float, Gt(0), Le(1)] = 0.9
+    ratio: Literal["sequence", "token", "none"] = "sequence"
     scope: ClassVar[Scope] = "sequence"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.clip <= 1:
-            raise BadInputError(f"must be in (0, 1], not {self.clip}", field="objective.clip")
-        if self.ratio not in RATIOS:
-            raise BadInputError(f"one of {', '.join(RATIOS)}, not {self.ratio!r}", field="objective.ratio")
 
     @property
     def needs(self) -> frozenset[str]:

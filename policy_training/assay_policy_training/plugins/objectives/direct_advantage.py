@@ -11,12 +11,14 @@ Oracle log-ratios .2 -.1, A .3, beta 2: .00125.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Gt
 from torch import Tensor
 
 from assay.errors import BadInputError
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import RecipeView, Scope, UpdateContext
 
 
@@ -37,16 +39,12 @@ def last_of_segment(segment: Tensor, mask: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class DirectAdvantage:
+class DirectAdvantage(RecipeSettings, section="objective"):
     """S9, sequence scope."""
 
-    beta: float = 1.0
+    beta: Annotated[float, Gt(0)] = 1.0
     scope: ClassVar[Scope] = "sequence"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
-
-    def __post_init__(self) -> None:
-        if not self.beta > 0:
-            raise BadInputError(f"must be above 0, not {self.beta}", field="objective.beta")
 
     def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for means over tokens: only the last of a step carries its loss."""

@@ -10,16 +10,16 @@ Source: DPPO arXiv 2602.04879, as in verl; the thresholds there differ by run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import Gt
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.ratios import truncated_is
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
 
-DIVERGENCES = ("tv", "binary_kl")
 TINY = 1e-8
 
 
@@ -45,24 +45,15 @@ def binary_kl_keep(prob: Tensor, prob_old: Tensor, advantage: Tensor, *, eps_low
 
 
 @dataclass(frozen=True)
-class Dppo:
+class Dppo(RecipeSettings, section="objective"):
     """S9, token scope."""
 
-    divergence: str = "tv"
-    eps_low: float = 0.05
-    eps_high: float = 0.05
-    cap: float = 20.0
+    divergence: Literal["tv", "binary_kl"] = "tv"
+    eps_low: Annotated[float, Gt(0)] = 0.05
+    eps_high: Annotated[float, Gt(0)] = 0.05
+    cap: Annotated[float, Gt(0)] = 20.0
     scope: ClassVar[Scope] = "token"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
-
-    def __post_init__(self) -> None:
-        if self.divergence not in DIVERGENCES:
-            raise BadInputError(
-                f"unknown divergence {self.divergence!r}; one of {', '.join(DIVERGENCES)}", field="objective.divergence"
-            )
-        for name in ("eps_low", "eps_high", "cap"):
-            if not getattr(self, name) > 0:
-                raise BadInputError(f"must be above 0, not {getattr(self, name)}", field=f"objective.{name}")
 
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
         test = tv_keep if self.divergence == "tv" else binary_kl_keep

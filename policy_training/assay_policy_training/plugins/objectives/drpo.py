@@ -14,14 +14,16 @@ gradient on tokens of old is that of KL(old || theta). Oracle s -.5 -.7 | -.6 -.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Gt
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import row_mean, row_sum
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import RecipeView, Scope, UpdateContext
 
 
@@ -37,27 +39,17 @@ def group_gain(right: Tensor, wrong: Tensor, share: Tensor, *, tau: float, lam: 
 
 
 @dataclass(frozen=True)
-class Drpo:
+class Drpo(RecipeSettings, section="objective"):
     """S9, group scope. `max_length`: tokens that lengths are shares of, at least what may be drawn. Right or wrong: the
     verifier's word."""
 
-    max_length: int
-    tau: float = 10.0
-    lam: float = 0.1
-    beta: float = 1000.0
-    delta: float = 1e-4
+    max_length: Annotated[int, Ge(1)]
+    tau: Annotated[float, Gt(0)] = 10.0
+    lam: Annotated[float, Gt(0)] = 0.1
+    beta: Annotated[float, Ge(0)] = 1000.0
+    delta: Annotated[float, Ge(0)] = 1e-4
     scope: ClassVar[Scope] = "group"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
-
-    def __post_init__(self) -> None:
-        for name in ("tau", "lam"):
-            if not getattr(self, name) > 0:
-                raise BadInputError(f"must be above 0, not {getattr(self, name)}", field=f"objective.{name}")
-        for name in ("beta", "delta"):
-            if not getattr(self, name) >= 0:
-                raise BadInputError(f"must not be negative, not {getattr(self, name)}", field=f"objective.{name}")
-        if self.max_length < 1:
-            raise BadInputError(f"must be at least 1, not {self.max_length}", field="objective.max_length")
 
     def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError where responses may be longer than their maximal length."""

@@ -11,20 +11,20 @@ Source: arXiv 2506.13923, code guide_rl read. Oracle r .05 .5 2, g .1: .333333 .
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import CLAMP_LOG_RATIO
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.contexts.guide import GUIDED
 from assay_policy_training.plugins.objectives.ratio_clip import clipped_loss
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
 from assay_policy_training.plugins.token_weights.quantile import quantile
 
-SHAPES = ("constant", "quantile", "power")
 GAMMA = "guide_gamma"
 LEAST_GAMMA = 1e-4
 
@@ -36,30 +36,18 @@ def shaped_ratio(log_ratio: Tensor, gamma: Tensor | float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class GuideLoss:
+class GuideLoss(RecipeSettings, section="objective"):
     """S9, token scope. `shape`: `constant` takes `gamma`; `quantile` the `level` quantile of old/mu over all guided
     tokens of the step (at least 1e-4); `power` takes r^`exponent`."""
 
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    shape: str = "constant"
-    gamma: float = 0.1
-    level: float = 0.9
-    exponent: float = 0.5
+    clip_low: Annotated[float, Ge(0)] = 0.2
+    clip_high: Annotated[float, Ge(0)] = 0.2
+    shape: Literal["constant", "quantile", "power"] = "constant"
+    gamma: Annotated[float, Gt(0)] = 0.1
+    level: Annotated[float, Gt(0), Lt(1)] = 0.9
+    exponent: Annotated[float, Gt(0)] = 0.5
     scope: ClassVar[Scope] = "token"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old", "logp_mu"})
-
-    def __post_init__(self) -> None:
-        if self.shape not in SHAPES:
-            raise BadInputError(f"one of {', '.join(SHAPES)}, not {self.shape!r}", field="objective.shape")
-        for name in ("clip_low", "clip_high"):
-            if not getattr(self, name) >= 0:
-                raise BadInputError(f"must not be negative, not {getattr(self, name)}", field=f"objective.{name}")
-        for name in ("gamma", "exponent"):
-            if not getattr(self, name) > 0:
-                raise BadInputError(f"must be above 0, not {getattr(self, name)}", field=f"objective.{name}")
-        if not 0 < self.level < 1:
-            raise BadInputError(f"must be in (0, 1), not {self.level}", field="objective.level")
 
     def prepare(self, batch: RolloutBatch) -> RolloutBatch:
         """Fixes g for the step; the batch is whole here."""

@@ -16,14 +16,15 @@ Source: HAPO arXiv 2509.16591; formulas of its text, without the sign error of i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import log_ratio
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.objectives.ratio_clip import clipped_loss
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
 from assay_policy_training.plugins.token_weights.entropy_scale import EntropyScale
@@ -44,26 +45,15 @@ def differential_factor(h: Tensor, ratio: Tensor, low: Tensor, high: Tensor, bet
 
 
 @dataclass(frozen=True)
-class Hapo:
+class Hapo(RecipeSettings, section="objective"):
     """S9, token scope."""
 
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    dual_clip: float | None = 3.0
-    beta: float = 1.0
+    clip_low: Annotated[float, Ge(0), Le(0.5)] = 0.2
+    clip_high: Annotated[float, Ge(0)] = 0.2
+    dual_clip: Annotated[float | None, Gt(1)] = 3.0
+    beta: Annotated[float, Ge(0), Le(1)] = 1.0
     scope: ClassVar[Scope] = "token"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old", "entropy"})
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.clip_low <= 0.5 and self.clip_high >= 0):
-            raise BadInputError(
-                f"clip_low {self.clip_low} must be 0..0.5 (it may double), clip_high {self.clip_high} >= 0",
-                field="objective",
-            )
-        if self.dual_clip is not None and not self.dual_clip > 1:
-            raise BadInputError(f"must be above 1, not {self.dual_clip}", field="objective.dual_clip")
-        if not 0 <= self.beta <= 1:
-            raise BadInputError(f"must be in [0, 1], not {self.beta}", field="objective.beta")
 
     def prepare(self, batch: RolloutBatch) -> RolloutBatch:
         scale = EntropyScale.of(batch.scored_entropy, batch.mask)

@@ -9,14 +9,15 @@ Source: "The Entropy Mechanism of RL for reasoning language models" arXiv 2505.2
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import log_ratio
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
 from assay_policy_training.plugins.token_weights.covariance import covariance, covariance_inputs, top_tokens
 
@@ -29,19 +30,13 @@ def kl_cov_loss(ratio: Tensor, advantage: Tensor, held: Tensor, coefficient: flo
 
 
 @dataclass(frozen=True)
-class KlCov:
+class KlCov(RecipeSettings, section="objective"):
     """S9, token scope. `share`: of all tokens, at least one."""
 
-    share: float = 2e-4
-    coefficient: float = 1.0
+    share: Annotated[float, Gt(0), Le(1)] = 2e-4
+    coefficient: Annotated[float, Ge(0)] = 1.0
     scope: ClassVar[Scope] = "token"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise BadInputError(f"must be in (0, 1], not {self.share}", field="objective.share")
-        if not self.coefficient >= 0:
-            raise BadInputError(f"must not be negative, not {self.coefficient}", field="objective.coefficient")
 
     def prepare(self, batch: RolloutBatch) -> RolloutBatch:
         advantage, logp, mask = covariance_inputs(batch)

@@ -13,20 +13,18 @@ Source: arXiv 2509.02522, code ritzz-ai/PACS read. Oracle s 1 -1 0 -.5, y 1 0 0 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import Gt
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import row_sum
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.objectives.row_scores import group_mean, group_sum
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
-
-BASELINES = ("rloo", "grpo", "none")
-LABELS = ("acc", "reward")
 
 
 def against_group(scores: Tensor, group: Tensor, kind: str) -> Tensor:
@@ -52,25 +50,17 @@ def class_weights(label: Tensor, group: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Pacs:
+class Pacs(RecipeSettings, section="objective"):
     """S9, group scope. `label`: the verifier's result (`acc`), or whether the reward is above `threshold`. Rows without
     a label take no part."""
 
-    beta: float = 1.0
-    baseline: str = "rloo"
+    beta: Annotated[float, Gt(0)] = 1.0
+    baseline: Literal["rloo", "grpo", "none"] = "rloo"
     balanced: bool = False
-    label: str = "acc"
+    label: Literal["acc", "reward"] = "acc"
     threshold: float = 0.5
     scope: ClassVar[Scope] = "group"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
-
-    def __post_init__(self) -> None:
-        if not self.beta > 0:
-            raise BadInputError(f"must be above 0, not {self.beta}", field="objective.beta")
-        if self.baseline not in BASELINES:
-            raise BadInputError(f"one of {', '.join(BASELINES)}, not {self.baseline!r}", field="objective.baseline")
-        if self.label not in LABELS:
-            raise BadInputError(f"one of {', '.join(LABELS)}, not {self.label!r}", field="objective.label")
 
     def row_scores(self, logp: Tensor, context: UpdateContext) -> Tensor:
         return self.beta * row_sum(logp - context.logp_old, context.loss_mask)

@@ -7,26 +7,23 @@ Source: DRO arXiv 2405.19107, as in verl.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from annotated_types import Ge
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.ratios import log_ratio
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
 
 
 @dataclass(frozen=True)
-class Dro:
+class Dro(RecipeSettings, section="objective"):
     """S9, token scope."""
 
-    beta: float = 0.1
+    beta: Annotated[float, Ge(0)] = 0.1
     scope: ClassVar[Scope] = "token"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
-
-    def __post_init__(self) -> None:
-        if not self.beta >= 0:
-            raise BadInputError(f"must not be negative, not {self.beta}", field="objective.beta")
 
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
         distance = log_ratio(logp, context.logp_old)

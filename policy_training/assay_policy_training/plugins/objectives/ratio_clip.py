@@ -11,13 +11,14 @@ Sources: PPO arXiv 1707.06347; dual clip arXiv 1912.09729; clip-higher (DAPO) ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.ratios import CLAMP_LOG_RATIO
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
 
 
@@ -49,22 +50,14 @@ def clipped_loss(
 
 
 @dataclass(frozen=True)
-class PpoClip:
+class PpoClip(RecipeSettings, section="objective"):
     """S9, token scope: the clipped objective. `dual_clip`: None = off. `bypass`: the ratio is theta / mu."""
 
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    dual_clip: float | None = 3.0
+    clip_low: Annotated[float, Ge(0), Le(1)] = 0.2
+    clip_high: Annotated[float, Ge(0)] = 0.2
+    dual_clip: Annotated[float | None, Gt(1)] = 3.0
     bypass: bool = False
     scope: ClassVar[Scope] = "token"
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.clip_low <= 1 and self.clip_high >= 0):
-            raise BadInputError(
-                f"clip_low {self.clip_low} must be 0..1, clip_high {self.clip_high} >= 0", field="objective"
-            )
-        if self.dual_clip is not None and not self.dual_clip > 1:
-            raise BadInputError(f"must be above 1, not {self.dual_clip}", field="objective.dual_clip")
 
     @property
     def needs(self) -> frozenset[str]:

@@ -12,13 +12,15 @@ first .223144, target with R~ .5 .478487.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Gt
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import RecipeView, Scope, UpdateContext
 
 MEAN_LOGP = "mean_logp"
@@ -32,16 +34,12 @@ def at_next(values: Tensor, mask: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Rover:
+class Rover(RecipeSettings, section="objective"):
     """S9, token scope."""
 
-    rho: float = 1.0
+    rho: Annotated[float, Gt(0)] = 1.0
     scope: ClassVar[Scope] = "token"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old", MEAN_LOGP})
-
-    def __post_init__(self) -> None:
-        if not self.rho > 0:
-            raise BadInputError(f"must be above 0, not {self.rho}", field="objective.rho")
 
     def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError where the vocabulary is cut: log-probs of what is cut off have no mean."""

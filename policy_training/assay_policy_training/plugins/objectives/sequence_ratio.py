@@ -15,13 +15,15 @@ Sources: GSPO arXiv 2507.18071; GMPO arXiv 2507.20673; both as in verl.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.ratios import log_ratio, row_mean
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.objectives.ratio_clip import clipped_loss
 from assay_policy_training.plugins.protocols import RecipeView, Scope, UpdateContext
 
@@ -64,19 +66,13 @@ def _check_mean_over_rows(name: str, recipe: RecipeView) -> None:
 
 
 @dataclass(frozen=True)
-class Gspo:
+class Gspo(RecipeSettings, section="objective"):
     """S9, sequence scope. About 15% of tokens clipped is normal at these narrow bounds."""
 
-    clip_low: float = 3e-4
-    clip_high: float = 4e-4
+    clip_low: Annotated[float, Ge(0), Le(1)] = 3e-4
+    clip_high: Annotated[float, Ge(0)] = 4e-4
     scope: ClassVar[Scope] = "sequence"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.clip_low <= 1 and self.clip_high >= 0):
-            raise BadInputError(
-                f"clip_low {self.clip_low} must be 0..1, clip_high {self.clip_high} >= 0", field="objective"
-            )
 
     def check_recipe(self, recipe: RecipeView) -> None:
         _check_mean_over_rows("GSPO", recipe)
@@ -89,17 +85,13 @@ class Gspo:
 
 
 @dataclass(frozen=True)
-class Gmpo:
+class Gmpo(RecipeSettings, section="objective"):
     """S9, sequence scope. Bounds are of log-ratios: .4 lets a token's ratio be in [.67, 1.49]."""
 
-    clip_low: float = 0.4
-    clip_high: float = 0.4
+    clip_low: Annotated[float, Ge(0)] = 0.4
+    clip_high: Annotated[float, Ge(0)] = 0.4
     scope: ClassVar[Scope] = "sequence"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
-
-    def __post_init__(self) -> None:
-        if not (self.clip_low >= 0 and self.clip_high >= 0):
-            raise BadInputError(f"clip_low {self.clip_low} and clip_high {self.clip_high} >= 0", field="objective")
 
     def check_recipe(self, recipe: RecipeView) -> None:
         _check_mean_over_rows("GMPO", recipe)

@@ -18,15 +18,16 @@ Source: arXiv 2406.01660 (secondary sources and derivation); the form of the sec
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import row_sum
 from assay_policy_training.core.recorded import PLACE, record_of
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.contexts.revise import PREVIOUS
 from assay_policy_training.plugins.objectives.row_scores import best_and_worst
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
@@ -43,19 +44,13 @@ def answer_loss(w: Tensor, l: Tensor, ww: Tensor, ll: Tensor, beta: float) -> Te
 
 
 @dataclass(frozen=True)
-class Srpo:
+class Srpo(RecipeSettings, section="objective"):
     """S9, group scope. `mix`: share of the loss that fits plain answers."""
 
-    beta: float = 0.1
-    mix: float = 0.5
+    beta: Annotated[float, Gt(0)] = 0.1
+    mix: Annotated[float, Ge(0), Le(1)] = 0.5
     scope: ClassVar[Scope] = "group"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_ref"})
-
-    def __post_init__(self) -> None:
-        if not self.beta > 0:
-            raise BadInputError(f"must be above 0, not {self.beta}", field="objective.beta")
-        if not 0 <= self.mix <= 1:
-            raise BadInputError(f"must be in [0, 1], not {self.mix}", field="objective.mix")
 
     def row_scores(self, logp: Tensor, context: UpdateContext) -> Tensor:
         """g of each row."""

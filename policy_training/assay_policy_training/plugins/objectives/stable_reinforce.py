@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from assay.errors import BadInputError
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.objectives.ratio_clip import clipped_loss
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
 
@@ -25,25 +27,20 @@ def pre_clipped(log_ratio: Tensor, largest: float = 1e3) -> Tensor:
 
 
 @dataclass(frozen=True)
-class StableReinforce:
+class StableReinforce(RecipeSettings, section="objective"):
     """S9, token scope. `largest`: bound of the ratio and of its inverse before PPO's clip."""
 
     largest: float = 1e3
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    dual_clip: float | None = 3.0
+    clip_low: Annotated[float, Ge(0), Le(1)] = 0.2
+    clip_high: Annotated[float, Ge(0)] = 0.2
+    dual_clip: Annotated[float | None, Gt(1)] = 3.0
     scope: ClassVar[Scope] = "token"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.largest > 1 + self.clip_high:
             raise BadInputError(f"must be above 1 + clip_high, not {self.largest}", field="objective.largest")
-        if not (0 <= self.clip_low <= 1 and self.clip_high >= 0):
-            raise BadInputError(
-                f"clip_low {self.clip_low} must be 0..1, clip_high {self.clip_high} >= 0", field="objective"
-            )
-        if self.dual_clip is not None and not self.dual_clip > 1:
-            raise BadInputError(f"must be above 1, not {self.dual_clip}", field="objective.dual_clip")
 
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
         loss, clipped, dual = clipped_loss(

@@ -10,37 +10,34 @@ Sources: CISPO arXiv 2506.13585; AIPO (LlamaRL) arXiv 2505.24034.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.ratios import truncated_is
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
 
 
 @dataclass(frozen=True)
-class Cispo:
+class Cispo(RecipeSettings, section="objective"):
     """S9, token scope: -sg(clamp(theta / old, floor, cap)) A log theta. Give the cap in one unit.
 
     `eps_low`: the floor is 1 - eps_low; None = no floor.
     """
 
-    eps_high: float | None = None
-    cap_abs: float | None = None
-    eps_low: float | None = None
+    eps_high: Annotated[float | None, Ge(0)] = None
+    cap_abs: Annotated[float | None, Ge(1)] = None
+    eps_low: Annotated[float | None, Ge(0), Le(1)] = None
     scope: ClassVar[Scope] = "token"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.eps_high is None) == (self.cap_abs is None):
             raise BadInputError("give either eps_high (cap 1 + eps_high) or cap_abs", field="objective.eps_high")
-        if self.cap_abs is not None and not self.cap_abs >= 1:
-            raise BadInputError(f"must be at least 1, not {self.cap_abs}", field="objective.cap_abs")
-        if self.eps_high is not None and not self.eps_high >= 0:
-            raise BadInputError(f"must not be negative, not {self.eps_high}", field="objective.eps_high")
-        if self.eps_low is not None and not 0 <= self.eps_low <= 1:
-            raise BadInputError(f"must be in [0, 1], not {self.eps_low}", field="objective.eps_low")
 
     @property
     def cap(self) -> float:
@@ -56,17 +53,13 @@ class Cispo:
 
 
 @dataclass(frozen=True)
-class Aipo:
+class Aipo(RecipeSettings, section="objective"):
     """S9, token scope: -sg(min(theta / mu, cap)) A log theta. `cap`: usual 2 to 10; None = not truncated."""
 
-    cap: float | None = 5.0
+    cap: Annotated[float | None, Gt(0)] = 5.0
     corrects_behaviour: ClassVar[bool] = True
     scope: ClassVar[Scope] = "token"
     needs: ClassVar[frozenset[str]] = frozenset({"logp_mu"})
-
-    def __post_init__(self) -> None:
-        if self.cap is not None and not self.cap > 0:
-            raise BadInputError(f"must be above 0, not {self.cap}", field="objective.cap")
 
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
         ratio = truncated_is(logp, context.logp_mu, None)

@@ -13,11 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from assay.errors import BadInputError
+from annotated_types import Ge, Gt
+
 from assay_policy_training.core.batch import dr_grpo
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.prompts.streams import PromptStreams, tag_of
 from assay_policy_training.plugins.protocols import StepReport
 
@@ -71,18 +73,12 @@ class DumpPrompts:
 
 
 @dataclass(frozen=True)
-class Dump:
+class Dump(RecipeSettings, section="source"):
     """S0: `window` rollouts a source, softmax at `temperature`, sources by the prompts' entry `key`."""
 
-    window: int = 300
-    temperature: float = 0.1
+    window: Annotated[int, Ge(1)] = 300
+    temperature: Annotated[float, Gt(0)] = 0.1
     key: str = "source"
-
-    def __post_init__(self) -> None:
-        if self.window < 1:
-            raise BadInputError(f"must be at least 1, not {self.window}", field="source.window")
-        if not self.temperature > 0:
-            raise BadInputError(f"must be above 0, not {self.temperature}", field="source.temperature")
 
     def open(self, items: Sequence[PromptItem], *, seed: int, policy: object = None) -> DumpPrompts:
         return DumpPrompts(PromptStreams(items, seed=seed, key=self.key), self)

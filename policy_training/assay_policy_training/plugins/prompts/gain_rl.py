@@ -12,13 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from annotated_types import Gt
 
 from assay.errors import BadInputError
 from assay.ids import prompt_id
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.prompts.angles import Angles, measure_angles
 from assay_policy_training.plugins.prompts.source import prompts_digest
 from assay_policy_training.plugins.protocols import StepReport
@@ -101,21 +103,16 @@ class GainPrompts:
 
 
 @dataclass(frozen=True)
-class GainRl:
+class GainRl(RecipeSettings, section="source"):
     """S0. `width`: deviation of the draw; `pace`, `limit`: of the centre; these three in prompts, for sets of
     thousands."""
 
-    width: float = 1000.0
-    pace: float = 500.0
-    alpha: float = 2.0
+    width: Annotated[float, Gt(0)] = 1000.0
+    pace: Annotated[float, Gt(0)] = 500.0
+    alpha: Annotated[float, Gt(0)] = 2.0
     beta: float = 0.5
-    limit: float = 1000.0
+    limit: Annotated[float, Gt(0)] = 1000.0
     cross_weight: float = 8.0
-
-    def __post_init__(self) -> None:
-        for name in ("width", "pace", "alpha", "limit"):
-            if not getattr(self, name) > 0:
-                raise BadInputError(f"must be above 0, not {getattr(self, name)}", field=f"source.{name}")
 
     def open(self, items: Sequence[PromptItem], *, seed: int, policy: Policy) -> GainPrompts:
         return GainPrompts(items, measure_angles(policy, items), self, seed=seed)

@@ -12,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import pvariance
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge
 
 from assay.errors import BadInputError
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.prompts.source import prompts_digest
 from assay_policy_training.plugins.protocols import RecipeView, StepReport
 
@@ -61,16 +64,12 @@ def most_varied(items: Sequence[PromptItem], count: int, key: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class OneShot:
+class OneShot(RecipeSettings, section="source"):
     """S0: the examples are the prompts of these `rows` (from 0); none given: the `count` most varied by `history`."""
 
     rows: tuple[int, ...] = (0,)
-    count: int = 1
+    count: Annotated[int, Ge(1)] = 1
     history: str = "accuracy_history"
-
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise BadInputError(f"must be at least 1, not {self.count}", field="source.count")
 
     def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for a filter that refills until groups are mixed: solved examples stay in training."""

@@ -15,17 +15,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Ge, Gt
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.prompts.streams import tag_of
 from assay_policy_training.plugins.protocols import RecipeView
 
 LEAST = 1e-6  #: a mean nearer to 0 than this would make its ratio explode
-DENOMINATORS = ("rows", "tokens")
 
 
 def movement(now: float, before: float, deviation: float) -> float:
@@ -42,24 +43,16 @@ def objective_weights(movements: Sequence[float], temperature: float) -> list[fl
 
 
 @dataclass
-class Objectives:
+class Objectives(RecipeSettings, section="replay"):
     """S15. `window`: steps; `temperature`: T; `key`: the prompts' entry that names their objective; `denominator`: what
     the recipe's aggregation counts."""
 
-    window: int = 10
-    temperature: float = 5.0
+    window: Annotated[int, Ge(1)] = 10
+    temperature: Annotated[float, Gt(0)] = 5.0
     key: str = "source"
-    denominator: str = "rows"
+    denominator: Literal["rows", "tokens"] = "rows"
     history: dict[str, list[float]] = field(init=False, default_factory=dict)  #: mean reward by step, last 2 windows
     weights: dict[str, float] = field(init=False, default_factory=dict)  #: of the last batch
-
-    def __post_init__(self) -> None:
-        if self.window < 1:
-            raise BadInputError(f"must be at least 1, not {self.window}", field="replay.window")
-        if not self.temperature > 0:
-            raise BadInputError(f"must be above 0, not {self.temperature}", field="replay.temperature")
-        if self.denominator not in DENOMINATORS:
-            raise BadInputError(f"one of {', '.join(DENOMINATORS)}", field="replay.denominator")
 
     def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError where the aggregation divides by something else."""

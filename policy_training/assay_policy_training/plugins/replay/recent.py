@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from annotated_types import Ge, Gt
 from torch import Tensor
 
 from assay.domain import prompt_of
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch, merge_batches
 from assay_policy_training.core.prompt import item_from_dict
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import RecipeView
 
 REPLAYED = "replayed"
@@ -26,24 +28,18 @@ _TEXTS = frozenset({"uid", "prompts", "responses", "failures", "scores", "items"
 
 
 @dataclass
-class Recent:
+class Recent(RecipeSettings, section="replay"):
     """S15. `share`: replayed rows for each new one; `max_staleness`: weight updates since a row was generated;
     `capacity`: rows remembered, the newest."""
 
-    share: float = 0.5
-    max_staleness: int = 8
-    capacity: int = 1024
+    share: Annotated[float, Gt(0)] = 0.5
+    max_staleness: Annotated[int, Ge(1)] = 8
+    capacity: Annotated[int, Ge(1)] = 1024
     seed: int = 0
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
     memory: RolloutBatch | None = field(init=False, default=None)
     draws: int = field(init=False, default=0)
     _texts: dict[str, Any] | None = field(init=False, default=None, repr=False)  #: between the two halves of loading
-
-    def __post_init__(self) -> None:
-        if not self.share > 0:
-            raise BadInputError(f"must be above 0, not {self.share}", field="replay.share")
-        if self.max_staleness < 1 or self.capacity < 1:
-            raise BadInputError("max_staleness and capacity must be at least 1", field="replay.max_staleness")
 
     def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for an objective over whole groups, of which rows are replayed one by one, and for a

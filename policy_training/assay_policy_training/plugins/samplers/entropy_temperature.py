@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import StepReport
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.plugins.token_weights.entropy_scale import EntropyScale
@@ -58,14 +59,10 @@ class EntropyTemperatureSampler(TransformersSampler):
 
 
 @dataclass(frozen=True)
-class EntropyTemperature:
+class EntropyTemperature(RecipeSettings, section="sampler"):
     """S2. `spread`: largest relative change of the temperature."""
 
-    spread: float = 0.05
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.spread < 1:
-            raise BadInputError(f"must be in [0, 1), not {self.spread}", field="sampler.spread")
+    spread: Annotated[float, Ge(0), Lt(1)] = 0.05
 
     @property
     def draws_otherwise(self) -> str:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from assay.errors import BadInputError
@@ -23,6 +24,7 @@ from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem, item_from_dict
 from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import RecipeView, StepReport
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
@@ -149,14 +151,10 @@ class WindowedSampler:
 
 
 @dataclass(frozen=True)
-class Windowed:
+class Windowed(RecipeSettings, section="sampler"):
     """S2. `window`: new tokens a row and step. `prompts_per_step` x `group_size` rows are under way, or fewer."""
 
-    window: int = 512
-
-    def __post_init__(self) -> None:
-        if self.window < 1:
-            raise BadInputError(f"must be at least 1, not {self.window}", field="sampler.window")
+    window: Annotated[int, Ge(1)] = 512
 
     def check_recipe(self, recipe: RecipeView) -> None:
         """Unfinished rows learn from a critic alone, and are generated once per step."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from assay.errors import BadInputError
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import RecipeView
 
-SETTINGS = ("lr", "max_new_tokens", "temperature")
+Scheduled: TypeAlias = Literal["lr", "max_new_tokens", "temperature"]
 
 
 def check_only_one(setting: str, recipe: RecipeView) -> None:
@@ -22,19 +24,18 @@ def check_only_one(setting: str, recipe: RecipeView) -> None:
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(RecipeSettings, section="schedules"):
     """S13: from the value so far in step `start` to `final` times that in step `end`, and so on after it."""
 
     end: int
     start: int = 1
     final: float = 0.0
-    setting: str = "lr"
+    setting: Scheduled = "lr"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 1 <= self.start < self.end:
             raise BadInputError(f"start {self.start} must be at least 1, end {self.end} after it", field="schedules")
-        if self.setting not in SETTINGS:
-            raise BadInputError(f"one of {', '.join(SETTINGS)}, not {self.setting!r}", field="schedules.setting")
         lowest_allowed = self.final >= 0 if self.setting == "lr" else self.final > 0
         if not lowest_allowed:
             raise BadInputError(f"too small for {self.setting}: {self.final}", field="schedules.final")

@@ -17,13 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le
 
 from assay.errors import BadInputError
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import RecipeView, StepReport
 from assay_policy_training.plugins.schedules.decay import check_only_one
-
-STATISTICS = ("mean", "median")
 
 
 def decayed_lr(step: int, surge_step: int, *, stretch: float, least: float) -> float:
@@ -32,33 +33,22 @@ def decayed_lr(step: int, surge_step: int, *, stretch: float, least: float) -> f
 
 
 @dataclass
-class LengthLr:
+class LengthLr(RecipeSettings, section="schedules"):
     """S13. `at`: the surge step, where it is known; None = detect it."""
 
-    baseline_steps: int = 50
-    surge: float = 3.0
-    statistic: str = "mean"
-    stretch: float = 1.8  #: length of a halving period in surge steps
-    least: float = 0.1  #: smallest factor on the learning rate
-    at: int | None = None
+    baseline_steps: Annotated[int, Ge(1)] = 50
+    surge: Annotated[float, Gt(1)] = 3.0
+    statistic: Literal["mean", "median"] = "mean"
+    stretch: Annotated[float, Gt(0)] = 1.8  #: length of a halving period in surge steps
+    least: Annotated[float, Ge(0), Le(1)] = 0.1  #: smallest factor on the learning rate
+    at: Annotated[int | None, Ge(1)] = None
     surge_step: int | None = field(init=False, default=None)
     _total: float = field(init=False, default=0.0, repr=False)
     _seen: int = field(init=False, default=0, repr=False)
     changes: ClassVar[frozenset[str]] = frozenset({"lr"})
 
     def __post_init__(self) -> None:
-        if self.baseline_steps < 1:
-            raise BadInputError(f"must be at least 1, not {self.baseline_steps}", field="schedules.baseline_steps")
-        if not self.surge > 1:
-            raise BadInputError(f"must be above 1, not {self.surge}", field="schedules.surge")
-        if self.statistic not in STATISTICS:
-            raise BadInputError(f"one of {', '.join(STATISTICS)}, not {self.statistic!r}", field="schedules.statistic")
-        if not self.stretch > 0:
-            raise BadInputError(f"must be above 0, not {self.stretch}", field="schedules.stretch")
-        if not 0 <= self.least <= 1:
-            raise BadInputError(f"must be in [0, 1], not {self.least}", field="schedules.least")
-        if self.at is not None and self.at < 1:
-            raise BadInputError(f"must be at least 1, not {self.at}", field="schedules.at")
+        super().__post_init__()
         self.surge_step = self.at
 
     def check_recipe(self, recipe: RecipeView) -> None:

@@ -9,38 +9,40 @@ Note: a constant length that an aggregation divides by stays the recipe's `sampl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
 
 from assay.errors import BadInputError
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import RecipeView
-from assay_policy_training.plugins.schedules.decay import SETTINGS, check_only_one
+from assay_policy_training.plugins.schedules.decay import Scheduled, check_only_one
 
 
 @dataclass(frozen=True)
-class ScheduleStage:
+class ScheduleStage(RecipeSettings, section="schedules.stages"):
     """From `step` (1-based) on, until the next stage. Exactly one of `value` and `factor`."""
 
-    step: int
+    step: Annotated[int, Ge(1)]
     value: float | None = None
     factor: float | None = None
 
     def __post_init__(self) -> None:
-        if self.step < 1:
-            raise BadInputError(f"steps count from 1, not {self.step}", field="schedules.stages.step")
+        super().__post_init__()
         numbers = [number for number in (self.value, self.factor) if number is not None]
         if len(numbers) != 1 or not numbers[0] > 0:
             raise BadInputError("either a value or a factor, above 0", field="schedules.stages.value")
 
 
 @dataclass(frozen=True)
-class StagedSchedule:
+class StagedSchedule(RecipeSettings, section="schedules"):
     """S13: the setting `name` by the last stage that has begun; before the first one it is what it was."""
 
-    setting: str
+    setting: Scheduled
     stages: tuple[ScheduleStage, ...]
 
     def __post_init__(self) -> None:
-        if self.setting not in SETTINGS:
-            raise BadInputError(f"one of {', '.join(SETTINGS)}, not {self.setting!r}", field="schedules.setting")
+        super().__post_init__()
         steps = [stage.step for stage in self.stages]
         if not steps or sorted(set(steps)) != steps:
             raise BadInputError("stages begin one after the other", field="schedules.stages")

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Gt
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.shaping.outcomes import correctness, positive, response_limit
+from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.plugins.shaping.outcomes import correctness, response_limit
 
 
 def cosine(lengths: Tensor, limit: int, at_zero: float, at_limit: float) -> Tensor:
@@ -24,7 +25,7 @@ def cosine(lengths: Tensor, limit: int, at_zero: float, at_limit: float) -> Tens
 
 
 @dataclass(frozen=True)
-class CosineLength:
+class CosineLength(RecipeSettings, section="shaping"):
     """S3: the cosine reward in place of the reward; `exceeded` from `margin` tokens before the limit on.
 
     Wrong and short is worst, by design. Under GRPO the -10 of a single row decides its group's deviation: use an
@@ -36,16 +37,10 @@ class CosineLength:
     wrong_short: float = -10.0
     wrong_long: float = 0.0
     exceeded: float = -10.0
-    margin: int = 0
-    max_length: int | None = None  #: None = the response limit of the step
+    margin: Annotated[int, Ge(0)] = 0
+    max_length: Annotated[int | None, Gt(0)] = None  #: None = the response limit of the step
     correct: str | None = None  #: reward part that says what is right; None = `acc`
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        if self.margin < 0:
-            raise BadInputError(f"must not be negative, not {self.margin}", field="shaping.margin")
-        if self.max_length is not None:
-            positive("max_length", self.max_length)
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         limit, lengths = response_limit(batch, self.max_length), batch.lengths

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from annotated_types import Ge, Gt
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import kl_estimate
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import StepReport
 
 KL_ESTIMATORS = ("k1", "k2", "k3", "abs")
@@ -33,28 +35,23 @@ def adapted(coefficient: float, kl: float, *, target: float, horizon: float, row
 
 
 @dataclass
-class KlInReward:
+class KlInReward(RecipeSettings, section="shaping"):
     """S3: dense -= coefficient x KL kl_estimate of each token. `target` (nats a response): None = a fixed coefficient.
 
     Of an adaptive one `coefficient` is the first value, and the step's rollouts decide the next step's.
     """
 
-    coefficient: float = 0.01
+    coefficient: Annotated[float, Ge(0)] = 0.01
     estimator: str = "k1"
-    target: float | None = None
-    horizon: float = 10_000.0  #: responses
+    target: Annotated[float | None, Gt(0)] = None
+    horizon: Annotated[float, Gt(0)] = 10_000.0  #: responses
     current: float = field(init=False, default=0.0)
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old", "logp_ref"})
 
     def __post_init__(self) -> None:
-        if not self.coefficient >= 0:
-            raise BadInputError(f"must not be negative, not {self.coefficient}", field="shaping.coefficient")
+        super().__post_init__()
         if self.estimator not in KL_ESTIMATORS:
             raise BadInputError(f"one of {', '.join(KL_ESTIMATORS)}, not {self.estimator!r}", field="shaping.estimator")
-        if self.target is not None and not self.target > 0:
-            raise BadInputError(f"must be above 0, not {self.target}", field="shaping.target")
-        if not self.horizon > 0:
-            raise BadInputError(f"must be above 0, not {self.horizon}", field="shaping.horizon")
         self.current = self.coefficient
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from annotated_types import Ge, Gt
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import StepReport
-from assay_policy_training.plugins.shaping.outcomes import correctness, positive
+from assay_policy_training.plugins.shaping.outcomes import correctness
 from assay_policy_training.plugins.shaping.repetition import repeated_share
 
 BANDS = ("high", "medium", "low")
@@ -61,19 +63,15 @@ def length_target(candidates: Sequence[int], coverage: Sequence[float], expected
 
 
 @dataclass(frozen=True)
-class Laser:
+class Laser(RecipeSettings, section="shaping"):
     """S3: `laser_reward` with one target, in place of the reward."""
 
-    target: int = 4096
+    target: Annotated[int, Gt(0)] = 4096
     correct_reward: float = 1.0
     wrong_reward: float = -0.5
-    bonus: float = 0.5
+    bonus: Annotated[float, Gt(0)] = 0.5
     correct: str | None = None  #: reward part that says what is right; None = `acc`
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        positive("target", self.target)
-        positive("bonus", self.bonus)
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         right = torch.where(batch.valid, correctness(batch, self.correct), torch.nan)
@@ -89,22 +87,24 @@ class Laser:
 
 
 @dataclass
-class LaserD:
+class LaserD(RecipeSettings, section="shaping"):
     """S3: one target for each band of group accuracy, estimated again every `every` steps from the rollouts since.
 
     Candidates: `shortest` to `longest` by `spacing`. Before the first estimate the target is the longest candidate; a
     band where none suffices gets the longest response seen in it, one without rollouts keeps its target.
     """
 
-    shortest: int = 4096
+    shortest: Annotated[int, Gt(0)] = 4096
     longest: int = 16384
-    spacing: int = 1024
-    every: int = 20
+    spacing: Annotated[int, Gt(0)] = 1024
+    every: Annotated[int, Gt(0)] = 20
     correct_reward: float = 1.0
     wrong_reward: float = -0.5
-    bonus: float = 0.5
-    exploration: float = 0.0  #: LASER-DE: for a wrong answer that is longer than its target and does not repeat itself
-    repetition_n: int = 20  #: n-grams by which an answer counts as repeating itself
+    bonus: Annotated[float, Gt(0)] = 0.5
+    exploration: Annotated[float, Ge(0)] = (
+        0.0  #: LASER-DE: for a wrong answer that is longer than its target and does not repeat itself
+    )
+    repetition_n: Annotated[int, Gt(0)] = 20  #: n-grams by which an answer counts as repeating itself
     repetition_share: float = 0.2  #: from this share of repeated n-grams on
     released: bool = False  #: as in the released code
     correct: str | None = None
@@ -114,12 +114,9 @@ class LaserD:
     _group_size: int = field(init=False, default=0, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("shortest", "spacing", "every", "bonus", "repetition_n"):
-            positive(name, getattr(self, name))
+        super().__post_init__()
         if self.longest < self.shortest:
             raise BadInputError(f"must not be below shortest, not {self.longest}", field="shaping.longest")
-        if self.exploration < 0:
-            raise BadInputError(f"must not be negative, not {self.exploration}", field="shaping.exploration")
         self._clear_window()
 
     def _clear_window(self) -> None:

@@ -9,14 +9,15 @@ stops (`sampling.max_new_tokens`), masking of truncated rows (a filter), the cos
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Gt
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.shaping.outcomes import correctness, group_range, positive, response_limit
+from assay_policy_training.core.settings import Finite, RecipeSettings
+from assay_policy_training.plugins.shaping.outcomes import correctness, group_range, response_limit
 
 
 def overlong_penalty(lengths: Tensor, limit: int, buffer: int, factor: float) -> Tensor:
@@ -44,20 +45,14 @@ def concise_reward(lengths: Tensor, right: Tensor, group: Tensor, bonus: float) 
 
 
 @dataclass(frozen=True)
-class Overlong:
+class Overlong(RecipeSettings, section="shaping"):
     """S3: `overlong_penalty` is added. DAPO: limit 20480, buffer 4096, factor 1. A buffer longer than the limit is all
     of it."""
 
-    buffer: int = 4096
-    factor: float = 1.0
-    max_length: int | None = None  #: L_max in tokens; None = the response limit of the step
+    buffer: Annotated[int, Gt(0)] = 4096
+    factor: Annotated[float, Gt(0)] = 1.0
+    max_length: Annotated[int | None, Gt(0)] = None  #: L_max in tokens; None = the response limit of the step
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        positive("buffer", self.buffer)
-        positive("factor", self.factor)
-        if self.max_length is not None:
-            positive("max_length", self.max_length)
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         limit = response_limit(batch, self.max_length)
@@ -66,15 +61,12 @@ class Overlong:
 
 
 @dataclass(frozen=True)
-class KimiLength:
+class KimiLength(RecipeSettings, section="shaping"):
     """S3: coefficient x `kimi_score` is added. A row whose correctness is unknown becomes missing."""
 
-    coefficient: float = 0.4
+    coefficient: Annotated[float, Gt(0)] = 0.4
     correct: str | None = None  #: reward part that says what is right; None = `acc`
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        positive("coefficient", self.coefficient)
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         right = correctness(batch, self.correct)
@@ -85,16 +77,13 @@ class KimiLength:
 
 
 @dataclass(frozen=True)
-class ConciseCorrect:
+class ConciseCorrect(RecipeSettings, section="shaping"):
     """S3: `concise_reward` in place of the reward. The form is ours; the paper says that concise right answers get
     more, relative to the group's shortest."""
 
-    bonus: float = 0.5
+    bonus: Annotated[float, Gt(0)] = 0.5
     correct: str | None = None
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        positive("bonus", self.bonus)
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         right = torch.where(batch.valid, correctness(batch, self.correct), torch.nan)
@@ -102,16 +91,12 @@ class ConciseCorrect:
 
 
 @dataclass(frozen=True)
-class TruncatedReward:
+class TruncatedReward(RecipeSettings, section="shaping"):
     """S3, DLER: a truncated answer gets `value`, the verifier's 0, whatever its text up to there met. Not masked: these
     rows are the signal."""
 
-    value: float = 0.0
+    value: Finite = 0.0
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        if not abs(self.value) < float("inf"):
-            raise BadInputError(f"must be finite, not {self.value}", field="shaping.value")
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         reward = torch.where(batch.truncated & batch.valid, self.value, batch.scored_reward)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins.compositions.named import named_part
 
@@ -58,9 +57,3 @@ def group_range(values: Tensor, member: Tensor, group: Tensor) -> tuple[Tensor, 
     low = infinite.scatter_reduce(0, group, torch.where(member, values, torch.inf), "amin")
     high = (-infinite).scatter_reduce(0, group, torch.where(member, values, -torch.inf), "amax")
     return low[group], high[group]
-
-
-def positive(name: str, value: float) -> None:
-    """Raises BadInputError for a setting that must be above 0."""
-    if not value > 0:
-        raise BadInputError(f"must be above 0, not {value}", field=f"shaping.{name}")

@@ -8,14 +8,15 @@ server's own `par`, `assay_serving.composition`), the other variants (there too)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import Gt
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.shaping.outcomes import positive
+from assay_policy_training.core.settings import RecipeSettings
 
 #: Key of a prompt's row: rewards of reference responses, given by the model that rewards the policy.
 ROW_KEY = "reference_rewards"
@@ -27,7 +28,7 @@ def par(reward: float, references: Tensor, k: float = 1.0) -> float:
 
 
 @dataclass(frozen=True)
-class ParReward:
+class ParReward(RecipeSettings, section="shaping"):
     """S3: `par` in place of the reward. `references`: `row` (the prompt's `reference_rewards`), or `group` (the other
     rows of the group that have a reward). A row without a reference becomes missing.
 
@@ -35,14 +36,9 @@ class ParReward:
     blows small differences up again.
     """
 
-    references: str = "row"
-    k: float = 1.0
+    references: Literal["row", "group"] = "row"
+    k: Annotated[float, Gt(0)] = 1.0
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        positive("k", self.k)
-        if self.references not in ("row", "group"):
-            raise BadInputError(f"row or group, not {self.references!r}", field="shaping.references")
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         reward, group = batch.scored_reward, batch.group.tolist()

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.shaping.outcomes import positive
+from assay_policy_training.core.settings import RecipeSettings
 
 
 def repeated_tokens(tokens: Sequence[int], n: int) -> list[bool]:
@@ -48,23 +48,15 @@ def discounted_stream(reward: Tensor, discount: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class RepetitionPenalty:
+class RepetitionPenalty(RecipeSettings, section="shaping"):
     """S3. `dense`: -penalty on each repeated token, discounted by itself (exact where the estimator's gamma and lambda
     are 1). `sparse`: -penalty x the share of repeated n-grams on the row. The policy's own tokens count."""
 
-    n: int = 40
-    penalty: float = 0.05
-    form: str = "dense"
-    discount: float = 0.99
+    n: Annotated[int, Gt(0)] = 40
+    penalty: Annotated[float, Gt(0)] = 0.05
+    form: Literal["dense", "sparse"] = "dense"
+    discount: Annotated[float, Ge(0), Le(1)] = 0.99
     needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        positive("n", self.n)
-        positive("penalty", self.penalty)
-        if self.form not in ("dense", "sparse"):
-            raise BadInputError(f"dense or sparse, not {self.form!r}", field="shaping.form")
-        if not 0 <= self.discount <= 1:
-            raise BadInputError(f"must lie between 0 and 1, not {self.discount}", field="shaping.discount")
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         rows = [batch.tokens[i][batch.mask[i]].tolist() for i in range(len(batch))]

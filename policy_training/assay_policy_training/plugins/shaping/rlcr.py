@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.shaping.outcomes import correctness
 
 
@@ -44,20 +45,19 @@ def stated_confidence(response: str, tags: tuple[str, ...]) -> float | None:
 
 
 @dataclass(frozen=True)
-class CalibrationReward:
+class CalibrationReward(RecipeSettings, section="shaping"):
     """S3: in place of the reward. `form` paper: a response without a stated confidence gets `unstated`, the lowest that
     a stated one can get; `form` repository: 0, the lowest of that form. A row of unknown correctness becomes missing.
     """
 
-    form: str = "paper"
+    form: Literal["paper", "repository"] = "paper"
     tags: tuple[str, ...] = ("think", "answer", "analysis", "confidence")
     unstated: float = -1.0
     correct: str | None = None  #: reward part that says what is right; None = `acc`
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        if self.form not in ("paper", "repository"):
-            raise BadInputError(f"paper or repository, not {self.form!r}", field="shaping.form")
+        super().__post_init__()
         if not self.tags:
             raise BadInputError("needs at least the tag of the confidence", field="shaping.tags")
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch, group_moments
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.shaping.outcomes import reward_part
 
 #: A group's items closer together than this do not differ.
@@ -49,7 +51,7 @@ def standardised_items(items: Tensor, group: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Rubric:
+class Rubric(RecipeSettings, section="shaping"):
     """S3: in place of the reward, `weights` part -> weight. `vetoes` part -> the least it must reach; a veto that fails
     makes the reward `vetoed`. A missing item, or a missing veto, makes the row missing: a judge that gives no answer
     never counts as 0.
@@ -60,15 +62,14 @@ class Rubric:
 
     weights: Mapping[str, float] = field(default_factory=dict)
     vetoes: Mapping[str, float] = field(default_factory=dict)
-    saturation: float | None = None
+    saturation: Annotated[float | None, Ge(0)] = None
     vetoed: float = 0.0
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.weights or not all(weight > 0 for weight in self.weights.values()):
             raise BadInputError("needs at least one item, each of a weight above 0", field="shaping.weights")
-        if self.saturation is not None and self.saturation < 0:
-            raise BadInputError(f"must not be negative, not {self.saturation}", field="shaping.saturation")
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         items = torch.stack([reward_part(batch, name) for name in self.weights], 1)

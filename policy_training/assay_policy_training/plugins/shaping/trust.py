@@ -12,15 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from annotated_types import Ge, Gt
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch, group_moments
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import StepReport
-from assay_policy_training.plugins.shaping.outcomes import group_range, positive, reward_part
+from assay_policy_training.plugins.shaping.outcomes import group_range, reward_part
 
 RIGHT_FROM = 0.5
 #: A group whose outcomes all lie at or beyond one of these is decided: its thinking is not looked at.
@@ -50,21 +51,16 @@ def trusted_reward(outcome: Tensor, thinking: Tensor, group: Tensor, weight: flo
 
 
 @dataclass
-class TrustedThinking:
+class TrustedThinking(RecipeSettings, section="shaping"):
     """S3: `trusted_reward` in place of the reward, of the parts `outcome` and `thinking`, both in [0, 1], with weight
     alpha exp(-steps done / decay)."""
 
     thinking: str = "thinking"
     outcome: str = "verifier"
-    alpha: float = 0.3
-    decay: float = 500.0  #: steps
+    alpha: Annotated[float, Ge(0)] = 0.3
+    decay: Annotated[float, Gt(0)] = 500.0  #: steps
     needs: ClassVar[frozenset[str]] = frozenset()
     done: int = field(init=False, default=0)  #: steps
-
-    def __post_init__(self) -> None:
-        positive("decay", self.decay)
-        if self.alpha < 0:
-            raise BadInputError(f"must not be negative, not {self.alpha}", field="shaping.alpha")
 
     @property
     def weight(self) -> float:

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Gt, Le
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import UpdateContext
 
 CLIPPED = "clip_cov"  #: name in `extras`: 1 where the loss is taken out
@@ -65,21 +67,20 @@ def covariance_inputs(batch: RolloutBatch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class ClipCov:
+class ClipCov(RecipeSettings, section="token_weights"):
     """S8: the loss of `share` of all tokens, drawn among those with a covariance in (low, high), is 0.
 
     They stay in the denominators. `share` of the tokens is at least one token, where there is a candidate.
     """
 
-    share: float = 2e-4
+    share: Annotated[float, Gt(0), Le(1)] = 2e-4
     low: float = 1.0
     high: float = 5.0
     seed: int = 0
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise BadInputError(f"must be in (0, 1], not {self.share}", field="token_weights.share")
+        super().__post_init__()
         if not self.low < self.high:
             raise BadInputError(f"low {self.low} must be below high {self.high}", field="token_weights.low")
 

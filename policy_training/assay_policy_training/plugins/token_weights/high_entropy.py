@@ -10,13 +10,14 @@ Source: "Beyond the 80/20 Rule" arXiv 2506.01939, as in TRL.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Gt, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import UpdateContext
 from assay_policy_training.plugins.token_weights.quantile import quantile
 
@@ -29,15 +30,11 @@ def high_entropy(entropy: Tensor, mask: Tensor, share: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class HighEntropy:
+class HighEntropy(RecipeSettings, section="token_weights"):
     """S8: `share` of the tokens keep their gradient."""
 
-    share: float = 0.2
+    share: Annotated[float, Gt(0), Le(1)] = 0.2
     needs: ClassVar[frozenset[str]] = frozenset({"entropy"})
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise BadInputError(f"must be in (0, 1], not {self.share}", field="token_weights.share")
 
     def prepare(self, batch: RolloutBatch) -> RolloutBatch:
         return batch.with_(loss_mask=batch.loss_mask & high_entropy(batch.scored_entropy, batch.mask, self.share))

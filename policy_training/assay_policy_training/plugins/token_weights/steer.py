@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import log_ratio
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import UpdateContext
 
-MAPS = ("exp", "linear")
 RANGE = "steer"  #: name in `extras`: [B,2], the smallest and largest Omega of the step
 LEAST_LARGEST = 0.02
 
@@ -48,21 +48,13 @@ def linear_map(change: Tensor, least: float | Tensor, largest: float | Tensor, l
 
 
 @dataclass(frozen=True)
-class Steer:
+class Steer(RecipeSettings, section="token_weights"):
     """S8. `highest`: of the linear map."""
 
-    map: str = "exp"
-    lowest: float = 0.8
-    highest: float = 1.2
+    map: Literal["exp", "linear"] = "exp"
+    lowest: Annotated[float, Gt(0), Lt(1)] = 0.8
+    highest: Annotated[float, Ge(1)] = 1.2
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old", "entropy"})
-
-    def __post_init__(self) -> None:
-        if self.map not in MAPS:
-            raise BadInputError(f"unknown map {self.map!r}; one of {', '.join(MAPS)}", field="token_weights.map")
-        if not 0 < self.lowest < 1 <= self.highest:
-            raise BadInputError(
-                f"lowest {self.lowest} must be in (0, 1), highest {self.highest} at least 1", field="token_weights"
-            )
 
     def prepare(self, batch: RolloutBatch) -> RolloutBatch:
         adv, old, entropy = batch.estimated_adv, batch.scored_logp_old, batch.scored_entropy

@@ -8,30 +8,32 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge
 
 from assay.errors import BadInputError
+from assay_policy_training.core.settings import RecipeSettings
 
 if TYPE_CHECKING:
     from assay_policy_training.plugins.protocols import StopRule
 
 
 @dataclass
-class OutOfBounds:
+class OutOfBounds(RecipeSettings, section="stop"):
     """Stop when `metric` was above `above` or below `below` in each of the last `patience` steps that have it. NaN is
     out of any bound."""
 
     metric: str
     above: float | None = None
     below: float | None = None
-    patience: int = 3
+    patience: Annotated[int, Ge(1)] = 3
     bad: int = field(init=False, default=0)  #: steps in a row
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.above is None) == (self.below is None):
             raise BadInputError("give either above or below", field="stop")
-        if self.patience < 1:
-            raise BadInputError(f"must be at least 1, not {self.patience}", field="stop.patience")
 
     def reason(self, row: Mapping[str, Any]) -> str | None:
         value = row.get(self.metric)
@@ -52,24 +54,20 @@ class OutOfBounds:
 
 
 @dataclass
-class NoProgress:
+class NoProgress(RecipeSettings, section="stop"):
     """Stop when the mean of `metric` over `window` steps has not risen by `at_least` since `patience` steps.
 
     `falling`: progress is a lower value.
     """
 
     metric: str = "reward_mean"
-    patience: int = 50
-    window: int = 10
+    patience: Annotated[int, Ge(1)] = 50
+    window: Annotated[int, Ge(1)] = 10
     at_least: float = 0.0
     falling: bool = False
     recent: list[float] = field(init=False, default_factory=list)
     best: float | None = field(init=False, default=None)
     since: int = field(init=False, default=0)  #: steps since the best
-
-    def __post_init__(self) -> None:
-        if self.patience < 1 or self.window < 1:
-            raise BadInputError("patience and window must be at least 1", field="stop.patience")
 
     def reason(self, row: Mapping[str, Any]) -> str | None:
         value = row.get(self.metric)

@@ -12,12 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from assay.errors import BackendError, BadInputError
+from annotated_types import Gt
+
+from assay.errors import BackendError
 from assay.models.loading import resolve_model
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.samplers.vllm import policy_engine
 from assay_policy_training.plugins.samplers.vllm.launch import BATCHED_TOKENS
 from assay_policy_training.plugins.samplers.vllm.policy_engine import (
@@ -81,18 +84,16 @@ def _completion(output: Any) -> VllmCompletion:
 
 
 @dataclass(frozen=True)
-class Vllm:
+class Vllm(RecipeSettings, section="sampler"):
     """S2 by vLLM in this process. `options`: of `vllm.LLM`, as `--engine-option` of serving takes them."""
 
     dtype: str = "float32"
     max_model_len: int | None = None  #: default: what the recipe's numbers need
-    tolerance: float = 1e-3  #: of the check after each publishing, nats; half precision needs about 0.2
+    tolerance: Annotated[float, Gt(0)] = (
+        1e-3  #: of the check after each publishing, nats; half precision needs about 0.2
+    )
     folder: str | None = None  #: through which weights are passed; default: a temporary one
     options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not self.tolerance > 0:
-            raise BadInputError(f"must be above 0, not {self.tolerance}", field="sampler.tolerance")
 
     def open(self, policy: Policy, sampling: Sampling) -> VllmSampler:
         """Raises BackendError where vLLM is not installed, is older than is known, or cannot run the policy."""

@@ -17,11 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Gt
 
 from assay.errors import BackendError, BadInputError
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.samplers.vllm import policy_engine
 from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched
 from assay_policy_training.plugins.samplers.vllm.policy_engine import (
@@ -125,7 +128,7 @@ def _completion(choice: Mapping[str, Any]) -> VllmCompletion:
 
 
 @dataclass(frozen=True)
-class VllmServerSampler:
+class VllmServerSampler(RecipeSettings, section="sampler"):
     """S2 by a vLLM server. `url` of a running one, or `launch: true` to start one with the policy's own weights.
 
     `folder`: through which weights are passed, readable for the server; a temporary one by default, of this machine.
@@ -136,7 +139,7 @@ class VllmServerSampler:
     model: str | None = None  #: the name it serves the policy under, needed where it serves several
     concurrency: int = 32  #: requests at once; each is a whole group
     timeout: float = 600.0  #: seconds of one request
-    tolerance: float = 1e-3
+    tolerance: Annotated[float, Gt(0)] = 1e-3
     folder: str | None = None
     launch: bool = False
     python: str = ""  #: of vLLM's environment, for `launch`; default $ASSAY_VLLM_PYTHON
@@ -145,10 +148,9 @@ class VllmServerSampler:
     arguments: tuple[str, ...] = ()  #: for `launch`: more of vLLM's own
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if bool(self.url) == self.launch:
             raise BadInputError("either the url of a running server, or launch: true", field="sampler.url")
-        if not self.tolerance > 0:
-            raise BadInputError(f"must be above 0, not {self.tolerance}", field="sampler.tolerance")
 
     def open(self, policy: Policy, sampling: Sampling) -> VllmSampler:
         """Raises BackendError where there is no such server, or it does not start."""
