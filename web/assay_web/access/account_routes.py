@@ -12,7 +12,9 @@ from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Admin
 from assay_web.accounts import accounts, invitations
 from assay_web.accounts.access_file import AccessFile
-from assay_web.accounts.audit_log import audit_names, read_audit
+from assay_web.accounts.accounts import Account
+from assay_web.accounts.audit_log import AuditLine, audit_names, read_audit
+from assay_web.accounts.invitations import Invitation
 from assay_web.accounts.roles import Role
 from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow, WebService
@@ -24,22 +26,10 @@ LARGEST_ID = 2**53 - 1  #: largest integer that is exact in JavaScript
 Days = Annotated[float, Field(gt=0, le=invitations.LONGEST_DAYS)]
 
 
-class AccountReply(BaseModel):
-    """`seen_at`: last use of any of its sessions, to the minute; null before the first. Seconds
-    since the epoch."""
-
-    name: str
-    role: Role
-    disabled: bool
-    created_at: float
-    created_by: str
-    seen_at: float | None
-
-
 class AccountsReply(BaseModel):
     """By name."""
 
-    accounts: list[AccountReply]
+    accounts: list[Account]
 
 
 class AccountChange(RequestBody):
@@ -49,23 +39,10 @@ class AccountChange(RequestBody):
     disabled: bool | None = None
 
 
-class SentInvitation(BaseModel):
-    """`name`: the account whose password it resets; null: it creates an account. Seconds since the epoch."""
-
-    id: str
-    role: Role
-    name: str | None
-    created_by: str
-    created_at: float
-    expires_at: float
-    used_at: float | None
-    used_by: str | None
-
-
 class InvitationsReply(BaseModel):
     """Newest first, including used and expired ones."""
 
-    invitations: list[SentInvitation]
+    invitations: list[Invitation]
 
 
 class NewInvitation(RequestBody):
@@ -85,25 +62,13 @@ class LinkReply(BaseModel):
     """`path`: relative to the server's address. Shown once."""
 
     path: str
-    invitation: SentInvitation
-
-
-class AuditEntry(BaseModel):
-    """`at`: seconds since the epoch. `detail`: JSON. `person`: empty without a session."""
-
-    id: int
-    at: float
-    person: str
-    action: str
-    subject: str
-    detail: str
-    address: str
+    invitation: Invitation
 
 
 class AuditReply(BaseModel):
     """Newest first. `older`: whether there are older ones. `persons`, `actions`: all that occur in the log."""
 
-    lines: list[AuditEntry]
+    lines: list[AuditLine]
     older: bool
     persons: list[str]
     actions: list[str]
@@ -112,8 +77,7 @@ class AuditReply(BaseModel):
 @router.get("/api/accounts")
 def get_accounts(person: Admin, service: ServiceNow) -> AccountsReply:
     """Every account."""
-    rows = accounts.list_accounts(service.access)
-    return AccountsReply(accounts=[AccountReply(**vars(account)) for account in rows])
+    return AccountsReply(accounts=accounts.list_accounts(service.access))
 
 
 @router.patch("/api/accounts/{name}", status_code=204)
@@ -138,8 +102,7 @@ def make_password_link(
 @router.get("/api/invitations")
 def get_invitations(person: Admin, service: ServiceNow) -> InvitationsReply:
     """Every invitation, without its link."""
-    rows = invitations.list_invitations(service.access)
-    return InvitationsReply(invitations=[SentInvitation(**vars(invitation)) for invitation in rows])
+    return InvitationsReply(invitations=invitations.list_invitations(service.access))
 
 
 @router.post("/api/invitations", status_code=201)
@@ -175,8 +138,7 @@ def get_audit(
     with AccessFile(service.access.path) as file:
         lines = read_audit(file, person=by, action=action, subject=subject, before=before, most=most + 1)
         persons, actions = audit_names(file)
-    entries = [AuditEntry(**vars(line)) for line in lines[:most]]
-    return AuditReply(lines=entries, older=len(lines) > most, persons=persons, actions=actions)
+    return AuditReply(lines=lines[:most], older=len(lines) > most, persons=persons, actions=actions)
 
 
 def _with_accounts(service: WebService) -> None:
@@ -185,5 +147,5 @@ def _with_accounts(service: WebService) -> None:
         raise ProblemError(409, "this server runs without accounts: start it without --open to manage them")
 
 
-def _link(token: str, invitation: invitations.Invitation) -> LinkReply:
-    return LinkReply(path=invitations.link_of("", token), invitation=SentInvitation(**vars(invitation)))
+def _link(token: str, invitation: Invitation) -> LinkReply:
+    return LinkReply(path=invitations.link_of("", token), invitation=invitation)

@@ -45,15 +45,10 @@ def stage_estimate(workspace: Workspace, settings: StageSettings) -> EstimateRep
     return EstimateReply(
         command=command_line(settings),
         comparisons=looked_at,
-        judges=estimate.judges,
         calls=estimate.calls,
         tokens=estimate.tokens,
         cost=estimate.cost,
-        people=estimate.people,
-        known=estimate.known,
-        spent=estimate.spent,
-        budget=estimate.budget,
-        not_counted=estimate.not_counted,
+        **vars(estimate),
         token=token,
     )
 

@@ -15,6 +15,7 @@ from assay_pipelines.curation.shown_pairs import ShownPair
 from assay_pipelines.curation.source_errors import AnswerErrors, LabelErrors
 from assay_pipelines.hygiene.contamination.ledger import LedgerBenchmark, OverlapEvidence
 from assay_pipelines.hygiene.near_duplicates.stored import DuplicateCluster, DuplicateSearch
+from assay_pipelines.llm.spending_of_runs import RunSpending
 from assay_web.curate.stage_settings import SettingReply, StageSettings
 from assay_web.server.request_body import RequestBody
 
@@ -241,14 +242,6 @@ class StageCount(BaseModel):
     ended: bool
 
 
-class StageSpent(BaseModel):
-    """Calls of models that a stage's run made so far, failed ones too. `cost`: null where a reply has no price."""
-
-    calls: int
-    tokens: int
-    cost: float | None
-
-
 class StageExpected(BaseModel):
     """What the estimate said when the stage was started. `spent`: before it, of the same budget."""
 
@@ -274,7 +267,7 @@ class StageRecord(BaseModel):
     why: str | None
     run_id: str | None
     progress: list[StageCount]
-    spent: StageSpent | None
+    spent: RunSpending | None
     expected: StageExpected | None
     output: str
 

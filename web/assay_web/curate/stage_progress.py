@@ -17,7 +17,7 @@ from assay.errors import BusyError
 from assay.runs.progress_file import progress_of
 from assay.workspace import Workspace
 from assay_pipelines.llm.spending_of_runs import RunSpending, spending_of_runs
-from assay_web.curate.replies import StageCount, StageSpent
+from assay_web.curate.replies import StageCount
 
 MOST = 1_000  #: runs whose last figures are cached for while a stage holds the store
 
@@ -27,7 +27,7 @@ class StoredFigures:
     """`metrics`: of a finished run, empty before. `spent`: None if it called no model."""
 
     metrics: dict[str, Any]
-    spent: StageSpent | None
+    spent: RunSpending | None
 
 
 NOTHING = StoredFigures({}, None)
@@ -35,20 +35,7 @@ NOTHING = StoredFigures({}, None)
 
 def counts_of(folder: Path) -> list[StageCount]:
     """The last progress of the run in this folder."""
-    return [
-        StageCount(
-            what=one.what,
-            done=one.done,
-            total=one.total,
-            unit=one.unit,
-            rate=one.rate,
-            seconds_left=one.seconds_left,
-            began=one.began,
-            at=one.at,
-            ended=one.ended,
-        )
-        for one in progress_of(folder)
-    ]
+    return [StageCount.model_validate(one, from_attributes=True) for one in progress_of(folder)]
 
 
 def stored_figures(workspace: Workspace, runs: Iterable[str]) -> dict[str, StoredFigures]:
@@ -67,17 +54,13 @@ def stored_figures(workspace: Workspace, runs: Iterable[str]) -> dict[str, Store
         with _LOCK:
             return {run: _LAST[workspace.root, run] for run in run_ids if (workspace.root, run) in _LAST}
     ended = {run: json.loads(metrics) for run, metrics in rows}
-    stored = {run: StoredFigures(ended.get(run, {}), _spent(spent.get(run))) for run in run_ids}
+    stored = {run: StoredFigures(ended.get(run, {}), spent.get(run)) for run in run_ids}
     with _LOCK:
         for run, figures in stored.items():
             _LAST[workspace.root, run] = figures
         while len(_LAST) > MOST:
             del _LAST[next(iter(_LAST))]
     return stored
-
-
-def _spent(spending: RunSpending | None) -> StageSpent | None:
-    return None if spending is None else StageSpent(calls=spending.calls, tokens=spending.tokens, cost=spending.cost)
 
 
 _LAST: dict[tuple[Path, str], StoredFigures] = {}

@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel
+from pydantic import AliasPath, BaseModel, Field
 
 from assay.store.scored_models import ScoredModel, scored_models
 from assay_rm_training.calibration.stored import MeasuredReliability, reliability_runs, stored_calibrations
-from assay_rm_training.length_bias.measure import Estimate, LengthBias, length_bias
+from assay_rm_training.length_bias.measure import length_bias
 from assay_rm_training.length_bias.stored import (
     ScoredModelRef,
     by_length,
@@ -19,6 +19,7 @@ from assay_rm_training.length_bias.stored import (
     stored_lengths,
 )
 from assay_web.access.guard import Viewer
+from assay_web.rewards.interval import FromRecord, WithInterval
 from assay_web.service import ServiceNow
 
 router = APIRouter(tags=["rewards"])
@@ -32,23 +33,21 @@ class ScoredModels(BaseModel):
     models: list[ScoredModel]
 
 
-class ReliabilityBin(BaseModel):
+class ReliabilityBin(FromRecord):
     """One bin of ten; `low`, `high`: 95 % (Wilson) of the observed share, its pairs taken as independent."""
 
-    predicted: float
-    observed: float
-    pairs: int
-    low: float
-    high: float
+    predicted: float = Field(validation_alias=AliasPath("bin", "predicted"))
+    observed: float = Field(validation_alias=AliasPath("bin", "observed"))
+    pairs: int = Field(validation_alias=AliasPath("bin", "pairs"))
+    low: float = Field(validation_alias=AliasPath("interval", "low"))
+    high: float = Field(validation_alias=AliasPath("interval", "high"))
 
 
-class ReliabilityFigure(BaseModel):
+class ReliabilityFigure(WithInterval):
     """`low`, `high`: 95 % by bootstrap over prompts, null where the run measured none."""
 
     name: Literal["ece", "ece_equal_mass", "brier", "nll"]
     value: float
-    low: float | None
-    high: float | None
 
 
 class ReliabilitySide(BaseModel):
@@ -77,16 +76,16 @@ class ReliabilityEntry(BaseModel):
     notes: list[str]
 
 
-class CalibrationEntry(BaseModel):
+class CalibrationEntry(FromRecord):
     """A calibration in the store. `scores`: stored ones with its probability. `newest`: of its version."""
 
-    id: str
+    id: str = Field(validation_alias=AliasPath("calibration", "id"))
     model: str | None
     version: str
     at: datetime
     described: str
-    fitted_on: str
-    pairs: int
+    fitted_on: str = Field(validation_alias=AliasPath("calibration", "fitted_on"))
+    pairs: int = Field(validation_alias=AliasPath("calibration", "pairs"))
     run_id: str | None
     scores: int
     newest: bool
@@ -99,25 +98,23 @@ class CalibrationPage(BaseModel):
     calibrations: list[CalibrationEntry]
 
 
-class LengthEstimate(BaseModel):
+class LengthEstimate(FromRecord):
     """A figure with its 95 % interval; `count`: responses or pairs it is of."""
 
     value: float
-    low: float
-    high: float
-    count: int
+    low: float = Field(validation_alias=AliasPath("interval", "low"))
+    high: float = Field(validation_alias=AliasPath("interval", "high"))
+    count: int = Field(validation_alias="pairs")
 
 
-class LengthGroup(BaseModel):
+class LengthGroup(WithInterval):
     """One of ten groups of equal count, by characters; `low`, `high`: 95 % of the mean reward."""
 
-    shortest: float
-    longest: float
+    shortest: float = Field(validation_alias="low")
+    longest: float = Field(validation_alias="high")
     responses: int
     length: float
     reward: float
-    low: float | None
-    high: float | None
 
 
 class LengthDot(BaseModel):
@@ -127,7 +124,7 @@ class LengthDot(BaseModel):
     reward: float
 
 
-class LabelledLengthBias(BaseModel):
+class LabelledLengthBias(FromRecord):
     """Over pairs with a label. Accuracies: where the chosen side is longer, shorter, equally long. `longer_wins`: the
     model prefers the longer side; `longer_chosen`: the label does. `given_label`: correlation within prompts, what the
     label explains taken off."""
@@ -142,7 +139,7 @@ class LabelledLengthBias(BaseModel):
     longer_chosen: LengthEstimate | None
 
 
-class LengthPage(BaseModel):
+class LengthPage(FromRecord):
     """Reward against response length, from stored scores. `responses`: read, of `total`. Correlations are null where
     nothing varies. `labelled`: null where no labelled pair has scores of both sides."""
 
@@ -171,35 +168,15 @@ def read_calibration(person: Viewer, service: ServiceNow) -> CalibrationPage:
     return CalibrationPage(
         runs=[
             ReliabilityEntry(
-                run_id=run.run_id,
-                kind=run.kind,
-                at=run.at,
-                model=run.model,
-                version=run.version,
-                data=run.data,
-                pairs=run.pairs,
-                trained_on=run.trained_on,
+                **{name: value for name, value in vars(run).items() if name not in ("before", "after")},
                 fitted=run.calibration.describe() if run.calibration else None,
                 before=_side(run.before),
                 after=_side(run.after) if run.after else None,
-                nll_by_method=dict(run.nll_by_method),
-                notes=list(run.notes),
             )
             for run in runs
         ],
         calibrations=[
-            CalibrationEntry(
-                id=one.calibration.id,
-                model=one.model,
-                version=one.version,
-                at=one.at,
-                described=one.calibration.describe(),
-                fitted_on=one.calibration.fitted_on,
-                pairs=one.calibration.pairs,
-                run_id=one.run_id,
-                scores=one.scores,
-                newest=one.newest,
-            )
+            CalibrationEntry.model_validate(vars(one) | {"described": one.calibration.describe()})
             for one in calibrations
         ],
     )
@@ -221,79 +198,24 @@ def read_length_bias(
         return LengthPage(
             responses=0, total=0, overall=None, within_prompt=None, slope=None, groups=[], dots=[], labelled=None
         )
-    correlation = length_correlation(scored)
     labelled = None
     if len(pairs.prompts):
         bias = length_bias(pairs.rewards, pairs.lengths, pairs.prompts, unit="characters")
-        labelled = _labelled(bias, pairs.total)
-    return LengthPage(
-        responses=len(scored.rewards),
-        total=scored.total,
-        overall=_estimate(correlation.overall),
-        within_prompt=_estimate(correlation.within_prompt),
-        slope=_estimate(correlation.slope),
-        groups=[
-            LengthGroup(
-                shortest=group.low,
-                longest=group.high,
-                responses=group.responses,
-                length=group.length,
-                reward=group.reward,
-                low=group.interval.low if group.interval else None,
-                high=group.interval.high if group.interval else None,
-            )
-            for group in by_length(scored)
-        ],
-        dots=[
-            LengthDot(length=float(length), reward=float(reward))
-            for length, reward in zip(scored.lengths[:DOTS], scored.rewards[:DOTS], strict=True)
-        ],
-        labelled=labelled,
-    )
+        labelled = vars(bias) | {"total": pairs.total}
+    dots = zip(scored.lengths[:DOTS].tolist(), scored.rewards[:DOTS].tolist(), strict=True)
+    figures = {
+        "responses": len(scored.rewards),
+        "total": scored.total,
+        "groups": by_length(scored),
+        "dots": [LengthDot(length=length, reward=reward) for length, reward in dots],
+        "labelled": labelled,
+    }
+    return LengthPage.model_validate(vars(length_correlation(scored)) | figures)
 
 
 def _side(side: MeasuredReliability) -> ReliabilitySide:
-    return ReliabilitySide(
-        bins=[
-            ReliabilityBin(
-                predicted=one.bin.predicted,
-                observed=one.bin.observed,
-                pairs=one.bin.pairs,
-                low=one.interval.low,
-                high=one.interval.high,
-            )
-            for one in side.bins
-        ],
-        figures=[
-            ReliabilityFigure.model_validate(
-                {
-                    "name": name,
-                    "value": value,
-                    "low": side.intervals[name].low if name in side.intervals else None,
-                    "high": side.intervals[name].high if name in side.intervals else None,
-                }
-            )
-            for name, value in side.figures.items()
-        ],
-    )
-
-
-def _labelled(bias: LengthBias, total: int) -> LabelledLengthBias:
-    return LabelledLengthBias(
-        pairs=bias.pairs,
-        total=total,
-        given_label=_estimate(bias.given_label),
-        chosen_longer=_estimate(bias.chosen_longer),
-        chosen_shorter=_estimate(bias.chosen_shorter),
-        equal=_estimate(bias.equal),
-        longer_wins=_estimate(bias.longer_wins),
-        longer_chosen=_estimate(bias.longer_chosen),
-    )
-
-
-def _estimate(estimate: Estimate | None) -> LengthEstimate | None:
-    if estimate is None:
-        return None
-    return LengthEstimate(
-        value=estimate.value, low=estimate.interval.low, high=estimate.interval.high, count=estimate.pairs
-    )
+    figures = [
+        ReliabilityFigure.model_validate({"name": name, "value": value, "interval": side.intervals.get(name)})
+        for name, value in side.figures.items()
+    ]
+    return ReliabilitySide(bins=[ReliabilityBin.model_validate(one) for one in side.bins], figures=figures)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import AliasPath, BaseModel, Field
 
 from assay.domain import Message
 from assay.runs.record import start_run
 from assay.store.scored_models import scored_models
 from assay_pipelines.annotation.queues import add_items, create_queue, get_queue, list_queues
 from assay_pipelines.curation.disagreement import (
-    Contradiction,
     ContradictionFilter,
     Order,
     Rater,
-    Side,
     Supports,
     agreement_of,
     contradictions,
@@ -26,6 +24,7 @@ from assay_pipelines.curation.disagreement import (
 )
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
+from assay_web.rewards.interval import FromRecord, WithInterval
 from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow
 
@@ -55,7 +54,7 @@ class Raters(BaseModel):
     start: tuple[str, str] | None
 
 
-class AgreementReply(BaseModel):
+class AgreementReply(WithInterval):
     """How often two raters prefer the same response. `tied`: pairs where one has no preference; `share`: agreed on, of
     the pairs where both have one, with its 95 % interval. The last three are of those they disagree on: whom the label
     in force supports."""
@@ -67,14 +66,12 @@ class AgreementReply(BaseModel):
     disagree: int
     tied: int
     share: float | None
-    low: float | None
-    high: float | None
-    label_supports_first: int
-    label_supports_second: int
-    unlabelled: int
+    label_supports_first: int = Field(validation_alias=AliasPath("supports", "first"))
+    label_supports_second: int = Field(validation_alias=AliasPath("supports", "second"))
+    unlabelled: int = Field(validation_alias=AliasPath("supports", "unlabelled"))
 
 
-class PairSide(BaseModel):
+class PairSide(FromRecord):
     """What one rater says. `margin`: reward A - reward B, or the confidence with the sign of the judgment;
     `relative_margin`: over its root mean square. `probability`: of its own preference, null where nothing gives one."""
 
@@ -88,15 +85,15 @@ class PairSide(BaseModel):
     uncertainty_b: float | None
 
 
-class DisagreedPair(BaseModel):
+class DisagreedPair(FromRecord):
     """A pair on which the raters prefer different responses. Long responses are cut; `characters_*`: whole."""
 
     comparison_id: str
     prompt: list[Message]
     response_a: str
     response_b: str
-    characters_a: int
-    characters_b: int
+    characters_a: int = Field(validation_alias=AliasPath("characters", 0))
+    characters_b: int = Field(validation_alias=AliasPath("characters", 1))
     pool: str
     label: str | None
     supports: Supports
@@ -179,21 +176,7 @@ def read_rater_agreement(person: Viewer, service: ServiceNow, first: Reference, 
     """How often two raters prefer the same response."""
     one, two = Rater.parse(first), Rater.parse(second)
     with service.store() as db:
-        agreement = agreement_of(db, one, two)
-    return AgreementReply(
-        first=agreement.first,
-        second=agreement.second,
-        common=agreement.common,
-        agree=agreement.agree,
-        disagree=agreement.disagree,
-        tied=agreement.tied,
-        share=agreement.share,
-        low=agreement.interval.low if agreement.interval else None,
-        high=agreement.interval.high if agreement.interval else None,
-        label_supports_first=agreement.supports["first"],
-        label_supports_second=agreement.supports["second"],
-        unlabelled=agreement.supports["unlabelled"],
-    )
+        return AgreementReply.model_validate(agreement_of(db, one, two))
 
 
 @router.get("/api/rewards/disagreements")
@@ -211,7 +194,8 @@ def list_disagreements(
     one, two, which = Rater.parse(first), Rater.parse(second), ContradictionFilter(pool, supports, order)
     with service.store() as db:
         pairs, total = contradictions(db, one, two, which, offset=PAGE * (page - 1), limit=PAGE)
-    return DisagreementPage(pairs=[_pair(pair) for pair in pairs], total=total, page_size=PAGE)
+    shown = [DisagreedPair.model_validate(pair) for pair in pairs]
+    return DisagreementPage(pairs=shown, total=total, page_size=PAGE)
 
 
 @router.get("/api/rewards/queues")
@@ -246,23 +230,3 @@ def send_disagreements_to_queue(
     # The run says between whom: a rater's reference holds a principle's text.
     note_change(request, body.queue, added=added, made=is_new, run=run.id)
     return SentToQueue(queue=queue.name, added=added, items=queue.items, made=is_new, run_id=run.id)
-
-
-def _pair(pair: Contradiction) -> DisagreedPair:
-    return DisagreedPair(
-        comparison_id=pair.comparison_id,
-        prompt=list(pair.prompt),
-        response_a=pair.response_a,
-        response_b=pair.response_b,
-        characters_a=pair.characters[0],
-        characters_b=pair.characters[1],
-        pool=pair.pool,
-        label=pair.label,
-        supports=pair.supports,
-        first=_side(pair.first),
-        second=_side(pair.second),
-    )
-
-
-def _side(side: Side) -> PairSide:
-    return PairSide.model_validate(side, from_attributes=True)

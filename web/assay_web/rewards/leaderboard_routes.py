@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import AliasPath, BaseModel, Field
 
-from assay_rm_training.benchmarks.benchmark import CurvePoint
 from assay_rm_training.benchmarks.catalogue import BENCHMARKS, benchmark
 from assay_rm_training.benchmarks.stored_results import (
     StoredResult,
@@ -16,21 +15,21 @@ from assay_rm_training.benchmarks.stored_results import (
     stored_result,
     subset_shares,
 )
-from assay_rm_training.benchmarks.strata import NamedInterval
 from assay_web.access.guard import Viewer
+from assay_web.rewards.interval import WithInterval
 from assay_web.service import ServiceNow
 
 router = APIRouter(tags=["rewards"])
 
+METHOD = Field(None, validation_alias=AliasPath("interval", "method"))
 
-class Aggregate(BaseModel):
+
+class Aggregate(WithInterval):
     """One figure of a result; `low`, `high`: its 95 % interval by `method`, null where it has none."""
 
     name: str
     value: float | None
-    low: float | None = None
-    high: float | None = None
-    method: str | None = None
+    method: str | None = METHOD
 
 
 class BenchmarkEntry(BaseModel):
@@ -67,15 +66,13 @@ class Leaderboards(BaseModel):
     boards: list[BenchmarkBoard]
 
 
-class BestOfPoint(BaseModel):
+class BestOfPoint(WithInterval):
     """Expected gold of the best of `n` by the model, over `items` lists; `kl` of best-of-n from one, in nats."""
 
     n: int
     gold: float
     kl: float
     items: int
-    low: float | None
-    high: float | None
 
 
 class BestOfCurve(BaseModel):
@@ -85,7 +82,7 @@ class BestOfCurve(BaseModel):
     points: list[BestOfPoint]
 
 
-class SubsetCredit(BaseModel):
+class SubsetCredit(WithInterval):
     """Mean credit of a subset's items, 0 to 1; null where nothing there is right or wrong."""
 
     part: str
@@ -94,9 +91,7 @@ class SubsetCredit(BaseModel):
     failed: int
     truncated: int
     credit: float | None
-    low: float | None
-    high: float | None
-    method: str | None
+    method: str | None = METHOD
 
 
 class BenchmarkResult(BaseModel):
@@ -147,21 +142,11 @@ def read_benchmark_result(person: Viewer, service: ServiceNow, run_id: str, benc
         failures=dict(stored.failures),
         protocol=dict(stored.protocol),
         truncated_share=stored.truncated_share,
-        curves=[BestOfCurve(name=name, points=[_point(p) for p in points]) for name, points in stored.curves.items()],
-        subsets=[
-            SubsetCredit(
-                part=share.part,
-                subset=share.subset,
-                items=share.items,
-                failed=share.failed,
-                truncated=share.truncated,
-                credit=share.credit,
-                low=_low(share.interval),
-                high=_high(share.interval),
-                method=share.interval.method if share.interval else None,
-            )
-            for share in subset_shares(items)
+        curves=[
+            BestOfCurve(name=name, points=[BestOfPoint.model_validate(point) for point in points])
+            for name, points in stored.curves.items()
         ],
+        subsets=[SubsetCredit.model_validate(share) for share in subset_shares(items)],
     )
 
 
@@ -185,24 +170,5 @@ def _entry(one: StoredResult) -> BenchmarkEntry:
 
 
 def _aggregate(one: StoredResult, name: str) -> Aggregate:
-    interval = one.intervals.get(name)
-    return Aggregate(
-        name=name,
-        value=one.aggregates[name],
-        low=_low(interval),
-        high=_high(interval),
-        method=interval.method if interval else None,
-    )
-
-
-def _point(point: CurvePoint) -> BestOfPoint:
-    bounds = point.interval
-    return BestOfPoint(n=point.n, gold=point.gold, kl=point.kl, items=point.items, low=_low(bounds), high=_high(bounds))
-
-
-def _low(interval: NamedInterval | None) -> float | None:
-    return interval.low if interval else None
-
-
-def _high(interval: NamedInterval | None) -> float | None:
-    return interval.high if interval else None
+    figure = {"name": name, "value": one.aggregates[name], "interval": one.intervals.get(name)}
+    return Aggregate.model_validate(figure)

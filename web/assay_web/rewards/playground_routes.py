@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import AliasPath, BaseModel, Field
 
 from assay.domain import Message, Role
 from assay.errors import BadInputError
 from assay.score import Score, ScoreResult
 from assay_web.access.guard import Viewer
-from assay_web.rewards.served_models import Column, Offer, ScoreQuery, Served, ask, offers
+from assay_web.rewards.interval import FromRecord
+from assay_web.rewards.served_models import Column, ScoreQuery, ask, offers
 from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow
 
@@ -26,22 +27,22 @@ MOST_SCORES = 512  #: of one question
 Text = Annotated[str, Field(max_length=TEXT)]
 
 
-class OfferedModel(BaseModel):
+class OfferedModel(FromRecord):
     """A model that a server offers. `principle_use`: required, optional or refused; `principles`: some that it was
     trained with. `max_length`: tokens. `parity`: whether the saved checkpoint gave the trainer's scores."""
 
-    name: str
-    version: str
-    kind: str
-    max_length: int
-    calibrated: bool
-    parity: str
-    principle_use: str
-    principle_question: str | None
-    principles: list[str]
+    name: str = Field(validation_alias=AliasPath("info", "name"))
+    version: str = Field(validation_alias=AliasPath("info", "version"))
+    kind: str = Field(validation_alias=AliasPath("info", "kind"))
+    max_length: int = Field(validation_alias=AliasPath("info", "max_length"))
+    calibrated: bool = Field(validation_alias=AliasPath("info", "calibrated"))
+    parity: str = Field(validation_alias=AliasPath("info", "parity"))
+    principle_use: str = Field(validation_alias=AliasPath("principles", "use"))
+    principle_question: str | None = Field(validation_alias=AliasPath("principles", "question"))
+    principles: list[str] = Field(validation_alias=AliasPath("principles", "examples"))
 
 
-class RewardServerOffer(BaseModel):
+class RewardServerOffer(FromRecord):
     """One reward server by its address. `error`: why it offers nothing now."""
 
     address: str
@@ -79,7 +80,7 @@ class PlaygroundQuestion(RequestBody):
     label: Text | None = None
 
 
-class PlaygroundPart(BaseModel):
+class PlaygroundPart(FromRecord):
     """A part of a composed reward. `value`: after its shaping. `skipped`: why it was not evaluated."""
 
     name: str
@@ -89,7 +90,7 @@ class PlaygroundPart(BaseModel):
     skipped: str | None
 
 
-class PlaygroundScore(BaseModel):
+class PlaygroundScore(FromRecord):
     """What a model says of a response: a reward with all that belongs to it, or `failure` with its code and no number.
     `rank`: 1 is the best; equal ranks are ties."""
 
@@ -100,18 +101,18 @@ class PlaygroundScore(BaseModel):
     tokens: int | None = None
     truncated: bool | None = None
     calibration: str | None = None
-    parts: list[PlaygroundPart] = []
+    parts: list[PlaygroundPart] = Field([])
     code: str | None = None
     failure: str | None = None
 
 
-class PlaygroundColumn(BaseModel):
+class PlaygroundColumn(FromRecord):
     """One model's answers, by one principle or none, in the order of the responses; `refused`: why it was not asked.
     `best_beats_second`: P(the best is preferred to the second), which rests on `basis`."""
 
     address: str
     model: str
-    version: str | None
+    version: str | None = Field(None, validation_alias=AliasPath("info", "version"))
     principle: str | None
     refused: str | None
     scores: list[PlaygroundScore]
@@ -138,7 +139,9 @@ class PlaygroundReply(BaseModel):
 @router.get("/api/rewards/served")
 def list_served_models(person: Viewer, service: ServiceNow) -> ServedModels:
     """What the reward servers offer now."""
-    return ServedModels(servers=[_offer(one) for one in offers(service.settings.reward_servers)])
+    return ServedModels(
+        servers=[RewardServerOffer.model_validate(one) for one in offers(service.settings.reward_servers)]
+    )
 
 
 @router.post("/api/rewards/playground")
@@ -161,59 +164,16 @@ def score_in_playground(person: Viewer, service: ServiceNow, body: PlaygroundQue
     )
 
 
-def _offer(offer: Offer) -> RewardServerOffer:
-    return RewardServerOffer(
-        address=offer.address, error=offer.error, models=[_served(served) for served in offer.models]
-    )
-
-
-def _served(served: Served) -> OfferedModel:
-    info, use = served.info, served.principles
-    return OfferedModel(
-        name=info.name,
-        version=info.version,
-        kind=info.kind,
-        max_length=info.max_length,
-        calibrated=info.calibrated,
-        parity=info.parity,
-        principle_use=use.use,
-        principle_question=use.question,
-        principles=list(use.examples),
-    )
-
-
 def _column(column: Column, responses: int) -> PlaygroundColumn:
     ranking = column.ranking
-    return PlaygroundColumn(
-        address=column.address,
-        model=column.model,
-        version=column.info.version if column.info else None,
-        principle=column.principle,
-        refused=column.refused,
-        scores=[_score(ranking.results[n], ranking.ranks[n]) for n in range(responses)] if ranking else [],
-        best_beats_second=column.best_beats_second,
-        basis=column.basis,
-    )
+    scores = [_score(ranking.results[n], ranking.ranks[n]) for n in range(responses)] if ranking else []
+    return PlaygroundColumn.model_validate(vars(column) | {"scores": scores})
 
 
 def _score(result: ScoreResult, rank: int | None) -> PlaygroundScore:
     if not isinstance(result, Score):
         return PlaygroundScore(code=result.code, failure=result.message)
-    return PlaygroundScore(
-        rank=rank,
-        reward=result.reward,
-        probability=result.probability,
-        uncertainty=result.uncertainty,
-        tokens=result.tokens,
-        truncated=result.truncated,
-        calibration=result.calibration,
-        parts=[
-            PlaygroundPart(
-                name=part.name, reward=part.reward, value=part.value, weight=part.weight, skipped=part.skipped
-            )
-            for part in result.parts
-        ],
-    )
+    return PlaygroundScore.model_validate(result).model_copy(update={"rank": rank})
 
 
 def _standing(columns: list[Column], index: int) -> ResponseStanding:

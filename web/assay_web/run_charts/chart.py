@@ -1,7 +1,8 @@
 """Descriptions of charts by the keys of `metrics.jsonl`; they hold no numbers.
 
-Covers: curves, their bands, the extents of the numbers that charts are chosen by. Leaves out: which charts there are
-(`training`, `policy`), drawing (`assay_web.report`, the page), points of long files (`assay_web.runs`).
+Covers: curves, their bands, the extents of the numbers that charts are chosen by; the live page gets them unchanged.
+Leaves out: which charts there are (`training`, `policy`), drawing (`assay_web.report`, the page), points of long files
+(`assay_web.runs`).
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from pydantic import ConfigDict
+
 Row: TypeAlias = Mapping[str, Any]
 #: Training steps, or evaluations on held-out data.
 Source: TypeAlias = Literal["step", "evaluation"]
+_REPLY = ConfigDict(json_schema_serialization_defaults_required=True)  # a reply has every field
 
 
 @dataclass(frozen=True, slots=True)
 class MetricCurve:
     """The metric `key` of the rows of one source, with a band from `low` to `high`, or of `spread` to either side."""
 
+    __pydantic_config__ = _REPLY
     name: str
     key: str
     of: Source = "step"
@@ -37,6 +42,7 @@ class MetricCurve:
 class CurveChart:
     """Curves over `x`, the key of a number of each row."""
 
+    __pydantic_config__ = _REPLY
     section: str
     title: str
     curves: tuple[MetricCurve, ...]

@@ -7,18 +7,17 @@ import math
 import threading
 import zlib
 from collections import OrderedDict
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from assay.runs.process import process_of
 from assay_web.report.pages.runs import METRICS
-from assay_web.run_charts import CurveChart, MetricCurve, policy_charts, training_charts
+from assay_web.run_charts import CurveChart, policy_charts, training_charts
 from assay_web.run_charts.policy import WATCH
 from assay_web.runs.buckets import Array, Points
 from assay_web.runs.key_figure import POLICY_FIGURES, STEP_FIGURES, figures_of
 from assay_web.runs.metrics_reader import MetricsReader
-from assay_web.runs.replies import ChartReply, CurveReply, CurvesReply, KeyFigure, Moment, PointsReply
+from assay_web.runs.replies import CurvesReply, KeyFigure, Moment, PointsReply
 
 MOST_READERS = 12  #: readers; each takes some megabytes
 READ_S = 0.3  #: time limit of reading per request; later requests continue
@@ -68,7 +67,7 @@ def curves_reply(reader: MetricsReader, folder: Path, since: str | None) -> Curv
             rows=reader.step.rows + reader.evaluation.rows,
             broken=reader.broken,
             progress=_progress(folder, reader.last["step"]),
-            charts=[_chart(chart) for chart in charts],
+            charts=charts,
             step=_points(points[0]),
             evaluation=_points(points[1]),
             latest=_latest(reader),
@@ -122,25 +121,6 @@ def _progress(folder: Path, row: Any) -> float | None:
         except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
             continue
     return None
-
-
-def _chart(chart: CurveChart) -> ChartReply:
-    reference = None if chart.reference is None else _curve(chart.reference)
-    return ChartReply(
-        section=chart.section,
-        title=chart.title,
-        curves=[_curve(curve) for curve in chart.curves],
-        unit=chart.unit,
-        share=chart.share,
-        note=chart.note,
-        reference=reference,
-        x=chart.x,
-        x_label=chart.x_label,
-    )
-
-
-def _curve(curve: MetricCurve) -> CurveReply:
-    return CurveReply(**asdict(curve))
 
 
 def _points(points: Points) -> PointsReply:

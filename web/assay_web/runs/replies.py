@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from assay.browsing.comparison import ConversationTurn
-from assay_web.run_charts.chart import Source
+from assay_web.run_charts import CurveChart
 from assay_web.server.request_body import RequestBody
 
 #: `ending`: a stop was requested and the process still runs. `unknown`: it has ended, and the store, which records how,
@@ -98,34 +98,6 @@ class RunDetail(BaseModel):
     can_stop: bool
 
 
-class CurveReply(BaseModel):
-    """The number `key` of the points of one source, times `scale`. The band: from `low` to `high`, or `spread` to
-    either side. `window`: points whose mean is drawn."""
-
-    name: str
-    key: str
-    of: Source
-    low: str | None
-    high: str | None
-    spread: str | None
-    window: int
-    scale: float
-
-
-class ChartReply(BaseModel):
-    """What to draw. `x`: the key of the number along the axis. `reference`: its last value is a line across."""
-
-    section: str
-    title: str
-    curves: list[CurveReply]
-    unit: str
-    share: bool
-    note: str
-    reference: CurveReply | None
-    x: str
-    x_label: str
-
-
 class PointsReply(BaseModel):
     """Points from number `first` on, which take the place of those the reader has. `width`: rows a point; past 1 there
     are `low` and `high`, the bounds of those rows."""
@@ -159,7 +131,7 @@ class CurvesReply(BaseModel):
     rows: int
     broken: int
     progress: float | None
-    charts: list[ChartReply]
+    charts: list[CurveChart]
     step: PointsReply
     evaluation: PointsReply
     latest: list[KeyFigure]

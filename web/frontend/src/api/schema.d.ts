@@ -1421,21 +1421,11 @@ export interface components {
             token: string;
         };
         /**
-         * AccountChange
-         * @description Fields that are null stay unchanged.
+         * Account
+         * @description `seen_at`: when one of its sessions was last used, ended ones too, within a minute; None before the first. Times
+         *     are seconds since the epoch.
          */
-        AccountChange: {
-            /** Disabled */
-            disabled?: boolean | null;
-            /** Role */
-            role?: ("viewer" | "annotator" | "curator" | "admin") | null;
-        };
-        /**
-         * AccountReply
-         * @description `seen_at`: last use of any of its sessions, to the minute; null before the first. Seconds
-         *     since the epoch.
-         */
-        AccountReply: {
+        Account: {
             /** Created At */
             created_at: number;
             /** Created By */
@@ -1453,12 +1443,22 @@ export interface components {
             seen_at: number | null;
         };
         /**
+         * AccountChange
+         * @description Fields that are null stay unchanged.
+         */
+        AccountChange: {
+            /** Disabled */
+            disabled?: boolean | null;
+            /** Role */
+            role?: ("viewer" | "annotator" | "curator" | "admin") | null;
+        };
+        /**
          * AccountsReply
          * @description By name.
          */
         AccountsReply: {
             /** Accounts */
-            accounts: components["schemas"]["AccountReply"][];
+            accounts: components["schemas"]["Account"][];
         };
         /**
          * Aggregate
@@ -1466,11 +1466,11 @@ export interface components {
          */
         Aggregate: {
             /** High */
-            high?: number | null;
+            high: number | null;
             /** Low */
-            low?: number | null;
+            low: number | null;
             /** Method */
-            method?: string | null;
+            method: string | null;
             /** Name */
             name: string;
             /** Value */
@@ -1724,10 +1724,10 @@ export interface components {
             value: string;
         };
         /**
-         * AuditEntry
-         * @description `at`: seconds since the epoch. `detail`: JSON. `person`: empty without a session.
+         * AuditLine
+         * @description `at`: seconds since the epoch. `detail`: JSON. `person`: "" for somebody who was not signed in.
          */
-        AuditEntry: {
+        AuditLine: {
             /** Action */
             action: string;
             /** Address */
@@ -1751,7 +1751,7 @@ export interface components {
             /** Actions */
             actions: string[];
             /** Lines */
-            lines: components["schemas"]["AuditEntry"][];
+            lines: components["schemas"]["AuditLine"][];
             /** Older */
             older: boolean;
             /** Persons */
@@ -1914,29 +1914,6 @@ export interface components {
             calibrations: components["schemas"]["CalibrationEntry"][];
             /** Runs */
             runs: components["schemas"]["ReliabilityEntry"][];
-        };
-        /**
-         * ChartReply
-         * @description What to draw. `x`: the key of the number along the axis. `reference`: its last value is a line across.
-         */
-        ChartReply: {
-            /** Curves */
-            curves: components["schemas"]["CurveReply"][];
-            /** Note */
-            note: string;
-            reference: components["schemas"]["CurveReply"] | null;
-            /** Section */
-            section: string;
-            /** Share */
-            share: boolean;
-            /** Title */
-            title: string;
-            /** Unit */
-            unit: string;
-            /** X */
-            x: string;
-            /** X Label */
-            x_label: string;
         };
         /**
          * CheckedSet
@@ -2240,30 +2217,42 @@ export interface components {
             share: number | null;
         };
         /**
-         * CurveReply
-         * @description The number `key` of the points of one source, times `scale`. The band: from `low` to `high`, or `spread` to
-         *     either side. `window`: points whose mean is drawn.
+         * CurveChart
+         * @description Curves over `x`, the key of a number of each row.
          */
-        CurveReply: {
-            /** High */
-            high: string | null;
-            /** Key */
-            key: string;
-            /** Low */
-            low: string | null;
-            /** Name */
-            name: string;
+        CurveChart: {
+            /** Curves */
+            curves: components["schemas"]["MetricCurve"][];
             /**
-             * Of
-             * @enum {string}
+             * Note
+             * @default
              */
-            of: "step" | "evaluation";
-            /** Scale */
-            scale: number;
-            /** Spread */
-            spread: string | null;
-            /** Window */
-            window: number;
+            note: string;
+            reference: components["schemas"]["MetricCurve"] | null;
+            /** Section */
+            section: string;
+            /**
+             * Share
+             * @default false
+             */
+            share: boolean;
+            /** Title */
+            title: string;
+            /**
+             * Unit
+             * @default
+             */
+            unit: string;
+            /**
+             * X
+             * @default step
+             */
+            x: string;
+            /**
+             * X Label
+             * @default step
+             */
+            x_label: string;
         };
         /**
          * CurvesReply
@@ -2279,7 +2268,7 @@ export interface components {
             /** Broken */
             broken: number;
             /** Charts */
-            charts: components["schemas"]["ChartReply"][];
+            charts: components["schemas"]["CurveChart"][];
             evaluation: components["schemas"]["PointsReply"];
             /** Latest */
             latest: components["schemas"]["KeyFigure"][];
@@ -2665,6 +2654,31 @@ export interface components {
             low: number;
         };
         /**
+         * Invitation
+         * @description `name`: the account whose password is reset; None creates a new account. Times are seconds since the epoch.
+         */
+        Invitation: {
+            /** Created At */
+            created_at: number;
+            /** Created By */
+            created_by: string;
+            /** Expires At */
+            expires_at: number;
+            /** Id */
+            id: string;
+            /** Name */
+            name: string | null;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "viewer" | "annotator" | "curator" | "admin";
+            /** Used At */
+            used_at: number | null;
+            /** Used By */
+            used_by: string | null;
+        };
+        /**
          * InvitationReply
          * @description `name`: the account whose password the link resets; null: it creates an account. Seconds since the epoch.
          */
@@ -2685,7 +2699,7 @@ export interface components {
          */
         InvitationsReply: {
             /** Invitations */
-            invitations: components["schemas"]["SentInvitation"][];
+            invitations: components["schemas"]["Invitation"][];
         };
         /**
          * ItemsAdded
@@ -3053,7 +3067,7 @@ export interface components {
          * @description `path`: relative to the server's address. Shown once.
          */
         LinkReply: {
-            invitation: components["schemas"]["SentInvitation"];
+            invitation: components["schemas"]["Invitation"];
             /** Path */
             path: string;
         };
@@ -3216,6 +3230,38 @@ export interface components {
              * @enum {string}
              */
             role: "system" | "user" | "assistant" | "tool";
+        };
+        /**
+         * MetricCurve
+         * @description The metric `key` of the rows of one source, with a band from `low` to `high`, or of `spread` to either side.
+         */
+        MetricCurve: {
+            /** High */
+            high: string | null;
+            /** Key */
+            key: string;
+            /** Low */
+            low: string | null;
+            /** Name */
+            name: string;
+            /**
+             * Of
+             * @default step
+             * @enum {string}
+             */
+            of: "step" | "evaluation";
+            /**
+             * Scale
+             * @default 1
+             */
+            scale: number;
+            /** Spread */
+            spread: string | null;
+            /**
+             * Window
+             * @default 1
+             */
+            window: number;
         };
         /**
          * ModelChoice
@@ -3735,28 +3781,28 @@ export interface components {
          */
         PlaygroundScore: {
             /** Calibration */
-            calibration?: string | null;
+            calibration: string | null;
             /** Code */
-            code?: string | null;
+            code: string | null;
             /** Failure */
-            failure?: string | null;
+            failure: string | null;
             /**
              * Parts
              * @default []
              */
             parts: components["schemas"]["PlaygroundPart"][];
             /** Probability */
-            probability?: number | null;
+            probability: number | null;
             /** Rank */
-            rank?: number | null;
+            rank: number | null;
             /** Reward */
-            reward?: number | null;
+            reward: number | null;
             /** Tokens */
-            tokens?: number | null;
+            tokens: number | null;
             /** Truncated */
-            truncated?: boolean | null;
+            truncated: boolean | null;
             /** Uncertainty */
-            uncertainty?: number | null;
+            uncertainty: number | null;
         };
         /**
          * PointsReply
@@ -4369,6 +4415,18 @@ export interface components {
             step?: number | null;
         };
         /**
+         * RunSpending
+         * @description `calls`: attempts, failed ones too. `tokens`: in and out. `cost`: None where a reply has no price.
+         */
+        RunSpending: {
+            /** Calls */
+            calls: number;
+            /** Cost */
+            cost: number | null;
+            /** Tokens */
+            tokens: number;
+        };
+        /**
          * SampleReply
          * @description A rollout. `reward`: null where none was given, with the reasons in `failures`.
          */
@@ -4531,31 +4589,6 @@ export interface components {
             queue: string;
             /** Second */
             second: string;
-        };
-        /**
-         * SentInvitation
-         * @description `name`: the account whose password it resets; null: it creates an account. Seconds since the epoch.
-         */
-        SentInvitation: {
-            /** Created At */
-            created_at: number;
-            /** Created By */
-            created_by: string;
-            /** Expires At */
-            expires_at: number;
-            /** Id */
-            id: string;
-            /** Name */
-            name: string | null;
-            /**
-             * Role
-             * @enum {string}
-             */
-            role: "viewer" | "annotator" | "curator" | "admin";
-            /** Used At */
-            used_at: number | null;
-            /** Used By */
-            used_by: string | null;
         };
         /**
          * SentToQueue
@@ -4887,7 +4920,7 @@ export interface components {
             run_id: string | null;
             /** Settings */
             settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"] | components["schemas"]["SnapshotStage"];
-            spent: components["schemas"]["StageSpent"] | null;
+            spent: components["schemas"]["RunSpending"] | null;
             /** Started */
             started: number;
             /**
@@ -4907,18 +4940,6 @@ export interface components {
             settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"] | components["schemas"]["SnapshotStage"];
             /** Token */
             token: string;
-        };
-        /**
-         * StageSpent
-         * @description Calls of models that a stage's run made so far, failed ones too. `cost`: null where a reply has no price.
-         */
-        StageSpent: {
-            /** Calls */
-            calls: number;
-            /** Cost */
-            cost: number | null;
-            /** Tokens */
-            tokens: number;
         };
         /**
          * StagesReply

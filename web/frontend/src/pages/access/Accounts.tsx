@@ -11,7 +11,7 @@ import { DisableDialog } from "./DisableDialog";
 import { LinkDialog } from "./LinkDialog";
 import { ROLES } from "./roles";
 
-type Account = Schemas["AccountReply"];
+type Account = Schemas["Account"];
 type Change = { name: string } & Schemas["AccountChange"];
 
 /** Who may sign in, as what, and since when. `managed`: whether this server lets them be changed. */

@@ -9,7 +9,7 @@ import { moment } from "../../format/moment";
 import { LinkDialog } from "./LinkDialog";
 import { mayDo, ROLES } from "./roles";
 
-type Sent = Schemas["SentInvitation"];
+type Sent = Schemas["Invitation"];
 
 /** Making a link, and the links that were made. `managed`: whether this server makes any. */
 export function Invitations({ managed }: { managed: boolean }) {

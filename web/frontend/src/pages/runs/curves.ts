@@ -4,8 +4,8 @@ import { api, body, type Schemas } from "../../api/client";
 import type { ChartSeries } from "../../components/chartData";
 
 export type CurvesReply = Schemas["CurvesReply"];
-export type Chart = Schemas["ChartReply"];
-type Curve = Schemas["CurveReply"];
+export type Chart = Schemas["CurveChart"];
+type Curve = Schemas["MetricCurve"];
 type Points = Schemas["PointsReply"];
 
 /** All points that were fetched, and what the newest reply said. */

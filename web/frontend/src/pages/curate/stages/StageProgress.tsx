@@ -75,7 +75,7 @@ function rate(aSecond: number): string {
 }
 
 /** What calls of models have cost, of what was expected; nothing for a stage that calls none. */
-export function StageSpent({ spent, expected }: { spent: Schemas["StageSpent"] | null; expected: Schemas["StageExpected"] | null }) {
+export function StageSpent({ spent, expected }: { spent: Schemas["RunSpending"] | null; expected: Schemas["StageExpected"] | null }) {
   if (spent === null) return null;
   const most = expected !== null && expected.cost !== null && expected.cost > 0 ? ` of at most ${cost(expected.cost)} estimated` : "";
   return (
