@@ -6,7 +6,7 @@ Leaves out: drawing. Logarithmic axes are not offered: every chart of a report s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from assay_web.report.content import Cell, Number
@@ -71,10 +71,6 @@ class LinearScale:
     high: float
     start: float
     end: float
-
-    @classmethod
-    def over(cls, ticks: Sequence[float], start: float, end: float) -> LinearScale:
-        return cls(ticks[0], ticks[-1], start, end)
 
     def __call__(self, value: float) -> float:
         return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 2)

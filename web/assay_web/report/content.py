@@ -2,7 +2,7 @@
 
 Covers: immutable descriptions of content. A number that is missing is None (NaN and infinities are treated the
 same): it is drawn as a gap and printed as a dash, never as zero. All text is plain; the renderer escapes it.
-Leaves out: drawing (the chart modules), HTML (`render`), and where the numbers come from.
+Leaves out: drawing (`charts`), HTML (`render`), and where the numbers come from.
 """
 
 from __future__ import annotations
@@ -30,6 +30,17 @@ class Series:
             other = getattr(self, name)
             if other is not None and len(other) != len(self.y):
                 raise ValueError(f"series {self.name!r}: {len(other)} values in {name}, {len(self.y)} in y")
+
+    @property
+    def positions(self) -> list[float]:
+        """Along the axis of a line chart."""
+        return [float(x) for x in (range(len(self.y)) if self.x is None else self.x)]
+
+    @property
+    def columns(self) -> dict[str, Sequence[Number]]:
+        """Its numbers by the headings of a table."""
+        named = {self.name: self.y, f"{self.name}, low": self.low, f"{self.name}, high": self.high}
+        return {name: values for name, values in named.items() if values is not None}
 
 
 @dataclass(frozen=True, slots=True)

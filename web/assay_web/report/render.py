@@ -1,15 +1,16 @@
 """From a `Report` to one self-contained HTML file.
 
-Covers: the SVG of each chart, the Jinja2 template, the atomic write. The page has no script and makes no request (its
-content security policy forbids both), follows the light or dark setting, and has the numbers of every chart in a table.
-The SVG is written here because plotly adds 4 MB of script to each file, Altair needs a script too, and matplotlib's SVG
-can neither follow the colour setting nor carry hover titles without post-processing. Leaves out: the content.
+Covers: the Jinja2 templates of the page and its charts, the atomic write. The page has no script and makes no request
+(its content security policy forbids both), follows the light or dark setting, and has the numbers of every chart in a
+table. The charts are templates because plotly adds 4 MB of script to each file, Altair needs a script too, and
+matplotlib's SVG can neither follow the colour setting nor carry hover titles without post-processing. Leaves out: the
+content, the layout of charts (`charts`).
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -20,57 +21,36 @@ from markupsafe import Markup
 
 from assay.errors import BackendError
 from assay.system.atomic_files import replacing
+from assay_web.report import charts
 from assay_web.report.axis import MISSING, format_value
-from assay_web.report.bar_charts import draw_bars, draw_funnel
-from assay_web.report.content import (
-    BarChart,
-    Block,
-    Chart,
-    FunnelChart,
-    LineChart,
-    Reliability,
-    Report,
-    Table,
-)
-from assay_web.report.line_chart import draw_lines
-from assay_web.report.reliability import draw_reliability
-from assay_web.report.svg import ChartSvg, printable
+from assay_web.report.charts import ChartLayout, layout_of
+from assay_web.report.content import BarChart, Block, FunnelChart, LineChart, Reliability, Report, Table
 
+_COLOURS = 6  # of the style sheet
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NUMERIC = re.compile(r"-?[\d.,]+(e[-+]\d+)?( %)?")
 _LONG_TABLE = 200  # rows of a chart's table; longer ones are thinned evenly, with a note
 
 
 @dataclass(frozen=True, slots=True)
 class _RenderedBlock:
-    """A block with the name of its template macro and, for a chart, its SVG."""
+    """A block with the name of its template macro and, for a chart, its layout."""
 
     kind: str
     block: Block
-    chart: ChartSvg | None = None
+    key: str
+    layout: ChartLayout | None = None
     table_note: str = ""
-
-
-def draw(chart: Chart, key: str) -> ChartSvg:
-    """The SVG of any chart. `key` must be unique in the page."""
-    match chart:
-        case LineChart():
-            return draw_lines(chart, key)
-        case BarChart():
-            return draw_bars(chart, key)
-        case FunnelChart():
-            return draw_funnel(chart, key)
-        case Reliability():
-            return draw_reliability(chart, key)
 
 
 def render(report: Report) -> str:
     """The whole page as text."""
-    keys = (f"chart-{number}" for number in count(1))
+    keys = map("chart-{}".format, count(1))
     sections = [
         {
             "title": section.title,
             "intro": section.intro,
-            "blocks": [_render_block(block, keys) for block in section.blocks],
+            "blocks": [_render_block(block, next(keys)) for block in section.blocks],
         }
         for section in report.sections
     ]
@@ -88,18 +68,19 @@ def write(report: Report, path: Path) -> None:
         temporary.write_text(render(report), encoding="utf-8")
 
 
-def _render_block(block: Block, keys: Any) -> _RenderedBlock:
+def _render_block(block: Block, key: str) -> _RenderedBlock:
+    """`key` makes the ids in the page unique."""
     kind = type(block).__name__.lower()
     if not isinstance(block, LineChart | BarChart | FunnelChart | Reliability):
-        return _RenderedBlock(kind, block)
-    chart = draw(block, next(keys))
-    rows = chart.table.rows
+        return _RenderedBlock(kind, block, key)
+    layout = layout_of(block)
+    rows = layout.table.rows
     if len(rows) <= _LONG_TABLE:
-        return _RenderedBlock("chart", block, chart)
+        return _RenderedBlock(kind, block, key, layout)
     step = -(-len(rows) // _LONG_TABLE)
-    thinned = Table(chart.table.columns, [*rows[::step], *([] if (len(rows) - 1) % step == 0 else rows[-1:])])
+    thinned = Table(layout.table.columns, [*rows[::step], *([] if (len(rows) - 1) % step == 0 else rows[-1:])])
     note = f"Every {step}th of {len(rows):,} rows and the last."
-    return _RenderedBlock("chart", block, ChartSvg(chart.svg, chart.legend, thinned), note)
+    return _RenderedBlock(kind, block, key, replace(layout, table=thinned), note)
 
 
 def _numeric_columns(table: Table) -> set[int]:
@@ -114,8 +95,10 @@ def _numeric_columns(table: Table) -> set[int]:
 
 
 def _finalize(value: object) -> object:
-    """Removes characters that are invalid in XML from all printed text."""
-    return value if isinstance(value, Markup) or not isinstance(value, str) else printable(value)
+    """Replaces characters that are invalid in XML in all printed text; coordinates get six digits."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return _NOT_XML.sub("\ufffd", value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 @cache
@@ -128,7 +111,9 @@ def _template() -> Any:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    environment.filters["format_value"] = format_value
-    environment.filters["drawn"] = Markup
+    for function in (format_value, charts.runs, charts.bands, charts.numbers_at, charts.bin_points):
+        environment.filters[function.__name__] = function
     environment.filters["numeric_columns"] = _numeric_columns
+    environment.filters["colour"] = lambda index: f"s{index % _COLOURS}"
+    environment.globals |= {name: value for name, value in vars(charts).items() if isinstance(value, int)}
     return environment.get_template("report.html.j2")

@@ -175,10 +175,7 @@ def read_calibration(person: Viewer, service: ServiceNow) -> CalibrationPage:
             )
             for run in runs
         ],
-        calibrations=[
-            CalibrationEntry.model_validate(vars(one) | {"described": one.calibration.describe()})
-            for one in calibrations
-        ],
+        calibrations=[CalibrationEntry.of(**vars(one), described=one.calibration.describe()) for one in calibrations],
     )
 
 
@@ -215,7 +212,7 @@ def read_length_bias(
 
 def _side(side: MeasuredReliability) -> ReliabilitySide:
     figures = [
-        ReliabilityFigure.model_validate({"name": name, "value": value, "interval": side.intervals.get(name)})
+        ReliabilityFigure.of(name=name, value=value, interval=side.intervals.get(name))
         for name, value in side.figures.items()
     ]
     return ReliabilitySide(bins=[ReliabilityBin.model_validate(one) for one in side.bins], figures=figures)

@@ -170,5 +170,4 @@ def _entry(one: StoredResult) -> BenchmarkEntry:
 
 
 def _aggregate(one: StoredResult, name: str) -> Aggregate:
-    figure = {"name": name, "value": one.aggregates[name], "interval": one.intervals.get(name)}
-    return Aggregate.model_validate(figure)
+    return Aggregate.of(name=name, value=one.aggregates[name], interval=one.intervals.get(name))

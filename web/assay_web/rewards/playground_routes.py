@@ -101,7 +101,7 @@ class PlaygroundScore(FromRecord):
     tokens: int | None = None
     truncated: bool | None = None
     calibration: str | None = None
-    parts: list[PlaygroundPart] = Field([])
+    parts: list[PlaygroundPart] = Field(default=[])
     code: str | None = None
     failure: str | None = None
 
@@ -167,7 +167,7 @@ def score_in_playground(person: Viewer, service: ServiceNow, body: PlaygroundQue
 def _column(column: Column, responses: int) -> PlaygroundColumn:
     ranking = column.ranking
     scores = [_score(ranking.results[n], ranking.ranks[n]) for n in range(responses)] if ranking else []
-    return PlaygroundColumn.model_validate(vars(column) | {"scores": scores})
+    return PlaygroundColumn.of(**vars(column), scores=scores)
 
 
 def _score(result: ScoreResult, rank: int | None) -> PlaygroundScore:
