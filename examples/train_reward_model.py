@@ -12,7 +12,8 @@ from pathlib import Path
 
 from assay.data.snapshots import load_pairs
 from assay.workspace import Workspace
-from assay_rm_training.runs.evaluate import EvalConfig, evaluate_model
+from assay_rm_training.run_settings import EvalConfig
+from assay_rm_training.runs.evaluate import evaluate_model
 from assay_rm_training.runs.train import TrainingPlan, train_model
 from assay_rm_training.training_config import TrainingConfig
 

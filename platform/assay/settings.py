@@ -28,10 +28,13 @@ from assay.errors import BadInputError
 @dataclass(frozen=True, slots=True)
 class Help:
     """The description of a setting. `option`: its command-line option, where that is not the field's name; of a switch
-    both, as in `--on/--off`, or the one that turns it on."""
+    both, as in `--on/--off`, or the one that turns it on; a short form after a comma; without dashes the placeholder of
+    a positional argument. `metavar`: the option's placeholder; `panel`: the heading it stands under in the help."""
 
     text: str
     option: str | None = None
+    metavar: str | None = None
+    panel: str | None = None
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         return {**handler(schema), "description": self.text}
@@ -52,6 +55,12 @@ class SettingField:
     gt: float | None = None
     le: float | None = None
     lt: float | None = None
+    metavar: str | None = None
+    panel: str | None = None
+
+    @property
+    def positional(self) -> bool:
+        return not self.option.startswith("-")
 
     @property
     def required(self) -> bool:
@@ -83,9 +92,10 @@ class SettingField:
 
 
 def fields_of(settings: type) -> tuple[SettingField, ...]:
-    """The declared settings of a dataclass, in their order."""
+    """The declared settings of a dataclass, in the order of its arguments: inherited keywords are last."""
     hints = get_type_hints(settings, include_extras=True)
-    return tuple(_field(f.name, hints[f.name], f.default) for f in fields(settings) if f.init)
+    ordered = sorted((f for f in fields(settings) if f.init), key=lambda f: bool(f.kw_only))
+    return tuple(_field(f.name, hints[f.name], f.default) for f in ordered)
 
 
 def check_settings(settings: Any, prefix: str = "") -> None:
@@ -105,7 +115,8 @@ def arguments_of(settings: Any, declared_by: type) -> list[str]:
             arguments += [on] if value else [off] if off else []
             continue
         for part in value if isinstance(value, tuple) else () if value is None else (value,):
-            arguments += [declared.option, f"{part:g}" if isinstance(part, float) else str(part)]
+            arguments += [] if declared.positional else declared.option.split(", ")[:1]
+            arguments.append(f"{part:g}" if isinstance(part, float) else str(part))
     return arguments
 
 
@@ -122,4 +133,5 @@ def _field(name: str, hint: Any, default: Any) -> SettingField:
     choices = next((get_args(part) for part in union if get_origin(part) is Literal), ())
     words = name.replace("_", "-")
     option = description.option or (f"--{words}/--no-{words}" if type_ is bool else f"--{words}")
-    return SettingField(name, type_, default, description.text, option, choices, **limits)
+    declared = SettingField(name, type_, default, description.text, option, choices, **limits)
+    return replace(declared, metavar=description.metavar, panel=description.panel)

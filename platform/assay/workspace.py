@@ -89,6 +89,16 @@ class Workspace:
             f"or name one with --workspace or ${ENVIRONMENT}"
         )
 
+    @classmethod
+    def find_optional(cls, root: str | Path | None = None) -> Workspace | None:
+        """As `find`, for work that needs no workspace: None where none is named and none is there."""
+        try:
+            return cls.find(root)
+        except NotFoundError:
+            if root is not None:
+                raise
+            return None
+
     @cached_property
     def store(self) -> Database:
         return Database(self.root / "assay.duckdb", wait=self.wait)

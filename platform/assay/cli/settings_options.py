@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from functools import wraps
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -72,11 +72,12 @@ def _parameter(field: SettingField) -> inspect.Parameter:
 
 def _option(field: SettingField) -> Any:
     text = f"{field.help} ({field.range})" if field.range else field.help
-    if _is_list(field):
-        return Annotated[list[str] | None, typer.Option(field.option, help=text)]
-    if field.choices:
-        return Annotated[str, typer.Option(field.option, help=text, metavar="|".join(map(str, field.choices)))]
-    return Annotated[field.type, typer.Option(field.option, help=text)]
+    metavar = field.metavar or ("|".join(map(str, field.choices)) or None)
+    type_: Any = str if field.choices else list[get_args(field.type)[0]] if _is_list(field) else field.type  # type: ignore[misc]
+    if field.positional:
+        return Annotated[type_, typer.Argument(help=text, metavar=field.option)]
+    option = typer.Option(*field.option.split(", "), help=text, metavar=metavar, rich_help_panel=field.panel)
+    return Annotated[type_ | None if _is_list(field) else type_, option]
 
 
 def _default(field: SettingField) -> Any:

@@ -46,15 +46,9 @@ def doctor(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> No
     from dataclasses import asdict
 
     from assay.doctor import examine
-    from assay.errors import NotFoundError
     from assay.workspace import Workspace
 
-    try:
-        here = Workspace.find(workspace)
-    except NotFoundError:
-        if workspace is not None:
-            raise
-        here = None  # the machine can be examined without one
+    here = Workspace.find_optional(workspace)  # the machine can be examined without one
     checks = list(examine(here))
     healthy = all(check.state in ("ok", "optional") for check in checks)
     marks = {"ok": "ok", "optional": "--", "missing": "MISSING", "problem": "PROBLEM"}

@@ -10,7 +10,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias
 
 from assay.errors import BadInputError
 from assay.ids import FIELD, RECORD
@@ -20,7 +20,6 @@ from assay_rm_training.benchmarks.strata import Combine, NamedInterval, Shares, 
 
 #: "official": as the benchmark's own scorer. "half": a tied pair counts 1/2.
 TiePolicy: TypeAlias = Literal["official", "half"]
-TIE_POLICIES: tuple[str, ...] = get_args(TiePolicy)
 
 
 @dataclass(frozen=True)

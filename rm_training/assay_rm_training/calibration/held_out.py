@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,6 @@ from assay_rm_training.calibration.measures import (
     report_of,
 )
 
-MethodChoice = Literal["auto", "temperature", "platt", "isotonic"]
-CHOICES: tuple[str, ...] = get_args(MethodChoice)
 FOLDS = 5
 
 
@@ -64,16 +62,15 @@ def calibrate(
     groups: Sequence[str],
     *,
     fitted_on: str,
-    method: MethodChoice = "auto",
+    method: CalibrationMethod | Literal["auto"] = "auto",
     folds: int = FOLDS,
     seed: int = 0,
 ) -> Calibrated:
     """Fit the method, or the one with the best cross-validated likelihood, on rewards [N] and [N].
 
-    `groups` [N]: prompt ids. Raises BadInputError for an unknown method, fewer than two prompts, and where the model
+    `groups` [N]: prompt ids. Raises BadInputError for fewer than two prompts, and where the model
     ranks the pairs of the data, or of all folds but one, no better than chance.
     """
-    check_method(method, folds)
     c, r = np.asarray(chosen, dtype=float), np.asarray(rejected, dtype=float)
     if not len(c):
         raise BadInputError("no scored pairs to calibrate on")
@@ -108,14 +105,6 @@ def calibrate(
     }
     calibration = replace(calibration, measured=measured)
     return Calibrated(calibration, before_report, after_report, nll, str(measured["method_by"]), len(parts))
-
-
-def check_method(method: str, folds: int) -> None:
-    """Raises BadInputError for an unknown method, or fewer than two folds."""
-    if method not in CHOICES:
-        raise BadInputError(f"{method!r} is not one of {', '.join(CHOICES)}", field="method")
-    if folds < 2:
-        raise BadInputError(f"must be at least 2, not {folds}", field="folds")
 
 
 def _folds(groups: Sequence[str], folds: int, seed: int) -> list[npt.NDArray[np.intp]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import settings_options
 from assay.system.plurals import counted
-from assay_rm_training.commands.run_options import LimitOption
-from assay_serving.commands.engine_options import AllowFailedParityOption, TokenBudgetOption
+from assay_rm_training.run_settings import CalibrationConfig
 
 if TYPE_CHECKING:
     from assay_rm_training.calibration import CalibrationReport
@@ -22,56 +22,18 @@ def register(app: typer.Typer) -> None:
     app.command("calibrate")(calibrate)
 
 
-def calibrate(
-    model: Annotated[
-        str, typer.Option(help="Reward model: a name or id of the workspace, a folder, an ensemble's file.")
-    ],
-    data: Annotated[str, typer.Option(help="Gold pairs: a snapshot of the workspace, or a file.")],
-    method: Annotated[
-        str, typer.Option(help="temperature, platt, isotonic, or auto: the best cross-validated likelihood.")
-    ] = "auto",
-    folds: Annotated[int, typer.Option(help="Parts of the prompts that are left out in turn.")] = 5,
-    correct: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Calibrate rewards under this length correction.", show_default=False),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the folds, the order of pairs and the bootstrap.")] = 0,
-    limit: LimitOption = 0,
-    device: DeviceOption = "auto",
-    token_budget: TokenBudgetOption = None,
-    allow_failed_parity: AllowFailedParityOption = False,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@settings_options(CalibrationConfig)
+def calibrate(config: CalibrationConfig, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """Fit P(first beats second) on gold pairs, write it to the model's spec, update stored scores.
 
     The figures before and after are of pairs left out of the fit, with 95 % intervals; the model's version stays.
 
     Example: `assay calibrate --model helpful --data gold-holdout`
     """
-    from assay.errors import NotFoundError
     from assay.workspace import Workspace
-    from assay_rm_training.runs.calibrate import CalibrationConfig, calibrate_model
+    from assay_rm_training.runs.calibrate import calibrate_model
 
-    here: Workspace | None = None
-    try:
-        here = Workspace.find(workspace)
-    except NotFoundError:
-        if workspace is not None:
-            raise
-    config = CalibrationConfig(
-        model,
-        data,
-        method,  # type: ignore[arg-type]  # checked by the fit
-        folds,
-        seed,
-        limit,
-        correct,
-        device,
-        token_budget,
-        allow_failed_parity,
-    )
-    outcome = calibrate_model(here, config)
+    outcome = calibrate_model(Workspace.find_optional(workspace), config)
     if as_json:
         payload = {
             **outcome.calibrated.to_dict(),

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import replace_parameter
+from assay.settings import fields_of
 from assay.system.plurals import counted
-from assay_rm_training.benchmarks.catalogue import BENCHMARKS
-from assay_serving.commands.engine_options import AllowFailedParityOption, CorrectOption, TokenBudgetOption
+from assay_rm_training.run_settings import BENCHMARK, PAIRS, BenchmarkConfig, EvalConfig
 
 if TYPE_CHECKING:
     from assay.workspace import Workspace
+    from assay_rm_training.runs.evaluate import EvaluationRun
+    from assay_rm_training.runs.evaluate_principle import PrincipleEvaluationRun
 
-PAIRS, BENCHMARK, BOTH = "Pairs (--data)", "Benchmarks (--bench)", "Options"
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """`settings`: fields of `EvalConfig` (except `model`) and of `BenchmarkConfig`, by name."""
+
+    settings: dict[str, Any]
+
+    def of(self, config: type) -> dict[str, Any]:
+        return {field.name: self.settings[field.name] for field in fields(config) if field.name in self.settings}
+
+
+_DECLARED = {field.name: field for config in (BenchmarkConfig, EvalConfig) for field in fields_of(config)}
+_OPTIONS = [
+    replace(field, default=None if field.required else field.default)
+    for name, field in sorted(_DECLARED.items(), key=lambda item: item[1].panel != PAIRS)
+    if name != "model"
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -24,84 +43,9 @@ def register(app: typer.Typer) -> None:
     app.command("eval")(eval_)
 
 
+@replace_parameter(EvalOptions, _OPTIONS, lambda **settings: EvalOptions(settings))
 def eval_(
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Reward model: a name or id of the workspace, a folder, a hub id; with --bench also the URL of a "
-            "reward server, and repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="Pairs: a snapshot, or a file; of a principle model: judged responses.",
-            rich_help_panel=PAIRS,
-            show_default=False,
-        ),
-    ] = None,
-    calibrate: Annotated[
-        bool,
-        typer.Option(
-            "--calibrate",
-            help="Fit a temperature on these pairs and write it to the model's spec.",
-            rich_help_panel=PAIRS,
-        ),
-    ] = False,
-    bench: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"{BENCHMARKS.help()}. pairs: any pair file; principlebench: judged responses.",
-            rich_help_panel=BENCHMARK,
-            show_default=False,
-        ),
-    ] = None,
-    path: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="The publisher's file or folder; repeatable. Without it: the hub.",
-            rich_help_panel=BENCHMARK,
-            show_default=False,
-        ),
-    ] = None,
-    scores: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help='Recorded scores instead of a model: rows {"id": ..., "scores": [one a response]}, or the id of an '
-            "earlier evaluation run; repeatable.",
-            rich_help_panel=BENCHMARK,
-            show_default=False,
-        ),
-    ] = None,
-    judge: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Pairwise judge: a generative model, or the URL of a chat endpoint; repeatable.",
-            rich_help_panel=BENCHMARK,
-            show_default=False,
-        ),
-    ] = None,
-    ties: Annotated[
-        str,
-        typer.Option(
-            help="official: as the benchmark's own scorer; half: a tied pair counts 1/2.", rich_help_panel=BENCHMARK
-        ),
-    ] = "official",
-    principle: Annotated[
-        str | None,
-        typer.Option(
-            help="Principle for items that name none.",
-            rich_help_panel=BENCHMARK,
-            show_default=False,
-        ),
-    ] = None,
-    server_model: Annotated[
-        str | None,
-        typer.Option(help="Which model of the URL's server.", rich_help_panel=BENCHMARK, show_default=False),
-    ] = None,
+    options: EvalOptions,
     api_key: Annotated[
         str | None,
         typer.Option(envvar="ASSAY_API_KEY", help="Of the server.", rich_help_panel=BENCHMARK, show_default=False),
@@ -109,12 +53,6 @@ def eval_(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the report (JSON) and the items.", show_default=False)
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the order of pairs and of the bootstrap.")] = 0,
-    limit: Annotated[int, typer.Option(help="Only the first N pairs or items; 0 = all.")] = 0,
-    device: DeviceOption = "auto",
-    token_budget: TokenBudgetOption = None,
-    allow_failed_parity: AllowFailedParityOption = False,
-    correct: CorrectOption = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -130,89 +68,52 @@ def eval_(
 
     Example: `assay eval --bench judgebench --path judgebench.jsonl --scores scores.jsonl --json`
     """
-    from assay.errors import BadInputError, NotFoundError
-    from assay.workspace import Workspace
-
-    if (data is None) == (bench is None):
-        raise BadInputError("give either pairs (--data) or a benchmark (--bench)")
-    here: Workspace | None = None
-    try:
-        here = Workspace.find(workspace)
-    except NotFoundError:
-        if workspace is not None:
-            raise
-    if bench is not None:
-        if calibrate:
-            raise BadInputError("--calibrate goes with --data: a benchmark is not to be fitted on")
-        config = {
-            "bench": bench,
-            "paths": tuple(map(str, path or ())),
-            "models": tuple(model or ()),
-            "judges": tuple(judge or ()),
-            "scores": tuple(map(str, scores or ())),
-            "ties": ties,
-            "principle": principle,
-            "seed": seed,
-            "limit": limit,
-            "device": device,
-            "token_budget": token_budget,
-            "server_model": server_model,
-            "allow_failed_parity": allow_failed_parity,
-            "correct": correct,
-        }
-        _benchmark(here, config, out, api_key, as_json)
-        return
-    conflicting = {
-        "--path": path,
-        "--scores": scores,
-        "--judge": judge,
-        "--principle": principle,
-        "--server-model": server_model,
-    }
-    if wrong := [name for name, value in conflicting.items() if value]:
-        raise BadInputError(f"{wrong[0]} goes with --bench (for a pair file: --bench pairs)")
-    if ties != "official":
-        raise BadInputError("--ties goes with --bench; --data reports ties and half credit beside the accuracy")
-    if not model or len(model) > 1:
-        raise BadInputError("--data evaluates one --model; to compare several: --bench pairs --path FILE")
-    assert data is not None
-    if _is_principle_model(here, model[0]):
-        from assay_rm_training.commands.judgments import show_judgments
-
-        options = (data, calibrate, seed, limit, device, token_budget, out, as_json, allow_failed_parity)
-        show_judgments(here, model[0], *options)
-        return
-    arguments = (model[0], data, calibrate, seed, limit, device, token_budget, allow_failed_parity, correct)
-    _pairs(here, arguments, out, as_json)
-
-
-def _is_principle_model(here: Workspace | None, name: str) -> bool:
+    from assay.errors import BadInputError
     from assay.runs.record import locate_model
+    from assay.workspace import Workspace
     from assay_serving.model_reference import kind_of
 
-    return kind_of(locate_model(here, name)[0]) == "principle"
+    settings = options.settings
+    if (settings["data"] is None) == (settings["bench"] is None):
+        raise BadInputError("give either pairs (--data) or a benchmark (--bench)")
+    here = Workspace.find_optional(workspace)
+    if settings["bench"] is not None:
+        from assay_rm_training.commands.benchmark_tables import print_benchmark
+        from assay_rm_training.runs.benchmark import run_benchmark
+
+        if settings["calibrate"]:
+            raise BadInputError("--calibrate goes with --data: a benchmark is not to be fitted on")
+        result = run_benchmark(here, BenchmarkConfig(**options.of(BenchmarkConfig)), out=out, api_key=api_key)
+        if as_json:
+            emit(result.to_dict(), "", as_json=True)
+        else:
+            print_benchmark(result, workspace=here is not None)
+        return
+    if wrong := [name for name in _OF_BENCHMARKS if settings[name]]:
+        raise BadInputError(f"{_DECLARED[wrong[0]].option} goes with --bench (for a pair file: --bench pairs)")
+    if settings["ties"] != "official":
+        raise BadInputError("--ties goes with --bench; --data reports ties and half credit beside the accuracy")
+    if len(settings["models"]) != 1:
+        raise BadInputError("--data evaluates one --model; to compare several: --bench pairs --path FILE")
+    config = EvalConfig(model=settings["models"][0], **options.of(EvalConfig))
+    if kind_of(locate_model(here, config.model)[0]) == "principle":
+        _judgments(here, config, out, as_json)
+    else:
+        _pairs(here, config, out, as_json)
 
 
-def _pairs(
-    here: Workspace | None,
-    options: tuple[str, str, bool, int, int, str, int | None, bool, str | None],
-    out: Path | None,
-    as_json: bool,
-) -> None:
+#: Settings that are refused without --bench.
+_OF_BENCHMARKS = ("paths", "scores", "judges", "principle", "server_model")
+
+
+def _pairs(here: Workspace | None, config: EvalConfig, out: Path | None, as_json: bool) -> None:
     from assay_rm_training.commands.evaluation_tables import print_evaluation
-    from assay_rm_training.runs.evaluate import EvalConfig, evaluate_model
+    from assay_rm_training.runs.evaluate import evaluate_model
 
-    report = evaluate_model(here, EvalConfig(*options), out=out)
-    payload = {
-        **report.evaluation.to_dict(),
-        "run_id": report.run_id,
-        "folder": str(report.folder) if report.folder else None,
-        "fitted": asdict(report.fitted) if report.fitted else None,
-        "contamination": [state.to_dict() | {"evaluated": n} for state, n in report.contamination],
-        "notes": list(report.notes),
-    }
+    report = evaluate_model(here, config, out=out)
     if as_json:
-        emit(payload, "", as_json=True)
+        contamination = [state.to_dict() | {"evaluated": n} for state, n in report.contamination]
+        emit(_payload(report) | {"contamination": contamination, "notes": list(report.notes)}, "", as_json=True)
         return
     print_evaluation(report.evaluation)
     for note in report.notes:
@@ -232,14 +133,32 @@ def _pairs(
         typer.echo(f"items and figures in {report.folder}")
 
 
-def _benchmark(
-    here: Workspace | None, options: dict[str, Any], out: Path | None, api_key: str | None, as_json: bool
-) -> None:
-    from assay_rm_training.commands.benchmark_tables import print_benchmark
-    from assay_rm_training.runs.benchmark import BenchmarkConfig, run_benchmark
+def _judgments(here: Workspace | None, config: EvalConfig, out: Path | None, as_json: bool) -> None:
+    """Of a principle model: judged responses instead of pairs."""
+    from assay_rm_training.commands.evaluation_tables import print_judgments
+    from assay_rm_training.runs.evaluate_principle import evaluate_judgments
 
-    result = run_benchmark(here, BenchmarkConfig(**options), out=out, api_key=api_key)
+    report = evaluate_judgments(here, config, out=out)
     if as_json:
-        emit(result.to_dict(), "", as_json=True)
+        emit(_payload(report), "", as_json=True)
         return
-    print_benchmark(result, workspace=here is not None)
+    print_judgments(report.evaluation)
+    if report.fitted is not None and report.before is not None:
+        before, after = report.before, report.evaluation
+        typer.echo(
+            f"calibrated: {report.fitted.describe()}, reference {report.fitted.reference:.4g}, written to "
+            f"{report.fitted_into}; on the same judgments: log-likelihood loss {before.nll:.4f} to {after.nll:.4f}, "
+            f"calibration error {before.ece:.4f} to {after.ece:.4f}, right by P(Yes) > 1/2 {before.agreement:.4f} to "
+            f"{after.agreement:.4f}"
+        )
+    if report.folder is not None:
+        typer.echo(f"items and figures in {report.folder}")
+
+
+def _payload(report: EvaluationRun | PrincipleEvaluationRun) -> dict[str, Any]:
+    return {
+        **report.evaluation.to_dict(),
+        "run_id": report.run_id,
+        "folder": str(report.folder) if report.folder else None,
+        "fitted": asdict(report.fitted) if report.fitted else None,
+    }

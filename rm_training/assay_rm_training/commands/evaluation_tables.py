@@ -1,7 +1,8 @@
-"""An evaluation on pairs as tables on standard output. Leaves out: benchmarks (`benchmark_tables.py`)."""
+"""Evaluations as tables on standard output. Leaves out: benchmarks (`benchmark_tables.py`)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from assay.system.plurals import counted
@@ -9,8 +10,34 @@ from assay.system.plurals import counted
 if TYPE_CHECKING:
     from assay_rm_training.calibration import CalibrationReport
     from assay_rm_training.evaluation.pairs import PairEvaluation
+    from assay_rm_training.evaluation.principle import PrincipleEvaluation
+    from assay_rm_training.evaluation.report import EvaluationReport
 
-SLICES_SHOWN = 20
+SLICES_SHOWN = PRINCIPLES_SHOWN = 20
+
+
+def print_report(report: EvaluationReport) -> None:
+    """As the tables of its kind."""
+    from assay_rm_training.evaluation.pairs import PairEvaluation
+    from assay_rm_training.evaluation.principle import PrincipleEvaluation
+
+    if isinstance(report, PairEvaluation):
+        print_evaluation(report)
+    elif isinstance(report, PrincipleEvaluation):
+        print_judgments(report)
+    else:
+        print_rows(report.model.name, report.card_rows())
+
+
+def print_rows(title: str, rows: Sequence[tuple[str, str]]) -> None:
+    """A table of two columns."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", show_header=False)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
 
 
 def print_evaluation(evaluation: PairEvaluation) -> None:
@@ -20,9 +47,6 @@ def print_evaluation(evaluation: PairEvaluation) -> None:
 
     accuracy = evaluation.accuracy
     console = Console()
-    table = Table(
-        title=f"{evaluation.model.name} on {counted(evaluation.pairs, 'pair')}", title_justify="left", show_header=False
-    )
     rows = [
         ("accuracy (a tie is wrong)", f"{accuracy.value:.4f}"),
         ("  95 %, Wilson", f"{accuracy.wilson.low:.4f} to {accuracy.wilson.high:.4f}"),
@@ -45,9 +69,7 @@ def print_evaluation(evaluation: PairEvaluation) -> None:
         failed = ", ".join(f"{n} ({code})" for code, n in evaluation.failures.items())
         rows.append(("left out, could not be scored", failed))
         rows.append(("accuracy with those as wrong", f"{evaluation.accuracy_failures_wrong:.4f}"))
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    print_rows(f"{evaluation.model.name} on {counted(evaluation.pairs, 'pair')}", rows)
     if evaluation.slices:
         slices = Table("by", "slice", "pairs", "accuracy", "95 %", "longer", title_justify="left")
         for part in evaluation.slices[:SLICES_SHOWN]:
@@ -57,6 +79,25 @@ def print_evaluation(evaluation: PairEvaluation) -> None:
         console.print("longer: accuracy of choosing the response of more characters")
         if len(evaluation.slices) > SLICES_SHOWN:
             console.print(f"{len(evaluation.slices) - SLICES_SHOWN} more slices in evaluation.json")
+
+
+def print_judgments(evaluation: PrincipleEvaluation) -> None:
+    """The evaluation and its principles as tables on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    print_rows(f"{evaluation.model.name} on {counted(evaluation.rows, 'judged response')}", evaluation.card_rows())
+    console = Console()
+    parts = Table("principle", "rows", "yes", "accuracy", "95 %", "base rate", title_justify="left")
+    for part in evaluation.principles[:PRINCIPLES_SHOWN]:
+        interval = f"{part.wilson.low:.3f} to {part.wilson.high:.3f}"
+        baseline = "" if part.baseline is None else f"{part.baseline:.3f}"
+        parts.add_row(
+            part.name, str(part.rows), f"{100 * part.yes_share:.0f} %", f"{part.accuracy:.3f}", interval, baseline
+        )
+    console.print(parts)
+    if len(evaluation.principles) > PRINCIPLES_SHOWN:
+        console.print(f"{len(evaluation.principles) - PRINCIPLES_SHOWN} more principles in evaluation.json")
 
 
 def _fitted(report: CalibrationReport) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import settings_options
 from assay.system.plurals import counted
-from assay_rm_training.commands.run_options import LimitOption
-from assay_serving.commands.engine_options import AllowFailedParityOption
+from assay_rm_training.run_settings import LengthBiasConfig
 
 if TYPE_CHECKING:
     from assay_rm_training.length_bias.run import LengthBiasRun
@@ -20,69 +20,18 @@ def register(app: typer.Typer) -> None:
     app.command("length-bias")(bias)
 
 
-def bias(
-    model: Annotated[
-        str, typer.Option(help="Reward model: a name or id of the workspace, a folder, a hub id, a server's URL.")
-    ],
-    data: Annotated[str, typer.Option(help="Pairs: a snapshot of the workspace, or a file.")],
-    fit: Annotated[
-        str | None,
-        typer.Option(help="Also fit a correction: linear, lowess or penalty (fixed numbers).", show_default=False),
-    ] = None,
-    write: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Keep it in the model's spec; used by --correct NAME.", show_default=False),
-    ] = None,
-    mixing: Annotated[float, typer.Option(help="Share of the fitted curve subtracted, 0 to 1.")] = 1.0,
-    per_category: Annotated[
-        bool, typer.Option("--per-category", help="A curve for each category with 50 responses or more.")
-    ] = False,
-    rate: Annotated[float, typer.Option(help="Of the penalty, per unit of length.")] = 0.01,
-    free: Annotated[float, typer.Option(help="Length without penalty.")] = 300.0,
-    ceiling: Annotated[
-        float | None, typer.Option(help="Cut rewards here before the penalty.", show_default=False)
-    ] = None,
-    unit: Annotated[str, typer.Option(help="Of length: tokens or characters.")] = "tokens",
-    limit: LimitOption = 0,
-    seed: Annotated[int, typer.Option(help="Of folds and bootstrap.")] = 0,
-    allow_failed_parity: AllowFailedParityOption = False,
-    device: DeviceOption = "auto",
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@settings_options(LengthBiasConfig)
+def bias(config: LengthBiasConfig, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """Report how rewards follow length; fit a correction and measure it on prompts left out of the fit.
 
     No correction is applied by default: `assay score`, `serve` and `eval` apply it with `--correct NAME`.
 
     Example: `assay length-bias --model helpful --data gold-holdout --fit linear --write shorter`
     """
-    from assay.errors import NotFoundError
     from assay.workspace import Workspace
-    from assay_rm_training.length_bias.run import LengthBiasConfig, measure_length_bias
+    from assay_rm_training.length_bias.run import measure_length_bias
 
-    here: Workspace | None = None
-    try:
-        here = Workspace.find(workspace)
-    except NotFoundError:
-        if workspace is not None:
-            raise
-    config = LengthBiasConfig(
-        model,
-        data,
-        fit,  # type: ignore[arg-type]  # checked by the correction
-        write,
-        mixing,
-        per_category,
-        rate,
-        free,
-        ceiling,
-        unit,  # type: ignore[arg-type]
-        limit,
-        seed,
-        device,
-        allow_failed_parity,
-    )
-    report = measure_length_bias(here, config)
+    report = measure_length_bias(Workspace.find_optional(workspace), config)
     if as_json:
         emit(report.to_dict(), "", as_json=True)
     else:

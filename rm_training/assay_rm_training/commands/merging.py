@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import settings_options
 from assay.system.plurals import counted
-from assay_rm_training.commands.run_options import ForceOption, LimitOption
+from assay_rm_training.run_settings import MergeConfig
 
 
 def register(app: typer.Typer) -> None:
@@ -16,27 +15,8 @@ def register(app: typer.Typer) -> None:
     app.command("merge")(merge)
 
 
-def merge(
-    members: Annotated[
-        list[str],
-        typer.Argument(metavar="RM RM...", help="Reward models of one base: names of the workspace, folders."),
-    ],
-    data: Annotated[str, typer.Option(help="Held-out pairs of the barrier check: snapshot or file.")],
-    name: Annotated[str, typer.Option(help="Name of the new model.")],
-    point: Annotated[
-        list[float] | None,
-        typer.Option("--point", help="Share of the second member, 0 to 1; repeatable. Default: 0.5."),
-    ] = None,
-    limit: LimitOption = 0,
-    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
-    force: ForceOption = False,
-    allow_barrier: Annotated[
-        bool, typer.Option("--allow-barrier", help="Save the average even if accuracy falls between members.")
-    ] = False,
-    device: DeviceOption = "auto",
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@settings_options(MergeConfig)
+def merge(config: MergeConfig, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """Average the weights of reward models (WARM), if no barrier lies between any two of them.
 
     Members must be of one base, template and head start; adapters are in their weights already. Exits with 2 and saves
@@ -49,18 +29,14 @@ def merge(
 
     from assay.errors import BadInputError
     from assay.workspace import Workspace
-    from assay_rm_training.runs.merge import MergeConfig, merge_models
+    from assay_rm_training.runs.merge import merge_models
 
-    here = Workspace.find(workspace)
-    points = tuple(point) if point else MergeConfig.points
-    config = MergeConfig(tuple(members), data, name, points, limit, seed, device, force, allow_barrier)
-    merged = merge_models(here, config)
+    merged = merge_models(Workspace.find(workspace), config)
     if as_json:
         emit(merged.to_dict(), "", as_json=True)
     else:
-        table = Table(
-            "", "accuracy", "interpolated", "difference (95 %)", title=f"{counted(merged.pairs, 'pair')} of {data}"
-        )
+        title = f"{counted(merged.pairs, 'pair')} of {config.data}"
+        table = Table("", "accuracy", "interpolated", "difference (95 %)", title=title)
         for member, accuracy in merged.accuracies.items():
             table.add_row(member, f"{accuracy:.4f}", "", "")
         for s in merged.segments:

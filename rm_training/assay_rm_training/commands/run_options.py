@@ -1,4 +1,4 @@
-"""Options that several commands of reward models share: --force, --limit, waivers.
+"""Options that several training commands share: --force, waivers.
 
 Leaves out: what every command has (`assay.cli.options`), opening a model (`assay_serving.commands.engine_options`).
 """
@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 ForceOption = Annotated[bool, typer.Option("--force", help="If the name is in use, write NAME-v2, -v3, ...")]
-LimitOption = Annotated[int, typer.Option(help="Only the first N pairs; 0 = all.")]
 WaiveOption = Annotated[
     list[str] | None,
     typer.Option(

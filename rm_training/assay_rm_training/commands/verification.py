@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
 
-from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import settings_options
+from assay_rm_training.run_settings import VerificationConfig
 
 
 def register(app: typer.Typer) -> None:
@@ -15,24 +17,10 @@ def register(app: typer.Typer) -> None:
     app.command("verify")(verify)
 
 
+@settings_options(VerificationConfig, exclude=("write",))
 def verify(
-    model: Annotated[str, typer.Argument(help="Reward model: a name or id of the workspace, a folder, a hub id.")],
-    data: Annotated[
-        str | None, typer.Option(help="Pairs to score: snapshot or file. Default: a few sentences.", show_default=False)
-    ] = None,
-    responses: Annotated[int, typer.Option(min=2, help="Responses compared.")] = 16,
-    principle: Annotated[
-        str | None, typer.Option(help="Principle to score under, for models that take one.", show_default=False)
-    ] = None,
-    tolerance: Annotated[float, typer.Option(help="Allowed absolute difference plus this share of the reward.")] = 1e-4,
-    dtype: Annotated[
-        str, typer.Option(help="float32, bfloat16, float16 or auto; only float32 is recorded.")
-    ] = "float32",
-    device: DeviceOption = "auto",
+    config: VerificationConfig,
     no_write: Annotated[bool, typer.Option("--no-write", help="Leave the model's spec and card as they are.")] = False,
-    adopt: Annotated[
-        bool, typer.Option("--adopt", help="Write a spec for a model folder from elsewhere, which has none.")
-    ] = False,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -46,20 +34,11 @@ def verify(
     from rich.console import Console
     from rich.table import Table
 
-    from assay.errors import BackendError, NotFoundError
+    from assay.errors import BackendError
     from assay.workspace import Workspace
-    from assay_rm_training.runs.verify import VerificationConfig, verify_model
+    from assay_rm_training.runs.verify import verify_model
 
-    here: Workspace | None = None
-    try:
-        here = Workspace.find(workspace)
-    except NotFoundError:
-        if workspace is not None:
-            raise
-    config = VerificationConfig(
-        model, data, responses, principle, device, dtype, tolerance, write=not no_write, adopt=adopt
-    )
-    verification = verify_model(here, config)
+    verification = verify_model(Workspace.find_optional(workspace), replace(config, write=not no_write))
     payload = {
         "model": verification.model,
         "version": verification.version,

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.errors import NotFoundError
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import locate_model
@@ -18,50 +17,31 @@ from assay.workspace import Workspace
 from assay_rm_training.generative.content_free import content_free_rows
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow, read_judged
-from assay_rm_training.runs.recorded import recorded_run
+from assay_rm_training.run_settings import JudgeEvalConfig
+from assay_rm_training.runs.recorded import recorded_run, write_report
 from assay_serving.generative.answers import Writer
 from assay_serving.generative.engine import with_settings
 from assay_serving.generative.local import LocalWriter
 from assay_serving.generative.remote import RemoteWriter, endpoint_of
 from assay_serving.generative.templates import format_named
-from assay_serving.model_config import ModelConfig
 from assay_serving.model_reference import is_url, known_spec
 
 SEVERAL_TEMPERATURE = 0.7  #: default for several samples
 
 
-@dataclass(frozen=True)
-class JudgeEvalConfig:
-    """`judge`: artifact name or id, folder, hub id, or the URL of an endpoint with its `model`. None: the model's own
-    setting. `content_free`: replace the rows' responses by content-free ones."""
-
-    judge: str
-    data: str
-    model: str | None = None
-    format: str | None = None
-    samples: int | None = None
-    temperature: float | None = None
-    max_new_tokens: int | None = None
-    vote: str | None = None
-    content_free: bool = False
-    limit: int = 0
-    seed: int = 0
-    device: str = "auto"
-    allow_failed_parity: bool = False
-
-    def judging(self, stored: Judging | None) -> Judging:
-        """These settings over the model's own. Raises BadInputError for conflicting ones."""
-        if stored is None or (self.format is not None and self.format != stored.format):
-            form = format_named(self.format or "pairwise")
-            stored = Judging(form.name, form.hash)
-        several = (self.samples or stored.samples) > 1 and stored.temperature == 0
-        return with_settings(
-            stored,
-            samples=self.samples,
-            temperature=SEVERAL_TEMPERATURE if several and self.temperature is None else self.temperature,
-            max_new_tokens=self.max_new_tokens,
-            vote=self.vote,
-        )
+def judging_of(config: JudgeEvalConfig, stored: Judging | None) -> Judging:
+    """The settings of the run over the model's own. Raises BadInputError for conflicting ones."""
+    if stored is None or (config.format is not None and config.format != stored.format):
+        form = format_named(config.format or "pairwise")
+        stored = Judging(form.name, form.hash)
+    several = (config.samples or stored.samples) > 1 and stored.temperature == 0
+    return with_settings(
+        stored,
+        samples=config.samples,
+        temperature=SEVERAL_TEMPERATURE if several and config.temperature is None else config.temperature,
+        max_new_tokens=config.max_new_tokens,
+        vote=config.vote,
+    )
 
 
 @dataclass(frozen=True)
@@ -80,21 +60,19 @@ class JudgeEvaluationRun:
 
 
 def evaluate_judge_model(
-    workspace_path: Path | None, config: JudgeEvalConfig, *, api_key: str | None = None, out: Path | None = None
+    workspace: Workspace | None, config: JudgeEvalConfig, *, api_key: str | None = None, out: Path | None = None
 ) -> JudgeEvaluationRun:
-    """Evaluate, with progress on standard error. `workspace_path`: the workspace's folder, None to search for one.
+    """Evaluate, with progress on standard error.
 
     Raises NotFoundError for an unknown judge or data, BadInputError for conflicting settings.
     """
-    workspace = _workspace(workspace_path)
     source, artifact, stored_spec = config.judge, None, None
     if not is_url(config.judge):
         source, artifact = locate_model(workspace, config.judge)
         stored_spec = known_spec(source)
-    judging = config.judging(stored_spec.judging if stored_spec is not None else None)
+    judging = judging_of(config, stored_spec.judging if stored_spec is not None else None)
     form = format_named(judging.format)
-    rows: Sequence[JudgedRow] = read_judged(workspace, config.data, form)
-    rows = rows[: config.limit] if config.limit else rows
+    rows: Sequence[JudgedRow] = read_judged(workspace, config.data, form)[: config.limit or None]
     if config.content_free:
         rows = content_free_rows(rows, form)
     settings = asdict(config) | {"judging": asdict(judging)}
@@ -102,15 +80,10 @@ def evaluate_judge_model(
         writer, spec = _open(source, config, judging, api_key)
         with progress_bar("judging", len(rows) * form.responses, unit="questions") as advance:
             evaluation = evaluate_judge(writer, spec, rows, seed=config.seed, advance=advance)
-        folders = [folder for folder in (out, run.folder if run else None) if folder is not None]
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
-            evaluation.write(folder)
-        if run is not None:
-            run.metrics.update(evaluation.to_dict())
+        folder = write_report(evaluation, run, out)
     what = "answers that say nothing" if config.content_free else f"{evaluation.items} rows"
     title = f"{writer.info.name} ({form.name}) on {what} of {Path(config.data).name}"
-    return JudgeEvaluationRun(evaluation, judging, run.id if run else None, folders[0] if folders else None, title)
+    return JudgeEvaluationRun(evaluation, judging, run.id if run else None, folder, title)
 
 
 def _open(
@@ -118,17 +91,4 @@ def _open(
 ) -> tuple[Writer, RewardModelSpec]:
     if is_url(source):
         return RemoteWriter.open(endpoint_of(source, config.model, api_key=api_key), judging)
-    name = config.judge if source != config.judge else None
-    return LocalWriter.load(
-        ModelConfig(source, served_as=name, device=config.device, allow_failed_parity=config.allow_failed_parity),
-        judging=judging,
-    )
-
-
-def _workspace(path: Path | None) -> Workspace | None:
-    try:
-        return Workspace.find(path)
-    except NotFoundError:
-        if path is not None:
-            raise
-        return None
+    return LocalWriter.load(config.model_config(source, served_as=config.judge), judging=judging)

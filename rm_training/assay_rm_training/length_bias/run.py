@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from assay import ids
 from assay.data.pairs import load_pairs_or_file
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
-from assay.models.length_correction import Form, LengthCorrection, Unit
+from assay.models.length_correction import LengthCorrection
 from assay.models.spec import FILE, RewardModelSpec
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import locate_model
@@ -24,32 +24,11 @@ from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import table, write_section
 from assay_rm_training.length_bias.fit import CorrectionEffect, ScoredLengths, effect_of, fit_correction
 from assay_rm_training.length_bias.measure import Estimate, LengthBias, length_bias
+from assay_rm_training.run_settings import LengthBiasConfig
 from assay_rm_training.runs.recorded import recorded_run
 from assay_serving.engines.length_corrected import response_length
-from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
 from assay_serving.scorer import ScoreItem
-
-
-@dataclass(frozen=True)
-class LengthBiasConfig:
-    """`model`: artifact, folder, hub id, URL. `fit`: the form of a correction to fit, None = report only. `write`: the
-    name to keep it under in the model's spec. `per_domain`: a curve for each category of the data."""
-
-    model: str
-    data: str
-    fit: Form | None = None
-    write: str | None = None
-    mixing: float = 1.0
-    per_domain: bool = False
-    rate: float = 0.01
-    free: float = 300.0
-    ceiling: float | None = None
-    unit: Unit = "tokens"
-    limit: int = 0
-    seed: int = 0
-    device: str = "auto"
-    allow_failed_parity: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,10 +62,6 @@ def measure_length_bias(workspace: Workspace | None, config: LengthBiasConfig) -
 
     Raises BadInputError for tokens of a server's model, and for writing to a model that has no spec.
     """
-    if config.fit is not None and config.fit not in get_args(Form):
-        raise BadInputError(f"{config.fit!r} is not one of {', '.join(get_args(Form))}", field="fit")
-    if config.write is not None and config.fit is None:
-        raise BadInputError("a correction has to be fitted: --fit linear, lowess or penalty", field="write")
     source, artifact = locate_model(workspace, config.model)
     folder = Path(source).expanduser()
     spec = RewardModelSpec.read(folder) if folder.is_dir() else None
@@ -94,10 +69,7 @@ def measure_length_bias(workspace: Workspace | None, config: LengthBiasConfig) -
         raise BadInputError(f"{config.model} has no {FILE} to keep a correction in")
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
     with recorded_run(workspace, "length-bias", asdict(config), model=(source, artifact), data=[config.data]) as run:
-        scorer = open_scorer(
-            ModelConfig(source, device=config.device, allow_failed_parity=config.allow_failed_parity),
-            workspace=workspace.root if workspace is not None else None,
-        )
+        scorer = open_scorer(config.model_config(source), workspace=workspace.root if workspace is not None else None)
         renderer: Renderer | None = getattr(scorer, "renderer", None)
         if config.unit == "tokens" and renderer is None:
             raise BadInputError(f"{config.model} has no tokenizer here: --unit characters", field="unit")

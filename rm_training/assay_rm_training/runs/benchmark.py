@@ -21,7 +21,7 @@ from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, locate_model, start_run
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
-from assay_rm_training.benchmarks.benchmark import TIE_POLICIES, Benchmark, TiePolicy
+from assay_rm_training.benchmarks.benchmark import Benchmark
 from assay_rm_training.benchmarks.catalogue import BENCHMARKS
 from assay_rm_training.benchmarks.catalogue import benchmark as benchmark_named
 from assay_rm_training.benchmarks.comparison import ModelComparison, compare
@@ -29,44 +29,12 @@ from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
 from assay_rm_training.benchmarks.recorded import read_recorded
 from assay_rm_training.benchmarks.report import BenchmarkItems, BenchmarkReport, read_items, report
 from assay_rm_training.benchmarks.results_store import item_table, store_results, write_parquet
+from assay_rm_training.run_settings import BenchmarkConfig
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_reference import is_url
 from assay_serving.scorer import ModelInfo
 
 REPORT, ITEMS = "benchmark.json", "items.parquet"
-
-
-@dataclass(frozen=True)
-class BenchmarkConfig:
-    """`paths`: the publisher's files or folders, none = the hub. `ties`: see `TiePolicy`. `limit`: first N items.
-    `scores`: files of recorded scores, or ids of the workspace's evaluation runs.
-
-    `server_model`: which of a reward server's models a URL in `models` stands for, or of an endpoint's in `judges`.
-    """
-
-    bench: str
-    paths: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    judges: tuple[str, ...] = ()
-    scores: tuple[str, ...] = ()
-    ties: TiePolicy = "official"
-    principle: str | None = None
-    seed: int = 0
-    limit: int = 0
-    device: str = "auto"
-    token_budget: int | None = None
-    server_model: str | None = None
-    allow_failed_parity: bool = False
-    correct: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("limit", "seed"):
-            if getattr(self, name) < 0:
-                raise BadInputError(f"must be at least 0, not {getattr(self, name)}", field=name)
-        if self.ties not in TIE_POLICIES:
-            raise BadInputError(f"{self.ties!r} is not one of {', '.join(TIE_POLICIES)}", field="ties")
-        if not (self.models or self.judges or self.scores):
-            raise BadInputError("name what is evaluated: --model, --judge or --scores")
 
 
 @dataclass(frozen=True)
@@ -205,13 +173,7 @@ def _score(
     if is_url(reference):
         model = server_config(reference, model=config.server_model, api_key=api_key, correct=config.correct)
     else:
-        model = ModelConfig(
-            reference,
-            device=config.device,
-            token_budget=config.token_budget,
-            allow_failed_parity=config.allow_failed_parity,
-            correct=config.correct,
-        )
+        model = config.model_config(reference)
     scorer = open_scorer(model, workspace.root if workspace else None)
     responses = sum(len(item.responses) for item in items)
     with progress_bar(f"scoring with {scorer.info.name}", responses, unit="responses") as advance:

@@ -6,12 +6,10 @@ the probabilities of stored scores. Leaves out: the fit (`calibration`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from assay.data.pairs import load_pairs_or_file
-from assay.domain import PreferencePair
 from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 from assay.models.spec import FILE, RewardModelSpec
@@ -19,36 +17,16 @@ from assay.runs.calibrations import record_calibration, refresh_probabilities
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, locate_model
 from assay.workspace import Workspace
-from assay_rm_training.calibration.held_out import FOLDS, Calibrated, MethodChoice, calibrate, check_method
+from assay_rm_training.calibration.held_out import Calibrated, calibrate
 from assay_rm_training.checkpoints.card_sections import calibration_lines, write_section
 from assay_rm_training.evaluation.pairs import evaluate
+from assay_rm_training.run_settings import CalibrationConfig
 from assay_rm_training.runs.recorded import recorded_run
 from assay_rm_training.runs.train import was_trained_on
 from assay_serving.engines.ensemble import FILE as ENSEMBLE_FILE
 from assay_serving.engines.ensemble import EnsembleSpec
-from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import load_scorer
 from assay_serving.model_reference import is_composed, is_ensemble, kind_of, known_spec
-
-
-@dataclass(frozen=True)
-class CalibrationConfig:
-    """`model`: artifact name or id, folder, an ensemble's file. `data`: gold pairs, snapshot or file. `correct`: the
-    length correction whose rewards are calibrated. `limit`: first N pairs, 0 = all."""
-
-    model: str
-    data: str
-    method: MethodChoice = "auto"
-    folds: int = FOLDS
-    seed: int = 0
-    limit: int = 0
-    correct: str | None = None
-    device: str = "auto"
-    token_budget: int | None = None
-    allow_failed_parity: bool = False
-
-    def __post_init__(self) -> None:
-        check_method(self.method, self.folds)  # fail before scoring
 
 
 @dataclass(frozen=True)
@@ -73,28 +51,15 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
     Raises NotFoundError for an unknown model or data, BadInputError for a model from the hub, which has no folder to
     write to, and for pairs that give no calibration.
     """
-    pairs: Sequence[PreferencePair] = load_pairs_or_file(workspace, config.data)
-    if config.limit:
-        pairs = pairs[: config.limit]
+    pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
     source, artifact = locate_model(workspace, config.model)
     if kind_of(source) == "principle":
         raise BadInputError(
             f"{config.model} answers principles: `assay eval --model NAME --data JUDGED --calibrate` fits its P(Yes)"
         )
-    refuse_composed(source, config.model)
-    if not Path(source).expanduser().exists():
-        raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")
+    require_folder(source, config.model)
     with recorded_run(workspace, "calibrate", asdict(config), model=(source, artifact), data=[config.data]) as run:
-        scorer = load_scorer(
-            ModelConfig(
-                source,
-                served_as=config.model if config.model != source else None,
-                device=config.device,
-                token_budget=config.token_budget,
-                allow_failed_parity=config.allow_failed_parity,
-                correct=config.correct,
-            )
-        )
+        scorer = load_scorer(config.model_config(source, served_as=config.model))
         with progress_bar("scoring", 2 * len(pairs), unit="responses") as advance:
             evaluation = evaluate(scorer, pairs, seed=config.seed, advance=advance)
         scored = [item for item in evaluation.items if item.failure is None]
@@ -136,12 +101,14 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
         )
 
 
-def refuse_composed(source: str, name: str) -> None:
-    """Raises BadInputError for a composed reward."""
+def require_folder(source: str, name: str) -> None:
+    """Raises BadInputError for a model that can hold no calibration: a composed reward, or one from the hub."""
     if is_composed(source):
         raise BadInputError(
             f"cannot calibrate {name}: a composed reward has no calibration; calibrate the part's model"
         )
+    if not Path(source).expanduser().exists():
+        raise BadInputError(f"cannot calibrate {name}: only a model in a folder has a spec to write to")
 
 
 def keep_calibration(

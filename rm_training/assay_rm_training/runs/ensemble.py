@@ -22,40 +22,17 @@ from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import CARD, table
 from assay_rm_training.evaluation.metrics import Accuracy
+from assay_rm_training.run_settings import EnsembleConfig
 from assay_rm_training.runs.recorded import inputs_of
 from assay_serving.engines.ensemble import (
     FILE,
-    Combine,
     EnsembleMember,
     EnsembleScorer,
     EnsembleSpec,
-    Scale,
-    Variance,
     standardised_members,
 )
-from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import load_scorer
 from assay_serving.scorer import ScoreItem
-
-
-@dataclass(frozen=True)
-class EnsembleConfig:
-    """`data`: pairs whose responses set the common scale. `eval_data`: pairs of the metrics."""
-
-    members: tuple[str, ...]
-    data: str
-    name: str
-    combine: Combine = "mean"
-    weight: float = 0.5
-    beta: float = 1.0
-    variance: Variance = "population"
-    scale: Scale = "standardised"
-    eval_data: str | None = None
-    limit: int = 0
-    seed: int = 0
-    device: str = "auto"
-    force: bool = False
-    allow_failed_parity: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,11 +80,7 @@ def build_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsembl
         target,
     ):
         scorers = [
-            load_scorer(
-                ModelConfig(
-                    source, served_as=member, device=config.device, allow_failed_parity=config.allow_failed_parity
-                )
-            )
+            load_scorer(config.model_config(source, served_as=member))
             for member, (source, _) in zip(config.members, located, strict=True)
         ]
         names = [_as_written(source, target, workspace) for source, _ in located]
@@ -142,7 +115,15 @@ def build_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsembl
 
 def ensemble_spec(config: EnsembleConfig, members: tuple[EnsembleMember, ...]) -> EnsembleSpec:
     """The description of these members under the settings. Raises BadInputError for wrong ones."""
-    return EnsembleSpec(members, config.combine, config.weight, config.beta, config.variance, config.scale, config.data)
+    return EnsembleSpec(
+        members,
+        config.combine,  # type: ignore[arg-type]  # checked by the description
+        config.weight,
+        config.beta,
+        config.variance,  # type: ignore[arg-type]
+        config.scale,  # type: ignore[arg-type]
+        config.data,
+    )
 
 
 def _as_written(source: str, target: Path, workspace: Workspace) -> str:

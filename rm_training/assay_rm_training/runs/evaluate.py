@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from assay.data.pairs import load_pairs_or_file
-from assay.domain import PreferencePair
-from assay.errors import BadInputError
 from assay.models.spec import Calibration, RewardModelSpec
 from assay.runs.contamination_gate import BenchmarkState, evaluated_contamination
 from assay.runs.progress_bar import progress_bar
@@ -19,32 +17,12 @@ from assay.runs.record import locate_model
 from assay.workspace import Workspace
 from assay_rm_training.calibration import calibrate
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
-from assay_rm_training.runs.calibrate import calibration_of, keep_calibration, refuse_composed
-from assay_rm_training.runs.recorded import recorded_run
+from assay_rm_training.run_settings import EvalConfig
+from assay_rm_training.runs.calibrate import calibration_of, keep_calibration, require_folder
+from assay_rm_training.runs.recorded import recorded_run, write_report
 from assay_rm_training.runs.train import was_trained_on
-from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import load_scorer
 from assay_serving.model_reference import known_spec
-
-
-@dataclass(frozen=True)
-class EvalConfig:
-    """`model`: artifact name or id, folder, hub id. `data`: snapshot or file. `limit`: first N pairs, 0 = all.
-    `correct`: a length correction of the model to apply."""
-
-    model: str
-    data: str
-    calibrate: bool = False
-    seed: int = 0
-    limit: int = 0
-    device: str = "auto"
-    token_budget: int | None = None
-    allow_failed_parity: bool = False
-    correct: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.limit < 0:
-            raise BadInputError(f"must be at least 0, not {self.limit}", field="limit")
 
 
 @dataclass(frozen=True)
@@ -70,27 +48,15 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
     Raises NotFoundError for an unknown model or data, BadInputError where calibrating cannot work: a model from the
     hub has no folder to write to; pairs that the model ranks no better than chance give no temperature.
     """
-    pairs: Sequence[PreferencePair] = load_pairs_or_file(workspace, config.data)
-    if config.limit:
-        pairs = pairs[: config.limit]
+    pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
     source, artifact = locate_model(workspace, config.model)
     model_folder = Path(source).expanduser()
     if config.calibrate:
-        refuse_composed(source, config.model)
-    if config.calibrate and not model_folder.exists():
-        raise BadInputError(f"cannot calibrate {config.model}: only a model in a folder has a spec to write to")
+        require_folder(source, config.model)
     with recorded_run(workspace, "eval", asdict(config), model=(source, artifact), data=[config.data]) as run:
-        scorer = load_scorer(
-            ModelConfig(
-                source,
-                device=config.device,
-                token_budget=config.token_budget,
-                allow_failed_parity=config.allow_failed_parity,
-                correct=config.correct,
-            )
-        )
+        scorer = load_scorer(config.model_config(source))
         spec = known_spec(source)
-        stored = calibration_of(Path(source).expanduser(), correct=config.correct)
+        stored = calibration_of(model_folder, correct=config.correct)
         with progress_bar("evaluating", 2 * len(pairs), unit="responses") as advance:
             evaluation = evaluate(scorer, pairs, seed=config.seed, calibration=stored, advance=advance)
         fitted = None
@@ -103,23 +69,19 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
             keep_calibration(model_folder, fitted, run=run, version=scorer.info.version, correct=config.correct)
             evaluation = replace(evaluation, calibrated=calibrated.after)
         notes = _notes(workspace, spec, config, stored)
-        folders = [folder for folder in (out, run.folder if run else None) if folder is not None]
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
-            evaluation.write(folder)
+        folder = write_report(evaluation, run, out)
         contamination: list[tuple[BenchmarkState, int]] = []
         if workspace is not None:
             trained_on, trained_by = (spec.snapshot, spec.run_id) if spec is not None else (None, None)
             contamination = evaluated_contamination(workspace, pairs, snapshot_id=trained_on, run_id=trained_by)
         if run is not None:
             run.metrics["contamination"] = [state.to_dict() | {"evaluated": n} for state, n in contamination]
-            run.metrics.update(evaluation.to_dict())
             run.metrics["fitted"] = asdict(fitted) if fitted else None
             run.metrics["notes"] = list(notes)
         return EvaluationRun(
             evaluation,
             run.id if run else None,
-            folders[0] if folders else None,
+            folder,
             fitted,
             model_folder / "assay.json" if fitted else None,
             contamination,

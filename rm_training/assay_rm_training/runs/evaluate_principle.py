@@ -6,8 +6,6 @@ Covers: cells and base rates from the model's training run (none for other model
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,17 +13,18 @@ from assay.errors import AssayError, BadInputError
 from assay.models.calibration import Calibration
 from assay.models.spec import RewardModelSpec
 from assay.runs.progress_bar import progress_bar
-from assay.runs.record import locate_model, start_run
+from assay.runs.record import locate_model
 from assay.workspace import Workspace
 from assay_rm_training.calibration.principle import fit_judgments
 from assay_rm_training.data.principle_rows import PrincipleRow, load_rows_or_file
 from assay_rm_training.evaluation.principle import PrincipleEvaluation, evaluate_rows
 from assay_rm_training.evaluation.principle_split import with_cells
 from assay_rm_training.methods.principle import Principle
+from assay_rm_training.run_settings import EvalConfig
 from assay_rm_training.runs.calibrate import keep_calibration
+from assay_rm_training.runs.recorded import recorded_run, write_report
 from assay_rm_training.runs.train import TrainingPlan
 from assay_serving.engines.principle import PrincipleScorer
-from assay_serving.model_config import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -42,61 +41,39 @@ class PrincipleEvaluationRun:
 
 
 def evaluate_judgments(
-    workspace: Workspace | None,
-    model: str,
-    data: str,
-    *,
-    calibrate: bool = False,
-    seed: int = 0,
-    limit: int = 0,
-    device: str = "auto",
-    token_budget: int | None = None,
-    out: Path | None = None,
-    allow_failed_parity: bool = False,
+    workspace: Workspace | None, config: EvalConfig, *, out: Path | None = None
 ) -> PrincipleEvaluationRun:
     """Evaluate, with progress on standard error. Raises as `load_rows_or_file` and `PrincipleScorer.load`, and
     BadInputError where calibrating cannot work."""
-    rows: Sequence[PrincipleRow] = load_rows_or_file(workspace, data)
-    rows = rows[:limit] if limit else rows
-    source, artifact = locate_model(workspace, model)
-    folder = Path(source).expanduser()
-    if calibrate and RewardModelSpec.read(folder) is None:
-        raise BadInputError(f"cannot calibrate {model}: it has no spec to write to")
-    with ExitStack() as stack:
-        run = None
-        if workspace is not None:
-            inputs = {artifact or source: "artifact" if artifact else "model", data: "file"}
-            config = {"model": model, "data": data, "calibrate": calibrate, "seed": seed, "limit": limit}
-            run = stack.enter_context(start_run(workspace, "eval", config, inputs=inputs))
-        scorer = PrincipleScorer.load(
-            ModelConfig(source, device=device, token_budget=token_budget, allow_failed_parity=allow_failed_parity)
-        )
+    rows = load_rows_or_file(workspace, config.data)[: config.limit or None]
+    source, artifact = locate_model(workspace, config.model)
+    model_folder = Path(source).expanduser()
+    if config.calibrate and RewardModelSpec.read(model_folder) is None:
+        raise BadInputError(f"cannot calibrate {config.model}: it has no spec to write to")
+    with recorded_run(workspace, "eval", asdict(config), model=(source, artifact), data=[config.data]) as run:
+        scorer = PrincipleScorer.load(config.model_config(source))
         trained_on = trained_rows(workspace, scorer.spec)
         held_out = rows if trained_on is None else with_cells(trained_on, rows)
         with progress_bar("evaluating", len(rows), unit="judgments") as advance:
-            evaluation = evaluate_rows(scorer, held_out, seed=seed, advance=advance)
+            evaluation = evaluate_rows(scorer, held_out, seed=config.seed, advance=advance)
         before, fitted = None, None
-        if calibrate:
+        if config.calibrate:
             scored = [item for item in evaluation.items if item.reward is not None]
             fitted = fit_judgments(
-                [item.reward or 0.0 for item in scored], [item.fulfilled for item in scored], fitted_on=data
+                [item.reward or 0.0 for item in scored], [item.fulfilled for item in scored], fitted_on=config.data
             )
-            keep_calibration(folder, fitted, run=run, version=scorer.info.version)
+            keep_calibration(model_folder, fitted, run=run, version=scorer.info.version)
             before, evaluation = evaluation, evaluation.calibrated(fitted)
-        folders = [candidate for candidate in (out, run.folder if run else None) if candidate is not None]
-        for candidate in folders:
-            candidate.mkdir(parents=True, exist_ok=True)
-            evaluation.write(candidate)
+        folder = write_report(evaluation, run, out)
         if run is not None:
-            run.metrics.update(evaluation.to_dict())
             run.metrics["fitted"] = asdict(fitted) if fitted else None
         return PrincipleEvaluationRun(
             evaluation,
             before,
             run.id if run else None,
-            folders[0] if folders else None,
+            folder,
             fitted,
-            folder / "assay.json" if fitted else None,
+            model_folder / "assay.json" if fitted else None,
         )
 
 

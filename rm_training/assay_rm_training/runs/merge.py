@@ -40,6 +40,7 @@ from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import table
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, save_checkpoint
 from assay_rm_training.model.trainable_model import TrainableModel
+from assay_rm_training.run_settings import MergeConfig
 from assay_rm_training.runs.recorded import inputs_of
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.scorer import ScoreItem
@@ -49,31 +50,6 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 _IGNORED = ("_name_or_path", "dtype", "torch_dtype", "transformers_version", "use_cache")
-
-
-@dataclass(frozen=True)
-class MergeConfig:
-    """`members`: reward models of the workspace or folders. `data`: held-out pairs of the barrier check.
-
-    `points`: shares t of the second member at which each segment is measured. `allow_barrier`: save in spite of a
-    barrier.
-    """
-
-    members: tuple[str, ...]
-    data: str
-    name: str
-    points: tuple[float, ...] = (0.5,)
-    limit: int = 0
-    seed: int = 0
-    device: str = "auto"
-    force: bool = False
-    allow_barrier: bool = False
-
-    def __post_init__(self) -> None:
-        if len(set(self.members)) < 2:
-            raise BadInputError("an average needs at least two different members", field="members")
-        if not self.points or not all(0 < t < 1 for t in self.points):
-            raise BadInputError("a point of a segment lies between 0 and 1", field="points")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Run records of this package: inputs for lineage, the contamination check of training data, records without workspace.
+"""Run records of this package: inputs for lineage, the contamination check of training data, evaluation reports,
+records without workspace.
 
 Leaves out: the record itself (`assay.runs.record`), names of models (`assay.runs.model_run`).
 """
@@ -16,6 +17,7 @@ from assay.runs.contamination_gate import BenchmarkState, contamination_of, reco
 from assay.runs.model_run import model_run
 from assay.runs.record import Run, mark_dead_runs, start_run
 from assay.workspace import Workspace
+from assay_rm_training.evaluation.report import EvaluationReport
 
 
 def snapshot_id(workspace: Workspace, data: str) -> str | None:
@@ -38,8 +40,9 @@ def inputs_of(
     if resume is not None:
         inputs[resume] = "run"
     for name in data:
+        path = Path(name).expanduser()
         snapshot = snapshot_id(workspace, name)
-        inputs[snapshot or str(Path(name).expanduser().resolve())] = "snapshot" if snapshot else "file"
+        inputs[snapshot or (str(path.resolve()) if path.exists() else name)] = "snapshot" if snapshot else "file"
     return inputs
 
 
@@ -78,6 +81,20 @@ def training_run(
     mark_dead_runs(workspace)
     with model_run(workspace, "train", name, settings, force=force, inputs=inputs) as (run, folder):
         yield run, folder, check_contamination(workspace, run, data, waivers)
+
+
+def write_report(report: EvaluationReport, run: Run | None, out: Path | None) -> Path | None:
+    """Write the metrics and the items to `out` and to the run's folder, and the metrics to its record.
+
+    Returns the first of these folders.
+    """
+    folders = [folder for folder in (out, run.folder if run else None) if folder is not None]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        report.write(folder)
+    if run is not None:
+        run.metrics.update(report.to_dict())
+    return folders[0] if folders else None
 
 
 @contextmanager

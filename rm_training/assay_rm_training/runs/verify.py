@@ -22,8 +22,9 @@ from assay.runs.record import locate_model
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import parity_lines, write_section
-from assay_rm_training.checkpoints.parity import TOLERANCE, check_scorer, compare, verdict
+from assay_rm_training.checkpoints.parity import check_scorer, compare, verdict
 from assay_rm_training.checkpoints.vllm_parity import vllm_check, vllm_python
+from assay_rm_training.run_settings import VerificationConfig
 from assay_rm_training.runs.recorded import recorded_run
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.generative.reader import VerdictReader, reading_items
@@ -35,7 +36,6 @@ from assay_serving.scorer import ScoreItem, Scorer
 
 TWICE = "loaded = loaded again"
 STOCK = "engine = stock transformers"
-RESPONSES = 16
 PRINCIPLE = "The response is correct."  #: the principle that the sample is scored under by default
 _TEXTS = (
     ("Name a metal.", "Gold."),
@@ -47,25 +47,6 @@ _TEXTS = (
     ("Write a function that adds two numbers.", "def add(a, b):\n    return a + b\n"),
     ("Who are you?", "I am an assistant. " * 12),
 )
-
-
-@dataclass(frozen=True)
-class VerificationConfig:
-    """`model`: artifact, folder, hub id. `data`: pairs whose responses are the sample; None: built-in sentences.
-
-    `responses`: how many. `principle`: for models that need one. `write`: into the spec and card of a model folder.
-    `adopt`: write a spec for a folder that has none.
-    """
-
-    model: str
-    data: str | None = None
-    responses: int = RESPONSES
-    principle: str | None = None
-    device: str = "auto"
-    dtype: str = "float32"
-    tolerance: float = TOLERANCE
-    write: bool = True
-    adopt: bool = False
 
 
 @dataclass(frozen=True)

@@ -259,7 +259,7 @@ def test_several_side_by_side(tmp_path: Path, assay: Run) -> None:
         (("--data", "x", "--model", "m", "--model", "n"), "--data evaluates one --model"),
         (("--data", "x"), "--data evaluates one --model"),
         (("--bench", "pairs", "--scores", "s", "--calibrate"), "--calibrate goes with --data"),
-        (("--bench", "pairs", "--scores", "s", "--ties", "x"), "'x' is not one of official, half"),
+        (("--bench", "pairs", "--scores", "s", "--ties", "x"), "unknown ties 'x'; one of official, half"),
         (("--bench", "nope", "--scores", "s"), "no benchmark is named 'nope'"),
         (("--bench", "rm-bench", "--path", ".", "--judge", "m"), "RM-Bench is not judged in pairs"),
     ],

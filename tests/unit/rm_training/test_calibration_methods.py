@@ -18,6 +18,7 @@ from assay.models.spec import RewardModelSpec
 from assay_rm_training.calibration import calibrate, calibration_report, fit_calibration, probabilities_of, sigmoid
 from assay_rm_training.calibration.fitting import fit_isotonic, fit_platt, fit_temperature, pool_adjacent_violators
 from assay_rm_training.calibration.plot import reliability_lines
+from assay_rm_training.run_settings import CalibrationConfig
 
 finite = st.floats(-30, 30)
 margins = st.lists(st.floats(-5, 5), min_size=4, max_size=60).filter(lambda d: sum(d) / len(d) > 0.05)
@@ -149,9 +150,9 @@ def test_pairs_of_one_prompt_stay_together_and_bad_calls_say_why() -> None:
     with pytest.raises(BadInputError, match="no scored pairs"):
         calibrate([], [], [], fitted_on="x")
     with pytest.raises(BadInputError, match="field 'method'"):
-        calibrate([1.0], [0.0], ["p"], fitted_on="x", method="beta")  # type: ignore[arg-type]
+        CalibrationConfig("rm", "x", method="beta")  # type: ignore[arg-type]
     with pytest.raises(BadInputError, match="field 'folds'"):
-        calibrate([1.0], [0.0], ["p"], fitted_on="x", folds=1)
+        CalibrationConfig("rm", "x", folds=1)
     with pytest.raises(BadInputError, match="better than chance"):
         calibrate([0.0] * 8, [1.0] * 8, [f"p{i}" for i in range(8)], fitted_on="x")
 

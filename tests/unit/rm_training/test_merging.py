@@ -22,8 +22,9 @@ from assay.runs.lineage import lineage
 from assay.score import Score
 from assay.statistics.intervals import Interval
 from assay.workspace import Workspace
-from assay_rm_training.runs.ensemble import EnsembleConfig, build_ensemble
-from assay_rm_training.runs.merge import MergeConfig, Segment, check_members, merge_models, weighted_state
+from assay_rm_training.run_settings import EnsembleConfig, MergeConfig
+from assay_rm_training.runs.ensemble import build_ensemble
+from assay_rm_training.runs.merge import Segment, check_members, merge_models, weighted_state
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
 from assay_serving.scorer import ScoreItem

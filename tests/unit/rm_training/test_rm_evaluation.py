@@ -15,7 +15,7 @@ from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_rm_training.evaluation.pairs import evaluate
-from assay_rm_training.runs.evaluate import EvalConfig
+from assay_rm_training.run_settings import EvalConfig
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 INFO = ModelInfo("letters", "1", "scalar", "t", 100, calibrated=False, parity="passed", dtype="float32", device="cpu")

@@ -11,7 +11,7 @@ import typer
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 from assay.cli.resume import absolute_file, refuse_changes, resume_hint
 from assay.system.plurals import counted
-from assay_rm_training.commands.eval_judge import print_rows
+from assay_rm_training.commands.evaluation_tables import print_rows
 from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 
 if TYPE_CHECKING:

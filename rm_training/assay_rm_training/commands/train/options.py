@@ -20,13 +20,11 @@ from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.resume import absolute_file, is_given, refuse_changes, resume_hint
 from assay.cli.settings_options import option_parameters
 from assay.errors import BadInputError
-from assay_rm_training.commands.eval_judge import print_rows
 from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 from assay_rm_training.presets import PRESETS, preset
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
 if TYPE_CHECKING:
-    from assay_rm_training.evaluation.report import EvaluationReport
     from assay_rm_training.methods.method import Method
     from assay_rm_training.runs.train import TrainedModel
 
@@ -223,6 +221,7 @@ def _payload(trained: TrainedModel) -> dict[str, Any]:
 def _show(trained: TrainedModel) -> None:
     from assay.runs.json_log import read_metrics
     from assay.system.plurals import counted
+    from assay_rm_training.commands.evaluation_tables import print_report
     from assay_rm_training.runs.sparkline import sparkline
 
     summary = trained.summary
@@ -251,27 +250,9 @@ def _show(trained: TrainedModel) -> None:
         f"({counted(parity['responses'], 'response')})"
     )
     if trained.evaluation is not None:
-        show_report(trained.evaluation)
+        print_report(trained.evaluation)
     if seen := trained.metrics["evaluated_seen"]:
         typer.echo(f"note: {seen} of the evaluated rows {'has' if seen == 1 else 'have'} a prompt that was trained on")
     for state in trained.contamination:
         typer.echo(f"contamination: {state}")
     typer.echo(f"model {trained.path} ({trained.artifact_id}), run {trained.run_id}")
-
-
-def show_report(report: EvaluationReport) -> None:
-    """As tables on standard output."""
-    from assay_rm_training.commands.evaluation_tables import print_evaluation
-    from assay_rm_training.evaluation.pairs import PairEvaluation
-
-    if isinstance(report, PairEvaluation):
-        print_evaluation(report)
-        return
-    from assay_rm_training.evaluation.principle import PrincipleEvaluation
-
-    if isinstance(report, PrincipleEvaluation):
-        from assay_rm_training.commands.judgments import print_judgments
-
-        print_judgments(report)
-        return
-    print_rows(report.model.name, report.card_rows())
