@@ -75,9 +75,11 @@ class SettingField:
 
     def check(self, value: Any) -> None:
         """Raises BadInputError that names the field and the bound or the choices."""
+        if value is None and self.default is None:
+            return
         if self.choices and value not in self.choices:
             raise BadInputError(f"unknown {self.name} {value!r}; one of {', '.join(self.choices)}", field=self.name)
-        for words, limit, holds in self._bounds() if value is not None else ():
+        for words, limit, holds in self._bounds():
             if not holds(value, limit):
                 raise BadInputError(f"must be {words} {limit:g}, not {value:g}", field=self.name)
 
