@@ -13,7 +13,7 @@ from assay.system.plurals import counted
 from assay_rm_training.run_settings import CalibrationConfig
 
 if TYPE_CHECKING:
-    from assay_rm_training.calibration import CalibrationReport
+    from assay_rm_training.calibration.measures import CalibrationReport
     from assay_rm_training.runs.calibrate import CalibrationOutcome
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from assay.system.plurals import counted
 
 if TYPE_CHECKING:
-    from assay_rm_training.calibration import CalibrationReport
+    from assay_rm_training.calibration.measures import CalibrationReport
     from assay_rm_training.evaluation.pairs import PairEvaluation
     from assay_rm_training.evaluation.principle import PrincipleEvaluation
     from assay_rm_training.evaluation.report import EvaluationReport

@@ -23,7 +23,7 @@ from assay.errors import BadInputError
 from assay.models.spec import Calibration
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreResult
-from assay_rm_training.calibration import CalibrationReport, calibration_report
+from assay_rm_training.calibration.measures import CalibrationReport, calibration_report
 from assay_rm_training.data.encoded_dataset import tags_of
 from assay_rm_training.evaluation.metrics import (
     Accuracy,

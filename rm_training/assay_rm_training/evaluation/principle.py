@@ -25,7 +25,7 @@ from assay.models.calibration import Calibration
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score
 from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
-from assay_rm_training.calibration import Bin, brier, expected_calibration_error, reliability
+from assay_rm_training.calibration.measures import Bin, brier, expected_calibration_error, reliability
 from assay_rm_training.data.principle_rows import PrincipleRow, principle_key, prompt_key
 from assay_rm_training.evaluation.opposite_pairs import OppositePairs, opposite_pairs, pair_figures
 from assay_rm_training.evaluation.principle_split import HeldOutRow

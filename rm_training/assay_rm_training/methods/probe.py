@@ -25,7 +25,7 @@ from assay.models.heads import HEAD
 from assay.models.spec import Calibration, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
-from assay_rm_training.calibration import sigmoid
+from assay_rm_training.calibration.measures import sigmoid
 from assay_rm_training.methods.hidden_states import FeatureCache
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_serving.scorer import ModelInfo, ScoreItem

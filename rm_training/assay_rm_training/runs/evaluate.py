@@ -15,7 +15,7 @@ from assay.runs.contamination_gate import BenchmarkState, evaluated_contaminatio
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import locate_model
 from assay.workspace import Workspace
-from assay_rm_training.calibration import calibrate
+from assay_rm_training.calibration.held_out import calibrate
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.run_settings import EvalConfig
 from assay_rm_training.runs.calibrate import calibration_of, keep_calibration, require_folder

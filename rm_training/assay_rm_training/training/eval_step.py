@@ -18,7 +18,7 @@ import torch
 
 from assay.models.parallelism.strategy import SingleProcess
 from assay.statistics.intervals import wilson
-from assay_rm_training.calibration import calibration_report
+from assay_rm_training.calibration.measures import calibration_report
 from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags
 from assay_rm_training.evaluation.metrics import length_correlation, outcomes, pair_accuracy
 from assay_rm_training.evaluation.slices import slices

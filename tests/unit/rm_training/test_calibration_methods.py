@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 from assay.errors import BadInputError
 from assay.models.calibration import CALIBRATION_METHODS, Calibration, CalibrationMethod
 from assay.models.spec import RewardModelSpec
-from assay_rm_training.calibration import calibrate, calibration_report, fit_calibration, probabilities_of, sigmoid
-from assay_rm_training.calibration.fitting import fit_isotonic, fit_platt, fit_temperature, pool_adjacent_violators
+from assay_rm_training.calibration.fitting import (
+    fit_calibration,
+    fit_isotonic,
+    fit_platt,
+    fit_temperature,
+    pool_adjacent_violators,
+)
+from assay_rm_training.calibration.held_out import calibrate
+from assay_rm_training.calibration.measures import calibration_report, probabilities_of, sigmoid
 from assay_rm_training.calibration.plot import reliability_lines
 from assay_rm_training.run_settings import CalibrationConfig
 

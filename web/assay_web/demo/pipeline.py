@@ -28,7 +28,7 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.prompts.constrained import ConstrainedPrompt, generate_prompts
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
-from assay_rm_training.calibration import fit_calibration
+from assay_rm_training.calibration.fitting import fit_calibration
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.runs.train import TrainedModel, TrainingPlan, train_model
 from assay_rm_training.training_config import TrainingConfig

@@ -48,7 +48,7 @@ class LoopModel:
 
     def calibrated_on(self, gold: Sequence[PreferencePair], name: str) -> LoopModel:
         """With the temperature fitted on `gold`, where the model ranks it better than chance."""
-        from assay_rm_training.calibration import fit_temperature
+        from assay_rm_training.calibration.fitting import fit_temperature
 
         items = [ScoreItem(pair.prompt, text) for pair in gold for text in (pair.chosen, pair.rejected)]
         scores = self.scorer.score(items)
