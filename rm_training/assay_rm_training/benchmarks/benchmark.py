@@ -16,10 +16,20 @@ from assay.errors import BadInputError
 from assay.ids import FIELD, RECORD
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.records import HubSplit
-from assay_rm_training.benchmarks.strata import Combine, NamedInterval, Shares, Stratum
+from assay_rm_training.benchmarks.strata import (
+    Combine,
+    Floats,
+    NamedInterval,
+    Shares,
+    Stratum,
+    pooled,
+    pooled_sizes,
+    sizes_of,
+)
 
 #: "official": as the benchmark's own scorer. "half": a tied pair counts 1/2.
 TiePolicy: TypeAlias = Literal["official", "half"]
+ScoredItem: TypeAlias = tuple[BenchmarkItem, Outcome]
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,52 @@ class BenchmarkFigures:
     missing: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
+class ScoredItems:
+    """Items with one model's outcomes, and how they count. Failed items are left out, or with `failed_as_wrong` get no
+    credit."""
+
+    items: Sequence[BenchmarkItem]
+    outcomes: Sequence[Outcome]
+    ties: TiePolicy = "official"
+    failed_as_wrong: bool = False
+    seed: int = 0
+
+    def grouped(self, key: Callable[[BenchmarkItem], str]) -> dict[str, list[ScoredItem]]:
+        return grouped(zip(self.items, self.outcomes, strict=True), key)
+
+    def stratum(
+        self,
+        name: str,
+        members: Iterable[ScoredItem],
+        columns: Sequence[str],
+        figures: Callable[[BenchmarkItem, Sequence[float]], Sequence[float]],
+    ) -> Stratum | None:
+        """The figures of these items, 0 in every column for a failed one that counts; None without any item."""
+        rows: list[tuple[str, Sequence[float]]] = []
+        for item, outcome in members:
+            if outcome.scores is not None:
+                rows.append((cluster_of(item), figures(item, outcome.scores)))
+            elif self.failed_as_wrong:
+                rows.append((cluster_of(item), [0.0] * len(columns)))
+        return Stratum.of(name, columns, rows)
+
+    def strata(
+        self,
+        groups: Mapping[str, Iterable[ScoredItem]],
+        columns: Sequence[str],
+        figures: Callable[[BenchmarkItem, Sequence[float]], Sequence[float]],
+    ) -> list[Stratum]:
+        """A stratum of each group, without those that have no figure."""
+        strata = [self.stratum(name, members, columns, figures) for name, members in groups.items()]
+        return [stratum for stratum in strata if stratum is not None]
+
+    def tied_pairs(self) -> int:
+        """Scored items of two responses whose scores are equal."""
+        pairs = [o.scores for o in self.outcomes if o.scores is not None and len(o.scores) == 2]
+        return sum(first == second for first, second in pairs)
+
+
 class Benchmark(ABC):
     """One benchmark. Subclasses are stateless; `measure` is a pure function."""
 
@@ -68,21 +124,14 @@ class Benchmark(ABC):
     def read(self, record: Record) -> BenchmarkItem | None:
         """The item of one row; None for a row to skip (a tie where ties do not count). Raises BadInputError."""
 
-    @abstractmethod
     def credit(self, item: BenchmarkItem, outcome: Outcome, ties: TiePolicy) -> float:
-        """How right one scored item is, 0 to 1: what per-item results show."""
+        """How right one scored item is, 0 to 1: what per-item results show. Here of a pair, the better one first."""
+        assert outcome.scores is not None
+        return win(outcome.scores[0], outcome.scores[1], ties)
 
     @abstractmethod
-    def measure(
-        self,
-        items: Sequence[BenchmarkItem],
-        outcomes: Sequence[Outcome],
-        *,
-        ties: TiePolicy = "official",
-        failed_as_wrong: bool = False,
-        seed: int = 0,
-    ) -> BenchmarkFigures:
-        """Failed items are left out, or with `failed_as_wrong` get no credit."""
+    def measure(self, scored: ScoredItems) -> BenchmarkFigures:
+        """The figures of one model."""
 
     @abstractmethod
     def statement(self, ties: TiePolicy) -> dict[str, str]:
@@ -105,48 +154,30 @@ def win(better: float, worse: float, ties: TiePolicy) -> float:
     return 1.0 if better > worse else 0.5 if ties == "half" and better == worse else 0.0
 
 
-def grouped(
-    items: Sequence[BenchmarkItem], outcomes: Sequence[Outcome], key: Callable[[BenchmarkItem], str]
-) -> dict[str, list[tuple[BenchmarkItem, Outcome]]]:
+def grouped(members: Iterable[ScoredItem], key: Callable[[BenchmarkItem], str]) -> dict[str, list[ScoredItem]]:
     """Items with their outcomes by key, keys and items in the order they come."""
-    out: dict[str, list[tuple[BenchmarkItem, Outcome]]] = {}
-    for item, outcome in zip(items, outcomes, strict=True):
+    out: dict[str, list[ScoredItem]] = {}
+    for item, outcome in members:
         out.setdefault(key(item), []).append((item, outcome))
     return out
 
 
-def stratum_of(
-    name: str,
-    members: Iterable[tuple[BenchmarkItem, Outcome]],
-    columns: Sequence[str],
-    figures: Callable[[BenchmarkItem, Sequence[float]], Sequence[float]],
-    *,
-    failed_as_wrong: bool,
-) -> Stratum | None:
-    """The stratum of these items' figures; a failed item is left out, or is 0 in every column."""
-    rows: list[tuple[str, Sequence[float]]] = []
-    for item, outcome in members:
-        if outcome.scores is not None:
-            rows.append((cluster_of(item), figures(item, outcome.scores)))
-        elif failed_as_wrong:
-            rows.append((cluster_of(item), [0.0] * len(columns)))
-    return Stratum.of(name, columns, rows)
-
-
-def strata_of(
-    groups: Mapping[str, Iterable[tuple[BenchmarkItem, Outcome]]],
-    columns: Sequence[str],
-    figures: Callable[[BenchmarkItem, Sequence[float]], Sequence[float]],
-    *,
-    failed_as_wrong: bool,
-) -> list[Stratum]:
-    """`stratum_of` each group by its name; groups without a figure are left out."""
-    strata = [
-        stratum_of(name, members, columns, figures, failed_as_wrong=failed_as_wrong) for name, members in groups.items()
-    ]
-    return [stratum for stratum in strata if stratum is not None]
-
-
-def tied_pairs(outcomes: Iterable[Outcome]) -> int:
-    """Scored items of two responses whose scores are equal."""
-    return sum(o.scores is not None and len(o.scores) == 2 and o.scores[0] == o.scores[1] for o in outcomes)
+def pooled_figures(
+    strata: Sequence[Stratum],
+    column: str,
+    groups: Callable[[str], Iterable[str]],
+    complete: Callable[[dict[str, Floats]], dict[str, Floats]],
+) -> BenchmarkFigures:
+    """Aggregates that pool one column. `groups`: those that a stratum of this name counts in. `complete`: the
+    aggregates of these shares that are reported."""
+    shares: dict[str, list[tuple[str, str]]] = {}
+    for stratum in strata:
+        for group in groups(stratum.name):
+            shares.setdefault(group, []).append((stratum.name, column))
+    sizes = sizes_of(strata)
+    return BenchmarkFigures(
+        strata,
+        lambda means: complete(pooled(means, shares, sizes)),
+        shares=shares,
+        sizes=pooled_sizes(shares, sizes),
+    )

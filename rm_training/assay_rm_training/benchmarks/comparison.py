@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay_rm_training.benchmarks.benchmark import Benchmark, TiePolicy
+from assay_rm_training.benchmarks.benchmark import Benchmark, ScoredItems, TiePolicy
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
 from assay_rm_training.benchmarks.report import reduce
 from assay_rm_training.benchmarks.strata import percentile_interval, resampled_means
@@ -70,7 +70,7 @@ def compare(
     scored_items = [item for item, _, _ in both]
     resampled = []
     for outcomes in ([a for _, a, _ in both], [b for _, _, b in both]):
-        measured = benchmark.measure(scored_items, outcomes, ties=ties, seed=seed)
+        measured = benchmark.measure(ScoredItems(scored_items, outcomes, ties, seed=seed))
         values, _ = reduce(measured, seed=seed, intervals=False)
         resampled.append((values, measured.combine(resampled_means(measured.strata, seed=seed))))
     (old, old_draws), (new, new_draws) = resampled

@@ -16,7 +16,7 @@ import numpy as np
 
 from assay.errors import BadInputError
 from assay.statistics.intervals import cluster_bootstrap
-from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, CurvePoint, TiePolicy
+from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, CurvePoint, ScoredItems, TiePolicy
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, with_unique_keys
 from assay_rm_training.benchmarks.records import Source, read_files, read_hub
 from assay_rm_training.benchmarks.strata import (
@@ -100,7 +100,7 @@ def read_items(benchmark: Benchmark, paths: Sequence[Path], *, limit: int = 0) -
     for record in records:
         item = benchmark.read(record)
         if item is not None:
-            read.append(_placed(item, record.file, record.row))
+            read.append(replace(item, file=record.file, row=record.row))
     items, repeated = with_unique_keys(read)
     benchmark.check(items)
     selected = tuple(items[:limit] if limit else items)
@@ -126,13 +126,12 @@ def report(
         why = ", ".join(f"{count} {code}" for code, count in failures.items())
         hint = "; a model of a longer trained length is needed" if "too_long" in failures else ""
         raise BadInputError(f"not one of the {len(items)} items of {benchmark.title} has scores: {why}{hint}")
-    measured = benchmark.measure(items, outcomes, ties=ties, seed=seed)
+    scored_items = ScoredItems(items, outcomes, ties, seed=seed)
+    measured = benchmark.measure(scored_items)
     aggregates, intervals = reduce(measured, seed=seed)
     worse: dict[str, float | None] = {}
     if failures:
-        worse = reduce(
-            benchmark.measure(items, outcomes, ties=ties, failed_as_wrong=True, seed=seed), seed=seed, intervals=False
-        )[0]
+        worse = reduce(benchmark.measure(replace(scored_items, failed_as_wrong=True)), seed=seed, intervals=False)[0]
     return BenchmarkReport(
         bench=benchmark.name,
         model=model,
@@ -236,7 +235,3 @@ def _clustered(members: Sequence[tuple[Stratum, str]], seed: int) -> NamedInterv
         return None
     interval = cluster_bootstrap(values, clusters, seed=seed)
     return NamedInterval(interval.low, interval.high, "bootstrap")
-
-
-def _placed(item: BenchmarkItem, file: str, row: int) -> BenchmarkItem:
-    return replace(item, file=file, row=row)

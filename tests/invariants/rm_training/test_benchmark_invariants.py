@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.domain import Message
+from assay_rm_training.benchmarks.benchmark import ScoredItems
 from assay_rm_training.benchmarks.catalogue import benchmark
 from assay_rm_training.benchmarks.comparison import compare
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, with_unique_keys
@@ -70,7 +71,7 @@ def aggregates(
     bench: str, items: Sequence[BenchmarkItem], scores: Sequence[Sequence[float]], *, whole: bool = False
 ) -> dict[str, float | None]:
     outcomes = [Outcome(scores=tuple(row)) for row in scores]
-    return reduce(benchmark(bench).measure(items, outcomes), seed=0, intervals=whole)[0]
+    return reduce(benchmark(bench).measure(ScoredItems(items, outcomes)), seed=0, intervals=whole)[0]
 
 
 def same(bench: str, a: dict[str, float | None], b: dict[str, float | None]) -> bool:
@@ -150,9 +151,10 @@ def test_failed_items_are_left_out_and_as_wrong_can_only_lower_an_accuracy(bench
     outcomes = [Outcome(failure="too_long") if n in failed else Outcome(scores=row) for n, row in enumerate(scores)]
     kept = [n for n in range(len(items)) if n not in failed]
     without = aggregates(bench, [items[n] for n in kept], [scores[n] for n in kept])
-    left_out = reduce(benchmark(bench).measure(items, outcomes), seed=0, intervals=False)[0]
+    left_out = reduce(benchmark(bench).measure(ScoredItems(items, outcomes)), seed=0, intervals=False)[0]
     assert same(bench, left_out, without)
-    wrong = reduce(benchmark(bench).measure(items, outcomes, failed_as_wrong=True), seed=0, intervals=False)[0]
+    as_wrong = ScoredItems(items, outcomes, failed_as_wrong=True)
+    wrong = reduce(benchmark(bench).measure(as_wrong), seed=0, intervals=False)[0]
     for name in ("overall", "preference/accuracy"):
         if name in wrong:
             assert (wrong[name] or 0) <= (left_out[name] or 0)

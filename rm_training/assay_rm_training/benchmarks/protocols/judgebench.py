@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from assay_rm_training.benchmarks.benchmark import (
     Benchmark,
     BenchmarkFigures,
+    ScoredItems,
     TiePolicy,
     cluster_of,
-    grouped,
-    tied_pairs,
 )
 from assay_rm_training.benchmarks.item import LABELS, BenchmarkItem, Outcome, Record, flipped
 from assay_rm_training.benchmarks.records import HubSplit
@@ -78,28 +77,18 @@ class JudgeBench(Benchmark):
             return 0.5
         return float(decision_of(outcome.scores) == label)
 
-    def measure(
-        self,
-        items: Sequence[BenchmarkItem],
-        outcomes: Sequence[Outcome],
-        *,
-        ties: TiePolicy = "official",
-        failed_as_wrong: bool = False,
-        seed: int = 0,
-    ) -> BenchmarkFigures:
-        games = max((len(o.decisions) for o in outcomes if o.decisions is not None), default=0)
+    def measure(self, scored: ScoredItems) -> BenchmarkFigures:
+        games = max((len(o.decisions) for o in scored.outcomes if o.decisions is not None), default=0)
         columns = ["right", *([f"game_{n + 1}" for n in range(games)] if games > 1 else [])]
         columns += ["both_right", "consistent"] if games > 1 else []
         strata: list[Stratum] = []
         shares: dict[str, list[tuple[str, str]]] = {}
-        for name, members in grouped(
-            items, outcomes, lambda item: f"{item.part}|{item.subset}|{item.models[0]}"
-        ).items():
+        for name, members in scored.grouped(lambda item: f"{item.part}|{item.subset}|{item.models[0]}").items():
             rows = []
             for item, outcome in members:
                 if outcome.failure is None:
-                    rows.append((cluster_of(item), self._figures(item, outcome, ties, games)))
-                elif failed_as_wrong:
+                    rows.append((cluster_of(item), self._figures(item, outcome, scored.ties, games)))
+                elif scored.failed_as_wrong:
                     rows.append((cluster_of(item), [0.0] * len(columns)))
             if (stratum := Stratum.of(name, columns, rows)) is None:
                 continue
@@ -110,6 +99,7 @@ class JudgeBench(Benchmark):
                 shares.setdefault(group, []).append((name, "right"))
             for column in columns[1:]:
                 shares.setdefault(column, []).append((name, column))
+        null = sum(d is None for o in scored.outcomes for d in o.decisions or ())
         sizes = sizes_of(strata)
         present = {name.split("|")[0] for name in sizes}
         return BenchmarkFigures(
@@ -118,8 +108,8 @@ class JudgeBench(Benchmark):
             shares=shares,
             sizes=pooled_sizes(shares, sizes),
             counts={
-                "ties": tied_pairs(outcomes),
-                **({"null_decisions": sum(d is None for o in outcomes for d in o.decisions or ())} if games else {}),
+                "ties": scored.tied_pairs(),
+                **({"null_decisions": null} if games else {}),
             },
             missing=[name for name in CATEGORIES if name not in present],
         )

@@ -7,7 +7,7 @@ which `assay eval --data` reports.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from assay.data.json_lines import RowError
 from assay.data.pairs import pair_of
@@ -15,14 +15,13 @@ from assay.errors import BadInputError
 from assay_rm_training.benchmarks.benchmark import (
     Benchmark,
     BenchmarkFigures,
+    ScoredItems,
     TiePolicy,
-    grouped,
-    strata_of,
-    tied_pairs,
+    pooled_figures,
     win,
 )
-from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record, publisher_id
-from assay_rm_training.benchmarks.strata import Floats, Means, Shares, mean_of, pooled, pooled_sizes, sizes_of
+from assay_rm_training.benchmarks.item import BenchmarkItem, Record, publisher_id
+from assay_rm_training.benchmarks.strata import Floats, mean_of
 
 
 class PairFile(Benchmark):
@@ -47,41 +46,14 @@ class PairFile(Benchmark):
             part=pair.source,
         )
 
-    def credit(self, item: BenchmarkItem, outcome: Outcome, ties: TiePolicy) -> float:
-        assert outcome.scores is not None
-        return win(outcome.scores[0], outcome.scores[1], ties)
-
-    def measure(
-        self,
-        items: Sequence[BenchmarkItem],
-        outcomes: Sequence[Outcome],
-        *,
-        ties: TiePolicy = "official",
-        failed_as_wrong: bool = False,
-        seed: int = 0,
-    ) -> BenchmarkFigures:
-        strata = strata_of(
-            grouped(items, outcomes, lambda item: f"{item.part}|{item.subset}"),
+    def measure(self, scored: ScoredItems) -> BenchmarkFigures:
+        strata = scored.strata(
+            scored.grouped(lambda item: f"{item.part}|{item.subset}"),
             ("accuracy",),
-            lambda _, s: [win(s[0], s[1], ties)],
-            failed_as_wrong=failed_as_wrong,
+            lambda _, s: [win(s[0], s[1], scored.ties)],
         )
-        shares: dict[str, list[tuple[str, str]]] = {}
-        for stratum in strata:
-            source, category = stratum.name.split("|", 1)
-            groups = ["overall"]
-            groups += [f"source/{source}"] if source else []
-            groups += [f"category/{category}"] if category else []
-            for group in groups:
-                shares.setdefault(group, []).append((stratum.name, "accuracy"))
-        sizes = sizes_of(strata)
-        return BenchmarkFigures(
-            strata,
-            lambda means: _combine(means, shares, sizes),
-            shares=shares,
-            sizes=pooled_sizes(shares, sizes),
-            counts={"ties": tied_pairs(outcomes)},
-        )
+        figures = pooled_figures(strata, "accuracy", _groups, _with_means)
+        return replace(figures, counts={"ties": scored.tied_pairs()})
 
     def statement(self, ties: TiePolicy) -> dict[str, str]:
         return {
@@ -93,8 +65,12 @@ class PairFile(Benchmark):
         }
 
 
-def _combine(means: Means, shares: Shares, sizes: Mapping[str, int]) -> dict[str, Floats]:
-    out = pooled(means, shares, sizes)
+def _groups(stratum: str) -> list[str]:
+    source, category = stratum.split("|", 1)
+    return ["overall", *([f"source/{source}"] if source else []), *([f"category/{category}"] if category else [])]
+
+
+def _with_means(out: dict[str, Floats]) -> dict[str, Floats]:
     for kind in ("category", "source"):
         parts = [value for name, value in out.items() if name.startswith(f"{kind}/")]
         if len(parts) > 1:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,9 +23,9 @@ from assay.statistics.rank_correlation import kendall_tau_b, spearman
 from assay_rm_training.benchmarks.benchmark import (
     Benchmark,
     BenchmarkFigures,
+    ScoredItems,
     TiePolicy,
     grouped,
-    stratum_of,
     win,
 )
 from assay_rm_training.benchmarks.figures.best_of_n import ScoredList, curve, expected_best, scored_lists
@@ -72,30 +73,21 @@ class PPE(Benchmark):
         better = 0 if item.gold[0] > item.gold[1] else 1
         return win(outcome.scores[better], outcome.scores[1 - better], ties)
 
-    def measure(
-        self,
-        items: Sequence[BenchmarkItem],
-        outcomes: Sequence[Outcome],
-        *,
-        ties: TiePolicy = "official",
-        failed_as_wrong: bool = False,
-        seed: int = 0,
-    ) -> BenchmarkFigures:
+    def measure(self, scored: ScoredItems) -> BenchmarkFigures:
         strata: list[Stratum] = []
         shares: dict[str, list[tuple[str, str]]] = {}
         votes: list[tuple[BenchmarkItem, Sequence[float]]] = []
         lists: dict[str, list[ScoredList]] = {}
-        groups = grouped(items, outcomes, lambda item: item.part)
+        groups = scored.grouped(lambda item: item.part)
         for part, members in groups.items():
             if part == VOTES:
                 decided = [(i, o) for i, o in members if i.gold[0] != i.gold[1]]
-                for language, language_members in grouped(*_columns(decided), lambda item: item.subset).items():
-                    stratum = stratum_of(
+                for language, language_members in grouped(decided, lambda item: item.subset).items():
+                    stratum = scored.stratum(
                         f"{VOTES}|{language}",
                         language_members,
                         ("accuracy",),
-                        lambda item, s: [self.credit(item, Outcome(scores=tuple(s)), ties)],
-                        failed_as_wrong=failed_as_wrong,
+                        lambda item, s: [self.credit(item, Outcome(scores=tuple(s)), scored.ties)],
                     )
                     if stratum is not None:
                         strata.append(stratum)
@@ -105,12 +97,11 @@ class PPE(Benchmark):
                 continue
             longest = max(len(item.gold) for item, _ in members)
             columns = (*PER_PROMPT, *(f"best_of_{k}" for k in range(1, longest + 1)))
-            stratum = stratum_of(
+            stratum = replace(scored, failed_as_wrong=False).stratum(
                 part,
                 members,
                 columns,
-                lambda item, s, width=longest: _per_prompt(item, s, ties, width),  # type: ignore[misc]
-                failed_as_wrong=False,
+                lambda item, s, width=longest: _per_prompt(item, s, scored.ties, width),  # type: ignore[misc]
             )
             if stratum is not None:
                 strata.append(stratum)
@@ -126,11 +117,11 @@ class PPE(Benchmark):
                 **{f"correctness/{name}": sizes[name] for name in domains},
             },
             counts={
-                "votes": sum(item.part == VOTES for item in items),
-                "tied_votes": sum(item.part == VOTES and item.gold[0] == item.gold[1] for item in items),
+                "votes": sum(item.part == VOTES for item in scored.items),
+                "tied_votes": sum(item.part == VOTES and item.gold[0] == item.gold[1] for item in scored.items),
             },
-            extra_figures=lambda: vote_figures(votes, seed=seed),
-            curves=lambda: {name: curve(scored, seed=seed) for name, scored in lists.items()},
+            extra_figures=lambda: vote_figures(votes, seed=scored.seed),
+            curves=lambda: {name: curve(mine, seed=scored.seed) for name, mine in lists.items()},
             missing=[part for part in (VOTES, *DOMAINS) if part not in groups],
         )
 
@@ -227,12 +218,6 @@ def _per_prompt(item: BenchmarkItem, scores: Sequence[float], ties: TiePolicy, w
         spearman(scores, item.gold),
     ]
     return [*row, *np.pad(picked, (0, width - len(picked)), constant_values=math.nan)]
-
-
-def _columns(
-    members: Sequence[tuple[BenchmarkItem, Outcome]],
-) -> tuple[list[BenchmarkItem], list[Outcome]]:
-    return [item for item, _ in members], [outcome for _, outcome in members]
 
 
 def _combine(means: Means, shares: Shares, sizes: Mapping[str, int], domains: Sequence[str]) -> dict[str, Floats]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from assay.data.json_lines import RowError
 from assay.data.pairs import pair_of
 from assay.errors import BadInputError
-from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, TiePolicy, win
+from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, ScoredItems, TiePolicy, win
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record, publisher_id
 from assay_rm_training.benchmarks.strata import Stratum, mean_of, pooled, sizes_of
 from assay_rm_training.data.principle_rows import principle_key, principle_row_of, prompt_key
@@ -70,25 +70,17 @@ class PrincipleBench(Benchmark):
             return win(outcome.scores[0], outcome.scores[1], ties)
         return win(outcome.scores[0], 0.0, ties) if item.gold[0] else win(0.0, outcome.scores[0], ties)
 
-    def measure(
-        self,
-        items: Sequence[BenchmarkItem],
-        outcomes: Sequence[Outcome],
-        *,
-        ties: TiePolicy = "official",
-        failed_as_wrong: bool = False,
-        seed: int = 0,
-    ) -> BenchmarkFigures:
-        names = {item.part: item.principle or "" for item in reversed(items)}
+    def measure(self, scored: ScoredItems) -> BenchmarkFigures:
+        names = {item.part: item.principle or "" for item in reversed(scored.items)}
         pair_rows: dict[str, list[tuple[str, Sequence[float]]]] = defaultdict(list)
         tied = 0
-        for part, prompt, better, worse, longer in _paired(items, outcomes):
+        for part, prompt, better, worse, longer in _paired(scored.items, scored.outcomes):
             if better is None or worse is None:
-                if failed_as_wrong:
+                if scored.failed_as_wrong:
                     pair_rows[part].append((prompt, [0.0, longer]))
                 continue
             tied += better == worse
-            pair_rows[part].append((prompt, [win(better, worse, ties), longer]))
+            pair_rows[part].append((prompt, [win(better, worse, scored.ties), longer]))
         strata = [s for part, rows in pair_rows.items() if (s := Stratum.of(part, ("accuracy", "longer"), rows))]
         sizes = sizes_of(strata)
         shares = {

@@ -10,18 +10,14 @@ rule, and their unweighted mean, are from memory. Leaves out: generative judges 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from assay_rm_training.benchmarks.benchmark import (
     Benchmark,
     BenchmarkFigures,
+    ScoredItems,
     TiePolicy,
-    grouped,
-    strata_of,
-    tied_pairs,
     win,
 )
-from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
+from assay_rm_training.benchmarks.item import BenchmarkItem, Record
 from assay_rm_training.benchmarks.records import HubSplit
 from assay_rm_training.benchmarks.strata import Floats, Means, mean_of, sizes_of
 
@@ -93,24 +89,9 @@ class RewardBench(Benchmark):
             part=subset,
         )
 
-    def credit(self, item: BenchmarkItem, outcome: Outcome, ties: TiePolicy) -> float:
-        assert outcome.scores is not None
-        return win(outcome.scores[0], outcome.scores[1], ties)
-
-    def measure(
-        self,
-        items: Sequence[BenchmarkItem],
-        outcomes: Sequence[Outcome],
-        *,
-        ties: TiePolicy = "official",
-        failed_as_wrong: bool = False,
-        seed: int = 0,
-    ) -> BenchmarkFigures:
-        strata = strata_of(
-            grouped(items, outcomes, lambda item: item.part),
-            ("accuracy",),
-            lambda _, s: [win(s[0], s[1], ties)],
-            failed_as_wrong=failed_as_wrong,
+    def measure(self, scored: ScoredItems) -> BenchmarkFigures:
+        strata = scored.strata(
+            scored.grouped(lambda item: item.part), ("accuracy",), lambda _, s: [win(s[0], s[1], scored.ties)]
         )
         present = [stratum.name for stratum in strata]
         return BenchmarkFigures(
@@ -125,7 +106,7 @@ class RewardBench(Benchmark):
                 },
             },
             counts={
-                "ties": tied_pairs(outcomes),
+                "ties": scored.tied_pairs(),
                 "outside_sections": sum(len(s.values) for s in strata if s.name not in KNOWN),
             },
             missing=[name for weights in SECTIONS.values() for name in weights if name not in present],

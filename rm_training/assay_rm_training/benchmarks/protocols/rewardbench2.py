@@ -18,9 +18,8 @@ from assay.errors import BadInputError
 from assay_rm_training.benchmarks.benchmark import (
     Benchmark,
     BenchmarkFigures,
+    ScoredItems,
     TiePolicy,
-    grouped,
-    stratum_of,
 )
 from assay_rm_training.benchmarks.figures.best_of_n import ScoredList, curve, scored_lists
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
@@ -112,27 +111,15 @@ class RewardBench2(Benchmark):
             return float(tie_prompt(outcome.scores, right).accurate)
         return row_score(outcome.scores, right)
 
-    def measure(
-        self,
-        items: Sequence[BenchmarkItem],
-        outcomes: Sequence[Outcome],
-        *,
-        ties: TiePolicy = "official",
-        failed_as_wrong: bool = False,
-        seed: int = 0,
-    ) -> BenchmarkFigures:
+    def measure(self, scored: ScoredItems) -> BenchmarkFigures:
         strata: list[Stratum] = []
         lists: dict[str, list[ScoredList]] = {}
-        for name, members in grouped(items, outcomes, lambda item: item.part).items():
+        for name, members in scored.grouped(lambda item: item.part).items():
             if name == TIES:
-                stratum = _ties(members, failed_as_wrong)
+                stratum = _ties(members, scored.failed_as_wrong)
             else:
-                stratum = stratum_of(
-                    name,
-                    members,
-                    ("score",),
-                    lambda item, scores: [row_score(scores, round(sum(item.gold)))],
-                    failed_as_wrong=failed_as_wrong,
+                stratum = scored.stratum(
+                    name, members, ("score",), lambda item, scores: [row_score(scores, round(sum(item.gold)))]
                 )
                 lists[name] = scored_lists(members)
             if stratum is not None:
@@ -150,18 +137,18 @@ class RewardBench2(Benchmark):
                 },
             },
             sizes={
-                name: sum(o.scores is not None or failed_as_wrong for _, o in members)
-                for name, members in grouped(items, outcomes, lambda item: item.part).items()
+                name: sum(o.scores is not None or scored.failed_as_wrong for _, o in members)
+                for name, members in scored.grouped(lambda item: item.part).items()
             },
             counts={
                 "ties": sum(
                     outcome.scores is not None
                     and item.part != TIES
                     and sum(score == max(outcome.scores) for score in outcome.scores) > 1
-                    for item, outcome in zip(items, outcomes, strict=True)
+                    for item, outcome in zip(scored.items, scored.outcomes, strict=True)
                 )
             },
-            curves=lambda: {name: curve(mine, seed=seed) for name, mine in lists.items()},
+            curves=lambda: {name: curve(mine, seed=scored.seed) for name, mine in lists.items()},
             missing=[name for name in SUBSETS if not any(_has_score(s) for s in strata if s.name == name)],
         )
 

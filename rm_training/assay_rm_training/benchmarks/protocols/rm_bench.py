@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from itertools import product
 
-from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, TiePolicy, grouped, strata_of, win
+from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, ScoredItems, TiePolicy, win
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.records import HubSplit
 from assay_rm_training.benchmarks.strata import Floats, Means, mean_of, sizes_of
@@ -73,20 +73,12 @@ class RMBench(Benchmark):
         assert outcome.scores is not None
         return sum(wins(outcome.scores, ties)) / len(CELLS)
 
-    def measure(
-        self,
-        items: Sequence[BenchmarkItem],
-        outcomes: Sequence[Outcome],
-        *,
-        ties: TiePolicy = "official",
-        failed_as_wrong: bool = False,
-        seed: int = 0,
-    ) -> BenchmarkFigures:
-        by_domain = grouped(items, outcomes, lambda item: item.part.split("-")[0])
+    def measure(self, scored: ScoredItems) -> BenchmarkFigures:
+        by_domain = scored.grouped(lambda item: item.part.split("-")[0])
         groups = {domain: by_domain[domain] for domain in DOMAINS if domain in by_domain}
-        parts = grouped(items, outcomes, lambda item: item.part)
+        parts = scored.grouped(lambda item: item.part)
         groups |= {part: parts[part] for part in SAFETY_PARTS if part in parts}
-        strata = strata_of(groups, CELL_NAMES, lambda _, scores: wins(scores, ties), failed_as_wrong=failed_as_wrong)
+        strata = scored.strata(groups, CELL_NAMES, lambda _, scores: wins(scores, scored.ties))
         shares = {f"{s.name}/{cell}": [(s.name, cell)] for s in strata for cell in CELL_NAMES}
         if len(domains := [s.name for s in strata if s.name in DOMAINS]) == 1:  # the mean over one is a share
             shares |= {f"overall/{cell}": [(domains[0], cell)] for cell in CELL_NAMES}
@@ -98,7 +90,7 @@ class RMBench(Benchmark):
             counts={
                 "ties": sum(
                     outcome.scores is not None and outcome.scores[i] == outcome.scores[3 + j]
-                    for outcome in outcomes
+                    for outcome in scored.outcomes
                     for i, j in CELLS
                 )
             },

@@ -7,20 +7,20 @@ which is not the pooled share. A list of m losers is right by chance with 1/(m +
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from assay_rm_training.benchmarks.benchmark import (
     Benchmark,
     BenchmarkFigures,
+    ScoredItems,
     TiePolicy,
-    grouped,
-    strata_of,
-    tied_pairs,
+    pooled_figures,
     win,
 )
 from assay_rm_training.benchmarks.figures.best_of_n import curve, scored_lists
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
-from assay_rm_training.benchmarks.strata import Floats, Means, Shares, mean_of, pooled, pooled_sizes, sizes_of
+from assay_rm_training.benchmarks.strata import Floats, mean_of
 
 CELLS = ("pairwise_helpfulness", "bon_helpfulness", "pairwise_harmlessness", "bon_harmlessness")
 
@@ -61,39 +61,23 @@ class RMB(Benchmark):
         assert outcome.scores is not None
         return _right(item, outcome.scores, ties)
 
-    def measure(
-        self,
-        items: Sequence[BenchmarkItem],
-        outcomes: Sequence[Outcome],
-        *,
-        ties: TiePolicy = "official",
-        failed_as_wrong: bool = False,
-        seed: int = 0,
-    ) -> BenchmarkFigures:
-        strata = strata_of(
-            grouped(items, outcomes, lambda item: f"{item.part}/{item.subset}"),
+    def measure(self, scored: ScoredItems) -> BenchmarkFigures:
+        strata = scored.strata(
+            scored.grouped(lambda item: f"{item.part}/{item.subset}"),
             ("right",),
-            lambda item, scores: [_right(item, scores, ties)],
-            failed_as_wrong=failed_as_wrong,
+            lambda item, scores: [_right(item, scores, scored.ties)],
         )
-        shares: dict[str, list[tuple[str, str]]] = {}
-        for stratum in strata:
-            for group in (stratum.name.split("/")[0], stratum.name):
-                shares.setdefault(group, []).append((stratum.name, "right"))
-        sizes = sizes_of(strata)
+        figures = pooled_figures(strata, "right", lambda name: (name.split("/")[0], name), _with_overall)
         lists = {
             cell: scored_lists(members)
-            for cell, members in grouped(items, outcomes, lambda item: item.part).items()
+            for cell, members in scored.grouped(lambda item: item.part).items()
             if cell.startswith("bon_")
         }
-        return BenchmarkFigures(
-            strata,
-            lambda means: _combine(means, shares, sizes),
-            shares=shares,
-            sizes=pooled_sizes(shares, sizes),
-            counts={"ties": tied_pairs(outcomes)},
-            curves=lambda: {cell: curve(mine, seed=seed) for cell, mine in lists.items()},
-            missing=[cell for cell in CELLS if cell not in shares],
+        return replace(
+            figures,
+            counts={"ties": scored.tied_pairs()},
+            curves=lambda: {cell: curve(mine, seed=scored.seed) for cell, mine in lists.items()},
+            missing=[cell for cell in CELLS if cell not in figures.shares],
         )
 
     def statement(self, ties: TiePolicy) -> dict[str, str]:
@@ -137,8 +121,7 @@ def _text(record: Record, field: str, value: object) -> str:
     return answer
 
 
-def _combine(means: Means, shares: Shares, sizes: Mapping[str, int]) -> dict[str, Floats]:
-    out = pooled(means, shares, sizes)
+def _with_overall(out: dict[str, Floats]) -> dict[str, Floats]:
     cells = {cell: out.pop(cell) for cell in CELLS if cell in out}
     if not cells:
         return out
