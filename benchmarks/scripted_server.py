@@ -14,8 +14,7 @@ from assay.http.running import serve_until_stopped
 from assay_serving.engine_process.supervisor import Supervisor
 from assay_serving.model_config import ModelConfig
 from assay_serving.server.app import app_of
-from assay_serving.server.core.settings import ServerSettings
-from assay_serving.server.http.config_file import ServeConfig
+from assay_serving.server.core.settings import ServeConfig, ServerSettings
 from assay_serving.server.in_process import InProcessBackend
 from scripted_child import scripted
 

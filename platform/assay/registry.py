@@ -185,9 +185,9 @@ def unknown(
 def all_kinds() -> list[Kind[Any]]:
     """The kinds of every installed part of Assay, by name."""
     kinds: dict[str, Kind[Any]] = {}
-    for point in entry_points(group=KIND_GROUP):
-        announced: Sequence[Kind[Any]] = point.load()
-        for kind in announced:
+    for point in announced(KIND_GROUP):
+        group: Sequence[Kind[Any]] = point.load()
+        for kind in group:
             kinds[kind.name] = kind
     return [kinds[name] for name in sorted(kinds)]
 
@@ -240,10 +240,20 @@ def made_by(thing: object) -> Made | None:
     return entry[1] if entry is not None and entry[0]() is thing else None
 
 
+def announced(group: str) -> tuple[EntryPoint, ...]:
+    """The entry points of a group, of all installed packages, whose metadata is read once a process."""
+    return tuple(_entry_points().select(group=group))
+
+
+@cache
+def _entry_points() -> Any:
+    return entry_points()
+
+
 @cache
 def _installed(kind: str) -> tuple[Member, ...]:
     members = []
-    for point in entry_points(group=MEMBER_GROUP):
+    for point in announced(MEMBER_GROUP):
         prefix, _, name = point.name.partition(".")
         if prefix == kind and name:
             members.append(Member(kind, name, point.value, _package_of(point)))

@@ -17,8 +17,9 @@ form shows. Leaves out: reading configuration files, conditions on several setti
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -29,12 +30,14 @@ from assay.errors import BadInputError
 class Help:
     """The description of a setting. `option`: its command-line option, where that is not the field's name; of a switch
     both, as in `--on/--off`, or the one that turns it on; a short form after a comma; without dashes the placeholder of
-    a positional argument. `metavar`: the option's placeholder; `panel`: the heading it stands under in the help."""
+    a positional argument. `metavar`: the option's placeholder; `panel`: the heading it stands under in the help;
+    `envvar`: the environment variable that sets it."""
 
     text: str
     option: str | None = None
     metavar: str | None = None
     panel: str | None = None
+    envvar: str | None = None
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         return {**handler(schema), "description": self.text}
@@ -57,6 +60,7 @@ class SettingField:
     lt: float | None = None
     metavar: str | None = None
     panel: str | None = None
+    envvar: str | None = None
 
     @property
     def positional(self) -> bool:
@@ -93,6 +97,7 @@ class SettingField:
         return [(words, limit, holds) for words, limit, holds in bounds if limit is not None]
 
 
+@cache
 def fields_of(settings: type) -> tuple[SettingField, ...]:
     """The declared settings of a dataclass, in the order of its arguments: inherited keywords are last."""
     hints = get_type_hints(settings, include_extras=True)
@@ -103,14 +108,18 @@ def fields_of(settings: type) -> tuple[SettingField, ...]:
 def check_settings(settings: Any, prefix: str = "") -> None:
     """Check every field against its range and choices. Raises BadInputError for the first that fails, with `prefix`
     before its name."""
-    for declared in fields_of(type(settings)):
+    declared_by: type = type(settings)
+    for declared in fields_of(declared_by):
         replace(declared, name=prefix + declared.name).check(getattr(settings, declared.name))
 
 
-def arguments_of(settings: Any, declared_by: type) -> list[str]:
-    """The command-line options that set the fields that `declared_by` declares to the values of `settings`."""
+def arguments_of(settings: Any, declared_by: type, names: Collection[str] | None = None) -> list[str]:
+    """The command-line options that set the fields that `declared_by` declares, or those of them with these `names`,
+    to the values of `settings`."""
     arguments: list[str] = []
     for declared in fields_of(declared_by):
+        if names is not None and declared.name not in names:
+            continue
         value = getattr(settings, declared.name)
         if isinstance(value, bool):
             on, _, off = declared.option.partition("/")
@@ -136,4 +145,4 @@ def _field(name: str, hint: Any, default: Any) -> SettingField:
     words = name.replace("_", "-")
     option = description.option or (f"--{words}/--no-{words}" if type_ is bool else f"--{words}")
     declared = SettingField(name, type_, default, description.text, option, choices, **limits)
-    return replace(declared, metavar=description.metavar, panel=description.panel)
+    return replace(declared, metavar=description.metavar, panel=description.panel, envvar=description.envvar)

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+from annotated_types import Ge
 
 from assay.errors import BadInputError
+from assay.settings import Help, check_settings
 
 SECRETS = ("api_key",)  #: engine options that are never shown
 HIDDEN = "(hidden)"
@@ -20,31 +23,48 @@ HIDDEN = "(hidden)"
 class ModelConfig:
     """`reference`: folder, hub id, file of an ensemble or composed reward, or name of an artifact in the workspace.
 
-    `served_as`: the name its scores carry. `token_budget`: positions of one forward pass at most. `max_length`: tokens;
-    can only shorten what the model was trained with. `kind`: of a model without a spec of ours; scalar by default.
-    `question`: the wording that such a principle model was trained with. `allow_failed_parity`: load it although its
-    spec says that it does not give the scores it was trained to. `correct`: length correction of its spec to apply.
-    `engine`, `engine_options`: what runs the model (`assay_serving.engines.engine`). `aliases`: other names that
-    requests may use for it; the reference is one (a trainer names a model by its path). `policy_templates`: tokenizers
-    whose chat templates rendered texts may be written in.
+    `served_as`: the name its scores carry. `max_length`: tokens. `allow_failed_parity`: load it although its spec says
+    that it does not give the scores it was trained to. `engine`, `engine_options`: see `assay_serving.engines.engine`.
+    `aliases`: other names that requests may use for it; the reference is one (a trainer names a model by its path).
 
     float32 by default even where bfloat16 is faster: bfloat16 moves scores by about 5 % of their spread.
     """
 
     reference: str
     served_as: str | None = None
-    device: str = "auto"
-    dtype: str = "float32"
-    token_budget: int | None = None
-    max_length: int | None = None
-    kind: str | None = None
-    question: str | None = None
-    allow_failed_parity: bool = False
-    correct: str | None = None
-    engine: str = "transformers"
-    engine_options: Mapping[str, Any] = field(default_factory=dict)
+    device: Annotated[str, Help("auto, cpu, cuda, cuda:1, mps.")] = "auto"
+    dtype: Annotated[str, Help("float32, bfloat16, float16 or auto.")] = "float32"
+    token_budget: Annotated[
+        int | None, Ge(1), Help("Positions of one forward pass at most (default: 8192, judges 16384).")
+    ] = None
+    max_length: Annotated[int | None, Ge(1), Help("Cut conversations shorter than the model would.")] = None
+    kind: Annotated[str | None, Help("Of a model from elsewhere: scalar (default), principle or generative.")] = None
+    question: Annotated[
+        str | None, Help("Wording that a principle model from elsewhere was trained with, {principle} in it.")
+    ] = None
+    allow_failed_parity: Annotated[
+        bool, Help("Load a model even if it fails its parity checks.", "--allow-failed-parity")
+    ] = False
+    correct: Annotated[
+        str | None, Help("Length correction of the model to take off its rewards.", metavar="NAME[:DOMAIN]")
+    ] = None
+    engine: Annotated[str, Help("What runs the model.")] = "transformers"
+    engine_options: Annotated[
+        Mapping[str, Any],
+        Help("Option of that engine, e.g. url=http://gpu:8000; repeatable.", "--engine-option", metavar="KEY=VALUE"),
+    ] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
-    policy_templates: tuple[str, ...] = ()
+    policy_templates: Annotated[
+        tuple[str, ...],
+        Help(
+            "Policy whose rendered texts are scored, by its tokenizer's chat template; repeatable.",
+            "--policy-template",
+            metavar="MODEL",
+        ),
+    ] = ()
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
     @property
     def name(self) -> str:

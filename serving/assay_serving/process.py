@@ -15,7 +15,8 @@ from fastapi import FastAPI
 from assay.http.listening import Tls
 from assay.http.running import DRAIN_S, running_app
 from assay_serving.scorer import Scorer
-from assay_serving.server import ServerSettings, create_app
+from assay_serving.server.app import create_app
+from assay_serving.server.core.settings import ServerSettings
 
 
 @dataclass(frozen=True)

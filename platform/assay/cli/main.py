@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import sys
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any
 
 import typer
 
 from assay import __version__
 from assay.errors import AssayError, BackendError
+from assay.registry import announced
 from assay.system.fast_exit import exit_fast
 from assay.system.gc_threshold import collect_less
 
@@ -45,7 +45,7 @@ def build_app() -> typer.Typer:
             typer.echo(f"assay {__version__}")
             raise typer.Exit
 
-    for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
+    for point in sorted(announced(GROUP), key=lambda p: p.name):
         point.load()(app)
     return app
 

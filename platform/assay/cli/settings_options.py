@@ -45,11 +45,9 @@ def replace_parameter(
         @wraps(command)
         def run(**options: Any) -> Any:
             values = {field.name: options.pop(field.name) for field in declared}
-            values |= {
-                field.name: tuple(values[field.name] or (() if field.required else field.default))
-                for field in declared
-                if _is_list(field)
-            }
+            for field in filter(_is_list, declared):
+                given = values[field.name]
+                values[field.name] = tuple(given) if given else () if field.required else field.default
             return command(**{replaced: build(**values)}, **options)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -73,11 +71,13 @@ def _parameter(field: SettingField) -> inspect.Parameter:
 def _option(field: SettingField) -> Any:
     text = f"{field.help} ({field.range})" if field.range else field.help
     metavar = field.metavar or ("|".join(map(str, field.choices)) or None)
-    type_: Any = str if field.choices else list[get_args(field.type)[0]] if _is_list(field) else field.type  # type: ignore[misc]
+    elements = _elements(field)
+    type_: Any = str if field.choices else list[elements] if elements else field.type  # type: ignore[valid-type]
     if field.positional:
         return Annotated[type_, typer.Argument(help=text, metavar=field.option)]
-    option = typer.Option(*field.option.split(", "), help=text, metavar=metavar, rich_help_panel=field.panel)
-    return Annotated[type_ | None if _is_list(field) else type_, option]
+    names, panel = field.option.split(", "), field.panel
+    option = typer.Option(*names, help=text, metavar=metavar, envvar=field.envvar, rich_help_panel=panel)
+    return Annotated[type_ | None if elements else type_, option]
 
 
 def _default(field: SettingField) -> Any:
@@ -87,4 +87,10 @@ def _default(field: SettingField) -> Any:
 
 
 def _is_list(field: SettingField) -> bool:
-    return get_origin(field.type) is tuple
+    return _elements(field) is not None
+
+
+def _elements(field: SettingField) -> Any:
+    """The type of the elements of a repeatable setting; None for one that is not."""
+    parts = (field.type, *get_args(field.type))
+    return next((get_args(part)[0] for part in parts if get_origin(part) is tuple), None)

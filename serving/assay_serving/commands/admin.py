@@ -2,55 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli.options import JsonOption, emit
-from assay_serving.commands.engine_options import (
-    MODEL_OPTIONS,
-    AllowFailedParityOption,
-    CaOption,
-    CorrectOption,
-    DtypeOption,
-    EngineOption,
-    EngineSettingsOption,
-    KindOption,
-    LengthOption,
-    QuestionOption,
-    TokenBudgetOption,
-    engine_settings,
-)
+from assay.cli.settings_options import settings_options
+from assay.settings import Help
+from assay_serving.commands.engine_options import MODEL_OPTIONS, model_options
+from assay_serving.model_config import ModelConfig
+from assay_serving.server.rollout.swap_policy import SwapPolicy
 
 if TYPE_CHECKING:
     from assay_serving.client.administration import AdminClient
 
-ServerOption = Annotated[str, typer.Option("--server", metavar="URL", envvar="ASSAY_SERVER", help="The reward server.")]
-KeyOption = Annotated[
-    str | None,
-    typer.Option("--api-key", envvar="ASSAY_API_KEY", help="One with the scope admin.", show_default=False),
-]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name the model is served under.")]
 ReferenceArgument = Annotated[
     str, typer.Argument(metavar="RM", help="Folder, hub id or artifact, as the server finds it.")
 ]
-ModelDeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, of the server.")]
-DEFAULT_SERVER = "http://127.0.0.1:8000"
+
+
+@dataclass(frozen=True)
+class AdminServer:
+    """The server to administer."""
+
+    server: Annotated[str, Help("The reward server.", metavar="URL", envvar="ASSAY_SERVER")] = "http://127.0.0.1:8000"
+    api_key: Annotated[str | None, Help("One with the scope admin.", envvar="ASSAY_API_KEY")] = None
+    ca: Annotated[str | None, Help("File of certificate authorities for https.")] = None
+
+    def client(self) -> AdminClient:
+        from assay_serving.client.administration import AdminClient
+
+        return AdminClient(self.server, api_key=self.api_key, ca=self.ca)
 
 
 def register(app: typer.Typer) -> None:
     """Add the group to the application."""
     group = typer.Typer(no_args_is_help=True, help="Load, unload and swap the models of a running reward server.")
     for command in (status, load, unload, swap, promote, abort, reference):
-        group.command(command.__name__)(command)
+        group.command(command.__name__)(settings_options(AdminServer)(command))
     app.add_typer(group, name="serve-admin")
 
 
 def status(
+    server: AdminServer,
     name: Annotated[str | None, typer.Argument(help="Default: all models, in short.", show_default=False)] = None,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    ca: CaOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the models: version, queue, rewards, drift, failures; of one model also its swap.
@@ -59,7 +56,7 @@ def status(
     """
     from assay.errors import NotFoundError
 
-    with _client(server, api_key, ca) as client:
+    with server.client() as client:
         if name is None:
             statuses = client.models()
             lines = [_line(model) for model in statuses["models"]] or ["no model is loaded"]
@@ -76,64 +73,41 @@ def status(
     emit({"model": model, "swap": swapped}, text, as_json=as_json)
 
 
+@model_options()
 def load(
-    context: typer.Context,
+    server: AdminServer,
+    model: ModelConfig,
     reference: ReferenceArgument,
     name: Annotated[str | None, typer.Option("--name", help="Name to serve it under.", show_default=False)] = None,
-    device: ModelDeviceOption = "auto",
-    dtype: DtypeOption = "float32",
-    token_budget: TokenBudgetOption = None,
-    max_length: LengthOption = None,
-    kind: KindOption = None,
-    question: QuestionOption = None,
-    correct: CorrectOption = None,
-    allow_failed_parity: AllowFailedParityOption = False,
-    engine: EngineOption = "transformers",
-    engine_options: EngineSettingsOption = None,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    ca: CaOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Load one more model while the others are served. Returns when it is served.
 
     Example: `assay serve-admin load models/other-rm --name other`
     """
-    plan = _plan(context, reference)
-    with _client(server, api_key, ca) as client:
-        model = client.load(plan, name=name)
-    emit({"model": model}, f"loaded {model['name']}, version {model['info']['version']}", as_json=as_json)
+    with server.client() as client:
+        loaded = client.load(_plan(model, reference), name=name)
+    emit({"model": loaded}, f"loaded {loaded['name']}, version {loaded['info']['version']}", as_json=as_json)
 
 
-def unload(
-    name: NameArgument,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    ca: CaOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def unload(server: AdminServer, name: NameArgument, as_json: JsonOption = False) -> None:
     """Unload a model. New requests to it are refused at once; queued ones are answered first.
 
     Example: `assay serve-admin unload other`
     """
-    with _client(server, api_key, ca) as client:
+    with server.client() as client:
         client.unload(name)
     emit({"unloaded": name}, f"unloaded {name}", as_json=as_json)
 
 
+@settings_options(SwapPolicy, exclude=("promote_when",))
+@model_options()
 def swap(
-    context: typer.Context,
+    server: AdminServer,
+    model: ModelConfig,
+    policy: SwapPolicy,
     name: NameArgument,
     reference: ReferenceArgument,
-    mode: Annotated[
-        str,
-        typer.Option(
-            help="now: it is live once loaded; shadow: it scores a share of the prompts in the background; canary: "
-            "that share gets its scores."
-        ),
-    ] = "shadow",
-    share: Annotated[float, typer.Option(help="Of all prompts, above 0 to 1.")] = 0.1,
-    min_items: Annotated[int, typer.Option(min=1, help="Scored by both before it is promoted automatically.")] = 500,
     promote_when: Annotated[
         list[str] | None,
         typer.Option(
@@ -143,101 +117,54 @@ def swap(
             show_default=False,
         ),
     ] = None,
-    max_failure_rate: Annotated[
-        float, typer.Option(help="Aborted when it fails on more than this share of items beyond the old one.")
-    ] = 0.05,
-    device: ModelDeviceOption = "auto",
-    dtype: DtypeOption = "float32",
-    token_budget: TokenBudgetOption = None,
-    max_length: LengthOption = None,
-    kind: KindOption = None,
-    question: QuestionOption = None,
-    correct: CorrectOption = None,
-    allow_failed_parity: AllowFailedParityOption = False,
-    engine: EngineOption = "transformers",
-    engine_options: EngineSettingsOption = None,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    ca: CaOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Replace a model by another without dropping a request. Returns when the new one is loaded.
 
     Example: `assay serve-admin swap my-rm models/my-rm-2 --mode shadow --share 0.2 --promote-when order_agreement=0.9`
     """
-    plan = _plan(context, reference)
-    terms = {
-        "mode": mode,
-        "share": share,
-        "min_items": min_items,
-        "promote_when": _bounds(promote_when or []),
-        "max_failure_rate": max_failure_rate,
-    }
-    with _client(server, api_key, ca) as client:
-        report = client.swap(name, plan, **terms)
-    emit({"swap": report}, "\n".join(_swap_lines(report)), as_json=as_json)
+    terms = replace(policy, promote_when=_bounds(promote_when or [])).to_dict()
+    with server.client() as client:
+        _emit_swap(client.swap(name, _plan(model, reference), **terms), as_json=as_json)
 
 
-def promote(
-    name: NameArgument,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    ca: CaOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def promote(server: AdminServer, name: NameArgument, as_json: JsonOption = False) -> None:
     """Make the new model of a swap live; the old one is unloaded after its requests in flight.
 
     Example: `assay serve-admin promote my-rm`
     """
-    with _client(server, api_key, ca) as client:
-        report = client.promote(name)
-    emit({"swap": report}, "\n".join(_swap_lines(report)), as_json=as_json)
+    with server.client() as client:
+        _emit_swap(client.promote(name), as_json=as_json)
 
 
-def abort(
-    name: NameArgument,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    ca: CaOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def abort(server: AdminServer, name: NameArgument, as_json: JsonOption = False) -> None:
     """Keep the old model of a swap and unload the new one.
 
     Example: `assay serve-admin abort my-rm`
     """
-    with _client(server, api_key, ca) as client:
-        report = client.abort(name)
-    emit({"swap": report}, "\n".join(_swap_lines(report)), as_json=as_json)
+    with server.client() as client:
+        _emit_swap(client.abort(name), as_json=as_json)
 
 
-def reference(
-    name: NameArgument,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    ca: CaOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def reference(server: AdminServer, name: NameArgument, as_json: JsonOption = False) -> None:
     """Set the reference of a model's drift to its present scores.
 
     Example: `assay serve-admin reference my-rm`
     """
-    with _client(server, api_key, ca) as client:
+    with server.client() as client:
         model = client.set_reference(name)
     counts = model["scores"]["reference"]
     text = f"{name}: the reference has {counts['scores']} of {counts['wanted']} scores"
     emit({"model": model}, text, as_json=as_json)
 
 
-def _client(server: str, api_key: str | None, ca: str | None) -> AdminClient:
-    from assay_serving.client.administration import AdminClient
+def _plan(model: ModelConfig, reference: str) -> dict[str, Any]:
+    """The fields of the model that the server takes."""
+    return {"reference": reference, **{name: getattr(model, name) for name in MODEL_OPTIONS}}
 
-    return AdminClient(server, api_key=api_key, ca=ca)
 
-
-def _plan(context: typer.Context, reference: str) -> dict[str, Any]:
-    """A `ModelConfig` of the command's own options, as the server takes it."""
-    options = {option: context.params[option] for option in MODEL_OPTIONS}
-    return {"reference": reference, **options, "engine_options": engine_settings(options["engine_options"])}
+def _emit_swap(report: dict[str, Any], *, as_json: bool) -> None:
+    emit({"swap": report}, "\n".join(_swap_lines(report)), as_json=as_json)
 
 
 def _bounds(texts: list[str]) -> dict[str, float]:

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
-from assay_serving.commands.engine_options import (
-    AllowFailedParityOption,
-    CaOption,
-    CorrectOption,
-    DtypeOption,
-    EngineOption,
-    EngineSettingsOption,
-    KindOption,
-    QuestionOption,
-    engine_settings,
-)
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay_serving.commands.engine_options import MODEL_OPTIONS, model_options
+from assay_serving.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from assay.score import ScoreResult
@@ -28,7 +20,9 @@ if TYPE_CHECKING:
 MAX_COMPLAINTS = 20
 
 
+@model_options([name for name in MODEL_OPTIONS if name not in ("token_budget", "max_length")])
 def score(
+    loading: ModelConfig,
     file: Annotated[
         Path | None,
         typer.Argument(
@@ -59,16 +53,10 @@ def score(
     api_key: Annotated[
         str | None, typer.Option("--api-key", envvar="ASSAY_API_KEY", help="Of the server.", show_default=False)
     ] = None,
-    ca: CaOption = None,
+    ca: Annotated[
+        str | None, typer.Option("--ca", help="File of certificate authorities for https.", show_default=False)
+    ] = None,
     wait: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the server to be ready.")] = 10.0,
-    dtype: DtypeOption = "float32",
-    device: DeviceOption = "auto",
-    kind: KindOption = None,
-    question: QuestionOption = None,
-    allow_failed_parity: AllowFailedParityOption = False,
-    correct: CorrectOption = None,
-    engine: EngineOption = "transformers",
-    engine_options: EngineSettingsOption = None,
     save: Annotated[bool, typer.Option("--save", help="Also store the scores in the workspace.")] = False,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -83,7 +71,6 @@ def score(
     from assay.domain import Message
     from assay.errors import BadInputError
     from assay.runs.progress_bar import progress_bar
-    from assay_serving.model_config import ModelConfig
     from assay_serving.model_loader import open_scorer, server_config
     from assay_serving.score_files import ScoreRow, read_rows, score_rows
     from assay_serving.scorer import ScoreItem
@@ -103,19 +90,9 @@ def score(
     if file is not None and not file.is_file():
         raise BadInputError("no such file", file=file)
     if reward is not None:
-        config = server_config(reward, model=model, api_key=api_key, ca=ca, correct=correct, wait=wait)
+        config = server_config(reward, model=model, api_key=api_key, ca=ca, correct=loading.correct, wait=wait)
     else:
-        config = ModelConfig(
-            source,
-            device=device,
-            dtype=dtype,
-            kind=kind,
-            question=question,
-            allow_failed_parity=allow_failed_parity,
-            correct=correct,
-            engine=engine,
-            engine_options=engine_settings(engine_options),
-        )
+        config = replace(loading, reference=source)
     scorer = open_scorer(config, workspace)
 
     complaints = 0

@@ -38,7 +38,7 @@ from assay_serving.engine_process.launch import (
     line_of,
 )
 from assay_serving.scorer import ModelInfo
-from assay_serving.server.http.config_file import ServeConfig
+from assay_serving.server.core.settings import ServeConfig
 from assay_serving.server.models.missing_models import reason_of
 
 logger = logging.getLogger("assay.serving")

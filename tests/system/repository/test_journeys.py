@@ -19,7 +19,7 @@ from assay.score import Score, ScoreResult
 from assay.workspace import Workspace
 from assay_serving.process import running_server
 from assay_serving.scorer import ModelInfo, ScoreItem
-from assay_serving.server import ServerSettings
+from assay_serving.server.core.settings import ServerSettings
 
 ARCHITECTURE = Path(__file__).resolve().parents[3] / "docs" / "architecture.md"
 JOURNEYS = ("import", "train", "score", "rollout", "vote", "stage")

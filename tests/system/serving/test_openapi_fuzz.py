@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
-from assay_serving.server import ServerSettings
+from assay_serving.server.core.settings import ServerSettings
 
 CHECKS = [content_type_conformance, response_schema_conformance, status_code_conformance]
 STATED = (503, 504)

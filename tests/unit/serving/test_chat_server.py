@@ -22,8 +22,8 @@ from assay_pipelines.llm.questions import Question
 from assay_serving.chat.app import create_chat_app
 from assay_serving.chat.completion import TooLongError
 from assay_serving.chat.generation import ChatModel, QueuedModel
-from assay_serving.server import ServerSettings
 from assay_serving.server.chat_app import guarded_chat_app
+from assay_serving.server.core.settings import ServerSettings
 
 KEY = "the-key"
 ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "Name a metal."}], "max_tokens": 8}

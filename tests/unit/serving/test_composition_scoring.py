@@ -27,7 +27,7 @@ from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
 from assay_serving.process import running_server
 from assay_serving.scorer import ModelInfo, Rendered, ScoreItem, Scorer
-from assay_serving.server import ServerSettings
+from assay_serving.server.core.settings import ServerSettings
 from assay_serving.verifiers import NoCommas
 
 PROMPT = (Message("user", "q"),)

@@ -14,7 +14,7 @@ from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.generative.engine import GenerativeScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
-from assay_serving.server import ServerSettings
+from assay_serving.server.core.settings import ServerSettings
 
 KEY = "a-key"
 ASKED: Any = [{"role": "user", "content": "Name a metal."}]

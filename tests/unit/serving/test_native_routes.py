@@ -21,7 +21,7 @@ from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
-from assay_serving.server import ServerSettings
+from assay_serving.server.core.settings import ServerSettings
 
 METAL, GAS = "Name a metal.", "Name a gas."
 TALK = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": METAL}]

@@ -42,7 +42,7 @@ from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
-from assay_serving.server import ServerSettings
+from assay_serving.server.core.settings import ServerSettings
 
 PROMPT = (Message("user", "Name a metal."),)
 KEY = "the-key"

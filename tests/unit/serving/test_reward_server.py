@@ -22,7 +22,8 @@ from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
-from assay_serving.server import ServerSettings, create_app
+from assay_serving.server.app import create_app
+from assay_serving.server.core.settings import ServerSettings
 
 PROMPT = (Message("user", "Name a metal."),)
 KEY, OTHER_KEY = "first-key", "second-key"

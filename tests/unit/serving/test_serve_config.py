@@ -15,8 +15,8 @@ from assay.cli.main import main
 from assay.errors import BadInputError, NotFoundError
 from assay.http.listening import Tls
 from assay_serving.model_config import ModelConfig
-from assay_serving.server.core.settings import ServerSettings
-from assay_serving.server.http.config_file import ServeConfig, config_of, example, read_config
+from assay_serving.server.core.settings import ServeConfig, ServerSettings
+from assay_serving.server.http.config_file import config_of, example, read_config
 
 
 def written(folder: Path, text: str) -> Path:
@@ -188,7 +188,7 @@ def test_dialects_are_those_of_the_file(tmp_path: Path, tiny_reward_model: Path)
     from fastapi.testclient import TestClient
 
     from assay_serving.engines.transformers import TransformersScorer
-    from assay_serving.server import create_app
+    from assay_serving.server.app import create_app
 
     (tmp_path / "mine.py").write_text(DIALECT)
     file = tmp_path / "serve.yaml"

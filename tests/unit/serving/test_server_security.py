@@ -25,10 +25,10 @@ from assay.http.docs_pages import PATHS
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
-from assay_serving.server import ServerSettings
 from assay_serving.server.auth.key_store import create_key, revoke_key
 from assay_serving.server.auth.middleware import HEALTH, scope_needed
 from assay_serving.server.core.logs import JsonFormatter, TextFormatter
+from assay_serving.server.core.settings import ServerSettings
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE")
 BODY = {"prompt": "Name a metal.", "responses": ["Gold."]}

@@ -23,7 +23,7 @@ from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
-from assay_serving.server import ServerSettings
+from assay_serving.server.core.settings import ServerSettings
 from assay_serving.trainers import openrlhf, verl
 from assay_serving.trainers.conversations import prompt_and_response, references_of
 from assay_serving.trainers.trl import AssayReward

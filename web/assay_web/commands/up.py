@@ -6,19 +6,14 @@ import os
 import secrets
 import signal
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from assay.cli.options import DeviceOption, WorkspaceOption
-from assay_serving.commands.engine_options import (
-    AllowFailedParityOption,
-    DtypeOption,
-    EngineOption,
-    KindOption,
-    QuestionOption,
-    TokenBudgetOption,
-)
+from assay.cli.options import WorkspaceOption
+from assay.settings import arguments_of
+from assay_serving.commands.engine_options import model_options
+from assay_serving.model_config import ModelConfig
 from assay_web.commands.web import (
     AllowedHostOption,
     HostOption,
@@ -33,10 +28,12 @@ if TYPE_CHECKING:
     from assay_web.server.reward_child import RewardChild
 
 KEY = "ASSAY_API_KEY"
+MODEL_OPTIONS = ("device", "dtype", "token_budget", "kind", "question", "allow_failed_parity", "engine")
 
 
+@model_options(MODEL_OPTIONS)
 def up(
-    context: typer.Context,
+    loading: ModelConfig,
     models: Annotated[
         list[str], typer.Argument(metavar="RM...", help="Folder, hub id, or name of an artifact in the workspace.")
     ],
@@ -49,13 +46,6 @@ def up(
     port: PortOption = 8080,
     rewards_host: Annotated[str, typer.Option(help="Address of the reward server.")] = "127.0.0.1",
     rewards_port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 8000,
-    dtype: DtypeOption = "float32",
-    device: DeviceOption = "auto",
-    token_budget: TokenBudgetOption = None,
-    kind: KindOption = None,
-    question: QuestionOption = None,
-    allow_failed_parity: AllowFailedParityOption = False,
-    engine: EngineOption = "transformers",
     allowed_host: AllowedHostOption = None,
     proxy: ProxyOption = None,
     tls_cert: TlsCertOption = None,
@@ -77,10 +67,9 @@ def up(
 
     opened = Workspace.find(workspace)
     tls = tls_of(tls_cert, tls_key)
-    shared = ("dtype", "device", "token_budget", "kind", "question", "allow_failed_parity", "engine")
     options = [*models, "--host", rewards_host, "--port", str(rewards_port), "--workspace", str(opened.root)]
     options += [part for each in name or () for part in ("--name", each)]
-    options += _command_arguments(context, shared)
+    options += arguments_of(loading, ModelConfig, MODEL_OPTIONS)
     keys = (os.environ.get(KEY) or secrets.token_urlsafe(32)).split()
     ended: list[int] = []
 
@@ -112,18 +101,6 @@ def up(
         signal.signal(signal.SIGTERM, before)
     if ended:
         raise BackendError(f"the reward server ended with status {ended[0]}, and the web pages with it")
-
-
-def _command_arguments(context: typer.Context, names: tuple[str, ...]) -> list[str]:
-    """The values of these options, as arguments of the reward server's command line."""
-    arguments: list[str] = []
-    for name in names:
-        value: Any = context.params[name]
-        if value is True:
-            arguments.append(f"--{name.replace('_', '-')}")
-        elif value is not None and value is not False:
-            arguments += [f"--{name.replace('_', '-')}", str(value)]
-    return arguments
 
 
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:

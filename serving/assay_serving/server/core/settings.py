@@ -1,41 +1,68 @@
-"""Settings of a server: keys, limits, batching, cache. The defaults suit one machine."""
+"""Settings of a server: models, address, keys, limits, batching, cache. The defaults suit one machine.
+
+The configuration file has every field; those with a `Help` are options of `assay serve` as well.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+from annotated_types import Ge, Gt, Le
 
 from assay.errors import BadInputError
+from assay.settings import Help, check_settings
+from assay_serving.model_config import ModelConfig
+from assay_serving.server.core.logs import Format
+
+if TYPE_CHECKING:
+    from assay.http.listening import Tls
 
 
 @dataclass(frozen=True)
 class ServerSettings:
     """Limits are per request unless named otherwise; characters stand for tokens, which are counted only later."""
 
-    api_keys: tuple[str, ...] = ()  #: any of these opens every route
-    keys_file: str | None = None  #: of `assay keys`; neither keys nor a file = open to all clients
-    open_health: bool = False  #: /healthz, /readyz and /health answer without a key
+    api_keys: Annotated[
+        tuple[str, ...], Help("Accepted for every route; repeatable.", "--api-key", envvar="ASSAY_API_KEY")
+    ] = ()
+    #: Neither keys nor a file = open to all clients.
+    keys_file: Annotated[
+        str | None, Help("File of API keys. Default: keys.json of the workspace.", envvar="ASSAY_KEYS_FILE")
+    ] = None
+    open_health: Annotated[bool, Help("/healthz, /readyz and /health need no key.", "--open-health")] = False
     open_admin: bool = True  #: without keys administrators' routes are open as well; False = they are closed
-    allowed_hosts: tuple[str, ...] | None = None  #: names in the Host header besides localhost, addresses; None = all
-    model_folders: tuple[str, ...] = ()  #: what an administrator may load: folders, `hub:OWNER/NAME`; see model_access
+    #: Besides localhost and addresses; None = all.
+    allowed_hosts: Annotated[
+        tuple[str, ...] | None,
+        Help("Host name of this server; repeatable. Requests for others are refused.", "--allowed-host"),
+    ] = None
+    model_folders: Annotated[
+        tuple[str, ...],
+        Help("Folder that administrators may load models from, or hub:OWNER/NAME; repeatable.", "--model-folder"),
+    ] = ()
     dialects: tuple[str, ...] | None = None  #: wire formats by name, module:Name or file.py:Name; None = all installed
-    max_requests: int = 1024  #: in progress at once, per HTTP worker; beyond it 503
-    max_buffered_bytes: int = 512 << 20  #: of their bodies
-    max_item_characters: int = 1 << 20
-    header_timeout_s: float = 15.0  #: to receive a request's headers
-    max_items: int = 1024
-    max_body_bytes: int = 16 << 20
-    max_queue_items: int = 8192  #: waiting for the engine, per model; beyond it 503 with Retry-After
-    max_queue_characters: int = 64 << 20
+    max_requests: Annotated[int, Ge(1)] = 1024  #: in progress at once, per HTTP worker; beyond it 503
+    max_buffered_bytes: Annotated[int, Ge(1)] = 512 << 20  #: of their bodies
+    max_item_characters: Annotated[int, Ge(1)] = 1 << 20
+    header_timeout_s: Annotated[float, Gt(0)] = 15.0  #: to receive a request's headers
+    max_items: Annotated[int, Ge(1)] = 1024
+    max_body_bytes: Annotated[int, Ge(1)] = 16 << 20
+    max_queue_items: Annotated[int, Ge(1), Help("Queued items per model; beyond it 503.", "--max-queue")] = 8192
+    max_queue_characters: Annotated[int, Ge(1)] = 64 << 20
     body_timeout_s: float = 30.0  #: to receive the whole body
-    request_timeout_s: float = 120.0  #: from the body's end to the reply; below the 180 s of common trainers
-    window_s: float = 0.002  #: how long an idle engine waits for more requests after the first
-    batch_items: int = 512  #: most items of one engine call
-    engine_call_s: float = 1.0  #: aimed-at length of one engine call, so that a small request never waits long
-    engine_timeout_s: float = 120.0  #: a longer engine call fails with 504, and the server is not ready until it ends
-    cache_entries: int = 100_000  #: scores in memory, of all models; 0 = none
-    cache_bytes: int = 128 << 20  #: of memory for them
-    cache_path: str | None = None  #: folder for all scores, across restarts
-    cache_rows: int = 1_000_000  #: scores on disk; the oldest are removed first
+    #: From the body's end to the reply; below the 180 s of common trainers.
+    request_timeout_s: Annotated[
+        float, Gt(0), Help("Seconds until a request is answered 504.", "--request-timeout")
+    ] = 120.0
+    window_s: Annotated[float, Ge(0)] = 0.002  #: how long an idle engine waits for more requests after the first
+    batch_items: Annotated[int, Ge(1)] = 512  #: most items of one engine call
+    engine_call_s: Annotated[float, Gt(0)] = 1.0  #: aimed at; so short that a small request never waits long
+    engine_timeout_s: Annotated[float, Gt(0)] = 120.0  #: a longer engine call fails with 504; not ready until it ends
+    cache_entries: Annotated[int, Ge(0)] = 100_000  #: scores in memory, of all models; 0 = none
+    cache_bytes: Annotated[int, Ge(0)] = 128 << 20  #: of memory for them
+    cache_path: Annotated[str | None, Help("Folder of scores that survive restarts.", "--cache")] = None
+    cache_rows: Annotated[int, Ge(1)] = 1_000_000  #: scores on disk; the oldest are removed first
 
     @property
     def needs_key(self) -> bool:
@@ -43,21 +70,49 @@ class ServerSettings:
         return bool(self.api_keys) or self.keys_file is not None
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if any(not key.strip() for key in self.api_keys):
             raise BadInputError("an API key is empty", field="api_key")
-        for name in ("max_requests", "max_buffered_bytes", "max_item_characters", "header_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise BadInputError(f"must be positive, not {getattr(self, name)}", field=name)
         if self.max_buffered_bytes < self.max_body_bytes:
             raise BadInputError(f"must hold one body of {self.max_body_bytes} bytes", field="max_buffered_bytes")
-        for name in ("max_items", "max_body_bytes", "max_queue_items", "max_queue_characters", "batch_items"):
-            if getattr(self, name) < 1:
-                raise BadInputError(f"must be positive, not {getattr(self, name)}", field=name)
-        for name in ("engine_call_s", "engine_timeout_s", "request_timeout_s", "cache_rows"):
-            if not getattr(self, name) > 0:
-                raise BadInputError(f"must be positive, not {getattr(self, name)}", field=name)
-        for name in ("cache_entries", "cache_bytes", "window_s"):
-            if not getattr(self, name) >= 0:
-                raise BadInputError(f"must be 0 or more, not {getattr(self, name)}", field=name)
         if self.max_items > self.max_queue_items:
             raise BadInputError(f"must hold at least one request of {self.max_items} items", field="max_queue_items")
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """Everything a server is started with. In the file, the fields of `settings` stand beside the others."""
+
+    models: tuple[ModelConfig, ...]
+    host: Annotated[str, Help("Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Ge(0), Le(65535), Help("0 picks a free one.")] = 8000
+    workers: Annotated[
+        int,
+        Ge(0),
+        Le(64),
+        Help("HTTP worker processes, beside the one with the models; 0: one process for everything."),
+    ] = 1
+    tls_cert: Annotated[str | None, Help("Certificate (PEM): https.")] = None
+    tls_key: Annotated[str | None, Help("Its key (PEM).")] = None
+    log_requests: Annotated[bool, Help("One log line per request, without its text.", "--log-requests")] = False
+    log_format: Annotated[Format, Help("Of the log.")] = "text"
+    workspace: str | None = None  #: folder in which names of models are looked up
+    settings: ServerSettings = field(default_factory=ServerSettings)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if not self.models:
+            raise BadInputError("a server needs at least one model", field="models")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            missing = "tls_cert" if self.tls_cert is None else "tls_key"
+            raise BadInputError("is missing: TLS needs the certificate and its key", field=missing)
+
+    @property
+    def tls(self) -> Tls | None:
+        from assay.http.listening import Tls
+
+        return Tls(self.tls_cert, self.tls_key) if self.tls_cert and self.tls_key else None
+
+
+#: Fields of both classes that name a file or folder.
+FILES = ("tls_cert", "tls_key", "workspace", "keys_file", "cache_path")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,48 +17,12 @@ import msgspec
 import yaml
 
 from assay.errors import AssayError, BadInputError, NotFoundError
-from assay.http.listening import Tls
 from assay.registry import absolute_name, unknown
 from assay_serving.model_config import ModelConfig
-from assay_serving.server.core.logs import FORMATS, Format
-from assay_serving.server.core.settings import ServerSettings
+from assay_serving.server.core.settings import FILES, ServeConfig, ServerSettings
 from assay_serving.server.models.model_access import is_address
 
-MOST_WORKERS = 64
 _ERROR_PATH = re.compile(r"(?P<what>.*) - at `\$(?P<path>[^`]*)`")
-
-
-@dataclass(frozen=True)
-class ServeConfig:
-    """Everything a server is started with. In the file, the fields of `settings` stand beside the others."""
-
-    models: tuple[ModelConfig, ...]
-    host: str = "127.0.0.1"
-    port: int = 8000  #: 0 = a free one
-    workers: int = 1  #: processes that speak HTTP; 0 = one process does everything
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    log_requests: bool = False
-    log_format: Format = "text"
-    workspace: str | None = None  #: folder in which names of models are looked up
-    settings: ServerSettings = field(default_factory=ServerSettings)
-
-    def __post_init__(self) -> None:
-        if not self.models:
-            raise BadInputError("a server needs at least one model", field="models")
-        if not 0 <= self.port <= 65535:
-            raise BadInputError(f"must be 0 to 65535, not {self.port}", field="port")
-        if not 0 <= self.workers <= MOST_WORKERS:
-            raise BadInputError(f"must be 0 to {MOST_WORKERS}, not {self.workers}", field="workers")
-        if self.log_format not in FORMATS:
-            raise BadInputError(f"{self.log_format!r} is not one of {', '.join(FORMATS)}", field="log_format")
-        if (self.tls_cert is None) != (self.tls_key is None):
-            missing = "tls_cert" if self.tls_cert is None else "tls_key"
-            raise BadInputError("is missing: TLS needs the certificate and its key", field=missing)
-
-    @property
-    def tls(self) -> Tls | None:
-        return Tls(self.tls_cert, self.tls_key) if self.tls_cert and self.tls_key else None
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -106,7 +70,6 @@ def example() -> str:
 
 _CONFIG_FIELDS = {f.name: f for f in fields(ServeConfig) if f.name != "settings"}
 _SETTINGS = {f.name: f for f in fields(ServerSettings)}
-_FILES = ("tls_cert", "tls_key", "workspace", "keys_file", "cache_path")
 
 
 def _read_fields(payload: Mapping[Any, Any], folder: Path) -> dict[str, Any]:
@@ -116,7 +79,7 @@ def _read_fields(payload: Mapping[Any, Any], folder: Path) -> dict[str, Any]:
     if not isinstance(entries, list):
         raise BadInputError("must be a list", field="models")
     read = _typed(values)
-    for name in _FILES:
+    for name in FILES:
         if isinstance(value := read.get(name), str):
             read[name] = str(folder / Path(value).expanduser())
     if "model_folders" in read:

@@ -9,13 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from annotated_types import Ge, Gt, Le
 
 from assay.errors import BadInputError
-from assay_serving.server.rollout.agreement import ModelAgreement
+from assay.settings import Help, check_settings
+
+if TYPE_CHECKING:
+    from assay_serving.server.rollout.agreement import ModelAgreement
 
 Mode = Literal["now", "shadow", "canary"]
-MODES: tuple[str, ...] = get_args(Mode)
 
 AT_LEAST = ("order_agreement", "kendall_within", "spearman_within")
 AT_MOST = ("drift_psi", "drift_ks", "failed", "truncated")
@@ -32,21 +36,22 @@ class SwapPolicy:
     - aborted when its share of failures is above the old model's by more than `max_failure_rate`.
     """
 
-    mode: Mode = "shadow"
-    share: float = 0.1
-    min_items: int = 500
+    mode: Annotated[
+        Mode,
+        Help(
+            "now: it is live once loaded; shadow: it scores a share of the prompts in the background; canary: that "
+            "share gets its scores."
+        ),
+    ] = "shadow"
+    share: Annotated[float, Gt(0), Le(1), Help("Of all prompts.")] = 0.1
+    min_items: Annotated[int, Ge(1), Help("Scored by both before it is promoted automatically.")] = 500
     promote_when: Mapping[str, float] = field(default_factory=dict)
-    max_failure_rate: float = 0.05
+    max_failure_rate: Annotated[
+        float, Ge(0), Le(1), Help("Aborted when it fails on more than this share of items beyond the old one.")
+    ] = 0.05
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise BadInputError(f"{self.mode!r} is not one of {', '.join(MODES)}", field="mode")
-        if not 0 < self.share <= 1:
-            raise BadInputError(f"goes from above 0 to 1, not {self.share}", field="share")
-        if self.min_items < 1:
-            raise BadInputError(f"must be positive, not {self.min_items}", field="min_items")
-        if not 0 <= self.max_failure_rate <= 1:
-            raise BadInputError(f"goes from 0 to 1, not {self.max_failure_rate}", field="max_failure_rate")
+        check_settings(self)
         for name, bound in self.promote_when.items():
             if name not in CONDITIONS:
                 raise BadInputError(f"no such condition; there are {', '.join(CONDITIONS)}", field=name[:40])
