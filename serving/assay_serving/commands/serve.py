@@ -100,7 +100,7 @@ def serve(
         values["workers"] = 0
     plans = tuple(ModelConfig(reference) for reference in models or ()) or values.get("models", ())
     for_all = {option: getattr(shared, option) for option in _OF_MODELS if option in given}
-    values["models"] = _named([replace(plan, **for_all) for plan in plans], name or [])
+    values["models"] = _with_names([replace(plan, **for_all) for plan in plans], name or [])
     effective = config_of(values)
     effective = replace(effective, settings=_with_access_defaults(effective))
     configure_logs(effective.log_format, requests=effective.log_requests)
@@ -132,7 +132,7 @@ def serve(
         asyncio.run(Supervisor(effective, listening, announce).run())
 
 
-def _named(plans: Sequence[ModelConfig], names: Sequence[str]) -> tuple[ModelConfig, ...]:
+def _with_names(plans: Sequence[ModelConfig], names: Sequence[str]) -> tuple[ModelConfig, ...]:
     """The models with the names to serve them under. Raises BadInputError for none, and another number of names."""
     if names and len(names) != len(plans):
         raise BadInputError(f"{len(names)} names for {len(plans)} models", field="--name")
