@@ -93,7 +93,9 @@ async def serve_workers(
     loop = asyncio.get_running_loop()
     supervised.stop_with(lambda: loop.call_soon_threadsafe(stop.set))
     await backend.start()
-    server = EngineServer(backend, launch.token, max_frame_bytes=max_frame_bytes(launch.settings), loading_s=loading_s)
+    server = EngineServer(
+        backend, launch.token, max_frame_bytes=max_frame_bytes(launch.config.settings), loading_s=loading_s
+    )
     await server.start(socket.socket(fileno=launch.listening_fd))
     supervised.send(Plans(tuple(map(ModelConfig.from_dict, backend.plans()))))  # with their names
     supervised.send(Ready(tuple(await backend.models())))
@@ -108,8 +110,9 @@ def main(load: Load = load) -> int:
     supervised = Supervised()
     launch = supervised.launched(EngineLaunch)
     ignore_signals()
-    configure_logs(launch.log_format, requests=launch.log_requests)
-    workspace = Path(launch.workspace) if launch.workspace else None
+    config = launch.config
+    configure_logs(config.log_format, requests=config.log_requests)
+    workspace = Path(config.workspace) if config.workspace else None
 
     def on_plans(plans: list[dict[str, Any]]) -> None:
         supervised.send(Plans(tuple(map(ModelConfig.from_dict, plans))))
@@ -122,7 +125,7 @@ def main(load: Load = load) -> int:
         else:
             scorers, plans = load(launch.plans, workspace)
         backend = InProcessBackend(
-            scorers, launch.settings, plans=plans, missing=missing, workspace=workspace, on_plans=on_plans
+            scorers, config.settings, plans=plans, missing=missing, workspace=workspace, on_plans=on_plans
         )
     except AssayError as error:
         supervised.fail(error)

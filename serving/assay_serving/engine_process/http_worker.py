@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from assay.errors import AssayError
-from assay.http.listening import Tls
 from assay.http.running import serve_until_stopped
 from assay.system.gc_threshold import collect_less
 from assay_serving.engine_process.engine_client import EngineClient
@@ -46,18 +45,18 @@ def main() -> int:
     collect_less()
     supervised = Supervised()
     launch = supervised.launched(HttpWorkerLaunch)
-    configure_logs(launch.log_format, requests=launch.log_requests)
-    backend = EngineClient(launch.engine_path, launch.token, max_frame_bytes=max_frame_bytes(launch.settings))
-    app = app_of(backend, settings=launch.settings)
+    config = launch.config
+    configure_logs(config.log_format, requests=config.log_requests)
+    backend = EngineClient(launch.engine_path, launch.token, max_frame_bytes=max_frame_bytes(config.settings))
+    app = app_of(backend, settings=config.settings)
     app.state.service.metrics = SharedHttpMetrics(launch.metrics_folder)
-    tls = Tls(launch.tls_cert, launch.tls_key) if launch.tls_cert and launch.tls_key else None
 
     def on_ready() -> None:
         supervised.stop_with(lambda: os.kill(os.getpid(), signal.SIGTERM))
         supervised.send(Ready())
 
     try:
-        serve_until_stopped(app, socket.socket(fileno=launch.listening_fd), on_ready, tls=tls)
+        serve_until_stopped(app, socket.socket(fileno=launch.listening_fd), on_ready, tls=config.tls)
     except AssayError as error:
         supervised.fail(error)
         return error.exit_code

@@ -19,9 +19,8 @@ from assay.errors import AssayError
 from assay_serving.engine_process import wire
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo
-from assay_serving.server.core.logs import Format
 from assay_serving.server.core.settings import ServerSettings
-from assay_serving.server.http.config_file import path_of
+from assay_serving.server.http.config_file import ServeConfig, path_of
 
 _LEAST_FRAME_BYTES = 64 << 20
 STOP = b"stop\n"
@@ -31,16 +30,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class EngineLaunch:
-    """`listening_fd`: the inherited Unix socket. `workspace`: folder in which names of models are looked up. `restart`:
-    an engine was ready before; its plans have names."""
+    """`listening_fd`: the inherited Unix socket. `plans`: the models to load now, instead of the config's first ones.
+    `restart`: an engine was ready before; its plans have names."""
 
     listening_fd: int
     token: str
+    config: ServeConfig
     plans: tuple[ModelConfig, ...]
-    settings: ServerSettings
-    workspace: str | None = None
-    log_requests: bool = False
-    log_format: Format = "text"
     restart: bool = False
 
 
@@ -50,14 +46,10 @@ class HttpWorkerLaunch:
     workers keep their counters, so that each can report the sum."""
 
     listening_fd: int
-    engine_path: str
     token: str
-    settings: ServerSettings
+    config: ServeConfig
+    engine_path: str
     metrics_folder: str
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    log_requests: bool = False
-    log_format: Format = "text"
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

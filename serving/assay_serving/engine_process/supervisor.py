@@ -145,38 +145,18 @@ class Supervisor:
                 helper.cancel()
 
     def _starters(self, engine_socket: socket.socket, metrics: Path) -> dict[str, Callable[[], Any]]:
-        config = self._config
         fd, engine_fd = self._listening.fileno(), engine_socket.fileno()
 
         def engine() -> Any:
-            workspace = str(config.workspace) if config.workspace else None
-            launch = EngineLaunch(
-                engine_fd,
-                self._token,
-                self._plans,
-                config.settings,
-                workspace,
-                config.log_requests,
-                config.log_format,
-                restart=self._ready["engine"].is_set(),
-            )
+            restart = self._ready["engine"].is_set()
+            launch = EngineLaunch(engine_fd, self._token, self._config, self._plans, restart)
             return self._spawn("engine", self._engine_program, launch, engine_fd)
 
         def worker(name: str) -> Callable[[], Any]:
-            launch = HttpWorkerLaunch(
-                fd,
-                str(self._folder / SOCKET),
-                self._token,
-                config.settings,
-                str(metrics),
-                config.tls_cert,
-                config.tls_key,
-                config.log_requests,
-                config.log_format,
-            )
+            launch = HttpWorkerLaunch(fd, self._token, self._config, str(self._folder / SOCKET), str(metrics))
             return lambda: self._spawn(name, HTTP_WORKER_PROGRAM, launch, fd)
 
-        names = [f"HTTP worker {number}" for number in range(1, config.workers + 1)]
+        names = [f"HTTP worker {number}" for number in range(1, self._config.workers + 1)]
         return {"engine": engine, **{name: worker(name) for name in names}}
 
     async def _spawn(self, name: str, program: str, launch: EngineLaunch | HttpWorkerLaunch, fd: int) -> _Child:

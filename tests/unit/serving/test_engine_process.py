@@ -31,7 +31,7 @@ from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.core.scoring_backend import ChatRequest, Client, Priority, ScoreRequest, ScoreResponse
 from assay_serving.server.core.settings import ServerSettings
-from assay_serving.server.http.config_file import path_of
+from assay_serving.server.http.config_file import ServeConfig, path_of
 from assay_serving.server.in_process import InProcessBackend
 
 PROMPT = (Message("system", "Be brief."), Message("user", "Name a metal."))
@@ -145,8 +145,9 @@ def test_what_no_encoding_can_hold_is_the_callers_fault() -> None:
 def test_what_a_child_is_told_arrives_whole() -> None:
     settings = ServerSettings(api_keys=("ä key",), max_items=3)
     plans = (ModelConfig("rm", "served", engine_options={"a": [1, None]}), ModelConfig("other"))
-    engine = EngineLaunch(3, TOKEN, plans, settings, "/workspace", True, "json")
-    worker = HttpWorkerLaunch(4, "/socket", TOKEN, settings, "/metrics", "cert", "key", True, "json")
+    config = ServeConfig(plans, "::1", 1, 2, "cert", "key", True, "json", "/workspace", settings)
+    engine = EngineLaunch(3, TOKEN, config, plans[1:], True)
+    worker = HttpWorkerLaunch(4, TOKEN, config, "/socket", "/metrics")
     for launch in (engine, worker):
         line = line_of(launch)
         assert line.index(b"\n") == len(line) - 1
