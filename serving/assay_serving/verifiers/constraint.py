@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar
 
 from assay.errors import BadInputError
@@ -34,6 +35,12 @@ class Constraint(ABC):
     #: process only (`sandbox.worker_pool`).
     foreign: ClassVar[bool] = False
     old_fields: ClassVar[Mapping[str, str]] = {}  #: names of fields in files of earlier versions
+
+    def __post_init__(self) -> None:
+        """Raises BadInputError for a value that the field's metadata (`COUNT`, `PHRASE`, ...) refuse."""
+        for each in fields(self):
+            if (require := each.metadata.get("require")) is not None:
+                require(getattr(self, each.name), each.name)
 
     @property
     def run_seconds(self) -> float:
@@ -122,6 +129,11 @@ def require_phrases(value: object, field: str) -> None:
         require_phrase(phrase, field)
     if len({phrase.casefold() for phrase in value}) != len(value):
         raise BadInputError(f"names a word twice: {value!r}", field=field)
+
+
+#: Metadata of a constraint's fields.
+COUNT, COUNT_OR_ZERO = {"require": require_count}, {"require": partial(require_count, minimum=0)}
+PHRASE, PHRASES = {"require": require_phrase}, {"require": require_phrases}
 
 
 def quoted_list(items: Iterable[str], last: str = "and") -> str:

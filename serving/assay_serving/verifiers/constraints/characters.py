@@ -6,11 +6,11 @@ Leaves out: what words they make up (`vocabulary`) and which alphabet they come 
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from assay.system.plurals import counted
-from assay_serving.verifiers.constraint import Constraint, Verdict, require_count
+from assay_serving.verifiers.constraint import COUNT, Constraint, Verdict
 from assay_serving.verifiers.segmentation import words
 
 COMMAS = ",，、،﹐﹑､"  # also the ideographic, Arabic and narrow forms
@@ -89,10 +89,7 @@ class ContainsNumber(Constraint):
     """
 
     kind: ClassVar[str] = "contains_number"
-    minimum: int = 1
-
-    def __post_init__(self) -> None:
-        require_count(self.minimum, "minimum")
+    minimum: int = field(default=1, metadata=COUNT)
 
     def wordings(self) -> tuple[str, ...]:
         if self.minimum == 1:

@@ -6,10 +6,10 @@ White space before and after the response never counts, nor do case and the form
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from assay_serving.verifiers.constraint import Constraint, Verdict, require_phrase
+from assay_serving.verifiers.constraint import PHRASE, Constraint, Verdict
 from assay_serving.verifiers.segmentation import words
 
 _QUOTES = {'"': '"', "“": "”", "„": "“", "«": "»", "「": "」"}
@@ -27,10 +27,7 @@ class StartsWith(Constraint):
     """The response begins with `phrase`, and the phrase's last word ends there ("Sure" does not start "Surely")."""
 
     kind: ClassVar[str] = "starts_with"
-    phrase: str
-
-    def __post_init__(self) -> None:
-        require_phrase(self.phrase, "phrase")
+    phrase: str = field(metadata=PHRASE)
 
     def wordings(self) -> tuple[str, ...]:
         return (
@@ -51,10 +48,7 @@ class EndsWith(Constraint):
     """The response ends with `phrase` as whole words; closing punctuation after it does not count."""
 
     kind: ClassVar[str] = "ends_with"
-    phrase: str
-
-    def __post_init__(self) -> None:
-        require_phrase(self.phrase, "phrase")
+    phrase: str = field(metadata=PHRASE)
 
     def wordings(self) -> tuple[str, ...]:
         return (

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from assay.system.plurals import counted
-from assay_serving.verifiers.constraint import Constraint, Verdict, quoted_list, require_count, require_phrases
+from assay_serving.verifiers.constraint import COUNT, PHRASES, Constraint, Verdict, quoted_list
 from assay_serving.verifiers.segmentation import bullets, numbered_items
 
 _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
@@ -22,10 +22,7 @@ class BulletCount(Constraint):
     """Exactly `count` bullet lines ("- ", "* ", "• "), nested ones included. Numbered lines are no bullets."""
 
     kind: ClassVar[str] = "bullet_count"
-    count: int
-
-    def __post_init__(self) -> None:
-        require_count(self.count, "count")
+    count: int = field(metadata=COUNT)
 
     def wordings(self) -> tuple[str, ...]:
         shape = "\n- ..." * self.count
@@ -46,10 +43,7 @@ class NumberedList(Constraint):
     """Exactly `count` numbered lines, numbered 1, 2, 3, ... in order."""
 
     kind: ClassVar[str] = "numbered_list"
-    count: int
-
-    def __post_init__(self) -> None:
-        require_count(self.count, "count")
+    count: int = field(metadata=COUNT)
 
     def wordings(self) -> tuple[str, ...]:
         return (
@@ -76,10 +70,7 @@ class JsonObject(Constraint):
     """
 
     kind: ClassVar[str] = "json_object"
-    keys: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        require_phrases(self.keys, "keys")
+    keys: tuple[str, ...] = field(metadata=PHRASES)
 
     def wordings(self) -> tuple[str, ...]:
         listed = quoted_list(self.keys)

@@ -5,11 +5,11 @@ Leaves out: how these are counted (`segmentation`), and lengths in tokens, which
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from assay.system.plurals import counted
-from assay_serving.verifiers.constraint import Constraint, Verdict, require_count
+from assay_serving.verifiers.constraint import COUNT, Constraint, Verdict
 from assay_serving.verifiers.segmentation import paragraphs, sentences, words
 
 
@@ -18,10 +18,7 @@ class MaxWords(Constraint):
     """At most `limit` words."""
 
     kind: ClassVar[str] = "max_words"
-    limit: int
-
-    def __post_init__(self) -> None:
-        require_count(self.limit, "limit")
+    limit: int = field(metadata=COUNT)
 
     def wordings(self) -> tuple[str, ...]:
         return (
@@ -40,10 +37,7 @@ class MinWords(Constraint):
     """At least `limit` words."""
 
     kind: ClassVar[str] = "min_words"
-    limit: int
-
-    def __post_init__(self) -> None:
-        require_count(self.limit, "limit")
+    limit: int = field(metadata=COUNT)
 
     def wordings(self) -> tuple[str, ...]:
         return (
@@ -62,10 +56,7 @@ class SentenceCount(Constraint):
     """Exactly `count` sentences."""
 
     kind: ClassVar[str] = "sentence_count"
-    count: int
-
-    def __post_init__(self) -> None:
-        require_count(self.count, "count")
+    count: int = field(metadata=COUNT)
 
     def wordings(self) -> tuple[str, ...]:
         return (
@@ -84,10 +75,7 @@ class ParagraphCount(Constraint):
     """Exactly `count` paragraphs, set apart by blank lines."""
 
     kind: ClassVar[str] = "paragraph_count"
-    count: int
-
-    def __post_init__(self) -> None:
-        require_count(self.count, "count")
+    count: int = field(metadata=COUNT)
 
     def wordings(self) -> tuple[str, ...]:
         if self.count == 1:

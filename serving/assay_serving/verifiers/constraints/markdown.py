@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from assay.system.plurals import counted
-from assay_serving.verifiers.constraint import Constraint, Verdict, require_count, require_phrase
+from assay_serving.verifiers.constraint import COUNT_OR_ZERO, PHRASE, Constraint, Verdict
 
 _HIGHLIGHT = re.compile(r"\*[^\n*]*\*")
 _DOUBLE_HIGHLIGHT = re.compile(r"\*\*[^\n*]*\*\*")
@@ -25,10 +25,7 @@ class HighlightedSections(Constraint):
     """IFEval `detectable_format:number_highlighted_sections`: at least `count` of *this* or **this** on one line."""
 
     kind: ClassVar[str] = "highlighted_sections"
-    count: int
-
-    def __post_init__(self) -> None:
-        require_count(self.count, "count", minimum=0)
+    count: int = field(metadata=COUNT_OR_ZERO)
 
     def wordings(self) -> tuple[str, ...]:
         amount = counted(self.count, "section")
@@ -49,10 +46,7 @@ class Placeholders(Constraint):
     """IFEval `detectable_content:number_placeholders`: at least `count` of [this], brackets on one line."""
 
     kind: ClassVar[str] = "placeholders"
-    count: int
-
-    def __post_init__(self) -> None:
-        require_count(self.count, "count", minimum=0)
+    count: int = field(metadata=COUNT_OR_ZERO)
 
     def wordings(self) -> tuple[str, ...]:
         amount = counted(self.count, "placeholder")
@@ -79,10 +73,7 @@ class MarkdownBullets(Constraint):
     """IFEval `detectable_format:number_bullet_lists`: exactly `count` lines that begin with "-" or one "*"."""
 
     kind: ClassVar[str] = "markdown_bullets"
-    count: int
-
-    def __post_init__(self) -> None:
-        require_count(self.count, "count", minimum=0)
+    count: int = field(metadata=COUNT_OR_ZERO)
 
     def wordings(self) -> tuple[str, ...]:
         amount = counted(self.count, "bullet point")
@@ -105,10 +96,7 @@ class DividedParagraphs(Constraint):
     """IFEval `length_constraints:number_paragraphs`: exactly `count` paragraphs with the divider *** between them."""
 
     kind: ClassVar[str] = "divided_paragraphs"
-    count: int
-
-    def __post_init__(self) -> None:
-        require_count(self.count, "count", minimum=0)
+    count: int = field(metadata=COUNT_OR_ZERO)
 
     def wordings(self) -> tuple[str, ...]:
         amount = counted(self.count, "paragraph")
@@ -130,12 +118,8 @@ class MarkedSections(Constraint):
     """IFEval `detectable_format:multiple_sections`: at least `count` times `mark` and a number ("Section 1")."""
 
     kind: ClassVar[str] = "marked_sections"
-    mark: str
-    count: int
-
-    def __post_init__(self) -> None:
-        require_phrase(self.mark, "mark")
-        require_count(self.count, "count", minimum=0)
+    mark: str = field(metadata=PHRASE)
+    count: int = field(metadata=COUNT_OR_ZERO)
 
     def wordings(self) -> tuple[str, ...]:
         amount = counted(self.count, "section")

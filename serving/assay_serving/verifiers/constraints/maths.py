@@ -11,12 +11,12 @@ from __future__ import annotations
 import importlib.util
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import ClassVar
 
 from assay.errors import BackendError
-from assay_serving.verifiers.constraint import Constraint, Verdict, require_phrase
+from assay_serving.verifiers.constraint import PHRASE, Constraint, Verdict
 
 LONGEST = 1000  #: characters of an answer; a longer one is none
 EXTRA = "pip install 'assay[verifiers]'"
@@ -45,10 +45,7 @@ class MathAnswer(Constraint):
 
     kind: ClassVar[str] = "math_answer"
     foreign: ClassVar[bool] = True
-    answer: str
-
-    def __post_init__(self) -> None:
-        require_phrase(self.answer, "answer")
+    answer: str = field(metadata=PHRASE)
 
     def wordings(self) -> tuple[str, ...]:
         return (r"Put your final answer within \boxed{}.", 'End your answer with "The answer is", and the answer.')

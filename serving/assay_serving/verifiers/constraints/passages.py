@@ -7,19 +7,12 @@ ends compared without regard to punctuation (`ends`), words found as whole words
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from assay.errors import BadInputError
 from assay.system.plurals import counted
-from assay_serving.verifiers.constraint import (
-    Constraint,
-    Verdict,
-    quoted_list,
-    require_count,
-    require_phrase,
-    require_phrases,
-)
+from assay_serving.verifiers.constraint import COUNT, PHRASE, PHRASES, Constraint, Verdict, quoted_list
 
 _POSTSCRIPTS = {"P.P.S": re.compile(r"p\.\s?p\.\s?s"), "P.S.": re.compile(r"p\.\s?s\.")}
 _WORD_ENDS = re.compile(r"[.,?!'\"]")
@@ -31,10 +24,7 @@ class Postscript(Constraint):
     """IFEval `detectable_content:postscript`: `marker` ("P.S.", "P.P.S") anywhere, in any case."""
 
     kind: ClassVar[str] = "postscript"
-    marker: str
-
-    def __post_init__(self) -> None:
-        require_phrase(self.marker, "marker")
+    marker: str = field(metadata=PHRASE)
 
     def wordings(self) -> tuple[str, ...]:
         return (
@@ -53,10 +43,7 @@ class RepeatPrompt(Constraint):
     """IFEval `combination:repeat_prompt`: the response begins with `prompt`, word for word; case does not count."""
 
     kind: ClassVar[str] = "repeat_prompt"
-    prompt: str
-
-    def __post_init__(self) -> None:
-        require_phrase(self.prompt, "prompt")
+    prompt: str = field(metadata=PHRASE)
 
     def wordings(self) -> tuple[str, ...]:
         return (
@@ -99,16 +86,14 @@ class NthParagraphFirstWord(Constraint):
     """
 
     kind: ClassVar[str] = "nth_paragraph_first_word"
-    paragraphs: int
-    nth: int
-    first_word: str
+    paragraphs: int = field(metadata=COUNT)
+    nth: int = field(metadata=COUNT)
+    first_word: str = field(metadata=PHRASE)
 
     def __post_init__(self) -> None:
-        require_count(self.paragraphs, "paragraphs")
-        require_count(self.nth, "nth")
+        super().__post_init__()
         if self.nth > self.paragraphs:
             raise BadInputError(f"there are {self.paragraphs} paragraphs, so not {self.nth}", field="nth")
-        require_phrase(self.first_word, "first_word")
 
     def wordings(self) -> tuple[str, ...]:
         return (
@@ -133,10 +118,7 @@ class OneOfOptions(Constraint):
     """IFEval `detectable_format:constrained_response`: one of `options` occurs, with case and punctuation."""
 
     kind: ClassVar[str] = "one_of_options"
-    options: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        require_phrases(self.options, "options")
+    options: tuple[str, ...] = field(metadata=PHRASES)
 
     def wordings(self) -> tuple[str, ...]:
         listed = quoted_list(self.options, "or")
@@ -154,10 +136,7 @@ class ExactEnd(Constraint):
     """IFEval `startend:end_checker`: nothing but a quotation mark follows `phrase`; case does not count."""
 
     kind: ClassVar[str] = "exact_end"
-    phrase: str
-
-    def __post_init__(self) -> None:
-        require_phrase(self.phrase, "phrase")
+    phrase: str = field(metadata=PHRASE)
 
     def wordings(self) -> tuple[str, ...]:
         return (
@@ -193,10 +172,7 @@ class KeywordsOccur(Constraint):
     """IFEval `keywords:existence`: every one of `keywords`, in any case, also inside longer words."""
 
     kind: ClassVar[str] = "keywords_occur"
-    keywords: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        require_phrases(self.keywords, "keywords")
+    keywords: tuple[str, ...] = field(metadata=PHRASES)
 
     def wordings(self) -> tuple[str, ...]:
         listed = quoted_list(self.keywords)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from assay.errors import BadInputError
 from assay.system.plurals import counted
-from assay_serving.verifiers.constraint import Constraint, Verdict, require_count, require_phrase
+from assay_serving.verifiers.constraint import COUNT_OR_ZERO, PHRASE, Constraint, Verdict
 from assay_serving.verifiers.segmentation import running_sentences
 
 AT_LEAST = "at least"
@@ -31,16 +31,15 @@ def require_relation(value: object, field: str) -> None:
         raise BadInputError(f"must be {AT_LEAST!r} or {LESS_THAN!r}, not {value!r}", field=field)
 
 
+RELATION = {"require": require_relation}
+
+
 @dataclass(frozen=True)
 class Occurrences(Constraint):
     """`count` of something, in the given relation."""
 
-    relation: str
-    count: int
-
-    def __post_init__(self) -> None:
-        require_relation(self.relation, "relation")
-        require_count(self.count, "count", minimum=0)
+    relation: str = field(metadata=RELATION)
+    count: int = field(metadata=COUNT_OR_ZERO)
 
     @property
     @abstractmethod
@@ -98,11 +97,7 @@ class KeywordFrequency(Occurrences):
     """IFEval `keywords:frequency`: `keyword` in any case, also inside longer words, as text and not as a pattern."""
 
     kind: ClassVar[str] = "keyword_frequency"
-    keyword: str
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_phrase(self.keyword, "keyword")
+    keyword: str = field(metadata=PHRASE)
 
     @property
     def counted_thing(self) -> str:

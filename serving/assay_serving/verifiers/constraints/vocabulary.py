@@ -7,11 +7,11 @@ inflected forms; list "dog" and "dogs" to accept both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from assay.system.plurals import counted
-from assay_serving.verifiers.constraint import Constraint, Verdict, quoted_list, require_phrases
+from assay_serving.verifiers.constraint import PHRASES, Constraint, Verdict, quoted_list
 from assay_serving.verifiers.segmentation import contains_phrase, pieces
 
 
@@ -20,10 +20,7 @@ class RequiredWords(Constraint):
     """Every one of `phrases` occurs."""
 
     kind: ClassVar[str] = "required_words"
-    phrases: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        require_phrases(self.phrases, "phrases")
+    phrases: tuple[str, ...] = field(metadata=PHRASES)
 
     def wordings(self) -> tuple[str, ...]:
         listed = quoted_list(self.phrases)
@@ -47,10 +44,7 @@ class ForbiddenWords(Constraint):
     """None of `phrases` occurs."""
 
     kind: ClassVar[str] = "forbidden_words"
-    phrases: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        require_phrases(self.phrases, "phrases")
+    phrases: tuple[str, ...] = field(metadata=PHRASES)
 
     def wordings(self) -> tuple[str, ...]:
         listed = quoted_list(self.phrases, "or")
