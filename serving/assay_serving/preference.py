@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from assay.models.calibration import Calibration
 from assay.score import Score, ScoreFailure, ScoreResult, score_from_dict
+from assay.statistics.logistic import sigmoid
 from assay_serving.scorer import ModelInfo
 
 #: Basis of P(a is preferred): a calibration fitted on pairs, or the logistic function that Bradley-Terry models
@@ -38,7 +39,7 @@ class PairRule:
         if self.calibration is not None:
             return self.calibration.of_difference(margin), "calibration"
         if self.bradley_terry:
-            return _sigmoid(margin), "bradley_terry"
+            return sigmoid(margin), "bradley_terry"
         return None, None
 
 
@@ -131,10 +132,3 @@ def rank(results: Sequence[ScoreResult], tie_margin: float = 0.0) -> Ranking:
         ranks[index] = current
     failed = [index for index, result in enumerate(results) if isinstance(result, ScoreFailure)]
     return Ranking((*(index for index, _ in scored), *failed), tuple(ranks), tuple(results))
-
-
-def _sigmoid(x: float) -> float:
-    if x >= 0:
-        return 1.0 / (1.0 + math.exp(-x))
-    e = math.exp(x)
-    return e / (1.0 + e)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from assay.errors import BadInputError
+from assay.statistics.logistic import sigmoid
 
 CalibrationMethod = Literal["temperature", "platt", "isotonic"]
 CALIBRATION_METHODS: tuple[str, ...] = get_args(CalibrationMethod)
@@ -100,9 +101,9 @@ class Calibration:
         elif self.method == "platt":
             z = size / self.temperature
             # The two halves can round to just under 1/2 at z = 0.
-            p = max(0.5, (_sigmoid(z + self.offset) + _sigmoid(z - self.offset)) / 2)
+            p = max(0.5, (sigmoid(z + self.offset) + sigmoid(z - self.offset)) / 2)
         else:
-            p = _sigmoid(size / self.temperature)
+            p = sigmoid(size / self.temperature)
         return p if d >= 0 else 1.0 - p
 
     def describe(self) -> str:
@@ -129,10 +130,3 @@ def _check_knots(knots: tuple[tuple[float, float], ...]) -> None:
         if not (d > before_d and before_p <= p <= 1.0 and math.isfinite(d)):
             raise BadInputError("knots must rise from (0, 1/2) in both coordinates, to at most 1", field="knots")
         before_d, before_p = d, p
-
-
-def _sigmoid(x: float) -> float:
-    if x >= 0:
-        return 1.0 / (1.0 + math.exp(-x))
-    e = math.exp(x)
-    return e / (1.0 + e)

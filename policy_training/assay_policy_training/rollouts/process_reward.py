@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import torch
 
 from assay.score import Score, ScoreFailure
+from assay.statistics.logistic import sigmoid
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.steps import SEPARATOR, step_prefixes, with_step_values
 from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.rollouts.rewards import score_item
-from assay_serving.composition.shaping import sigmoid
 from assay_serving.scorer import Scorer
 
 

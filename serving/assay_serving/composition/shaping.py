@@ -18,6 +18,7 @@ from statistics import NormalDist, fmean, pstdev
 from typing import ClassVar, Literal
 
 from assay.models.length_correction import LengthCorrection, Unit
+from assay.statistics.logistic import log_sigmoid, sigmoid
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,19 +229,6 @@ class LengthPenalty(Shape):
 
 
 AnyShape = Par | Centre | LogSigmoid | Sigmoid | Tanh | Clip | Standardise | LengthPenalty
-
-
-def sigmoid(z: float) -> float:
-    """Without overflow."""
-    if z >= 0:
-        return 1.0 / (1.0 + math.exp(-z))
-    small = math.exp(z)
-    return small / (1.0 + small)
-
-
-def log_sigmoid(z: float) -> float:
-    """Without overflow, and without rounding to 0 for large z."""
-    return min(z, 0.0) - math.log1p(math.exp(-abs(z)))
 
 
 def _positive(name: str, value: float) -> None:

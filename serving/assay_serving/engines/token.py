@@ -22,6 +22,7 @@ from assay.models.chat.renderer import Encoded, Renderer
 from assay.models.spec import RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
+from assay.statistics.logistic import sigmoid
 from assay_serving.scorer import ModelInfo, Rendered, ScoreItem
 
 
@@ -249,7 +250,7 @@ class PrincipleReader(TokenScorer):
     def probability(self, reward: float) -> float | None:
         """The calibrated one, else P(Yes | Yes or No), the model's own."""
         calibrated = super().probability(reward)
-        return _sigmoid(reward) if calibrated is None else calibrated
+        return sigmoid(reward) if calibrated is None else calibrated
 
 
 def spoken(item: ScoreItem, texts: RenderedTexts | None, model: str) -> ScoreItem | ScoreFailure:
@@ -263,10 +264,3 @@ def spoken(item: ScoreItem, texts: RenderedTexts | None, model: str) -> ScoreIte
     except BadInputError as error:
         return ScoreFailure("bad_input", str(error), model)
     return replace(item, prompt=prompt, response=response, rendered=None)
-
-
-def _sigmoid(x: float) -> float:
-    if x >= 0:
-        return 1.0 / (1.0 + math.exp(-x))
-    e = math.exp(x)
-    return e / (1.0 + e)

@@ -6,7 +6,7 @@ Leaves out: the models (`local`, `remote`, `assay_serving.vllm.writer`), votes (
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from assay.domain import Prompt
@@ -21,7 +21,7 @@ from assay_serving.scorer import ModelInfo
 @dataclass(frozen=True, slots=True)
 class JudgeSample:
     """One answer of a judge. `logp`: log-prob of each label at the judgement token, where the verdict could be read and
-    the model gives them; None else. `bounded`: labels that the endpoint did not list, whose `logp` is a bound."""
+    the model gives them (a bound for a label that an endpoint did not list); None else."""
 
     text: str
     ended: bool
@@ -29,7 +29,6 @@ class JudgeSample:
     tokens_out: int
     verdict: JudgeVerdict | ParseFailure
     logp: Mapping[str, float] | None = None
-    bounded: frozenset[str] = field(default=frozenset())
 
     @property
     def label(self) -> str | None:

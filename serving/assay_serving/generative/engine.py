@@ -12,7 +12,6 @@ where none is left the score is a failure, never a number.
 from __future__ import annotations
 
 import statistics
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +59,7 @@ class Examination:
 
 
 class GenerativeScorer:
-    """Scores single responses by generating a judgement of each. `counts`: answers read and faults, in all."""
+    """Scores single responses by generating a judgement of each."""
 
     def __init__(self, writer: Writer, spec: RewardModelSpec, *, seed: int = 0) -> None:
         if spec.judging is None or spec.kind != "generative":
@@ -73,8 +72,6 @@ class GenerativeScorer:
             )
         self.spec, self.writer, self.seed = spec, writer, seed
         self.judging: Judging = spec.judging
-        self.counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
         renderer = getattr(writer, "renderer", None)  # an endpoint keeps its own to itself
         self._texts = RenderedTexts(renderer) if renderer is not None else None
 
@@ -126,21 +123,18 @@ class GenerativeScorer:
         )
         answered = iter(zip(samples, questions, strict=True))
         results: list[Examination | ScoreFailure] = []
-        with self._lock:
-            for item, original in zip(read, items, strict=True):
-                if isinstance(item, ScoreFailure):
-                    results.append(item)
-                    continue
-                answers, (_, truncated) = next(answered)
-                if isinstance(answers, ScoreFailure):
-                    results.append(answers)
-                    continue
-                if truncated and original.rendered is not None and original.rendered.keep is None:
-                    results.append(ScoreFailure("too_long", "the text and the question do not fit", self.info.name))
-                    continue
-                self.counts["answers"] += len(answers)
-                self.counts.update(answer.fault for answer in answers if answer.fault is not None)
-                results.append(examine(answers, self.form, self.judging, truncated=truncated))
+        for item, original in zip(read, items, strict=True):
+            if isinstance(item, ScoreFailure):
+                results.append(item)
+                continue
+            answers, (_, truncated) = next(answered)
+            if isinstance(answers, ScoreFailure):
+                results.append(answers)
+                continue
+            if truncated and original.rendered is not None and original.rendered.keep is None:
+                results.append(ScoreFailure("too_long", "the text and the question do not fit", self.info.name))
+                continue
+            results.append(examine(answers, self.form, self.judging, truncated=truncated))
         return results
 
     def _ask(self, item: ScoreItem) -> tuple[Prompt, bool]:

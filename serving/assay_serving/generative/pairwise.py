@@ -8,9 +8,7 @@ A and B are always the pair's own first and second response; an order says which
 
 from __future__ import annotations
 
-import math
 import statistics
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from assay.errors import BadInputError
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
+from assay.statistics.logistic import sigmoid
 from assay_serving.generative.answers import JudgeSample, Writer
 from assay_serving.generative.engine import fit_question
 from assay_serving.generative.templates import PAIRWISE
@@ -110,15 +109,13 @@ class PairOutcome:
 
 
 class PairwiseJudge:
-    """Compares pairs with a writer. `counts`: answers read and faults, in all."""
+    """Compares pairs with a writer."""
 
     def __init__(self, writer: Writer, spec: RewardModelSpec, *, seed: int = 0) -> None:
         if spec.judging is None or spec.judging.format != PAIRWISE.name:
             raise BadInputError(f"{writer.info.name} does not compare pairs: it is no pairwise generative model")
         self.spec, self.writer, self.seed = spec, writer, seed
         self.judging: Judging = spec.judging
-        self.counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
 
     @classmethod
     def load(cls, config: ModelConfig, *, judging: Judging | None = None, seed: int = 0) -> PairwiseJudge:
@@ -154,7 +151,6 @@ class PairwiseJudge:
                 results.append(failed)
                 continue
             answers = [part for part in parts if not isinstance(part, ScoreFailure)]
-            self._count(answers)
             results.append(pair_outcome(answers, orders, truncated=truncated))
         return results
 
@@ -162,13 +158,6 @@ class PairwiseJudge:
         sides = (pair.first, pair.second)
         responses = tuple(sides[side] for side in order)
         return fit_question(self.writer, PAIRWISE, self.judging, pair.prompt, responses, pair.principle)
-
-    def _count(self, answers: Sequence[Sequence[JudgeSample]]) -> None:
-        with self._lock:
-            for answer in (a for part in answers for a in part):
-                self.counts["answers"] += 1
-                if answer.fault is not None:
-                    self.counts[answer.fault] += 1
 
 
 def pair_outcome(
@@ -211,6 +200,6 @@ def _probabilities(answers: Sequence[JudgeSample], order: Sequence[int]) -> list
     probabilities = []
     for answer in answers:
         if (odds := answer.log_odds("A", "B")) is not None:
-            shown_first = 1.0 / (1.0 + math.exp(-odds)) if odds >= 0 else math.exp(odds) / (1.0 + math.exp(odds))
+            shown_first = sigmoid(odds)
             probabilities.append(unpermute((shown_first, 1.0 - shown_first), order)[0])
     return probabilities

@@ -7,7 +7,7 @@ retries, concurrency (`assay_serving.chat.client`); curation's judges with budge
 Verdicts are read by the same rule as a local model's. The judgement token is the one that holds the first character of
 the label; its alternatives are those of the listed tokens that differ from it in the label alone. A label that the
 endpoint did not list is very unlikely, but neither impossible nor an error: its log-prob is the bound that the list
-implies (at most the last one listed, and at most the remaining probability), and it is counted as `bounded`.
+implies: at most the last one listed, and at most the remaining probability.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from assay.domain import Prompt
@@ -42,8 +41,6 @@ class RemoteWriter:
 
     endpoint: ChatEndpoint
     info: ModelInfo
-    bounded: int = field(default=0, init=False)  #: labels whose log-prob was a bound, over all answers
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @classmethod
     def open(cls, endpoint: ChatEndpoint, judging: Judging) -> tuple[RemoteWriter, RewardModelSpec]:
@@ -100,11 +97,7 @@ class RemoteWriter:
 
                 return list(await asyncio.gather(*(one(prompt) for prompt in questions)))
 
-        answers = asyncio.run(answer_all())
-        read = [sample for samples in answers if not isinstance(samples, ScoreFailure) for sample in samples]
-        with self._lock:
-            self.bounded += sum(len(sample.bounded) for sample in read)
-        return answers
+        return asyncio.run(answer_all())
 
     def _body(self, prompt: Prompt, judging: Judging, seed: int) -> dict[str, Any]:
         text = "\x1f".join(f"{message.role}\x1e{message.content}" for message in prompt)
@@ -153,19 +146,15 @@ def read_choice(choice: Mapping[str, Any], form: JudgeFormat, tokens_in: int) ->
     ended = choice.get("finish_reason") == "stop"
     verdict = read_verdict(text, form.labels, ended=ended)
     tokens: Sequence[Mapping[str, Any]] = (choice.get("logprobs") or {}).get("content") or ()
-    logp, bounded = None, frozenset[str]()
-    if isinstance(verdict, JudgeVerdict) and tokens:
-        label_log_probs = label_logps(tokens, text, verdict, form)
-        if label_log_probs is not None:
-            logp, bounded = label_log_probs
-    return JudgeSample(text, ended, tokens_in, len(tokens), verdict, logp, bounded)
+    logp = label_logps(tokens, text, verdict, form) if isinstance(verdict, JudgeVerdict) and tokens else None
+    return JudgeSample(text, ended, tokens_in, len(tokens), verdict, logp)
 
 
 def label_logps(
     tokens: Sequence[Mapping[str, Any]], text: str, verdict: JudgeVerdict, form: JudgeFormat
-) -> tuple[dict[str, float], frozenset[str]] | None:
-    """Log-probs of all labels at the judgement token, and which are bounds; None where the tokens do not spell the
-    text, or the labels differ only in more than one token (ratings beside "10").
+) -> dict[str, float] | None:
+    """Log-probs of all labels at the judgement token, or their bounds; None where the tokens do not spell the text, or
+    the labels differ only in more than one token (ratings beside "10").
 
     `tokens`: the choice's, each with `token`, `logprob` and `top_logprobs`.
     """
@@ -195,8 +184,7 @@ def label_logps(
             return None
         log_probs = [listed[lead + piece] for piece in beginnings if lead + piece in listed]
         logp[label] = math.log(math.fsum(map(math.exp, log_probs))) if log_probs else bound
-    bounded = {x for x in form.labels if not any(lead + piece in listed for piece in _own_beginnings(x, form.labels))}
-    return logp, frozenset(bounded)
+    return logp
 
 
 def _own_beginnings(label: str, labels: Sequence[str]) -> list[str]:

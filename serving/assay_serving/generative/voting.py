@@ -13,6 +13,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
+from assay.statistics.logistic import log_sigmoid
+
 #: One order's decision on a pair, in the pair's own labels; None: no verdict could be read.
 Decision: TypeAlias = Literal["A", "B", "tie"] | None
 
@@ -25,7 +27,7 @@ def mean_log_odds(log_odds: Sequence[float]) -> float:
     """
     if len(log_odds) == 1:
         return log_odds[0]
-    return _log_sum([_log_sigmoid(r) for r in log_odds]) - _log_sum([_log_sigmoid(-r) for r in log_odds])
+    return _log_sum([log_sigmoid(r) for r in log_odds]) - _log_sum([log_sigmoid(-r) for r in log_odds])
 
 
 def expected_rating(logp: Mapping[str, float]) -> float:
@@ -74,10 +76,6 @@ def majority_at(right: int, wrong: int, none: int, k: int) -> float:
             worth = 1.0 if i > j else 0.5 if i == j > 0 else 0.0
             credit += worth * math.comb(right, i) * math.comb(wrong, j) * math.comb(none, k - i - j)
     return credit / math.comb(total, k)
-
-
-def _log_sigmoid(x: float) -> float:
-    return min(x, 0.0) - math.log1p(math.exp(-abs(x)))
 
 
 def _log_sum(values: Sequence[float]) -> float:

@@ -17,9 +17,9 @@ import yaml
 from assay.cli.main import main
 from assay.domain import Message
 from assay.score import Score, ScoreFailure, ScoreResult
+from assay.statistics.logistic import sigmoid
 from assay.workspace import Workspace
 from assay_serving.client import RewardClient
-from assay_serving.composition.shaping import sigmoid
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
 from assay_serving.scorer import ScoreItem, Scorer

@@ -14,6 +14,7 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
+from assay.statistics.logistic import sigmoid
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -25,7 +26,6 @@ from assay_policy_training.plugins.shaping.process import ClipAndDelta
 from assay_policy_training.rollouts.process_reward import ProcessReward
 from assay_policy_training.rollouts.reward_uri import RewardReference, parse_reward
 from assay_policy_training.rollouts.rewards import AnswerPart, ModelReward, RowNumber, gather_rewards
-from assay_serving.composition.shaping import sigmoid
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 NAN = float("nan")

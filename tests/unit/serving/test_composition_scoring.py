@@ -16,12 +16,12 @@ from assay.domain import Message
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScorePart, ScoreResult, score_from_dict
+from assay.statistics.logistic import sigmoid
 from assay_serving.client import RemoteScorer
 from assay_serving.composition.checking import ConstraintScorer, constraints_of
 from assay_serving.composition.composed import ComposedScorer
 from assay_serving.composition.description import ComposedSpec
 from assay_serving.composition.part_loader import PartLoader
-from assay_serving.composition.shaping import sigmoid
 from assay_serving.engines.engine import REWARD_SERVER
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer

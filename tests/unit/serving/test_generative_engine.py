@@ -17,7 +17,7 @@ from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure
 from assay_serving.generative.answers import JudgeSample
-from assay_serving.generative.engine import GenerativeScorer
+from assay_serving.generative.engine import Examination, GenerativeScorer
 from assay_serving.generative.generation import SamplingParams, generate, next_logp
 from assay_serving.generative.local import LocalWriter
 from assay_serving.generative.pairwise import PairOutcome, PairQuestion, PairwiseJudge
@@ -73,7 +73,9 @@ def test_votes_by_mean_and_by_majority() -> None:
     assert isinstance(score, Score)
     assert score.reward == pytest.approx(1.0)
     assert score.uncertainty == pytest.approx(0.0)
-    assert by_mean.counts == {"answers": 3, "no_verdict": 1}
+    (examination,) = by_mean.examine(items)
+    assert isinstance(examination, Examination)
+    assert examination.faults == {"no_verdict": 1}
     majority = Judging("pointwise", POINTWISE.hash, 3, 0.7, vote="majority")
     (score,) = scorer([[yes, yes, no]], majority).score(items)
     assert isinstance(score, Score)
@@ -164,7 +166,6 @@ def test_both_orders_are_asked_and_come_back_as_the_pairs_own(tiny_judges: dict[
     assert pair.probability is not None
     assert swapped.probability == pytest.approx(1 - pair.probability, abs=1e-5)
     assert [order.first_shown for order in pair.orders] == ["A", "B"]
-    assert judge.counts["answers"] == 4
 
 
 def test_a_judge_that_failed_its_parity_is_asked_only_when_told_to(

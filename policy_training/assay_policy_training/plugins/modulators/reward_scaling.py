@@ -20,10 +20,10 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
+from assay.statistics.logistic import sigmoid
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.shaping.par import reference_rewards
-from assay_serving.composition.shaping import sigmoid
 
 _CLAUSE = re.compile(r"[.!?;:,\n]+")
 _WORD = re.compile(r"\w+")
