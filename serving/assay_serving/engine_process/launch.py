@@ -19,8 +19,8 @@ from assay.errors import AssayError
 from assay_serving.engine_process import wire
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo
-from assay_serving.server.core.settings import ServerSettings
-from assay_serving.server.http.config_file import ServeConfig, path_of
+from assay_serving.server.core.settings import ServeConfig, ServerSettings
+from assay_serving.server.http.config_file import path_of
 
 _LEAST_FRAME_BYTES = 64 << 20
 STOP = b"stop\n"

@@ -30,8 +30,8 @@ from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.core.scoring_backend import ChatRequest, Client, Priority, ScoreRequest, ScoreResponse
-from assay_serving.server.core.settings import ServerSettings
-from assay_serving.server.http.config_file import ServeConfig, path_of
+from assay_serving.server.core.settings import ServeConfig, ServerSettings
+from assay_serving.server.http.config_file import path_of
 from assay_serving.server.in_process import InProcessBackend
 
 PROMPT = (Message("system", "Be brief."), Message("user", "Name a metal."))
