@@ -11,18 +11,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from assay.cli.options import WorkspaceOption
+from assay.cli.settings_options import settings_options
 from assay.settings import arguments_of
 from assay_serving.commands.engine_options import model_options
 from assay_serving.model_config import ModelConfig
-from assay_web.commands.web import (
-    AllowedHostOption,
-    HostOption,
-    OpenOption,
-    PortOption,
-    ProxyOption,
-    TlsCertOption,
-    TlsKeyOption,
-)
+from assay_web.commands.web import WebOptions, run_web
 
 if TYPE_CHECKING:
     from assay_web.server.reward_child import RewardChild
@@ -31,8 +24,10 @@ KEY = "ASSAY_API_KEY"
 MODEL_OPTIONS = ("device", "dtype", "token_budget", "kind", "question", "allow_failed_parity", "engine")
 
 
+@settings_options(WebOptions)
 @model_options(MODEL_OPTIONS)
 def up(
+    options: WebOptions,
     loading: ModelConfig,
     models: Annotated[
         list[str], typer.Argument(metavar="RM...", help="Folder, hub id, or name of an artifact in the workspace.")
@@ -41,15 +36,8 @@ def up(
         list[str] | None,
         typer.Option("--name", help="Name to serve under; repeat in the order of the models.", show_default=False),
     ] = None,
-    open_access: OpenOption = False,
-    host: HostOption = "127.0.0.1",
-    port: PortOption = 8080,
     rewards_host: Annotated[str, typer.Option(help="Address of the reward server.")] = "127.0.0.1",
     rewards_port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 8000,
-    allowed_host: AllowedHostOption = None,
-    proxy: ProxyOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
     workspace: WorkspaceOption = None,
 ) -> None:
     """Start a reward server and the web pages, which may ask it. Both end with Ctrl-C, and one with the other.
@@ -61,15 +49,14 @@ def up(
     """
     from assay.errors import BackendError
     from assay.workspace import Workspace
-    from assay_web.commands.web import claim_listener, run_web, tls_of
     from assay_web.server.reward_child import RewardChild
     from assay_web.settings import RewardServer
 
     opened = Workspace.find(workspace)
-    tls = tls_of(tls_cert, tls_key)
-    options = [*models, "--host", rewards_host, "--port", str(rewards_port), "--workspace", str(opened.root)]
-    options += [part for each in name or () for part in ("--name", each)]
-    options += arguments_of(loading, ModelConfig, MODEL_OPTIONS)
+    tls = options.tls()
+    arguments = [*models, "--host", rewards_host, "--port", str(rewards_port), "--workspace", str(opened.root)]
+    arguments += [part for each in name or () for part in ("--name", each)]
+    arguments += arguments_of(loading, ModelConfig, MODEL_OPTIONS)
     keys = (os.environ.get(KEY) or secrets.token_urlsafe(32)).split()
     ended: list[int] = []
 
@@ -79,21 +66,13 @@ def up(
 
     before = signal.signal(signal.SIGTERM, _terminated)
     child: RewardChild | None = None
-    listening = claim_listener(host, port, open_access=open_access, proxies=proxy or ())
+    listening = options.claim()
     try:
-        child = RewardChild(options, key=" ".join(keys))
+        child = RewardChild(arguments, key=" ".join(keys))
         ready = child.wait_ready()
         typer.echo(f"reward server at {ready.url}: {', '.join(ready.models)}", err=True)
         child.when_it_ends(end_with)
-        run_web(
-            listening,
-            workspace=opened.root,
-            open_access=open_access,
-            servers=(RewardServer(ready.url, keys[0]),),
-            allowed_hosts=tuple(allowed_host or ()),
-            proxies=tuple(proxy or ()),
-            tls=tls,
-        )
+        run_web(listening, options, tls, servers=(RewardServer(ready.url, keys[0]),), workspace=opened.root)
     finally:
         listening.close()
         if child is not None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from annotated_types import Ge, Le
 
 from assay.cli.options import WorkspaceOption
+from assay.cli.settings_options import settings_options
 from assay.errors import BadInputError
+from assay.settings import Help, check_settings
 
 if TYPE_CHECKING:
     import socket
@@ -20,35 +24,61 @@ if TYPE_CHECKING:
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-HostOption = Annotated[str, typer.Option("--host", help="Address to listen on.")]
-PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, help="0 picks a free one.")]
-OpenOption = Annotated[
-    bool, typer.Option("--open", help="No accounts: everybody who reaches it may do everything. Loopback only.")
-]
-AllowedHostOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allowed-host", help="Name that browsers call it by; repeatable. Others are refused.", show_default=False
-    ),
-]
-ProxyOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--proxy",
-        metavar="ADDRESS",
-        help="Address or network of a proxy in front, which is believed from whom and by which scheme a request came; "
-        "repeatable.",
-        show_default=False,
-    ),
-]
-TlsCertOption = Annotated[Path | None, typer.Option("--tls-cert", help="Certificate (PEM): https.", show_default=False)]
-TlsKeyOption = Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM).", show_default=False)]
+
+@dataclass(frozen=True)
+class WebOptions:
+    """Where the pages are served, and to whom."""
+
+    host: Annotated[str, Help("Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Ge(0), Le(65535), Help("0 picks a free one.")] = 8080
+    open_access: Annotated[
+        bool, Help("No accounts: everybody who reaches it may do everything. Loopback only.", "--open")
+    ] = False
+    allowed_hosts: Annotated[
+        tuple[str, ...], Help("Name that browsers call it by; repeatable. Others are refused.", "--allowed-host")
+    ] = ()
+    proxies: Annotated[
+        tuple[str, ...],
+        Help(
+            "Address or network of a proxy in front, which is believed from whom and by which scheme a request came; "
+            "repeatable.",
+            "--proxy",
+            metavar="ADDRESS",
+        ),
+    ] = ()
+    tls_cert: Annotated[Path | None, Help("Certificate (PEM): https.")] = None
+    tls_key: Annotated[Path | None, Help("Its key (PEM).")] = None
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        alone = "--open is for this machine alone"
+        if self.open_access and self.host not in LOOPBACK:
+            raise BadInputError(f"{alone}, not for {self.host}: leave it out and make accounts")
+        if self.open_access and self.proxies:
+            raise BadInputError(f"{alone}, and a proxy brings others: leave it out, make accounts")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise BadInputError("--tls-cert and --tls-key go together")
+
+    def tls(self) -> Tls | None:
+        """Raises BadInputError and NotFoundError for files that are no certificate and its key."""
+        from assay.http.listening import Tls
+
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        tls = Tls(str(self.tls_cert), str(self.tls_key))
+        tls.check()
+        return tls
+
+    def claim(self) -> socket.socket:
+        """The port, claimed before slow work."""
+        from assay.http.listening import claim_port
+
+        return claim_port(self.host, self.port)
 
 
+@settings_options(WebOptions)
 def web(
-    host: HostOption = "127.0.0.1",
-    port: PortOption = 8080,
-    open_access: OpenOption = False,
+    options: WebOptions,
     reward_server: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,10 +92,6 @@ def web(
         str | None,
         typer.Option("--rewards-key", envvar="ASSAY_API_KEY", help="Key of those servers.", show_default=False),
     ] = None,
-    allowed_host: AllowedHostOption = None,
-    proxy: ProxyOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
     workspace: WorkspaceOption = None,
 ) -> None:
     """Serve the workspace's pages: annotation, curation, data, rewards, runs.
@@ -77,55 +103,18 @@ def web(
     from assay_web.settings import RewardServer
 
     servers = tuple(RewardServer(url.rstrip("/"), reward_key) for url in reward_server or ())
-    tls = tls_of(tls_cert, tls_key)
-    listening = claim_listener(host, port, open_access=open_access, proxies=proxy or ())
-    try:
-        run_web(
-            listening,
-            workspace=workspace,
-            open_access=open_access,
-            servers=servers,
-            allowed_hosts=tuple(allowed_host or ()),
-            proxies=tuple(proxy or ()),
-            tls=tls,
-        )
-    finally:
-        listening.close()
-
-
-def claim_listener(host: str, port: int, *, open_access: bool, proxies: Sequence[str] = ()) -> socket.socket:
-    """Claim the port before slow work. Raises BadInputError for an open server that other machines could reach."""
-    from assay.http.listening import claim_port
-
-    if open_access and host not in LOOPBACK:
-        raise BadInputError(f"--open is for this machine alone, not for {host}: leave it out and make accounts")
-    if open_access and proxies:
-        raise BadInputError("--open is for this machine alone, and a proxy brings others: leave it out, make accounts")
-    return claim_port(host, port)
-
-
-def tls_of(cert: Path | None, key: Path | None) -> Tls | None:
-    """Raises BadInputError and NotFoundError for files that are no certificate and its key."""
-    from assay.http.listening import Tls
-
-    if (cert is None) != (key is None):
-        raise BadInputError("--tls-cert and --tls-key go together")
-    if cert is None or key is None:
-        return None
-    tls = Tls(str(cert), str(key))
-    tls.check()
-    return tls
+    tls = options.tls()
+    with closing(options.claim()) as listening:
+        run_web(listening, options, tls, servers=servers, workspace=workspace)
 
 
 def run_web(
     listening: socket.socket,
+    options: WebOptions,
+    tls: Tls | None,
     *,
-    workspace: Path | None,
-    open_access: bool,
     servers: tuple[RewardServer, ...],
-    allowed_hosts: tuple[str, ...] = (),
-    proxies: tuple[str, ...] = (),
-    tls: Tls | None = None,
+    workspace: Path | None,
 ) -> None:
     """Serve on a claimed port until told to stop."""
     from assay.http.listening import url_of
@@ -138,10 +127,10 @@ def run_web(
     local = listening.getsockname()[0] in LOOPBACK
     local_names = WebSettings.allowed_hosts
     settings = WebSettings(
-        open_access=open_access,
+        open_access=options.open_access,
         reward_servers=servers,
         secure_cookies=tls is not None,
-        allowed_hosts=(*local_names, *allowed_hosts) if local or allowed_hosts else ("*",),
+        allowed_hosts=(*local_names, *options.allowed_hosts) if local or options.allowed_hosts else ("*",),
     )
     opened = Workspace.find(workspace)
     app = create_app(opened, settings)
@@ -153,12 +142,12 @@ def run_web(
             typer.echo(MISSING, err=True)
         for line in access_lines(app.state.service, url):
             typer.echo(line, err=True)
-        if not local and tls is None and not proxies:
+        if not local and tls is None and not options.proxies:
             typer.echo(
                 "passwords travel in the clear: give --tls-cert and --tls-key, or put a proxy before it", err=True
             )
 
-    serve_until_stopped(app, listening, ready, tls=tls, proxies=proxies)
+    serve_until_stopped(app, listening, ready, tls=tls, proxies=options.proxies)
 
 
 def access_lines(service: WebService, url: str) -> list[str]:
