@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 from assay.domain import Prompt
@@ -43,54 +44,32 @@ class Listener(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class PendingRequest:
     """The items of one request. `done` resolves to the results in the items' order.
 
     `deadline`: on the event loop's clock; items still waiting then are not scored.
     """
 
-    __slots__ = (
-        "arrived",
-        "characters",
-        "client",
-        "deadline",
-        "done",
-        "items",
-        "large",
-        "listener",
-        "priority",
-        "prompts",
-        "remaining",
-        "results",
-        "sizes",
-        "taken",
-    )
+    items: Sequence[ScoreItem]
+    done: asyncio.Future[list[ScoreResult]]
+    _: KW_ONLY
+    priority: Priority = Priority.INTERACTIVE
+    client: str = ""
+    deadline: float = float("inf")
+    arrived: float = 0.0
+    listener: Listener | None = None
+    large: bool = field(default=False, init=False)  #: set by the queue
+    taken: int = field(default=0, init=False)  #: items handed to the engine, always the first ones
+    results: list[ScoreResult] = field(default_factory=list, init=False)
+    sizes: list[int] = field(default_factory=list, init=False)  #: characters of each item without its prompt
+    #: Of each item: its prompt's identity (0: not worth sharing) and size.
+    prompts: list[tuple[int, int]] = field(default_factory=list, init=False)
+    characters: int = field(init=False)  #: of all items, prompts that neighbours share counted once
+    remaining: int = field(init=False)  #: of the items that no call has taken
 
-    def __init__(
-        self,
-        items: Sequence[ScoreItem],
-        done: asyncio.Future[list[ScoreResult]],
-        *,
-        priority: Priority = Priority.INTERACTIVE,
-        client: str = "",
-        deadline: float = float("inf"),
-        arrived: float = 0.0,
-        listener: Listener | None = None,
-    ) -> None:
-        self.items = items
-        self.done = done
-        self.priority = priority
-        self.client = client
-        self.deadline = deadline
-        self.arrived = arrived
-        self.listener = listener
-        self.large = False  #: set by the queue
-        self.taken = 0  #: items handed to the engine, always the first ones
-        self.results: list[ScoreResult] = []
-        self.sizes: list[int] = []  #: characters of each item without its prompt
-        self.prompts: list[tuple[int, int]] = []  #: of each item: its prompt's identity (0: not worth sharing) and size
-        self.characters = self._measure()  #: of all items, prompts that neighbours share counted once
-        self.remaining = self.characters  #: of the items that no call has taken
+    def __post_init__(self) -> None:
+        self.characters = self.remaining = self._measure()
 
     def _measure(self) -> int:
         total = 0
@@ -171,12 +150,10 @@ class EngineCall:
         return spent
 
 
+@dataclass(slots=True, eq=False)
 class _Flow:
-    __slots__ = ("credit", "pendings")
-
-    def __init__(self) -> None:
-        self.credit = 0.0  #: characters that it may still take in its turn; negative after it has taken too much
-        self.pendings: OrderedDict[PendingRequest, None] = OrderedDict()
+    credit: float = 0.0  #: characters that it may still take in its turn; negative after it has taken too much
+    pendings: OrderedDict[PendingRequest, None] = field(default_factory=OrderedDict)
 
 
 class FairQueue:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from assay.domain import Message
 from assay.score import ScoreResult
+from assay_serving.chat.completion import Completion
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 
@@ -75,14 +76,11 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChatResponse:
-    """`finish`: stop (the model or a stop string ended it) or length."""
+    """The turn that one version of the model served as `model` wrote."""
 
     model: str
     version: str
-    text: str
-    finish: Literal["stop", "length"]
-    tokens_in: int
-    tokens_out: int
+    completion: Completion
 
 
 class ScoringBackend(Protocol):

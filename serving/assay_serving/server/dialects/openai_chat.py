@@ -11,7 +11,6 @@ from assay.domain import Message
 from assay.http.problems import request_id_of
 from assay_serving.chat.app import chat_router
 from assay_serving.chat.bodies import ChatCompletionRequest
-from assay_serving.chat.completion import Completion
 from assay_serving.chat.replies import ChatCompletionResponse, chat_reply
 from assay_serving.server.core.scoring_backend import ChatRequest
 from assay_serving.server.dialects.shapes import EnvelopedError, OpenAIRoute, shaped_errors
@@ -41,8 +40,7 @@ class ChatModels:
             request_id=request_id_of(request),
         )
         answer = await until_disconnect(request, self.service.backend.chat(chat))
-        completion = Completion(answer.text, answer.finish, answer.tokens_in, answer.tokens_out)
-        return json_reply(chat_reply(str(request_id_of(request)), answer.model, answer.version, completion))
+        return json_reply(chat_reply(str(request_id_of(request)), answer.model, answer.version, answer.completion))
 
 
 def openai_chat_routes(service: ScoringService) -> APIRouter:

@@ -59,9 +59,7 @@ class ChatQueue:
             raise LateError(f"not written within {request.timeout_s:g} s") from None
         finally:
             self._waiting -= 1
-        return ChatResponse(
-            name, scorer.info.version, completion.text, completion.finish, completion.tokens_in, completion.tokens_out
-        )
+        return ChatResponse(name, scorer.info.version, completion)
 
     def stop(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from assay.errors import BackendError, LateError
@@ -258,16 +258,14 @@ class ServedModel:
             self._metrics.count_results(self.queue.name, results)
 
 
+@dataclass(slots=True, eq=False)
 class _Computation:
     """Items that one request has submitted, and the other requests that wait for them."""
 
-    __slots__ = ("_model", "keys", "pending", "waiters")
-
-    def __init__(self, model: ServedModel, keys: list[bytes]) -> None:
-        self._model = model
-        self.keys = keys
-        self.pending: PendingRequest | None = None
-        self.waiters: dict[int, list[_SharedResult]] = {}
+    model: ServedModel
+    keys: list[bytes]
+    pending: PendingRequest | None = None
+    waiters: dict[int, list[_SharedResult]] = field(default_factory=dict)
 
     def scored(self, first: int, results: Sequence[ScoreResult]) -> None:
         for index, result in enumerate(results, first):
@@ -278,7 +276,7 @@ class _Computation:
             self._finish(index, None)
 
     def _finish(self, index: int, result: ScoreResult | None) -> None:
-        self._model.finished(self, self.keys[index], result)
+        self.model.finished(self, self.keys[index], result)
         for waiter in self.waiters.pop(index, ()):
             if not waiter.done():
                 waiter.set_result(result)
