@@ -8,9 +8,10 @@ per-item results in the store. Leaves out: the protocols (`benchmarks`), printin
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -135,37 +136,31 @@ def _contenders(
     workspace: Workspace | None,
     api_key: str | None,
 ) -> list[Contender]:
-    contenders: list[Contender] = []
-    names: set[str] = set()
-
-    def unique_name(base: str) -> str:
-        name, number = base, 1
-        while name in names:
-            number += 1
-            name = f"{base}#{number}"
-        names.add(name)
-        return name
-
+    root = workspace.root if workspace else None
     # Files first: they fail before a model is loaded.
-    recorded = {path: read_recorded(Path(path), bench, items) for path in config.scores}
-    for reference in config.models:
-        contenders.append(_score(items, reference, config, workspace, api_key, unique_name))
-    for reference in config.judges:
-        contenders.append(_judge(items, reference, config, workspace, api_key, unique_name))
-    for path in config.scores:
-        one = recorded[path]
-        details = {"recorded": {"path": path, "rows": one.rows, "matched_in_order": one.in_order}}
-        contenders.append(Contender(unique_name(_stem(path)), one.outcomes, path, details=details))
+    recorded = [_recorded(path, bench, items) for path in config.scores]
+    contenders = [
+        *(_scored(items, reference, config, root, api_key) for reference in config.models),
+        *(_judged(items, reference, config, root, api_key) for reference in config.judges),
+        *recorded,
+    ]
+    names: set[str] = set()
+    for index, contender in enumerate(contenders):
+        numbered = (f"{contender.name}#{number}" for number in count(2))
+        name = next(name for name in chain([contender.name], numbered) if name not in names)
+        names.add(name)
+        contenders[index] = replace(contender, name=name)
     return contenders
 
 
-def _score(
-    items: Sequence[BenchmarkItem],
-    reference: str,
-    config: BenchmarkConfig,
-    workspace: Workspace | None,
-    api_key: str | None,
-    unique_name: Callable[[str], str],
+def _recorded(path: str, bench: Benchmark, items: Sequence[BenchmarkItem]) -> Contender:
+    recorded = read_recorded(Path(path), bench, items)
+    details = {"recorded": {"path": path, "rows": recorded.rows, "matched_in_order": recorded.in_order}}
+    return Contender(_stem(path), recorded.outcomes, path, details=details)
+
+
+def _scored(
+    items: Sequence[BenchmarkItem], reference: str, config: BenchmarkConfig, root: Path | None, api_key: str | None
 ) -> Contender:
     from assay_rm_training.benchmarks.scoring import score_items
     from assay_serving.model_loader import open_scorer, server_config
@@ -174,43 +169,34 @@ def _score(
         model = server_config(reference, model=config.server_model, api_key=api_key, correct=config.correct)
     else:
         model = config.model_config(reference)
-    scorer = open_scorer(model, workspace.root if workspace else None)
+    scorer = open_scorer(model, root)
     responses = sum(len(item.responses) for item in items)
     with progress_bar(f"scoring with {scorer.info.name}", responses, unit="responses") as advance:
         outcomes = score_items(scorer, items, principle=config.principle, advance=advance)
-    return _contender(unique_name(scorer.info.name), outcomes, reference, scorer.info, getattr(scorer, "spec", None))
+    return _contender(outcomes, reference, scorer.info, getattr(scorer, "spec", None))
 
 
-def _judge(
-    items: Sequence[BenchmarkItem],
-    reference: str,
-    config: BenchmarkConfig,
-    workspace: Workspace | None,
-    api_key: str | None,
-    unique_name: Callable[[str], str],
+def _judged(
+    items: Sequence[BenchmarkItem], reference: str, config: BenchmarkConfig, root: Path | None, api_key: str | None
 ) -> Contender:
     from assay_rm_training.benchmarks.scoring import judge_items
     from assay_serving.model_loader import open_judge
 
-    judge = open_judge(
-        ModelConfig(
-            reference,
-            served_as=config.server_model if is_url(reference) else None,
-            device=config.device,
-            allow_failed_parity=config.allow_failed_parity,
-        ),
-        api_key=api_key,
-        seed=config.seed,
-        workspace=workspace.root if workspace else None,
+    model = ModelConfig(
+        reference,
+        served_as=config.server_model if is_url(reference) else None,
+        device=config.device,
+        allow_failed_parity=config.allow_failed_parity,
     )
+    judge = open_judge(model, api_key=api_key, seed=config.seed, workspace=root)
     with progress_bar(f"asking {judge.info.name}", 2 * len(items), unit="games") as advance:
         outcomes = judge_items(judge, items, advance=advance)
-    return _contender(unique_name(judge.info.name), outcomes, reference, judge.info, judge.spec)
+    return _contender(outcomes, reference, judge.info, judge.spec)
 
 
-def _contender(name: str, outcomes: Sequence[Outcome], reference: str, info: ModelInfo, spec: Any) -> Contender:
+def _contender(outcomes: Sequence[Outcome], reference: str, info: ModelInfo, spec: Any) -> Contender:
     return Contender(
-        name,
+        info.name,
         tuple(outcomes),
         reference,
         info,
