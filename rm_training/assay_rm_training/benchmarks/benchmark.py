@@ -137,6 +137,33 @@ class Benchmark(ABC):
     def statement(self, ties: TiePolicy) -> dict[str, str]:
         """The protocol in words: unit, correct, tie, aggregation, failures."""
 
+    def pooled(
+        self,
+        scored: ScoredItems,
+        key: Callable[[BenchmarkItem], str],
+        groups: Callable[[str], Iterable[str]],
+        complete: Callable[[dict[str, Floats]], dict[str, Floats]],
+    ) -> BenchmarkFigures:
+        """Aggregates of the items' credits. `key`: an item's stratum; `groups`: the aggregates that pool it;
+        `complete`: what is reported of their means."""
+
+        def credit(item: BenchmarkItem, scores: Sequence[float]) -> list[float]:
+            return [self.credit(item, Outcome(tuple(scores)), scored.ties)]
+
+        strata = scored.strata(scored.grouped(key), ("accuracy",), credit)
+        shares: dict[str, list[tuple[str, str]]] = {}
+        for stratum in strata:
+            for group in groups(stratum.name):
+                shares.setdefault(group, []).append((stratum.name, "accuracy"))
+        sizes = sizes_of(strata)
+        return BenchmarkFigures(
+            strata,
+            lambda means: complete(pooled(means, shares, sizes)),
+            shares=shares,
+            sizes=pooled_sizes(shares, sizes),
+            counts={"ties": scored.tied_pairs()},
+        )
+
     def check(self, items: Sequence[BenchmarkItem]) -> None:
         """Raises BadInputError where the items do not fit together."""
         if not items:
@@ -160,24 +187,3 @@ def grouped(members: Iterable[ScoredItem], key: Callable[[BenchmarkItem], str]) 
     for item, outcome in members:
         out.setdefault(key(item), []).append((item, outcome))
     return out
-
-
-def pooled_figures(
-    strata: Sequence[Stratum],
-    column: str,
-    groups: Callable[[str], Iterable[str]],
-    complete: Callable[[dict[str, Floats]], dict[str, Floats]],
-) -> BenchmarkFigures:
-    """Aggregates that pool one column. `groups`: those that a stratum of this name counts in. `complete`: the
-    aggregates of these shares that are reported."""
-    shares: dict[str, list[tuple[str, str]]] = {}
-    for stratum in strata:
-        for group in groups(stratum.name):
-            shares.setdefault(group, []).append((stratum.name, column))
-    sizes = sizes_of(strata)
-    return BenchmarkFigures(
-        strata,
-        lambda means: complete(pooled(means, shares, sizes)),
-        shares=shares,
-        sizes=pooled_sizes(shares, sizes),
-    )

@@ -6,20 +6,19 @@ Covers: encoding both sides with the one renderer, the reasons a pair is left ou
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from assay import ids
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup
 from assay.models.chat.renderer import Encoded, Renderer
 from assay.runs.progress_bar import Advance, silent
-from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags, tags_of
+from assay_rm_training.data.encoded_dataset import EncodedDataset, tags_of
+from assay_rm_training.data.response_groups import encode_rows
 
 Tokens = npt.NDArray[np.int32]
 
@@ -50,27 +49,14 @@ def encode_pairs(
     """Encode every pair. A pair is left out, and counted, where a side does not fit or cannot be rendered, where the
     cut made both sides equal, or where its weight is not positive. Raises BadInputError when none remains.
     """
-    usable: list[EncodedPair] = []
-    tags: list[Tags] = []
-    left_out: Counter[str] = Counter()
-    truncated = 0
-    first_fault = ""
-    for number, pair in enumerate(pairs, start=1):
-        outcome = _encode(pair, renderer)
-        if isinstance(outcome, str):
-            reason = outcome.partition(": ")[0]
-            left_out[reason] += 1
-            first_fault = first_fault or f"pair {number}: {outcome}"
-        else:
-            usable.append(outcome[0])
-            tags.append(tags_of(pair))
-            truncated += outcome[1]
-        advance(1)
-    if not usable:
-        what = f"none of the {len(pairs)} pairs can be used; {first_fault}" if pairs else "there are no pairs"
-        raise BadInputError(what)
-    digest = ids.rows_digest(_identity(pair) for pair in pairs)
-    return EncodedDataset(usable, dict(left_out), truncated, digest, first_fault, tags)
+    return encode_rows(
+        pairs,
+        lambda pair: _encode(pair, renderer),
+        unit="pairs",
+        tags_of=tags_of,
+        identity=_identity,
+        advance=advance,
+    )
 
 
 def _encode(pair: PreferencePair, renderer: Renderer) -> tuple[EncodedPair, bool] | str:

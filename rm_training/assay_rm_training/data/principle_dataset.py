@@ -7,7 +7,7 @@ out: reading and dividing rows (`assay_rm_training.data.principle_rows`, `princi
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from assay.models.chat.principle_renderer import PrincipleRenderer
 from assay.runs.progress_bar import Advance, silent
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.principle_rows import PrincipleRow
+from assay_rm_training.data.response_groups import encode_rows
 
 
 class JudgedResponse(NamedTuple):
@@ -28,7 +29,7 @@ class JudgedResponse(NamedTuple):
     weights: tuple[float, ...]
 
 
-def encode_rows(
+def encode_judgments(
     rows: Sequence[PrincipleRow], renderer: PrincipleRenderer, *, together: int = 8, advance: Advance = silent
 ) -> EncodedDataset[JudgedResponse]:
     """Items of at most `together` questions about one response, in order of first occurrence.
@@ -36,41 +37,35 @@ def encode_rows(
     A row is left out, and counted, where the response and the question do not fit or cannot be rendered, and where the
     same question about the same response has both answers. Raises BadInputError when none remains.
     """
-    left_out: Counter[str] = Counter()
-    first_fault, truncated = "", 0
     both_ways = _contradicted(rows)
+    encoded = encode_rows(
+        rows,
+        lambda row: "judged both ways" if _question(row) in both_ways else _encode(row, renderer),
+        unit="rows",
+        identity=lambda row: (ids.prompt_id(row.prompt), row.response, row.principle, row.fulfilled, row.weight),
+        advance=advance,
+    )
     responses: dict[Any, list[tuple[tuple[int, ...], int, float]]] = defaultdict(list)
-    for number, row in enumerate(rows, start=1):
-        outcome = "judged both ways" if _question(row) in both_ways else _encode(row, renderer)
-        if isinstance(outcome, str):
-            left_out[outcome.partition(": ")[0]] += 1
-            first_fault = first_fault or f"row {number}: {outcome}"
-        else:
-            label = renderer.answers.yes if row.fulfilled else renderer.answers.no
-            responses[row.prompt, row.response].append((outcome[0], label, row.weight))
-            truncated += outcome[1]
-        advance(1)
-    if not responses:
-        what = f"none of the {len(rows)} rows can be used; {first_fault}" if rows else "there are no rows"
-        raise BadInputError(what)
+    for row, tokens in encoded.items:
+        label = renderer.answers.yes if row.fulfilled else renderer.answers.no
+        responses[row.prompt, row.response].append((tokens, label, row.weight))
     items = []
     for questions in responses.values():
         for start in range(0, len(questions), together):
             sequences, labels, weights = zip(*questions[start : start + together], strict=True)
             items.append(JudgedResponse(group_of(sequences), labels, weights))
-    digest = ids.rows_digest((ids.prompt_id(r.prompt), r.response, r.principle, r.fulfilled, r.weight) for r in rows)
-    return EncodedDataset(items, dict(left_out), truncated, digest, first_fault=first_fault)
+    return EncodedDataset(items, encoded.left_out, encoded.truncated, encoded.digest, encoded.first_fault)
 
 
-def _encode(row: PrincipleRow, renderer: PrincipleRenderer) -> tuple[tuple[int, ...], bool] | str:
-    """Token ids and whether they were cut, or why not: 'reason' or 'reason: detail'."""
+def _encode(row: PrincipleRow, renderer: PrincipleRenderer) -> tuple[tuple[PrincipleRow, tuple[int, ...]], bool] | str:
+    """The row with its token ids and whether they were cut, or why not: 'reason' or 'reason: detail'."""
     try:
         encoded = renderer.encode(row.prompt, row.response, row.principle)
     except BadInputError as error:
         return f"cannot be rendered: {error}"
     if encoded.response_cut:
         return f"does not fit: the response and the question pass {renderer.max_length} tokens (max_length)"
-    return encoded.ids, encoded.truncated
+    return (row, encoded.ids), encoded.truncated
 
 
 def _question(row: PrincipleRow) -> tuple[Any, str, str]:

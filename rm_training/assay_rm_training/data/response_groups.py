@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from assay import ids
 from assay.domain import Prompt
@@ -60,11 +60,13 @@ def encode_rows(
     *,
     unit: str,
     tags_of: Callable[[Row], Tags] | None = None,
+    identity: Callable[[Row], tuple[Any, ...]] = lambda row: (repr(row),),
     advance: Advance = silent,
 ) -> EncodedDataset[Item]:
     """Encode all rows; `encode` returns an item and whether it was truncated, or why there is none ('reason: detail').
 
-    `unit`: what a row is called, plural. Raises BadInputError when nothing remains, naming the first fault.
+    `unit`: what a row is called, plural. `identity`: the fields of a row that the digest is of. Raises BadInputError
+    when nothing remains, naming the first fault.
     """
     items: list[Item] = []
     tags: list[Tags] = []
@@ -75,7 +77,7 @@ def encode_rows(
         outcome = encode(row)
         if isinstance(outcome, str):
             left_out[outcome.partition(": ")[0]] += 1
-            first_fault = first_fault or f"{number} of the {unit}: {outcome}"
+            first_fault = first_fault or f"{unit.removesuffix('s')} {number}: {outcome}"
         else:
             items.append(outcome[0])
             truncated += outcome[1]
@@ -85,5 +87,5 @@ def encode_rows(
     if not items:
         what = f"none of the {len(rows)} {unit} can be used; {first_fault}" if rows else f"there are no {unit}"
         raise BadInputError(what)
-    digest = ids.rows_digest((repr(row),) for row in rows)
+    digest = ids.rows_digest(map(identity, rows))
     return EncodedDataset(items, dict(left_out), truncated, digest, first_fault, tuple(tags))

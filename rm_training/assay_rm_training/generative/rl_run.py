@@ -9,7 +9,7 @@ resume, the checkpoint with its parity, the artifacts. Leaves out: the reward (`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ from assay.runs.contamination_gate import BenchmarkState
 from assay.runs.json_log import METRICS_FILE
 from assay.runs.model_run import RunPlan, model_folder
 from assay.runs.progress_bar import progress_bar
-from assay.runs.record import Run, folder_digest, locate_model
+from assay.runs.record import Run, locate_model
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.compositions.weighted import Composition
@@ -39,7 +39,7 @@ from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.sft import target_answers
 from assay_rm_training.generative.verdict_reward import CONSISTENCY, TAIL, JudgePrompts, VerdictReward, judge_prompts
 from assay_rm_training.model.trainable_model import TrainableModel
-from assay_rm_training.runs.recorded import inputs_of, snapshot_id, training_run
+from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run
 from assay_serving.generative.local import LocalWriter, info_of
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, format_named
@@ -229,9 +229,7 @@ def _train(
     if after is not None:
         after = after.of(replace(after.model, name=folder.name, version=spec.version, parity=spec.parity))
         after.write(run.folder)
-    artifact = run.add_artifact(
-        "reward_model", folder.name, folder, content_hash=folder_digest(folder), spec=asdict(spec)
-    )
+    artifact = add_model(run, folder, spec)
     add_rollouts(run, folder.name)
     return TrainedJudge(
         run.id, run.folder, folder, artifact, spec, dict(run.metrics), steps, before, after, tuple(states)

@@ -28,7 +28,7 @@ from assay.models.spec import Kind
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_rm_training.data.encoded_dataset import EncodedDataset
-from assay_rm_training.data.principle_dataset import JudgedResponse, encode_rows
+from assay_rm_training.data.principle_dataset import JudgedResponse, encode_judgments
 from assay_rm_training.data.principle_rows import PrincipleRow, load_rows_or_file
 from assay_rm_training.evaluation.principle import PrincipleEvaluation, evaluate_rows
 from assay_rm_training.evaluation.principle_split import base_rates, divide, with_cells
@@ -150,7 +150,9 @@ class Principle(MethodFields):
     def encode(
         self, rows: Sequence[PrincipleRow], renderer: Renderer, *, advance: Advance = silent
     ) -> EncodedDataset[JudgedResponse]:
-        return encode_rows(rows, PrincipleRenderer(renderer, self.question), together=self.together, advance=advance)
+        return encode_judgments(
+            rows, PrincipleRenderer(renderer, self.question), together=self.together, advance=advance
+        )
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> PrincipleTask:
         return PrincipleTask(trainable, config, self._renderer(trainable.tokenizer, config.max_length))

@@ -33,7 +33,7 @@ from assay.models.loading import load_scalar_model, load_tokenizer
 from assay.models.spec import RewardModelSpec, weights_digest
 from assay.runs.model_run import model_folder, model_run
 from assay.runs.progress_bar import progress_bar
-from assay.runs.record import folder_digest, locate_model
+from assay.runs.record import locate_model
 from assay.score import Score
 from assay.statistics.intervals import Interval, cluster_bootstrap
 from assay.workspace import Workspace
@@ -41,7 +41,7 @@ from assay_rm_training.checkpoints.card_sections import table
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, save_checkpoint
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.run_settings import MergeConfig
-from assay_rm_training.runs.recorded import inputs_of
+from assay_rm_training.runs.recorded import add_model, inputs_of
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.scorer import ScoreItem
 
@@ -257,10 +257,7 @@ def merge_models(workspace: Workspace, config: MergeConfig) -> MergedModel:
             spec, _ = save_checkpoint(
                 TrainableModel(model, tokenizer, new_head=False), spec, renderer, target, sample=sample, card=card
             )
-            artifact = run.add_artifact(
-                "reward_model", target.name, target, content_hash=folder_digest(target), spec=asdict(spec)
-            )
-            merged = replace(merged, path=target, artifact_id=artifact)
+            merged = replace(merged, path=target, artifact_id=add_model(run, target, spec))
         run.metrics.update(merged.to_dict())
         return merged
 

@@ -15,13 +15,13 @@ from assay.models.spec import RewardModelSpec
 from assay.runs.contamination_gate import contamination_of
 from assay.runs.model_run import reserved_folder
 from assay.runs.progress_bar import progress_bar
-from assay.runs.record import Run, folder_digest
+from assay.runs.record import Run
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.checkpoint import save_checkpoint
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_rm_training.methods.probe import Probe, ProbeConfig, probe_spec, train_probe, with_head
-from assay_rm_training.runs.recorded import inputs_of, snapshot_id, training_run
+from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
@@ -153,7 +153,5 @@ def _save_probe(
         sample=[ScoreItem(p.prompt, text) for p in sample[:SAMPLE] for text in (p.chosen, p.rejected)],
         card=card,
     )
-    artifact = run.add_artifact(
-        "reward_model", folder.name, folder, content_hash=folder_digest(folder), spec=asdict(spec)
-    )
+    artifact = add_model(run, folder, spec)
     return artifact, spec

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from assay.data.snapshots import get_snapshot
 from assay.errors import NotFoundError
+from assay.models.spec import RewardModelSpec
 from assay.runs.contamination_gate import BenchmarkState, contamination_of, record_waivers, require_clean
 from assay.runs.model_run import model_run
-from assay.runs.record import Run, mark_dead_runs, start_run
+from assay.runs.record import Run, folder_digest, mark_dead_runs, start_run
 from assay.workspace import Workspace
 from assay_rm_training.evaluation.report import EvaluationReport
 
@@ -95,6 +97,11 @@ def write_report(report: EvaluationReport, run: Run | None, out: Path | None) ->
     if run is not None:
         run.metrics.update(report.to_dict())
     return folders[0] if folders else None
+
+
+def add_model(run: Run, folder: Path, spec: RewardModelSpec) -> str:
+    """Record the checkpoint in `folder` as an artifact of the run; returns its id."""
+    return run.add_artifact("reward_model", folder.name, folder, content_hash=folder_digest(folder), spec=asdict(spec))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from assay.runs.contamination_gate import BenchmarkState
 from assay.runs.json_log import METRICS_FILE
 from assay.runs.model_run import RunPlan, copy_run_files
 from assay.runs.progress_bar import progress_bar
-from assay.runs.record import Run, folder_digest, locate_model
+from assay.runs.record import Run, locate_model
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.checkpoints.model_card import model_card
@@ -43,7 +43,7 @@ from assay_rm_training.methods.method import (
     method_payload,
 )
 from assay_rm_training.model.trainable_model import TrainableModel
-from assay_rm_training.runs.recorded import inputs_of, snapshot_id, training_run
+from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run
 from assay_rm_training.training import early_stopping, resume_state
 from assay_rm_training.training.batch_order import StepPlan
 from assay_rm_training.training.distributed import WorkerSettings, begin
@@ -254,9 +254,7 @@ def _train(
         evaluation.write(run.folder)
         metrics["evaluation"] = evaluation.to_dict()
     run.metrics.update(metrics)
-    artifact = run.add_artifact(
-        "reward_model", folder.name, folder, content_hash=folder_digest(folder), spec=asdict(spec)
-    )
+    artifact = add_model(run, folder, spec)
     for state in {run.folder, run.workspace.runs / (resume or run.id)}:
         for file in (resume_state.FILE, early_stopping.FILE):
             (state / file).unlink(missing_ok=True)  # the checkpoint takes their place

@@ -7,19 +7,10 @@ which `assay eval --data` reports.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from assay.data.json_lines import RowError
 from assay.data.pairs import pair_of
 from assay.errors import BadInputError
-from assay_rm_training.benchmarks.benchmark import (
-    Benchmark,
-    BenchmarkFigures,
-    ScoredItems,
-    TiePolicy,
-    pooled_figures,
-    win,
-)
+from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, ScoredItems, TiePolicy
 from assay_rm_training.benchmarks.item import BenchmarkItem, Record, publisher_id
 from assay_rm_training.benchmarks.strata import Floats, mean_of
 
@@ -47,13 +38,7 @@ class PairFile(Benchmark):
         )
 
     def measure(self, scored: ScoredItems) -> BenchmarkFigures:
-        strata = scored.strata(
-            scored.grouped(lambda item: f"{item.part}|{item.subset}"),
-            ("accuracy",),
-            lambda _, s: [win(s[0], s[1], scored.ties)],
-        )
-        figures = pooled_figures(strata, "accuracy", _groups, _with_means)
-        return replace(figures, counts={"ties": scored.tied_pairs()})
+        return self.pooled(scored, lambda item: f"{item.part}|{item.subset}", _groups, _with_means)
 
     def statement(self, ties: TiePolicy) -> dict[str, str]:
         return {

@@ -10,16 +10,12 @@ rule, and their unweighted mean, are from memory. Leaves out: generative judges 
 
 from __future__ import annotations
 
-from assay_rm_training.benchmarks.benchmark import (
-    Benchmark,
-    BenchmarkFigures,
-    ScoredItems,
-    TiePolicy,
-    win,
-)
+from dataclasses import replace
+
+from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, ScoredItems, TiePolicy
 from assay_rm_training.benchmarks.item import BenchmarkItem, Record
 from assay_rm_training.benchmarks.records import HubSplit
-from assay_rm_training.benchmarks.strata import Floats, Means, mean_of, sizes_of
+from assay_rm_training.benchmarks.strata import Floats, mean_of
 
 SECTIONS: dict[str, dict[str, int]] = {
     "Chat": {
@@ -90,26 +86,19 @@ class RewardBench(Benchmark):
         )
 
     def measure(self, scored: ScoredItems) -> BenchmarkFigures:
-        strata = scored.strata(
-            scored.grouped(lambda item: item.part), ("accuracy",), lambda _, s: [win(s[0], s[1], scored.ties)]
-        )
-        present = [stratum.name for stratum in strata]
-        return BenchmarkFigures(
-            strata,
-            _combine,
-            shares={name: [(name, "accuracy")] for name in present},
+        figures = self.pooled(scored, lambda item: item.part, lambda subset: (subset,), _with_sections)
+        sizes = figures.sizes
+        return replace(
+            figures,
             sizes={
-                **sizes_of(strata),
-                **{
-                    section: sum(len(s.values) for s in strata if s.name in weights)
-                    for section, weights in SECTIONS.items()
-                },
+                **sizes,
+                **{section: sum(sizes.get(name, 0) for name in weights) for section, weights in SECTIONS.items()},
             },
             counts={
-                "ties": scored.tied_pairs(),
-                "outside_sections": sum(len(s.values) for s in strata if s.name not in KNOWN),
+                **figures.counts,
+                "outside_sections": sum(n for name, n in sizes.items() if name not in KNOWN),
             },
-            missing=[name for weights in SECTIONS.values() for name in weights if name not in present],
+            missing=[name for weights in SECTIONS.values() for name in weights if name not in sizes],
         )
 
     def statement(self, ties: TiePolicy) -> dict[str, str]:
@@ -123,8 +112,7 @@ class RewardBench(Benchmark):
         }
 
 
-def _combine(means: Means) -> dict[str, Floats]:
-    subsets = {key.rsplit("/", 1)[0]: value for key, value in means.items()}
+def _with_sections(subsets: dict[str, Floats]) -> dict[str, Floats]:
     out: dict[str, Floats] = {}
     for section, weights in SECTIONS.items():
         if parts := {name: subsets[name] for name in weights if name in subsets}:

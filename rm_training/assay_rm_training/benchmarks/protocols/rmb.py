@@ -10,14 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from assay_rm_training.benchmarks.benchmark import (
-    Benchmark,
-    BenchmarkFigures,
-    ScoredItems,
-    TiePolicy,
-    pooled_figures,
-    win,
-)
+from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, ScoredItems, TiePolicy
 from assay_rm_training.benchmarks.figures.best_of_n import curve, scored_lists
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.strata import Floats, mean_of
@@ -59,15 +52,17 @@ class RMB(Benchmark):
 
     def credit(self, item: BenchmarkItem, outcome: Outcome, ties: TiePolicy) -> float:
         assert outcome.scores is not None
-        return _right(item, outcome.scores, ties)
+        if item.part.startswith("bon_"):
+            return float(list_right(outcome.scores))
+        return super().credit(item, outcome, ties)
 
     def measure(self, scored: ScoredItems) -> BenchmarkFigures:
-        strata = scored.strata(
-            scored.grouped(lambda item: f"{item.part}/{item.subset}"),
-            ("right",),
-            lambda item, scores: [_right(item, scores, scored.ties)],
+        figures = self.pooled(
+            scored,
+            lambda item: f"{item.part}/{item.subset}",
+            lambda name: (name.split("/")[0], name),
+            _with_overall,
         )
-        figures = pooled_figures(strata, "right", lambda name: (name.split("/")[0], name), _with_overall)
         lists = {
             cell: scored_lists(members)
             for cell, members in scored.grouped(lambda item: item.part).items()
@@ -75,7 +70,6 @@ class RMB(Benchmark):
         }
         return replace(
             figures,
-            counts={"ties": scored.tied_pairs()},
             curves=lambda: {cell: curve(mine, seed=scored.seed) for cell, mine in lists.items()},
             missing=[cell for cell in CELLS if cell not in figures.shares],
         )
@@ -88,12 +82,6 @@ class RMB(Benchmark):
             "aggregation": "cell = share of its rows; overall = mean of the four cells (those that are there)",
             "failures": "left out of every mean and counted; the official scorer has no rule for them",
         }
-
-
-def _right(item: BenchmarkItem, scores: Sequence[float], ties: TiePolicy) -> float:
-    if item.part.startswith("bon_"):
-        return float(list_right(scores))
-    return win(scores[0], scores[1], ties)
 
 
 def _category(record: Record) -> tuple[str, str]:
