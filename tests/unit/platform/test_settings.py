@@ -57,6 +57,42 @@ def test_a_command_has_an_option_for_each_field() -> None:
     assert all(part in text for part in ("(above 0, at most 1)", "(1 to 50)", "pair|prompt"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShareSettings:
+    share: Annotated[float, Ge(0), Le(1), Help("Of the second.")] = 0.5
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True)
+class MergeSettings(ShareSettings):
+    members: Annotated[tuple[str, ...], Help("What is merged.", "NAME NAME...")]
+    method: Annotated[Literal["a", "b"] | None, Help("How.", metavar="METHOD", panel="Methods")] = None
+    samples: Annotated[int | None, Ge(1), Help("How many.", "--samples, -k")] = None
+
+
+def test_positional_arguments_short_forms_and_headings() -> None:
+    app, calls = typer.Typer(), []
+
+    @app.command()
+    @settings_options(MergeSettings)
+    def merge(settings: MergeSettings) -> None:
+        """Merge."""
+        calls.append(settings)
+
+    chosen = MergeSettings(("x", "y"), samples=3, share=0.25)
+    for arguments in (["x", "y", "-k", "3", "--share", "0.25"], arguments_of(chosen, MergeSettings)):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+    assert calls == [chosen, chosen]
+    assert [declared.name for declared in fields_of(MergeSettings)] == ["members", "method", "samples", "share"]
+    text = " ".join(CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output.split())
+    assert all(part in text for part in ("NAME NAME...", "METHOD", "Methods", "-k"))
+    with pytest.raises(BadInputError, match="unknown method 'c'; one of a, b"):
+        MergeSettings(("x",), method="c")  # type: ignore[arg-type]
+
+
 def test_arguments_give_the_same_settings_back() -> None:
     app, calls = command()
     for settings in (SearchSettings(), SearchSettings(0.05, 50, "prompt", True, ("a b", "c"))):
