@@ -12,7 +12,7 @@ from assay.cli.options import JsonOption, WorkspaceOption, emit
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from assay.runs.lineage import Node
+    from assay.runs.lineage import LineageNode
 
 WHOLE_LINES = 10_000  #: columns; a terminal wraps what is longer than its own
 
@@ -99,7 +99,7 @@ def lineage(
     Console(soft_wrap=True, highlight=False, width=WHOLE_LINES).print(tree)
 
 
-def _draw(tree: Tree, node: Node) -> None:
+def _draw(tree: Tree, node: LineageNode) -> None:
     from rich.markup import escape
 
     for branch in node.branches:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from assay.errors import NotFoundError
 from assay.store.database import Connection
@@ -226,13 +226,14 @@ _DOWN: dict[str, dict[str, str]] = {
 
 
 @dataclass
-class Node:
-    """One thing and its neighbours in one direction. `more`: neighbours of the relation that are not shown."""
+class LineageNode:
+    """One thing and its neighbours in one direction."""
 
+    __pydantic_config__: ClassVar = {"json_schema_serialization_defaults_required": True}  # every reply has all fields
     id: str
     kind: str
     about: str
-    branches: list[Branch] = field(default_factory=list)
+    branches: list[LineageBranch] = field(default_factory=list)
     repeated: bool = False  #: shown in full elsewhere in the tree
 
     def to_dict(self) -> dict[str, Any]:
@@ -245,7 +246,7 @@ class Node:
             ]
         return out
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[LineageNode]:
         """This node and all below it."""
         yield self
         for branch in self.branches:
@@ -254,13 +255,15 @@ class Node:
 
 
 @dataclass
-class Branch:
+class LineageBranch:
+    """Neighbours of one relation; `more` of them are not listed."""
+
     relation: str
-    nodes: list[Node]
+    nodes: list[LineageNode]
     more: int
 
 
-def lineage(workspace: Workspace, name: str, direction: Direction, *, depth: int = 6, width: int = 5) -> Node:
+def lineage(workspace: Workspace, name: str, direction: Direction, *, depth: int = 6, width: int = 5) -> LineageNode:
     """The tree from `name` (an id, a snapshot's or artifact's name, or a file an import read).
 
     `depth`: steps from the root; `width`: neighbours shown of each relation. Raises NotFoundError.
@@ -274,12 +277,12 @@ def lineage(workspace: Workspace, name: str, direction: Direction, *, depth: int
 
 def _grow(
     db: Connection,
-    node: Node,
+    node: LineageNode,
     relations: dict[str, dict[str, str]],
     depth: int,
     width: int,
     seen: set[str],
-) -> Node:
+) -> LineageNode:
     if node.id in seen:
         node.repeated = True
         return node
@@ -294,9 +297,10 @@ def _grow(
         total = len(rows) if len(rows) <= width else _count(db, query, node.id)
         described = _describe(db, ids)
         nodes = [
-            _grow(db, Node(ref, *described.get(ref, ("unknown", ""))), relations, depth - 1, width, seen) for ref in ids
+            _grow(db, LineageNode(ref, *described.get(ref, ("unknown", ""))), relations, depth - 1, width, seen)
+            for ref in ids
         ]
-        node.branches.append(Branch(relation, nodes, total - len(nodes)))
+        node.branches.append(LineageBranch(relation, nodes, total - len(nodes)))
     return node
 
 
@@ -327,12 +331,12 @@ def _lines(db: Connection, kind: str, refs: Sequence[str]) -> list[tuple[str, st
     return [(ref, " ".join(str(about).split())) for ref, about in rows]
 
 
-def _node(db: Connection, ref: str) -> Node | None:
+def _node(db: Connection, ref: str) -> LineageNode | None:
     description = _describe(db, [ref]).get(ref)
-    return None if description is None else Node(ref, *description)
+    return None if description is None else LineageNode(ref, *description)
 
 
-def _resolve(db: Connection, name: str) -> Node | None:
+def _resolve(db: Connection, name: str) -> LineageNode | None:
     if (node := _node(db, name)) is not None:
         return node
     row = db.execute(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from assay_web.report import LineChart, Report, Samples, Section, Table, Text, render
+from assay_web.report.content import LineChart, Report, Samples, Section, Table, Text
 from assay_web.report.pages.policy import policy_sections
+from assay_web.report.render import render
 
 
 def row(step: int, **more: Any) -> dict[str, Any]:

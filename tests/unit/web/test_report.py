@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import BackendError
-from assay_web.report import (
+from assay_web.report.axis import format_value, round_ticks
+from assay_web.report.content import (
     BarChart,
     Block,
     Commands,
@@ -33,10 +34,8 @@ from assay_web.report import (
     Series,
     Table,
     Text,
-    render,
-    write,
 )
-from assay_web.report.axis import format_value, round_ticks
+from assay_web.report.render import render, write
 
 HTML = "{http://www.w3.org/1999/xhtml}"
 NAN = float("nan")

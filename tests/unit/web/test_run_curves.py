@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from assay_web.runs import buckets, metrics_reader, rollouts_reader
 from assay_web.runs.buckets import POINTS, Buckets
-from assay_web.runs.curves import CurveReaders, curves_reply
+from assay_web.runs.curves import curves_reply
 from assay_web.runs.key_figure import key_figure, newest_step
 from assay_web.runs.metrics_reader import MetricsReader
 from assay_web.runs.replies import CurvesReply, PointsReply
 from assay_web.runs.rollouts_reader import rollouts_of, step_bounds
+from assay_web.runs.routes import RunPages
 
 
 def row(step: int, **more: Any) -> str:
@@ -37,13 +38,13 @@ class Watcher:
     """Puts replies together as the page does."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.readers = folder, CurveReaders()
+        self.folder, self.reader = folder, MetricsReader(folder / "metrics.jsonl")
         self.state: str | None = None
         self.step: list[float] = []
         self.mean: dict[str, list[float | None]] = {}
 
     def look(self) -> CurvesReply:
-        reply = curves_reply(self.readers.of(self.folder), self.folder, self.state)
+        reply = curves_reply(self.reader, self.folder, self.state)
         if reply.anew:
             self.step, self.mean = [], {}
         self._join(reply.step)
@@ -138,7 +139,7 @@ def test_a_long_file_has_few_points_that_are_means_and_bounds_of_all_rows(tmp_pa
     write(tmp_path, "".join(row(n, loss=v) for n, v in enumerate(values[20_000:], 20_001)))
     while watcher.look().behind:
         pass
-    reply = curves_reply(watcher.readers.of(tmp_path), tmp_path, None)
+    reply = curves_reply(watcher.reader, tmp_path, None)
     width = reply.step.width
     assert width == 16
     assert len(reply.step.step) == -(-30_000 // width) <= POINTS
@@ -265,9 +266,9 @@ def test_a_file_of_somebody_else_is_not_read_whole(tmp_path: Path, line: str, mo
 
 
 def test_only_so_many_readers_are_kept(tmp_path: Path) -> None:
-    readers = CurveReaders()
-    first = readers.of(tmp_path / "0")
-    assert readers.of(tmp_path / "0") is first
+    pages = RunPages()
+    first = pages.reader(tmp_path / "0")
+    assert pages.reader(tmp_path / "0") is first
     for number in range(1, 20):
-        assert isinstance(readers.of(tmp_path / str(number)), MetricsReader)
-    assert readers.of(tmp_path / "0") is not first
+        assert isinstance(pages.reader(tmp_path / str(number)), MetricsReader)
+    assert pages.reader(tmp_path / "0") is not first

@@ -8,8 +8,9 @@ import numpy as np
 
 from assay_rm_training.data.encoded_dataset import Tags
 from assay_rm_training.training.eval_step import pair_figures
-from assay_web.report import BarChart, Figures, LineChart, Report, Section, Table, render
+from assay_web.report.content import BarChart, Figures, LineChart, Report, Section, Table
 from assay_web.report.pages.training import training_sections
+from assay_web.report.render import render
 
 CONFIG = {"config": {"metric": "accuracy", "keep": "best"}}
 

@@ -15,13 +15,11 @@ from pydantic import BaseModel, Field
 from assay.data.snapshots import Selection
 from assay.errors import BadInputError
 from assay.runs.record import start_run
-from assay.workspace import Workspace
 from assay_pipelines.annotation.items import MOST_PRINCIPLES, QueueItem, principle_statements
 from assay_pipelines.annotation.quality.agreement import AgreementReport
 from assay_pipelines.annotation.quality.annotators import AnnotatorQuality, annotator_quality
 from assay_pipelines.annotation.quality.principle_agreement import PrincipleAgreement, principle_agreement
 from assay_pipelines.annotation.queues import (
-    Overlap,
     Queue,
     add_items,
     close_queue,
@@ -145,15 +143,19 @@ def get_queue_by_name(queue: QueueName, person: Viewer, live: LiveNow) -> QueueR
 @router.post("/api/queues")
 def make_queue(body: NewQueue, person: Curator, service: ServiceNow, live: LiveNow, request: Request) -> QueueReply:
     """Make a queue of comparisons for people; the same again adds what is missing."""
-    here = Workspace(service.workspace.root, wait=service.settings.store_wait_s)
-    overlap: Overlap = body.overlap
+    here, overlap = service.workspace, body.overlap
     with start_run(here, "queue-create", body.model_dump() | {"person": person.name}) as run:
         if body.comparison_ids is not None:
             items = _items(body.comparison_ids[: body.limit], body)
         else:
             selection = Selection(tuple(body.pools), tuple(body.sources), tuple(body.categories))
             items = items_of(
-                here, selection, limit=body.limit, seed=body.seed, reason=body.reason, principles=body.principles
+                here,
+                selection,
+                limit=body.limit,
+                seed=body.seed,
+                reason=body.reason,
+                principles=body.principles,
             )
         if not items:
             raise BadInputError("no comparison is named: the queue would be empty")
@@ -179,8 +181,7 @@ def add_queue_items(
 ) -> ItemsAdded:
     """Add comparisons to an open queue."""
     items = _items(body.comparison_ids, body)
-    here = Workspace(service.workspace.root, wait=service.settings.store_wait_s)
-    added = add_items(here, queue, items, None)
+    added = add_items(service.workspace, queue, items, None)
     live.forget(queue)
     return ItemsAdded(added=added)
 
@@ -216,8 +217,7 @@ def preview_queue_resolution(
     least_votes: Annotated[int | None, Query(ge=1, le=1_000)] = None,
 ) -> ResolutionReport:
     """What the votes come to now; decides nothing."""
-    here = Workspace(service.workspace.root, wait=service.settings.store_wait_s)
-    return resolve_queue(here, queue, None, least_votes=least_votes, dry_run=True)
+    return resolve_queue(service.workspace, queue, None, least_votes=least_votes, dry_run=True)
 
 
 @router.post("/api/queues/{queue}/resolution")
@@ -225,10 +225,9 @@ def resolve_queue_by_name(
     queue: QueueName, body: Resolve, person: Curator, service: ServiceNow, live: LiveNow, request: Request
 ) -> ResolutionReport:
     """Turn majorities and adjudications into decisions; again, it writes only what has changed."""
-    here = Workspace(service.workspace.root, wait=service.settings.store_wait_s)
     settings = {"queue": queue, "least_votes": body.least_votes, "person": person.name}
-    with start_run(here, "queue-resolve", settings) as run:
-        report = resolve_queue(here, queue, run.id, least_votes=body.least_votes)
+    with start_run(service.workspace, "queue-resolve", settings) as run:
+        report = resolve_queue(service.workspace, queue, run.id, least_votes=body.least_votes)
         run.metrics.update(report.to_dict())
     note_change(request, queue, new=report.new, run=run.id)
     live.forget(queue)

@@ -16,11 +16,10 @@ from assay.browsing.facets import ComparisonFacets, facets
 from assay.browsing.filters import Conflict, Filter, Label
 from assay.browsing.page import ComparisonRow, count, first_rows
 from assay.browsing.walk import Cursor, Order
-from assay.runs.lineage import Direction, Node, lineage
-from assay.workspace import Workspace
+from assay.runs.lineage import Direction, LineageNode, lineage
 from assay_web.access.audited_route import AuditedRoute
 from assay_web.access.guard import Viewer
-from assay_web.service import ServiceNow, WebService
+from assay_web.service import ServiceNow
 
 router = APIRouter(tags=["comparisons"], route_class=AuditedRoute)
 
@@ -82,31 +81,6 @@ class ComparisonCount:
     total: int
 
 
-@dataclass(frozen=True)
-class LineageBranch:
-    """Neighbours of one relation; `more` of them are not listed."""
-
-    relation: str
-    nodes: list[LineageNode]
-    more: int
-
-
-@dataclass(frozen=True)
-class LineageNode:
-    """`repeated`: shown with its neighbours elsewhere in the tree."""
-
-    id: str
-    kind: str
-    about: str
-    repeated: bool
-    branches: list[LineageBranch]
-
-    @classmethod
-    def of(cls, node: Node) -> LineageNode:
-        branches = [LineageBranch(b.relation, [cls.of(n) for n in b.nodes], b.more) for b in node.branches]
-        return cls(node.id, node.kind, node.about, node.repeated, branches)
-
-
 @router.get("/api/comparisons")
 def list_comparisons(
     person: Viewer,
@@ -157,12 +131,7 @@ def get_lineage(
 ) -> LineageNode:
     """What a thing came from (up) or led to (down), `depth` steps far. `name`: an id, a snapshot's or artifact's name,
     or a file."""
-    return LineageNode.of(lineage(_reading(service), name, direction, depth=depth, width=width))
-
-
-def _reading(service: WebService) -> Workspace:
-    """The workspace with the page's limit on waiting for the store."""
-    return Workspace(service.workspace.root, wait=service.settings.store_wait_s)
+    return lineage(service.workspace, name, direction, depth=depth, width=width)
 
 
 def _cursor_text(cursor: Cursor | None) -> str | None:

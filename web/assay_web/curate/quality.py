@@ -14,6 +14,7 @@ from assay_pipelines.annotation.votes import queue_votes
 from assay_pipelines.curation.source_errors import AnswerErrors, answer_errors
 from assay_pipelines.judging.reporting import JudgeReport, judges_report
 from assay_web.curate.replies import (
+    NOTHING,
     AnnotatorFigures,
     CountedShare,
     FailureCount,
@@ -23,7 +24,6 @@ from assay_web.curate.replies import (
 )
 
 ANSWERED = "answered"
-NOTHING = counted_share(0, 0)
 
 
 def quality_of(workspace: Workspace) -> QualityReply:
@@ -68,10 +68,8 @@ def _judge(judge: JudgeReport) -> AnnotatorFigures:
         name=judge.name,
         opinions=judge.opinions,
         gold=counted_share(judge.gold.hits, judge.gold.of),
-        checks=NOTHING,
         first_shown=counted_share(judge.first_shown.hits, judge.first_shown.of),
         consistent=counted_share(judge.consistent.hits, judge.consistent.of),
-        agreement=NOTHING,
         ties=judge.ties,
         skips=judge.skips,
         failures=failures,
@@ -79,7 +77,6 @@ def _judge(judge: JudgeReport) -> AnnotatorFigures:
         tokens=judge.tokens_in + judge.tokens_out,
         cost=judge.cost,
         seconds=judge.seconds,
-        flags=[],
     )
 
 
@@ -91,14 +88,9 @@ def _person(person: AnnotatorQuality, gold: AnswerErrors | None) -> AnnotatorFig
         gold=_sides(gold),
         checks=counted_share(person.passed, person.checks),
         first_shown=counted_share(person.first, person.preferred),
-        consistent=NOTHING,
         agreement=counted_share(person.agreed, person.compared),
         ties=person.ties,
         skips=person.skips,
-        failures=[],
-        calls=0,
-        tokens=0,
-        cost=None,
         seconds=person.median_seconds,
         flags=list(person.flags),
     )
@@ -111,20 +103,10 @@ def _other(errors: AnswerErrors) -> AnnotatorFigures:
         name=errors.annotator,
         opinions=errors.compared,
         gold=_sides(errors),
-        checks=NOTHING,
-        first_shown=NOTHING,
-        consistent=NOTHING,
-        agreement=NOTHING,
         ties=errors.tie_for_side,
         skips=errors.skipped,
-        failures=[],
-        calls=0,
-        tokens=0,
-        cost=None,
-        seconds=None,
-        flags=[],
     )
 
 
 def _sides(errors: AnswerErrors | None) -> CountedShare:
-    return NOTHING if errors is None else counted_share(errors.right_sides, errors.right_sides + errors.flipped)
+    return counted_share(errors.right_sides, errors.right_sides + errors.flipped) if errors else NOTHING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from assay.statistics.intervals import wilson
 from assay_pipelines.curation.conflicts import Between, ConflictPair, PartyAgreement
@@ -70,6 +70,9 @@ def counted_share(hits: float, of: int) -> CountedShare:
     return CountedShare(hits=hits, of=of, share=hits / of, low=interval.low, high=interval.high)
 
 
+NOTHING = counted_share(0, 0)
+
+
 class FailureCount(BaseModel):
     """Attempts at a language model that came to this."""
 
@@ -84,22 +87,24 @@ class AnnotatorFigures(BaseModel):
     `agreement`: with the majority of the other people. `flags`: what to look at. `cost`: null without
     prices. `seconds`: median of an answer."""
 
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
     kind: str
     name: str
     opinions: int
     gold: CountedShare
-    checks: CountedShare
-    first_shown: CountedShare
-    consistent: CountedShare
-    agreement: CountedShare
+    checks: CountedShare = NOTHING
+    first_shown: CountedShare = NOTHING
+    consistent: CountedShare = NOTHING
+    agreement: CountedShare = NOTHING
     ties: int
     skips: int
-    failures: list[FailureCount]
-    calls: int
-    tokens: int
-    cost: float | None
-    seconds: float | None
-    flags: list[str]
+    failures: list[FailureCount] = Field(default=[])
+    calls: int = 0
+    tokens: int = 0
+    cost: float | None = None
+    seconds: float | None = None
+    flags: list[str] = Field(default=[])
 
 
 class JudgesAgreement(BaseModel):

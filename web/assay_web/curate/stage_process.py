@@ -25,6 +25,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from assay.errors import ConflictError, NotFoundError
 from assay.runs.process import RunProcess, birth_of, process_of
 from assay.system.atomic_files import replacing
@@ -32,7 +34,7 @@ from assay.workspace import Workspace
 from assay_web.curate.replies import StageExpected, StageRecord, StageStatus
 from assay_web.curate.stage_child import EXIT_FILE
 from assay_web.curate.stage_progress import StoredFigures, counts_of
-from assay_web.curate.stage_settings import STAGE_SETTINGS, StageSettings
+from assay_web.curate.stage_settings import StageSettings
 
 FOLDER, LOCK = "stages", "lock"
 STAGE_FILE, PAUSE_FILE, OUTPUT_FILE = "stage.json", "pause.json", "output.txt"
@@ -66,6 +68,9 @@ class StageProcess:
     process: RunProcess
     folder: Path
     expected: StageExpected | None  #: None for one that was started before this was noted
+
+
+_STAGES = TypeAdapter(StageProcess)
 
 
 def command_line(settings: StageSettings) -> str:
@@ -108,7 +113,7 @@ def start_stage(workspace: Workspace, settings: StageSettings, by: str, expected
         )
         stage = StageProcess(folder.name, settings, command_line(settings), by, now, process, folder, expected)
         with replacing(folder / STAGE_FILE) as temporary:
-            temporary.write_text(json.dumps(_plain(stage)), encoding="utf-8")
+            temporary.write_bytes(_STAGES.dump_json(stage, exclude={"id", "folder"}))
         threading.Thread(target=child.wait, name=f"assay-{folder.name}", daemon=True).start()  # leaves no zombie
         return stage
     finally:
@@ -162,21 +167,16 @@ def running_elsewhere(workspace: Workspace) -> str | None:
 
 
 def record_of_stage(stage: StageProcess, run_id: str | None, stored: StoredFigures) -> StageRecord:
-    """`told`: what the store has of its run."""
+    """`stored`: what the store has of its run."""
     status, why, ended = _outcome(stage, run_id, stored.metrics)
     return StageRecord(
-        id=stage.id,
-        settings=stage.settings,
-        command=stage.command,
-        by=stage.by,
-        started=stage.started,
+        **vars(stage),
         ended=ended,
         status=status,
         why=why,
         run_id=run_id,
         progress=counts_of(stage.folder.parent.parent / "runs" / run_id) if run_id is not None else [],
         spent=stored.spent,
-        expected=stage.expected,
         output=_tail(stage.folder / OUTPUT_FILE),
     )
 
@@ -211,27 +211,11 @@ def _newest_runs(workspace: Workspace) -> list[tuple[str, RunProcess]]:
     return [(folder.name, process) for folder in folders if (process := process_of(folder)) is not None]
 
 
-def _plain(stage: StageProcess) -> dict[str, Any]:
-    return {
-        "settings": STAGE_SETTINGS.dump_python(stage.settings, mode="json"),
-        "command": stage.command,
-        "by": stage.by,
-        "started": stage.started,
-        "process": vars(stage.process),
-        "expected": stage.expected.model_dump(mode="json") if stage.expected is not None else None,
-    }
-
-
 def _read(folder: Path) -> StageProcess | None:
     payload = _json(folder / STAGE_FILE)
     if payload is None:
         return None
-    settings = STAGE_SETTINGS.validate_python(payload["settings"])
-    process = RunProcess(**payload["process"])
-    expected = StageExpected.model_validate(payload["expected"]) if payload.get("expected") else None
-    return StageProcess(
-        folder.name, settings, payload["command"], payload["by"], payload["started"], process, folder, expected
-    )
+    return _STAGES.validate_python({"expected": None} | payload | {"id": folder.name, "folder": folder})
 
 
 def _json(path: Path) -> dict[str, Any] | None:

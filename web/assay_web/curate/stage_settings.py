@@ -6,7 +6,7 @@ Leaves out: running it (`stage_process`), its cost (`estimates`).
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
@@ -29,6 +29,25 @@ class _Settings(RequestBody):
     model_config = ConfigDict(frozen=True)
 
 
+class _Stage(_Settings):
+    """A stage whose command has an option for each setting; a setting of several values is named in the plural."""
+
+    command: ClassVar[tuple[str, ...]]
+
+    def arguments(self) -> list[str]:
+        arguments = [*self.command]
+        for name, value in self:
+            option = "--" + name.replace("_", "-")
+            if isinstance(value, bool):
+                arguments += [option] if value else []
+            elif isinstance(value, tuple):
+                plural = {"categories": "--category"}.get(name, option.removesuffix("s"))
+                arguments += [part for one in value for part in (plural, one)]
+            elif value is not None and name != "stage":
+                arguments += [option, f"{value:g}" if isinstance(value, float) else str(value)]
+        return arguments
+
+
 @dataclass(frozen=True, config=_CONFIG)
 class CleanStage(CleanConfig):
     """Discard what breaks structural rules."""
@@ -39,13 +58,11 @@ class CleanStage(CleanConfig):
         return ["data", "clean", *arguments_of(self, CleanConfig)]
 
 
-class DedupStage(_Settings):
+class DedupStage(_Stage):
     """Keep one of each pair that differs only in case or white space; set contradicting labels aside."""
 
+    command = ("data", "dedup")
     stage: Literal["dedup"]
-
-    def arguments(self) -> list[str]:
-        return ["data", "dedup"]
 
 
 @dataclass(frozen=True, config=_CONFIG)
@@ -73,16 +90,13 @@ class DecontaminateStage(CheckConfig):
         return ["data", "decontaminate", *arguments_of(self, CheckConfig), "--action", action]
 
 
-class VerifyStage(_Settings):
+class VerifyStage(_Stage):
     """Let the constraint verifier decide, as gold, pairs whose prompt carries checkable constraints."""
 
+    command = ("curate", "verify")
     stage: Literal["verify"]
     share: Share = 1.0
     sources: tuple[Name, ...] = ()
-
-    def arguments(self) -> list[str]:
-        options = [part for name in self.sources for part in ("--source", name)]
-        return ["curate", "verify", "--share", f"{self.share:g}", *options]
 
 
 class Stage1Stage(_Settings):
@@ -95,31 +109,25 @@ class Stage1Stage(_Settings):
         return ["curate", "stage1", self.file]
 
 
-class Stage2Stage(_Settings):
+class Stage2Stage(_Stage):
     """The pass with two reward models and judges, without people."""
 
+    command = ("curate", "stage2")
     stage: Literal["stage2"]
     best: Name
     gold: Name
-    judges: Name | None = None
     keep_above: Share = 0.5
     recycle_below: Share = 0.0
+    judges: Name | None = None
     max_cost: Annotated[float, Field(ge=0)] | None = None
     sources: tuple[Name, ...] = ()
     dry_run: bool = False
 
-    def arguments(self) -> list[str]:
-        options = ["--best", self.best, "--gold", self.gold]
-        options += ["--keep-above", f"{self.keep_above:g}", "--recycle-below", f"{self.recycle_below:g}"]
-        options += ["--judges", self.judges] if self.judges is not None else []
-        options += ["--max-cost", f"{self.max_cost:g}"] if self.max_cost is not None else []
-        options += [part for name in self.sources for part in ("--source", name)]
-        return ["curate", "stage2", *options, *(["--dry-run"] if self.dry_run else [])]
 
-
-class ConsistencyStage(_Settings):
+class ConsistencyStage(_Stage):
     """The pass with reward models alone: keep the labels all of them agree with, flip or discard the others."""
 
+    command = ("curate", "consistency")
     stage: Literal["consistency"]
     models: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8)]
     keep_above: Share = 0.5
@@ -127,31 +135,18 @@ class ConsistencyStage(_Settings):
     sources: tuple[Name, ...] = ()
     dry_run: bool = False
 
-    def arguments(self) -> list[str]:
-        options = [part for name in self.models for part in ("--model", name)]
-        options += ["--keep-above", f"{self.keep_above:g}", "--flip-below", f"{self.flip_below:g}"]
-        options += [part for name in self.sources for part in ("--source", name)]
-        return ["curate", "consistency", *options, *(["--dry-run"] if self.dry_run else [])]
 
-
-class JudgeStage(_Settings):
+class JudgeStage(_Stage):
     """Ask judges about comparisons; decides nothing. `judges`: one of the workspace's files of judges. `pools`: all but
     discarded and pending ones unless some are named."""
 
+    command = ("judge", "run")
     stage: Literal["judge"]
     judges: Name
     pools: tuple[PoolName, ...] = ()
     sources: tuple[Name, ...] = ()
     limit: Annotated[int, Field(ge=1)] | None = None
     max_cost: Annotated[float, Field(ge=0)] | None = None
-
-    def arguments(self) -> list[str]:
-        options = ["--judges", self.judges]
-        options += [part for name in self.pools for part in ("--pool", name)]
-        options += [part for name in self.sources for part in ("--source", name)]
-        options += ["--limit", str(self.limit)] if self.limit is not None else []
-        options += ["--max-cost", f"{self.max_cost:g}"] if self.max_cost is not None else []
-        return ["judge", "run", *options]
 
 
 class SnapshotStage(_Settings):

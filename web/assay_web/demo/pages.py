@@ -15,7 +15,7 @@ from assay.workspace import Workspace
 from assay_policy_training.training.evaluation import PolicyEvaluation
 from assay_web.demo.pipeline import DemoResults, RewardModel
 from assay_web.demo.policy import PolicyAnswer
-from assay_web.report import (
+from assay_web.report.content import (
     BarChart,
     Block,
     Commands,

@@ -14,7 +14,7 @@ from assay.workspace import Workspace
 from assay_web.demo.config import DemoConfig
 from assay_web.demo.pages import compose
 from assay_web.demo.pipeline import DemoResults, run_pipeline
-from assay_web.report import write
+from assay_web.report.render import write
 
 
 @dataclass(frozen=True)

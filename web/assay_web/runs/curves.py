@@ -1,17 +1,14 @@
-"""Live curves of runs: metrics readers that are kept between requests, and replies with the new points."""
+"""Live curves of runs: replies with the new points of metrics readers, which are kept between requests."""
 
 from __future__ import annotations
 
 import json
 import math
-import threading
 import zlib
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 from assay.runs.process import process_of
-from assay_web.report.pages.runs import METRICS
 from assay_web.run_charts import CurveChart, policy_charts, training_charts
 from assay_web.run_charts.policy import WATCH
 from assay_web.runs.buckets import Array, Points
@@ -19,25 +16,8 @@ from assay_web.runs.key_figure import POLICY_FIGURES, STEP_FIGURES, figures_of
 from assay_web.runs.metrics_reader import MetricsReader
 from assay_web.runs.replies import CurvesReply, KeyFigure, Moment, PointsReply
 
-MOST_READERS = 12  #: readers; each takes some megabytes
 READ_S = 0.3  #: time limit of reading per request; later requests continue
 _PLANS = ("plan.json", "run.json")
-
-
-class CurveReaders:
-    """Least-recently-used readers by run."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Path, MetricsReader] = OrderedDict()
-
-    def of(self, folder: Path) -> MetricsReader:
-        with self._lock:
-            reader = self._kept.pop(folder, None) or MetricsReader(folder / METRICS)
-            self._kept[folder] = reader
-            while len(self._kept) > MOST_READERS:
-                self._kept.popitem(last=False)
-            return reader
 
 
 def curves_reply(reader: MetricsReader, folder: Path, since: str | None) -> CurvesReply:

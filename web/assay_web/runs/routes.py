@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -13,10 +14,11 @@ from assay.errors import BadInputError, BusyError, NotFoundError
 from assay.runs.record import mark_dead_runs
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
-from assay_web.report.pages.runs import ROLLOUTS
+from assay_web.report.pages.runs import METRICS, ROLLOUTS
 from assay_web.runs.comparing import compared
-from assay_web.runs.curves import CurveReaders, curves_reply
+from assay_web.runs.curves import curves_reply
 from assay_web.runs.detail import Details
+from assay_web.runs.metrics_reader import MetricsReader
 from assay_web.runs.records import has_dead, kind_counts, record_of, records, row_of, rows_without_store
 from assay_web.runs.replies import ComparedRuns, CurvesReply, RunDetail, RunList, SamplesReply, StopNote, StopRequest
 from assay_web.runs.rollouts_reader import rollouts_of, step_bounds
@@ -29,13 +31,14 @@ router = APIRouter(tags=["runs"], route_class=AuditedRoute)
 RUN_ID = r"^run-[0-9]{8}-[0-9]{6}-[0-9a-f]{6}$"
 RunId: TypeAlias = Annotated[str, InPath(pattern=RUN_ID)]
 MOST_COMPARED = 4
+MOST_READERS = 12  #: each takes some megabytes
 
 
 class RunPages:
     """Caches of one server, shared by its requests."""
 
     def __init__(self) -> None:
-        self.curves = CurveReaders()
+        self.reader = lru_cache(MOST_READERS)(MetricsReader)
         self.details = Details()
 
 
@@ -111,7 +114,7 @@ def get_run_curves(
 ) -> CurvesReply:
     """The points of a run's curves since an earlier reply, and the charts to draw. Does not read the store."""
     folder = _folder(service, run_id)
-    return curves_reply(pages.curves.of(folder), folder, since)
+    return curves_reply(pages.reader(folder / METRICS), folder, since)
 
 
 @router.get("/api/runs/{run_id}/samples")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from assay_web.report import BarChart, DiagramBin, Reliability, Section, Series, Table
+from assay_web.report.content import BarChart, DiagramBin, Reliability, Section, Series, Table
 
 _FIGURES = {
     "ece": "calibration error, 10 equal bins",

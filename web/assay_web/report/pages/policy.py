@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from assay.system.plurals import counted
-from assay_web.report import Block, Figures, Headline, Sample, Samples, Section, Table, Text
+from assay_web.report.content import Block, Figures, Headline, Sample, Samples, Section, Table, Text
 from assay_web.report.pages.curves import line_chart
 from assay_web.run_charts import MetricExtents, overoptimised_from, policy_charts
 from assay_web.run_charts.policy import WATCH

@@ -16,10 +16,11 @@ from assay.data.json_lines import Lines, parse_object
 from assay.errors import BadInputError, NotFoundError
 from assay.runs.record import mark_dead_runs
 from assay.workspace import Workspace
-from assay_web.report import Block, Commands, Report, Section, Table, write
+from assay_web.report.content import Block, Commands, Report, Section, Table
 from assay_web.report.pages.calibration import calibration_sections
 from assay_web.report.pages.policy import policy_sections
 from assay_web.report.pages.training import training_sections
+from assay_web.report.render import write
 
 METRICS, ROLLOUTS = "metrics.jsonl", "rollouts.jsonl"
 Rows = Sequence[Mapping[str, Any]]

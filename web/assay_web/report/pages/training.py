@@ -11,7 +11,7 @@ from typing import Any
 
 from assay.system.plurals import counted
 from assay_rm_training.training.early_stopping import BestEvaluation, best_evaluation
-from assay_web.report import BarChart, Block, Figures, Headline, Section, Series, Table
+from assay_web.report.content import BarChart, Block, Figures, Headline, Section, Series, Table
 from assay_web.report.pages.curves import line_chart
 from assay_web.run_charts import MetricExtents, slice_charts, training_charts, with_slices
 from assay_web.run_charts.training import DIVISIONS

@@ -1618,17 +1618,50 @@ export interface components {
          *     prices. `seconds`: median of an answer.
          */
         AnnotatorFigures: {
+            /**
+             * @default {
+             *       "hits": 0,
+             *       "of": 0
+             *     }
+             */
             agreement: components["schemas"]["CountedShare"];
-            /** Calls */
+            /**
+             * Calls
+             * @default 0
+             */
             calls: number;
+            /**
+             * @default {
+             *       "hits": 0,
+             *       "of": 0
+             *     }
+             */
             checks: components["schemas"]["CountedShare"];
+            /**
+             * @default {
+             *       "hits": 0,
+             *       "of": 0
+             *     }
+             */
             consistent: components["schemas"]["CountedShare"];
             /** Cost */
             cost: number | null;
-            /** Failures */
+            /**
+             * Failures
+             * @default []
+             */
             failures: components["schemas"]["FailureCount"][];
+            /**
+             * @default {
+             *       "hits": 0,
+             *       "of": 0
+             *     }
+             */
             first_shown: components["schemas"]["CountedShare"];
-            /** Flags */
+            /**
+             * Flags
+             * @default []
+             */
             flags: string[];
             gold: components["schemas"]["CountedShare"];
             /** Kind */
@@ -1643,7 +1676,10 @@ export interface components {
             skips: number;
             /** Ties */
             ties: number;
-            /** Tokens */
+            /**
+             * Tokens
+             * @default 0
+             */
             tokens: number;
         };
         /**
@@ -3048,7 +3084,7 @@ export interface components {
         };
         /**
          * LineageNode
-         * @description `repeated`: shown with its neighbours elsewhere in the tree.
+         * @description One thing and its neighbours in one direction.
          */
         LineageNode: {
             /** About */
@@ -3059,7 +3095,10 @@ export interface components {
             id: string;
             /** Kind */
             kind: string;
-            /** Repeated */
+            /**
+             * Repeated
+             * @default false
+             */
             repeated: boolean;
         };
         /**
