@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.resume import absolute_file, refuse_changes
+from assay.cli.settings_options import settings_options
+from assay_policy_training.training.config import PolicyRunConfig
 
 if TYPE_CHECKING:
     from assay_policy_training.core.prompt import PromptItem
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 #: Options that are not part of a plan.
 _COMMAND_ONLY = ("resume", "api_key", "watch_key", "wait", "deadline", "workspace", "as_json")
 #: What may be changed when a run resumes; everything else is fixed by its plan.
-CHANGEABLE = frozenset(("steps", "name", "reward", "parallel", *_COMMAND_ONLY))
+CHANGEABLE = frozenset(("steps", "name", "rewards", "parallel", *_COMMAND_ONLY))
 
 
 def register(app: typer.Typer) -> None:
@@ -53,110 +55,41 @@ def recipes(
     emit(payload, "\n".join(lines), as_json=as_json)
 
 
+@settings_options(PolicyRunConfig)
 def rl(
     context: typer.Context,
+    config: PolicyRunConfig,
     recipe: Annotated[str, typer.Option(help="Name of a shipped recipe (`assay recipes`), or a YAML file.")] = "grpo",
-    reward: Annotated[
+    steps: Annotated[int | None, typer.Option(help="Total steps. Default: the recipe's.")] = None,
+    prompts_per_step: Annotated[int | None, typer.Option(help="Default: the recipe's.")] = None,
+    group_size: Annotated[int | None, typer.Option(help="Rollouts per prompt. Default: the recipe's.")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="Default: the recipe's.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Default: the recipe's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Default: the recipe's.")] = None,
+    overrides: Annotated[
         list[str] | None,
-        typer.Option(
-            "--reward",
-            metavar="URL",
-            help="URL of a reward server, `verifier` for the prompts' own constraints, `recorded` for the rewards of "
-            "recorded responses, or module:Class or file.py:Class; repeatable, parts are added. "
-            "NAME=URL#MODEL names the part and the model; answer:URL reads what follows the thinking, steps:URL "
-            "every step, row:KEY is a number of the prompt's row.",
-            show_default=False,
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe, e.g. kl.coefficient=0.01."),
     ] = None,
-    policy: Annotated[
-        str, typer.Option(help="smollm2, tiny, a folder, a hub id, a model of the workspace.")
-    ] = "smollm2",
-    prompts: Annotated[
-        str, typer.Option(help="JSON Lines file, constrained:N for N generated ones, or module:Name or file.py:Name.")
-    ] = "constrained:64",
-    steps: Annotated[int | None, typer.Option(help="Total steps. Default: the recipe's.", show_default=False)] = None,
-    prompts_per_step: Annotated[
-        int | None, typer.Option("--prompts-per-step", help="Default: the recipe's.", show_default=False)
-    ] = None,
-    group_size: Annotated[
-        int | None, typer.Option("--group-size", help="Rollouts per prompt. Default: the recipe's.", show_default=False)
-    ] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option("--max-new-tokens", help="Default: the recipe's.", show_default=False)
-    ] = None,
-    lr: Annotated[float | None, typer.Option("--lr", help="Default: the recipe's.", show_default=False)] = None,
-    seed: Annotated[int | None, typer.Option(help="Default: the recipe's.", show_default=False)] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the new policy. Default: POLICY-RECIPE.", show_default=False)
-    ] = None,
-    evaluate: Annotated[
-        int, typer.Option(min=0, help="Held-out prompts for the evaluation before and after; 0 = none.")
-    ] = 0,
-    evaluation_prompts: Annotated[
-        str | None,
-        typer.Option(
-            "--eval-prompts",
-            help="File of held-out prompts, of which the first N are used. Default: generated, on held-out topics.",
-            show_default=False,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="The model of the reward server.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the new policy. Default: POLICY-RECIPE.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model of the reward server.")] = None,
     api_key: Annotated[
         str | None,
-        typer.Option(
-            "--api-key",
-            envvar="ASSAY_API_KEY",
-            help="API key of the first reward server, and of others at its host.",
-            show_default=False,
-        ),
+        typer.Option(envvar="ASSAY_API_KEY", help="API key of the first reward server, and of others at its host."),
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait until the reward server is ready.")] = 60.0,
     deadline: Annotated[
         float, typer.Option(help="Seconds for one request to a reward server, retries included.")
     ] = 600.0,
-    device: DeviceOption = "auto",
-    watch: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--watch",
-            metavar="URL",
-            help="Held-out reward, named as --reward and not trained on: shows over-optimisation; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    watch_share: Annotated[float, typer.Option("--watch-share", help="Share of the prompts that it scores.")] = 0.5,
     watch_key: Annotated[
         str | None,
-        typer.Option(
-            "--watch-key",
-            envvar="ASSAY_WATCH_API_KEY",
-            help="API key of the held-out reward's server.",
-            show_default=False,
-        ),
+        typer.Option(envvar="ASSAY_WATCH_API_KEY", help="API key of the held-out reward's server."),
     ] = None,
     parallel: Annotated[
         str | None,
-        typer.Option(
-            help="ddp or fsdp: how the processes of torchrun divide the work. Default under torchrun: ddp.",
-            show_default=False,
-        ),
+        typer.Option(help="ddp or fsdp: how the processes of torchrun divide the work. Default under torchrun: ddp."),
     ] = None,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Also write TensorBoard events to the run.")
-    ] = False,
     resume: Annotated[
-        str | None,
-        typer.Option(
-            "--resume", metavar="RUN", help="Resume from the newest checkpoint of this run.", show_default=False
-        ),
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change the recipe, e.g. kl.coefficient=0.01.", show_default=False
-        ),
+        str | None, typer.Option(metavar="RUN", help="Resume from the newest checkpoint of this run.")
     ] = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -186,9 +119,10 @@ def rl(
             run_worker(lambda names: open_rewards(stack, names, keys_of(names, api_key), wait=wait, deadline=deadline))
         return
     target = Workspace.find(workspace)
+    rewards = tuple(recorded_reward(reference, model) for reference in config.rewards)
     if resume is not None:
         flags = {"overrides": "--set", "evaluation_prompts": "--eval-prompts"}
-        refuse_changes(context, {*CHANGEABLE, "model"} if reward else CHANGEABLE, flags)
+        refuse_changes(context, {*CHANGEABLE, "model"} if rewards else CHANGEABLE, flags)
         plan = Plan.read(target, resume)
         if steps is None or steps <= plan.recipe.steps:
             require_unfinished(target, resume)
@@ -197,7 +131,7 @@ def rl(
             plan,
             recipe=replace(plan.recipe, steps=plan.recipe.steps if steps is None else steps),
             name=name or plan.name,
-            rewards=tuple(recorded_reward(reference, model) for reference in reward or ()) or plan.rewards,
+            rewards=rewards or plan.rewards,
             parallel=parse_parallel(parallel) if parallel else same_parallel,
         )
     else:
@@ -211,18 +145,18 @@ def rl(
         }
         option_overrides = [f"{key}={value}" for key, value in options.items() if value is not None]
         chosen = load_recipe(recipe, [*(overrides or ()), *option_overrides])
+        held_out = config.evaluation_prompts
+        config = replace(
+            config,
+            prompts=absolute_file(config.prompts),
+            evaluation_prompts=absolute_file(held_out) if held_out else None,
+            rewards=rewards,
+            watch=tuple(recorded_reward(reference, None, "--watch") for reference in config.watch),
+        )
         plan = Plan(
+            **config.__dict__,
             recipe=chosen,
-            policy=policy,
-            prompts=absolute_file(prompts),
-            name=name or f"{policy.rstrip('/').split('/')[-1]}-{chosen.name}",
-            rewards=tuple(recorded_reward(reference, model) for reference in reward or ()),
-            device=device,
-            evaluate=evaluate,
-            evaluation_prompts=absolute_file(evaluation_prompts) if evaluation_prompts else None,
-            tensorboard=tensorboard,
-            watch=tuple(recorded_reward(reference, None, "--watch") for reference in watch or ()),
-            watch_share=watch_share,
+            name=name or f"{config.policy.rstrip('/').split('/')[-1]}-{chosen.name}",
             parallel=parse_parallel(parallel or "auto"),
         )
     if plan.evaluation_prompts and not plan.evaluate:

@@ -40,6 +40,7 @@ from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.process_reward import ProcessReward
 from assay_policy_training.rollouts.rewards import ModelReward
 from assay_policy_training.training.checkpoint import checkpoints
+from assay_policy_training.training.config import PolicyRunConfig
 from assay_policy_training.training.distributed import WorkerConfig
 from assay_policy_training.training.evaluation import PolicyEvaluation, evaluate_policy
 from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings
@@ -51,24 +52,15 @@ EVALUATION_FILE = "evaluation.json"
 ROWS_PER_UNIT = 5000
 
 
-@dataclass(frozen=True)
-class Plan(RunPlan):
+@dataclass(frozen=True, kw_only=True)
+class Plan(RunPlan, PolicyRunConfig):
     """The configuration of a run, sufficient to resume it."""
 
     run_name: ClassVar[str] = "policy training"
 
     recipe: Recipe
-    policy: str  #: smollm2, tiny, a folder, a hub id, a model of the workspace
-    prompts: str  #: as `load_prompts` takes it
     name: str  #: of the new policy
-    rewards: tuple[str, ...]  #: as on the command line
-    device: str = "auto"
-    evaluate: int = 0  #: held-out prompts to evaluate on before and after
-    evaluation_prompts: str | None = None  #: their source; None = the generator's held-out split
     evaluation_samples: int = 4
-    tensorboard: bool = False  #: TensorBoard events beside metrics.jsonl
-    watch: tuple[str, ...] = ()  #: held-out rewards
-    watch_share: float = 0.5  #: of the groups that they score
     parallel: Parallel = "auto"  #: how several processes divide the work
 
     def to_dict(self) -> dict[str, Any]:

@@ -35,7 +35,15 @@ def policy_run(workspace: Workspace) -> str:
     recipe = load_recipe("dr_grpo", ["seed=3", "steps=3", "optimisation.lr=1e-3", "report_kl=false"])
     sampling = replace(recipe.sampling, prompts_per_step=4, group_size=6, max_new_tokens=12)
     recipe = replace(recipe, sampling=sampling)
-    plan = Plan(recipe, "tiny", "constrained:16", "watched", ("verifier",), watch=("short",), watch_share=1.0)
+    plan = Plan(
+        recipe=recipe,
+        policy="tiny",
+        prompts="constrained:16",
+        name="watched",
+        rewards=("verifier",),
+        watch=("short",),
+        watch_share=1.0,
+    )
     prompts = load_prompts("constrained:16", seed=3)
     made = train_policy(workspace, plan, prompts, [VerifierReward()], watched=[Short()])
     assert (made.folder / "suspects.jsonl").read_text().strip(), "the two rewards disagree somewhere"

@@ -1,0 +1,52 @@
+"""The settings of a policy run beside its recipe: `assay rl` derives its options from them. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
+
+from assay.settings import Help, check_settings
+
+
+@dataclass(frozen=True)
+class PolicyRunConfig:
+    """`rewards` are trained on, `watch` is not; `evaluation_prompts` None: generated on held-out topics."""
+
+    rewards: Annotated[
+        tuple[str, ...],
+        Help(
+            "URL of a reward server, `verifier` for the prompts' own constraints, `recorded` for the rewards of "
+            "recorded responses, or module:Class or file.py:Class; repeatable, parts are added. "
+            "NAME=URL#MODEL names the part and the model; answer:URL reads what follows the thinking, steps:URL "
+            "every step, row:KEY is a number of the prompt's row.",
+            "--reward",
+            metavar="URL",
+        ),
+    ] = ()
+    policy: Annotated[str, Help("smollm2, tiny, a folder, a hub id, a model of the workspace.")] = "smollm2"
+    prompts: Annotated[
+        str, Help("JSON Lines file, constrained:N for N generated ones, or module:Name or file.py:Name.")
+    ] = "constrained:64"
+    evaluate: Annotated[int, Ge(0), Help("Held-out prompts for the evaluation before and after; 0 = none.")] = 0
+    evaluation_prompts: Annotated[
+        str | None,
+        Help(
+            "File of held-out prompts, of which the first N are used. Default: generated, on held-out topics.",
+            "--eval-prompts",
+        ),
+    ] = None
+    device: Annotated[str, Help("auto, cpu, cuda, cuda:1, mps.")] = "auto"
+    watch: Annotated[
+        tuple[str, ...],
+        Help(
+            "Held-out reward, named as --reward and not trained on: shows over-optimisation; repeatable.",
+            metavar="URL",
+        ),
+    ] = ()
+    watch_share: Annotated[float, Help("Share of the prompts that it scores.")] = 0.5
+    tensorboard: Annotated[bool, Help("Also write TensorBoard events to the run.", "--tensorboard")] = False
+
+    def __post_init__(self) -> None:
+        check_settings(self)
