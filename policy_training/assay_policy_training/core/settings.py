@@ -1,4 +1,4 @@
-"""Settings of a recipe, checked against the ranges and choices that their fields declare.
+"""Settings of a recipe, checked against the ranges and choices that their fields declare, and a plug-in's memory.
 
     @dataclass(frozen=True)
     class ClipAdvantage(RecipeSettings, section="modulators"):
@@ -11,6 +11,9 @@ checks.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import Field, fields
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import Gt, Lt
@@ -33,5 +36,26 @@ class RecipeSettings:
         if section is not None:
             cls.section = section
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """The tensors that a plug-in reads (`plugins.protocols`): none, unless it names some."""
+        return frozenset()
+
     def __post_init__(self) -> None:
         check_settings(self, f"{self.section}.")
+
+
+class StatefulSettings(RecipeSettings):
+    """Base of a dataclass with memory. Its state in a checkpoint: the fields that are no settings (`init=False`), which
+    must be JSON-ready, without a leading underscore; not those with `compare=False`, such as a policy."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name.lstrip("_"): deepcopy(getattr(self, name)) for name in self._memory()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name in self._memory():
+            setattr(self, name, deepcopy(state[name.lstrip("_")]))
+
+    def _memory(self) -> list[str]:
+        declared: tuple[Field[Any], ...] = fields(self)  # type: ignore[arg-type]  # its subclasses are dataclasses
+        return [f.name for f in declared if not f.init and f.compare]

@@ -49,4 +49,4 @@ class PolicyRunConfig:
     tensorboard: Annotated[bool, Help("Also write TensorBoard events to the run.", "--tensorboard")] = False
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        check_settings(self, "--")

@@ -24,7 +24,6 @@ class HintNll(RecipeSettings, section="auxiliary"):
 
     coefficient: Annotated[float, Ge(0)] = 0.001
     name: ClassVar[str] = "hint_nll"
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def own_mask(self, batch: RolloutBatch) -> Tensor:
         """[B,T] bool."""

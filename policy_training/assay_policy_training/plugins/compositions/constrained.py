@@ -12,13 +12,13 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.plugins.compositions.named import check_numbers, named_part, part_mean
 from assay_policy_training.plugins.protocols import StepReport
 
@@ -48,7 +48,7 @@ def gradients(
 
 
 @dataclass
-class Multipliers(RecipeSettings, section="reward"):
+class Multipliers(StatefulSettings, section="reward"):
     """One multiplier l for each constraint, moved once a step by SGD on the means of the step's rollouts.
 
     `thresholds`: part -> where its mean should be, in its own units. `constraint`: at_least or equal. Gradients are cut
@@ -95,13 +95,6 @@ class Multipliers(RecipeSettings, section="reward"):
     def numbers(self) -> dict[str, float]:
         return {f"reward_weight_{name}": weight for name, weight in self.weights.items()}
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"multipliers": self.multipliers, "velocity": self._velocity}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.multipliers = {name: float(value) for name, value in state["multipliers"].items()}
-        self._velocity = {name: float(value) for name, value in state["velocity"].items()}
-
 
 @dataclass
 class Constrained(Multipliers):
@@ -133,10 +126,3 @@ class Constrained(Multipliers):
             present = values[~values.isnan()]
             for i, extra in enumerate((len(present), float(present.sum()), float((present**2).sum()))):
                 self._moments[name][i] += extra
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "moments": self._moments}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._moments = {name: [float(v) for v in values] for name, values in state["moments"].items()}

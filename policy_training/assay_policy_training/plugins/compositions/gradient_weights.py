@@ -21,7 +21,7 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch, dr_grpo
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.plugins.compositions.named import named_part, weighted_sum
 from assay_policy_training.plugins.protocols import RecipeView, StepReport
 
@@ -52,7 +52,7 @@ def unit_deviation(advantage: Tensor) -> Tensor:
 
 
 @dataclass
-class GradientWeighting(RecipeSettings, section="reward"):
+class GradientWeighting(StatefulSettings, section="reward"):
     """S3: sum of weight x part, weights uniform at first and moved every `accumulate` steps by the mean influence.
 
     `rate`: lr / mu, in the paper 1e-6 / 1e-5. `layers`: texts of which a weight's name must hold one; none = all that
@@ -149,10 +149,3 @@ class GradientWeighting(RecipeSettings, section="reward"):
 
     def numbers(self) -> dict[str, float]:
         return {f"reward_weight_{name}": weight for name, weight in self.weights.items()}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"weights": self.weights, "sums": self._sums, "steps": self._steps}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.weights = {name: float(value) for name, value in state["weights"].items()}
-        self._sums, self._steps = [float(value) for value in state["sums"]], int(state["steps"])

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor
 
 from assay.errors import BadInputError
+from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.plugins.compositions.named import check_numbers, check_positive, part_mean, weighted_sum
 from assay_policy_training.plugins.protocols import StepReport
 
@@ -49,7 +49,7 @@ def multiplier(gain: float) -> float:
 
 
 @dataclass
-class HypervolumeWeighting:
+class HypervolumeWeighting(StatefulSettings, section="reward"):
     """S3: multiplier x sum of weight x part.
 
     `weights`: part -> weight. `reference`: part -> the point from which volume is measured. `minimised`: parts of which
@@ -91,10 +91,3 @@ class HypervolumeWeighting:
 
     def numbers(self) -> dict[str, float]:
         return {"reward_factor": self.factor}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"factor": self.factor, "front": self.front}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.factor = float(state["factor"])
-        self.front = [[float(value) for value in point] for point in state["front"]]

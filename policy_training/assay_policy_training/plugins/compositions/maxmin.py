@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from annotated_types import Ge, Le
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.plugins.compositions.named import (
     check_numbers,
     check_positive,
@@ -33,7 +33,7 @@ def worst_group(utilities: Mapping[str, float]) -> str:
 
 
 @dataclass
-class MaxMin(RecipeSettings, section="reward"):
+class MaxMin(StatefulSettings, section="reward"):
     """S3: (1 - spread) x the worst group's utility + spread x the mixture of all.
 
     `mixture`: part -> weight of its group, summing to 1 after division. `centre` and `scale`: part -> numbers that
@@ -82,9 +82,3 @@ class MaxMin(RecipeSettings, section="reward"):
 
     def numbers(self) -> dict[str, float]:
         return {f"reward_weight_{name}": weight for name, weight in self.weights.items()}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"worst": self.worst}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.worst = state["worst"]

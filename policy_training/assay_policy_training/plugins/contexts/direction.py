@@ -10,9 +10,9 @@ held-out prompt too, the same before and after: sampled by the seed and the prom
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from annotated_types import Ge, Le
 
@@ -20,7 +20,7 @@ from assay.domain import Message, Prompt
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.plugins.compositions.directional import direction_text
 from assay_policy_training.plugins.protocols import ResampleRequest
 
@@ -37,7 +37,7 @@ def with_direction(prompt: Prompt, attributes: Sequence[str], degrees: float) ->
 
 
 @dataclass
-class DrawnDirection(RecipeSettings, section="contexts"):
+class DrawnDirection(StatefulSettings, section="contexts"):
     """S1: each prompt gets an angle, uniform between `low` and `high` degrees. `evaluate_at`: of every held-out
     prompt; None = sampled alike, once for each prompt."""
 
@@ -79,9 +79,3 @@ class DrawnDirection(RecipeSettings, section="contexts"):
 
     def again(self, batch: RolloutBatch, round: int) -> list[ResampleRequest]:
         return []
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"drawn": self.drawn}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.drawn = int(state["drawn"])

@@ -10,16 +10,16 @@ Source: arXiv 2507.10628, code hkgc-1/GHPO read. The hint is cut by characters, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from annotated_types import Ge
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.plugins.contexts.hints import check_wording, group_accuracies, hint_of, row_text, with_hint
 from assay_policy_training.plugins.protocols import ResampleRequest, StepReport
 
@@ -27,7 +27,7 @@ HINTED = "hinted"
 
 
 @dataclass
-class Ghpo(RecipeSettings, section="contexts"):
+class Ghpo(StatefulSettings, section="contexts"):
     """S1. `shares`: of the solution, by round. `cold_start`: steps in which every prompt is shown the first share."""
 
     shares: tuple[float, ...] = (0.25, 0.5, 0.75)
@@ -63,9 +63,3 @@ class Ghpo(RecipeSettings, section="contexts"):
 
     def observe(self, report: StepReport) -> None:
         self.steps = report.step
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"steps": self.steps}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.steps = int(state["steps"])

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from annotated_types import Ge, Gt, Lt
 
 from assay.ids import prompt_id
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.plugins.contexts.hints import hint_of, row_text
 from assay_policy_training.plugins.contexts.irt import next_share
 from assay_policy_training.plugins.protocols import ResampleRequest
@@ -37,7 +37,7 @@ def steps_of(solution: str) -> int:
 
 
 @dataclass
-class Seele(RecipeSettings, section="contexts"):
+class Seele(StatefulSettings, section="contexts"):
     """S1. `rounds` a prompt, `group_size` rollouts each; `target`: the accuracy wanted."""
 
     rounds: Annotated[int, Ge(1)] = 4
@@ -82,9 +82,3 @@ class Seele(RecipeSettings, section="contexts"):
 
     def _hinted(self, item: PromptItem, share: float) -> PromptItem:
         return replace(item, forced=hint_of(row_text(item, self.solution), share), meta={**item.meta, SHARE: share})
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"last": dict(self.last)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.last = {str(name): float(share) for name, share in state["last"].items()}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -20,7 +20,7 @@ from annotated_types import Ge, Le
 from torch import Tensor
 
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.plugins.estimators.group_relative import over_tokens
 from assay_policy_training.plugins.protocols import StepReport
 
@@ -71,7 +71,7 @@ def cosine_intra(step: int, *, largest: float, warmup: int, cycle: int) -> float
 
 
 @dataclass
-class Canon(RecipeSettings, section="estimator"):
+class Canon(StatefulSettings, section="estimator"):
     """S6: `canon` on every token.
 
     `metric` of a row: mean entropy of old over its tokens, or their number. `schedule` of `mu`: constant; accuracy =
@@ -123,9 +123,3 @@ class Canon(RecipeSettings, section="estimator"):
 
     def observe(self, report: StepReport) -> None:
         self.steps = report.step
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"steps": self.steps}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.steps = int(state["steps"])

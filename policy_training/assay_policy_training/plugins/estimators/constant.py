@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,7 +19,6 @@ class Constant(RecipeSettings, section="estimator"):
     """S6: `value` on every token of a row that has a reward, 0 on the others."""
 
     value: Finite = 1.0
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError for shaping, which would change nothing."""

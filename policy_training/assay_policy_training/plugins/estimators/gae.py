@@ -98,7 +98,6 @@ class ReturnsToGo(RecipeSettings, section="estimator"):
     """S6: every token's return, without a baseline; REINFORCE++ whitens it over the batch."""
 
     gamma: Annotated[float, Ge(0), Le(1)] = 1.0
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, Tensor]:
         mask = batch.mask & batch.valid[:, None]

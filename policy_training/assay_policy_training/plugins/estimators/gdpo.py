@@ -70,7 +70,6 @@ class Gdpo(RecipeSettings, section="estimator"):
     ddof: Annotated[int, Ge(0), Le(1)] = 1
     eps: Annotated[float, Ge(0)] = 1e-6
     group_relative: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -47,29 +47,26 @@ class Grpo(RecipeSettings, section="estimator"):
     ddof: Annotated[int, Ge(0), Le(1)] = 1
     eps: Annotated[float, Ge(0)] = 1e-6
     group_relative: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         return over_tokens(grpo(batch.outcome, batch.group, ddof=self.ddof, eps=self.eps), batch.mask), None
 
 
 @dataclass(frozen=True)
-class DrGrpo:
+class DrGrpo(RecipeSettings, section="estimator"):
     """S6: `dr_grpo` on every token."""
 
     group_relative: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         return over_tokens(dr_grpo(batch.outcome, batch.group), batch.mask), None
 
 
 @dataclass(frozen=True)
-class Rloo:
+class Rloo(RecipeSettings, section="estimator"):
     """S6: `rloo` on every token."""
 
     group_relative: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         return over_tokens(rloo(batch.outcome, batch.group), batch.mask), None

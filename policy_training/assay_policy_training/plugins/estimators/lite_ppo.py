@@ -40,7 +40,6 @@ class LitePpo(RecipeSettings, section="estimator"):
     ddof: Annotated[int, Ge(0), Le(1)] = 1
     eps: Annotated[float, Ge(0)] = 1e-6
     group_relative: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         return over_tokens(lite_ppo(batch.outcome, batch.group, ddof=self.ddof, eps=self.eps), batch.mask), None

@@ -42,7 +42,6 @@ class Ngrpo(RecipeSettings, section="estimator"):
     r_max: float = 1.0
     eps: Annotated[float, Ge(0)] = 1e-6
     group_relative: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         """Raises BadInputError for a reward above `r_max`: it is then not the largest."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from assay_policy_training.core.batch import RolloutBatch, group_moments
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.estimators.group_relative import over_tokens
 
 
@@ -33,11 +34,10 @@ def opo(reward: Tensor, lengths: Tensor, group: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Opo:
+class Opo(RecipeSettings, section="estimator"):
     """S6: `opo` on every token."""
 
     group_relative: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         return over_tokens(opo(batch.outcome, batch.lengths, batch.group), batch.mask), None

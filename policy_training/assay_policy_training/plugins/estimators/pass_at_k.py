@@ -48,7 +48,6 @@ class PassAtK(RecipeSettings, section="estimator"):
     ddof: Annotated[int, Ge(0), Le(1)] = 1
     eps: Annotated[float, Gt(0)] = 1e-6
     group_relative: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         advantage = pass_at_k(batch.outcome, batch.group, by_std=self.by_std, ddof=self.ddof, eps=self.eps)

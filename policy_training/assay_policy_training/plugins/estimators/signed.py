@@ -10,7 +10,7 @@ Source: arXiv 2506.01347, code TianHongZXY/RLVR-Decomposed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from annotated_types import Ge
@@ -37,7 +37,6 @@ class Signed(RecipeSettings, section="estimator"):
     positive: Annotated[float, Ge(0)] = 0.1
     negative: Annotated[float, Ge(0)] = 1.0
     correct_above: float = 0.5
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         super().__post_init__()

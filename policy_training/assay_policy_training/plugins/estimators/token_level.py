@@ -50,7 +50,6 @@ class TokenLevel(RecipeSettings, section="estimator"):
     eps: Annotated[float, Ge(0)] = 1e-6
     outlier: Annotated[float, Gt(0)] = 5.0
     group_relative: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         advantage = token_level(batch.outcome, batch.lengths, batch.group, eps=self.eps, outlier=self.outlier)

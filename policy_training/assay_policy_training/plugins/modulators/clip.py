@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from annotated_types import Gt
 from torch import Tensor
@@ -17,7 +17,6 @@ class ClipAdvantage(RecipeSettings, section="modulators"):
     """S7: every advantage within [-limit, limit]."""
 
     limit: Annotated[float, Gt(0)] = 5.0
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         return batch.estimated_adv.clamp(-self.limit, self.limit)

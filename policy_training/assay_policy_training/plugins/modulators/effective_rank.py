@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import StatefulSettings
 
 INDICATORS = ("er", "erv", "era")
 LARGEST_DEVIATION = 5.0
@@ -86,7 +86,7 @@ def with_bonus(adv: Tensor, extra: Tensor, *, kappa: float) -> Tensor:
 
 
 @dataclass
-class EffectiveRank(RecipeSettings, section="modulators"):
+class EffectiveRank(StatefulSettings, section="modulators"):
     """S7: `with_bonus`. `ema`: how much of a step's mean enters the running means (.3 in the paper's text, .7 in code).
 
     `scale_by_reward`: the bonus fades as the running mean reward, on a scale of -1..1, nears 1.
@@ -124,9 +124,3 @@ class EffectiveRank(RecipeSettings, section="modulators"):
             states = batch.extras["hidden"][row][batch.mask[row]][: self.max_tokens]
             columns[row] = torch.tensor(indicators(states, stride=self.stride), dtype=torch.float64)
         return {name: columns[:, number] for number, name in enumerate(INDICATORS)}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"running": dict(self.running)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.running = {str(name): float(value) for name, value in state["running"].items()}

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from annotated_types import Ge
@@ -47,7 +47,6 @@ class BlockProgress(RecipeSettings, section="modulators"):
     alpha: Annotated[float, Ge(0)] = 0.2
     part: str = "process"
     separator: str = SEPARATOR
-    needs: ClassVar[frozenset[str]] = frozenset()
     _tokenizer: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from annotated_types import Ge
@@ -65,7 +65,6 @@ class RewardScaling(RecipeSettings, section="modulators"):
     """
 
     tau: Annotated[float, Ge(0)] = 4.0
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         adv = batch.estimated_adv

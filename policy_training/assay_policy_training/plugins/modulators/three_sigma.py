@@ -8,7 +8,7 @@ Source: StableReinforce (R1-Reward) arXiv 2505.02835.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from annotated_types import Gt
@@ -32,7 +32,6 @@ class ThreeSigma(RecipeSettings, section="modulators"):
     """S7."""
 
     bound: Annotated[float, Gt(0)] = 3.0
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         return three_sigma(batch.estimated_adv, batch.mask & batch.valid[:, None], bound=self.bound)

@@ -9,7 +9,7 @@ Source: verl's masked whitening, as in PPO and REINFORCE++ (arXiv 2501.03262); r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Le
@@ -42,7 +42,6 @@ class Whitening(RecipeSettings, section="modulators"):
     ddof: Annotated[int, Ge(0), Le(1)] = 1
     eps: Annotated[float, Ge(0)] = 1e-8
     tokens: Literal["own", "trained"] = "own"
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         mask = (batch.mask if self.tokens == "own" else batch.loss_mask) & batch.counted[:, None]

@@ -80,12 +80,11 @@ class PpoClip(RecipeSettings, section="objective"):
 
 
 @dataclass(frozen=True)
-class Reinforce:
+class Reinforce(RecipeSettings, section="objective"):
     """S9, token scope: -A log pi. For batches that get exactly one optimiser step, of the weights under training."""
 
     has_ratio: ClassVar[bool] = False
     scope: ClassVar[Scope] = "token"
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
         return -context.adv * logp, {}

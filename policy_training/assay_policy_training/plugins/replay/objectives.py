@@ -12,17 +12,17 @@ before .2 1, sigma .01 .3: s 1.025 1.057895; lambda at T 5 .996711 1.003289, at 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Gt
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.plugins.prompts.streams import tag_of
 from assay_policy_training.plugins.protocols import RecipeView
 
@@ -43,7 +43,7 @@ def objective_weights(movements: Sequence[float], temperature: float) -> list[fl
 
 
 @dataclass
-class Objectives(RecipeSettings, section="replay"):
+class Objectives(StatefulSettings, section="replay"):
     """S15. `window`: steps; `temperature`: T; `key`: the prompts' entry that names their objective; `denominator`: what
     the recipe's aggregation counts."""
 
@@ -85,10 +85,3 @@ class Objectives(RecipeSettings, section="replay"):
             return 1.0
         before, now = seen[: self.window], seen[self.window :]
         return movement(fmean(now), fmean(before), pstdev(now))
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"history": self.history, "weights": self.weights}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.history = {str(name): [float(v) for v in values] for name, values in state["history"].items()}
-        self.weights = {str(name): float(value) for name, value in state["weights"].items()}

@@ -10,19 +10,18 @@ Source: arXiv 2305.14718, code abaheti95/LoL-RL read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.plugins.protocols import RecipeView
 
 
 @dataclass
-class PriorityReplay:
+class PriorityReplay(StatefulSettings, section="replay"):
     """S15. `seed` and the number of the draw decide the rows."""
 
     seed: int = 0
@@ -44,9 +43,3 @@ class PriorityReplay:
         times = torch.bincount(rows, minlength=len(batch)).double()
         mean = float(weight[weight > 0].mean())
         return batch.with_(adv=(batch.mask * (times * mean)[:, None]).float())
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"draws": self.draws}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.draws = int(state["draws"])

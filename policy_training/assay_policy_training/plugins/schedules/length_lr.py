@@ -15,14 +15,13 @@ Source: arXiv 2602.01826 (abstract and a third-party reproduction, whose detecto
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
 from assay.errors import BadInputError
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.plugins.protocols import RecipeView, StepReport
 from assay_policy_training.plugins.schedules.decay import check_only_one
 
@@ -33,7 +32,7 @@ def decayed_lr(step: int, surge_step: int, *, stretch: float, least: float) -> f
 
 
 @dataclass
-class LengthLr(RecipeSettings, section="schedules"):
+class LengthLr(StatefulSettings, section="schedules"):
     """S13. `at`: the surge step, where it is known; None = detect it."""
 
     baseline_steps: Annotated[int, Ge(1)] = 50
@@ -73,10 +72,3 @@ class LengthLr(RecipeSettings, section="schedules"):
             self._total, self._seen = self._total + length, self._seen + 1
         elif length > self.surge * self._total / self._seen:
             self.surge_step = report.step
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"surge_step": self.surge_step, "total": self._total, "seen": self._seen}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.surge_step = None if state["surge_step"] is None else int(state["surge_step"])
-        self._total, self._seen = float(state["total"]), int(state["seen"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from annotated_types import Ge, Gt
@@ -40,7 +40,6 @@ class CosineLength(RecipeSettings, section="shaping"):
     margin: Annotated[int, Ge(0)] = 0
     max_length: Annotated[int | None, Gt(0)] = None  #: None = the response limit of the step
     correct: str | None = None  #: reward part that says what is right; None = `acc`
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         limit, lengths = response_limit(batch, self.max_length), batch.lengths

@@ -9,9 +9,8 @@ not (tests/oracles).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Gt
@@ -20,7 +19,7 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import kl_estimate
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.plugins.protocols import StepReport
 
 KL_ESTIMATORS = ("k1", "k2", "k3", "abs")
@@ -35,7 +34,7 @@ def adapted(coefficient: float, kl: float, *, target: float, horizon: float, row
 
 
 @dataclass
-class KlInReward(RecipeSettings, section="shaping"):
+class KlInReward(StatefulSettings, section="shaping"):
     """S3: dense -= coefficient x KL kl_estimate of each token. `target` (nats a response): None = a fixed coefficient.
 
     Of an adaptive one `coefficient` is the first value, and the step's rollouts decide the next step's.
@@ -64,12 +63,6 @@ class KlInReward(RecipeSettings, section="shaping"):
             return
         kl = float(self._kl(rows).sum(1).mean())
         self.current = adapted(self.current, kl, target=self.target, horizon=self.horizon, rows=len(rows))
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"current": self.current}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.current = float(state["current"])
 
     def _kl(self, batch: RolloutBatch) -> Tensor:
         """[B,T] float64, 0 where the mask is off."""

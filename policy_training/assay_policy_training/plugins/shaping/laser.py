@@ -11,9 +11,9 @@ never from comparing a reward with 1.0. Leaves out: a separate monitoring set; t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 import torch
 from annotated_types import Ge, Gt
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import RecipeSettings, StatefulSettings
 from assay_policy_training.plugins.protocols import StepReport
 from assay_policy_training.plugins.shaping.outcomes import correctness
 from assay_policy_training.plugins.shaping.repetition import repeated_share
@@ -71,7 +71,6 @@ class Laser(RecipeSettings, section="shaping"):
     wrong_reward: float = -0.5
     bonus: Annotated[float, Gt(0)] = 0.5
     correct: str | None = None  #: reward part that says what is right; None = `acc`
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         right = torch.where(batch.valid, correctness(batch, self.correct), torch.nan)
@@ -87,7 +86,7 @@ class Laser(RecipeSettings, section="shaping"):
 
 
 @dataclass
-class LaserD(RecipeSettings, section="shaping"):
+class LaserD(StatefulSettings, section="shaping"):
     """S3: one target for each band of group accuracy, estimated again every `every` steps from the rollouts since.
 
     Candidates: `shortest` to `longest` by `spacing`. Before the first estimate the target is the longest candidate; a
@@ -108,7 +107,6 @@ class LaserD(RecipeSettings, section="shaping"):
     repetition_share: float = 0.2  #: from this share of repeated n-grams on
     released: bool = False  #: as in the released code
     correct: str | None = None
-    needs: ClassVar[frozenset[str]] = frozenset()
     targets: dict[str, int] = field(init=False, default_factory=dict)
     _window: list[list[list[float]]] = field(init=False, default_factory=list, repr=False)
     _group_size: int = field(init=False, default=0, repr=False)
@@ -172,14 +170,6 @@ class LaserD(RecipeSettings, section="shaping"):
 
     def numbers(self) -> dict[str, float]:
         return {f"laser_target_{name}": float(self.targets.get(name, self.longest)) for name in BANDS}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"targets": dict(self.targets), "window": self._window, "group_size": self._group_size}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.targets = {name: int(target) for name, target in state["targets"].items()}
-        self._window = [[[float(value) for value in row] for row in rows] for rows in state["window"]]
-        self._group_size = int(state["group_size"])
 
 
 @dataclass

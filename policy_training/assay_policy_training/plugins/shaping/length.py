@@ -9,7 +9,7 @@ stops (`sampling.max_new_tokens`), masking of truncated rows (a filter), the cos
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from annotated_types import Gt
@@ -52,7 +52,6 @@ class Overlong(RecipeSettings, section="shaping"):
     buffer: Annotated[int, Gt(0)] = 4096
     factor: Annotated[float, Gt(0)] = 1.0
     max_length: Annotated[int | None, Gt(0)] = None  #: L_max in tokens; None = the response limit of the step
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         limit = response_limit(batch, self.max_length)
@@ -66,7 +65,6 @@ class KimiLength(RecipeSettings, section="shaping"):
 
     coefficient: Annotated[float, Gt(0)] = 0.4
     correct: str | None = None  #: reward part that says what is right; None = `acc`
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         right = correctness(batch, self.correct)
@@ -83,7 +81,6 @@ class ConciseCorrect(RecipeSettings, section="shaping"):
 
     bonus: Annotated[float, Gt(0)] = 0.5
     correct: str | None = None
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         right = torch.where(batch.valid, correctness(batch, self.correct), torch.nan)
@@ -96,7 +93,6 @@ class TruncatedReward(RecipeSettings, section="shaping"):
     rows are the signal."""
 
     value: Finite = 0.0
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         reward = torch.where(batch.truncated & batch.valid, self.value, batch.scored_reward)

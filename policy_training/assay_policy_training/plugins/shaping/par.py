@@ -8,7 +8,7 @@ server's own `par`, `assay_serving.composition`), the other variants (there too)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Gt
@@ -38,7 +38,6 @@ class ParReward(RecipeSettings, section="shaping"):
 
     references: Literal["row", "group"] = "row"
     k: Annotated[float, Gt(0)] = 1.0
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         reward, group = batch.scored_reward, batch.group.tolist()

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.core.steps import SEPARATOR, last_token_of_step, segments, step_values
 from assay_policy_training.plugins.shaping.outcomes import reward_part
 
@@ -42,7 +43,7 @@ def delta(values: Sequence[float], *, last_counts: bool = False) -> list[float]:
 
 
 @dataclass
-class ClipAndDelta:
+class ClipAndDelta(RecipeSettings, section="shaping"):
     """S3: alpha x the clipped and differenced step scores of `part`, each on the last token of its step, beside the
     reward. A row whose step scores are missing becomes missing."""
 
@@ -53,7 +54,6 @@ class ClipAndDelta:
     differences: bool = True
     last_counts: bool = False  #: see `delta`
     separator: str = SEPARATOR
-    needs: ClassVar[frozenset[str]] = frozenset()
     _tokenizer: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -56,7 +56,6 @@ class RepetitionPenalty(RecipeSettings, section="shaping"):
     penalty: Annotated[float, Gt(0)] = 0.05
     form: Literal["dense", "sparse"] = "dense"
     discount: Annotated[float, Ge(0), Le(1)] = 0.99
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         rows = [batch.tokens[i][batch.mask[i]].tolist() for i in range(len(batch))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 
@@ -54,7 +54,6 @@ class CalibrationReward(RecipeSettings, section="shaping"):
     tags: tuple[str, ...] = ("think", "answer", "analysis", "confidence")
     unstated: float = -1.0
     correct: str | None = None  #: reward part that says what is right; None = `acc`
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from annotated_types import Ge
@@ -64,7 +64,6 @@ class Rubric(RecipeSettings, section="shaping"):
     vetoes: Mapping[str, float] = field(default_factory=dict)
     saturation: Annotated[float | None, Ge(0)] = None
     vetoed: float = 0.0
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,16 +10,15 @@ side, and distrust for an empty right one).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
 
 from assay_policy_training.core.batch import RolloutBatch, group_moments
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.plugins.protocols import StepReport
 from assay_policy_training.plugins.shaping.outcomes import group_range, reward_part
 
@@ -51,7 +50,7 @@ def trusted_reward(outcome: Tensor, thinking: Tensor, group: Tensor, weight: flo
 
 
 @dataclass
-class TrustedThinking(RecipeSettings, section="shaping"):
+class TrustedThinking(StatefulSettings, section="shaping"):
     """S3: `trusted_reward` in place of the reward, of the parts `outcome` and `thinking`, both in [0, 1], with weight
     alpha exp(-steps done / decay)."""
 
@@ -59,7 +58,6 @@ class TrustedThinking(RecipeSettings, section="shaping"):
     outcome: str = "verifier"
     alpha: Annotated[float, Ge(0)] = 0.3
     decay: Annotated[float, Gt(0)] = 500.0  #: steps
-    needs: ClassVar[frozenset[str]] = frozenset()
     done: int = field(init=False, default=0)  #: steps
 
     @property
@@ -75,9 +73,3 @@ class TrustedThinking(RecipeSettings, section="shaping"):
 
     def numbers(self) -> dict[str, float]:
         return {"thinking_weight": self.weight}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"done": self.done}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.done = int(state["done"])

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge
 
 from assay.errors import BadInputError
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import StatefulSettings
 
 if TYPE_CHECKING:
     from assay_policy_training.plugins.protocols import StopRule
 
 
 @dataclass
-class OutOfBounds(RecipeSettings, section="stop"):
+class OutOfBounds(StatefulSettings, section="stop"):
     """Stop when `metric` was above `above` or below `below` in each of the last `patience` steps that have it. NaN is
     out of any bound."""
 
@@ -46,15 +46,9 @@ class OutOfBounds(RecipeSettings, section="stop"):
         bound = f"above {self.above:g}" if self.above is not None else f"below {self.below:g}"
         return f"{self.metric} was {bound} for {self.patience} steps (last {value:.4g})"
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"bad": self.bad}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.bad = int(state["bad"])
-
 
 @dataclass
-class NoProgress(RecipeSettings, section="stop"):
+class NoProgress(StatefulSettings, section="stop"):
     """Stop when the mean of `metric` over `window` steps has not risen by `at_least` since `patience` steps.
 
     `falling`: progress is a lower value.
@@ -87,12 +81,6 @@ class NoProgress(RecipeSettings, section="stop"):
         return (
             f"{self.metric} has been no better than {best:.4g} (mean of {self.window} steps) for {self.patience} steps"
         )
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"recent": self.recent, "best": self.best, "since": self.since}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.recent, self.best, self.since = list(state["recent"]), state["best"], int(state["since"])
 
 
 def missing_metrics(rules: Iterable[StopRule], row: Mapping[str, Any]) -> list[str]:
