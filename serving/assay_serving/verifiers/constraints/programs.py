@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from assay.errors import BadInputError
+from assay.errors import BackendError, BadInputError
 from assay_serving.verifiers.constraint import Constraint, Verdict
-from assay_serving.verifiers.sandbox.program_runner import explain, run_program, run_tests
+from assay_serving.verifiers.sandbox.program_runner import UncontainedError, explain, run_program, run_tests
 
 SECONDS = 5.0
 MEMORY = 1024  #: MiB of address space
@@ -26,9 +26,10 @@ _PYTHON = ("", "python", "py", "python3")
 class PythonTests(Constraint):
     """The response's code passes every one of `tests` and `cases`, all of them within `seconds`.
 
-    `tests`: statements, run after the code in its namespace. `entry_point`: a function of the code; where the tests
-    define `check`, it is called with it. `cases`: (input, output) of the code run as a script; outputs are compared
-    line by line without trailing white space. `prelude`: code that goes before the response's, e.g. imports.
+    `tests`: statements, run in another process with the names that the code defines. `entry_point`: a function of the
+    code; where the tests define `check`, it is called with it. `cases`: (input, output) of the code run as a script;
+    outputs are compared line by line without trailing white space. `prelude`: code that goes before the response's and
+    before the tests, e.g. imports.
     """
 
     kind: ClassVar[str] = "python_tests"
@@ -71,14 +72,23 @@ class PythonTests(Constraint):
         return (f"Write {what} in one Python code block.", f"Answer with {what} in Python, in a code block.")
 
     def judge(self, response: str) -> Verdict:
-        code = f"{self.prelude}\n{code_of(response, self.entry_point)}"
+        try:
+            return self._run(code_of(response, self.entry_point))
+        except UncontainedError as error:
+            raise BackendError(str(error)) from error
+
+    def _run(self, code: str) -> Verdict:
         memory, deadline = int(self.memory * (1 << 20)), time.monotonic() + self.seconds
         if self.tests:
-            tested = run_tests(code, self.tests, self.entry_point, seconds=self.seconds, memory=memory)
+            tested = run_tests(
+                code, self.tests, self.entry_point, prelude=self.prelude, seconds=self.seconds, memory=memory
+            )
             if not tested.passed:
                 return Verdict(False, tested.detail)
         for number, (stdin, expected) in enumerate(self.cases, 1):
-            ended = run_program(code, stdin, seconds=max(0.0, deadline - time.monotonic()), memory=memory)
+            ended = run_program(
+                f"{self.prelude}\n{code}", stdin, seconds=max(0.0, deadline - time.monotonic()), memory=memory
+            )
             if ended.reason != "exit" or ended.status != 0:
                 return Verdict(False, f"case {number}: {explain(ended, self.seconds)}")
             if _lines(ended.stdout) != _lines(expected):

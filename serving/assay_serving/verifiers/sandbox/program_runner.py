@@ -1,29 +1,27 @@
-"""Running an untrusted program in a separate process, with hard limits.
+"""Running an untrusted program in separate processes that can do no harm, with hard limits.
 
-Covers: a fresh `python -I` for every run in a session and an empty folder of its own, without this process's
-environment; limits on time, memory, disk, files, processes and output; SIGKILL at the end. Where the kernel permits,
-access to the network, to files outside the folder and to other processes is removed (`isolation`). Leaves out:
-protection against a program that attacks the kernel, reads files that its user may read, or looks for the test runner
-in its own process: it guards against accidents and common reward hacking of a policy, not against malware. For that
-use a virtual machine.
+Covers: a fresh `python -I` for the program and another one for its tests, each contained (`containment`); limits on
+time, memory, disk, files, processes and output; SIGKILL at the end; refusal where the machine cannot contain a program.
+Leaves out: attacks on the kernel; for code written to harm use a virtual machine.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
-import secrets
 import selectors
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,8 @@ OUTPUT = 1 << 20  #: bytes of output, above which a run is ended
 DISK = 16 << 20  #: bytes of all files together, and of one
 OPEN_FILES = 64
 PROCESSES = 16  #: with threads
+WITHOUT = "ASSAY_PROGRAMS_WITHOUT"  #: environment variable: what an operator does without, such as "files,network"
+START_SECONDS = 60.0  #: for starting and containing a process, on a machine that does much else
 _POLL = 0.02  #: seconds between looks at whether it still runs
 
 
@@ -43,57 +43,86 @@ class ProgramRun:
     status: int  #: exit status; 128 and more: by a signal
     stdout: str
     stderr: str
-    isolated: tuple[str, ...] = ()  #: of "network", "processes", "files", "user"
+    contained: tuple[str, ...] = ()  #: of "files", "network", "processes", "privileges"
 
 
 class SandboxError(RuntimeError):
     """The sandbox itself failed: there is no verdict."""
 
 
+class UncontainedError(SandboxError):
+    """This machine cannot contain a program, which is therefore not run."""
+
+
 @dataclass(frozen=True)
 class ProgramTests:
     passed: bool
     detail: str
-    isolated: tuple[str, ...]
 
 
-def run_program(code: str, stdin: str, *, seconds: float, memory: int) -> ProgramRun:
-    """Run `code` as a script that reads `stdin`. `memory`: bytes of address space of each of its processes."""
-    return _run(code, "program", stdin, seconds, memory, lambda message: None)
+def run_program(code: str, stdin: str, *, seconds: float, memory: int, method: str = "") -> ProgramRun:
+    """Run `code` as a script that reads `stdin`. `memory`: bytes of address space of each of its processes.
 
-
-def run_tests(code: str, tests: Sequence[str], entry_point: str, *, seconds: float, memory: int) -> ProgramTests:
-    """Run `code`, then each of `tests` in its namespace, then `check(entry_point)` where they define `check`.
-
-    Passed only where the process proves that it came to the end of the tests, by a token that it gets there.
+    `method` of `containment`: the first that works for "". Raises UncontainedError, SandboxError.
     """
-    token = secrets.token_hex(16)
-    messages: list[dict[str, Any]] = []
-
-    def answer(message: dict[str, Any]) -> dict[str, Any] | None:
-        if len(messages) > 9:  # the child sends three messages; a program that sends more is not the child
-            return None
-        messages.append(message)
-        if "loaded" in message and len([m for m in messages if "loaded" in m]) == 1:
-            return {"tests": list(tests), "entry_point": entry_point}
-        if "tested" in message and any("loaded" in m for m in messages):
-            return {"token": token}
-        return None
-
-    ended = _run(code, "tests", "", seconds, memory, answer)
-    if messages and messages[-1].get("token") == token:
-        return ProgramTests(True, "all tests pass", ended.isolated)
-    failed = next((m for m in messages if "failed" in m), None)
-    if failed is not None:
-        return ProgramTests(False, f"{failed['failed']}: {failed.get('error')}", ended.isolated)
-    if ended.reason == "exit":
-        return ProgramTests(False, f"ended before its tests did, {_status_text(ended.status)}", ended.isolated)
-    return ProgramTests(False, explain(ended, seconds), ended.isolated)
+    job = _job({"role": "program", "code": code}, seconds, memory, method)
+    with _process(job, stdin) as process:
+        reason = _watch([process], _started([process]) + seconds)
+        process.kill()
+    return process.result(reason)
 
 
-def isolation() -> tuple[str, ...]:
-    """What this machine's kernel can isolate a run from: of "network", "processes", "files", "user"."""
-    return run_program("", "", seconds=20, memory=1 << 30).isolated
+def run_tests(
+    code: str,
+    tests: Sequence[str],
+    entry_point: str,
+    *,
+    seconds: float,
+    memory: int,
+    prelude: str = "",
+    method: str = "",
+) -> ProgramTests:
+    """Run `prelude` and `code`, then each of `tests`, then `check(entry_point)` where the tests define `check`.
+
+    The tests run in another process than the code, with the prelude and the names that the code defines. The verdict
+    comes from there. Raises UncontainedError, SandboxError.
+    """
+    program_end, tests_end = socket.socketpair()
+    with program_end, tests_end:
+        program_job = _job({"role": "program", "code": f"{prelude}\n{code}"}, seconds, memory, method)
+        description = {"role": "tests", "tests": list(tests), "entry_point": entry_point, "prelude": prelude}
+        tests_job = _job(description, seconds, memory, method)
+        with _process(program_job, "", program_end) as program, _process(tests_job, "", tests_end) as judging:
+            program_end.close()
+            tests_end.close()
+            deadline = _started([judging, program]) + seconds
+            reason = _watch([judging, program], deadline)
+            verdict = judging.verdict()
+            if "gone" in verdict:
+                reason = _watch([program], deadline)
+            program.kill()
+            judging.kill()
+    ended = program.result(reason)
+    judged = judging.result(reason)
+    if verdict.get("passed") is True:
+        return ProgramTests(True, "all tests pass")
+    if "failed" in verdict:
+        return ProgramTests(False, f"{verdict['failed']}: {verdict.get('error')}")
+    if reason == "exit" and "gone" not in verdict:
+        return ProgramTests(False, f"the tests ended with {explain(judged, seconds)}")
+    if reason == "exit":
+        return ProgramTests(False, f"ended before its tests did, {_status_text(ended.status)}")
+    return ProgramTests(False, explain(ended, seconds))
+
+
+def containment(method: str = "") -> tuple[str, ...]:
+    """What this machine can contain a program by: of "files", "network", "processes", "privileges"."""
+    job = _job({"role": "program", "code": ""}, 20, 1 << 30, method)
+    job["without"] = ["files", "network", "processes", "privileges"]
+    with _process(job, "") as process:
+        _started([process])
+        process.kill()
+    return process.result("exit").contained
 
 
 def explain(ended: ProgramRun, seconds: float) -> str:
@@ -112,53 +141,110 @@ def _status_text(status: int) -> str:
     return f"exit status {status}"
 
 
-def _run(
-    code: str,
-    mode: str,
-    stdin: str,
-    seconds: float,
-    memory: int,
-    answer: Callable[[dict[str, Any]], dict[str, Any] | None],
-) -> ProgramRun:
+def _job(description: dict[str, Any], seconds: float, memory: int, method: str) -> dict[str, Any]:
+    limits = {"cpu": int(seconds) + 1, "memory": memory, "disk": DISK, "files": OPEN_FILES, "processes": PROCESSES}
+    without = [part.strip() for part in os.environ.get(WITHOUT, "").split(",") if part.strip()]
+    return {**description, "limits": limits, "method": method, "readable": _interpreter(), "without": without}
+
+
+@functools.cache
+def _interpreter() -> list[str]:
+    """Files and folders that Python needs, links before what they lead to."""
+    paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    for prefix in {sys.prefix, sys.base_prefix} - {"/usr"}:
+        paths += [f"{prefix}/{name}" for name in ("bin", "lib", "lib64", "pyvenv.cfg")]
+    if "/usr" in (sys.prefix, sys.base_prefix):
+        paths += [sys.executable, os.path.realpath(sys.executable), "/usr/lib/python3"]
+    multiarch = sysconfig.get_config_var("MULTIARCH") or ""
+    for folder in ("/lib", "/lib64", "/usr/lib", "/usr/lib64"):
+        if os.path.islink(folder):
+            paths.append(folder)
+        elif os.path.isdir(f"{folder}/{multiarch}") and multiarch:
+            paths.append(f"{folder}/{multiarch}")
+        elif folder.endswith("64") or not multiarch:
+            paths.append(folder)
+    paths += ["/etc/ld.so.cache", "/usr/share/zoneinfo", "/etc/localtime"]
+    present = [path for path in dict.fromkeys(map(os.path.normpath, paths)) if os.path.lexists(path)]
+    inner = [path for path in present if any(path.startswith(f"{other}/") for other in present)]
+    return sorted((path for path in present if path not in inner), key=lambda path: (not os.path.islink(path), path))
+
+
+@dataclass(eq=False)
+class _Contained:
+    """A process that was started with a job, and what it has written."""
+
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    read: dict[str, bytearray] = field(
+        default_factory=lambda: {name: bytearray() for name in ("out", "err", "control")}
+    )
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Whole lines of the control socket. All are the child's own: a program has no access to it."""
+        return [json.loads(line) for line in bytes(self.read["control"]).split(b"\n")[:-1]]
+
+    def verdict(self) -> dict[str, Any]:
+        sent = self.messages()
+        return sent[1] if len(sent) > 1 else {}
+
+    def ended(self) -> bool:
+        if self.process.returncode is not None:
+            return True
+        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def kill(self) -> None:
+        """End the process and its group, before it is waited for, while the number is certainly its own."""
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def result(self, reason: str) -> ProgramRun:
+        out, err = (bytes(self.read[name][:OUTPUT]).decode("utf-8", "replace") for name in ("out", "err"))
+        status = self.process.returncode
+        sent = self.messages()
+        if sent and "refused" in sent[0]:
+            missing = ",".join(sent[0]["refused"])
+            raise UncontainedError(
+                f"this machine cannot contain a program ({missing}), so none is run; {WITHOUT}={missing} runs them "
+                "without: they then reach what this user reaches"
+            )
+        if not sent:
+            detail = err.strip().rpartition("\n")[2][:200]
+            raise SandboxError(f"the sandbox did not start the program ({reason}): {detail}")
+        contained = tuple(map(str, sent[0]["contained"]))
+        return ProgramRun(reason, 128 - status if status < 0 else status, out, err, contained)
+
+
+@contextlib.contextmanager
+def _process(job: dict[str, Any], stdin: str, peer: socket.socket | None = None) -> Iterator[_Contained]:
     folder = tempfile.mkdtemp(prefix="assay-sandbox-")
     ours, theirs = socket.socketpair()
+    sockets = (theirs.fileno(), *(() if peer is None else (peer.fileno(),)))
     try:
         with tempfile.TemporaryFile() as stdin_file, ours, theirs:
             stdin_file.write(stdin.encode("utf-8", "replace"))
             stdin_file.seek(0)
             process = subprocess.Popen(
-                [sys.executable, "-I", str(CHILD), str(theirs.fileno())],
+                [sys.executable, "-I", str(CHILD), *map(str, sockets)],
                 stdin=stdin_file,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=folder,
                 env=_environment(folder),
-                pass_fds=(theirs.fileno(),),
+                pass_fds=sockets,
                 start_new_session=True,
             )
             theirs.close()
-            job = {
-                "code": code,
-                "modes": [mode],
-                "folder": folder,
-                "disk": DISK,
-                "cpu": int(seconds) + 1,
-                "memory": memory,
-                "files": OPEN_FILES,
-                "processes": PROCESSES,
-            }
+            started = _Contained(process, ours)
             with process:
                 try:
-                    seen = _watched(process, ours, job, time.monotonic() + seconds, answer)
-                finally:  # before it is waited for, while the group's number is certainly its own
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.killpg(process.pid, signal.SIGKILL)
-            status = process.returncode
-            out, err = (bytes(seen.read[name][:OUTPUT]).decode("utf-8", "replace") for name in ("out", "err"))
-            if seen.isolated is None:
-                detail = err.strip().rpartition("\n")[2][:200]
-                raise SandboxError(f"the sandbox did not start the program ({seen.reason}): {detail}")
-            return ProgramRun(seen.reason, 128 - status if status < 0 else status, out, err, seen.isolated)
+                    ours.settimeout(job["limits"]["cpu"])
+                    with contextlib.suppress(OSError):  # it has ended, which the caller sees, or does not read
+                        ours.sendall(json.dumps({**job, "folder": folder}).encode() + b"\n")
+                    yield started
+                finally:
+                    started.kill()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -168,72 +254,44 @@ def _environment(folder: str) -> dict[str, str]:
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", **single}
 
 
-@dataclass
-class _Seen:
-    reason: str
-    read: dict[str, bytearray]
-    isolated: tuple[str, ...] | None = None  #: None before the program may start
+def _started(processes: Sequence[_Contained]) -> float:
+    """Wait until all are contained, have refused or have ended; the time of that. Their time limit begins then."""
+    for one in processes:
+        _watch([one, *processes], time.monotonic() + START_SECONDS, until_started=True)
+    return time.monotonic()
 
 
-def _watched(
-    process: subprocess.Popen[bytes],
-    control: socket.socket,
-    job: dict[str, Any],
-    deadline: float,
-    answer: Callable[[dict[str, Any]], dict[str, Any] | None],
-) -> _Seen:
-    """Send the job and read what comes, until the process has ended (and is not waited for) or has to be ended."""
-    assert process.stdout is not None
-    assert process.stderr is not None
-    seen = _Seen("exit", {"out": bytearray(), "err": bytearray(), "control": bytearray()})
+def _watch(processes: Sequence[_Contained], deadline: float, *, until_started: bool = False) -> str:
+    """Read what the processes write until the first of them has ended, or all have to be; returns the reason."""
     with selectors.DefaultSelector() as selector:
-        for name, file in (("out", process.stdout), ("err", process.stderr), ("control", control)):
-            selector.register(file, selectors.EVENT_READ, name)
-        _sent(control, job, deadline)
+        for one in dict.fromkeys(processes):
+            assert one.process.stdout is not None
+            assert one.process.stderr is not None
+            for name, file in (("out", one.process.stdout), ("err", one.process.stderr), ("control", one.control)):
+                selector.register(file, selectors.EVENT_READ, (one, name))
         while True:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                seen.reason = "timeout"
-                return seen
-            gone = _has_ended(process)
+                return "timeout"
+            if until_started and processes[0].messages():
+                return "started"
+            gone = processes[0].ended()
             if not selector.get_map():
                 if gone:
-                    return seen
+                    return "exit"
                 time.sleep(min(remaining, _POLL / 10))
                 continue
             ready = selector.select(0 if gone else min(remaining, _POLL))
             if gone and not ready:  # child processes may still hold the pipes
-                return seen
+                return "exit"
             for key, _ in ready:
+                one, name = key.data
                 data = _read_available(key.fd)
                 if not data:
                     selector.unregister(key.fileobj)
-                seen.read[key.data] += data
-            _answered(seen, control, deadline, answer)
-            if max(map(len, seen.read.values())) > OUTPUT:
-                seen.reason = "output"
-                return seen
-
-
-def _answered(
-    seen: _Seen,
-    control: socket.socket,
-    deadline: float,
-    answer: Callable[[dict[str, Any]], dict[str, Any] | None],
-) -> None:
-    """Take in the whole lines that have come over the control socket."""
-    while b"\n" in seen.read["control"]:
-        line, _, remainder = bytes(seen.read["control"]).partition(b"\n")
-        seen.read["control"] = bytearray(remainder)
-        message = _message(line)
-        if "isolated" in message and seen.isolated is None:
-            seen.isolated = tuple(map(str, message["isolated"]))
-        if (reply := answer(message)) is not None:
-            _sent(control, reply, deadline)
-
-
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+                one.read[name] += data
+            if any(max(map(len, one.read.values())) > OUTPUT for one in processes):
+                return "output"
 
 
 def _read_available(fd: int) -> bytes:
@@ -241,17 +299,3 @@ def _read_available(fd: int) -> bytes:
         return os.read(fd, 65536)
     except ConnectionResetError:
         return b""
-
-
-def _sent(control: socket.socket, message: dict[str, Any], deadline: float) -> None:
-    control.settimeout(max(0.01, deadline - time.monotonic()))
-    with contextlib.suppress(OSError):  # it has ended, which the caller sees, or does not read
-        control.sendall(json.dumps(message).encode() + b"\n")
-
-
-def _message(line: bytes) -> dict[str, Any]:
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return message if isinstance(message, dict) else {}
