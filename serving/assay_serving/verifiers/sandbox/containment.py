@@ -54,7 +54,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Limits:
-    """`cpu` seconds, `memory` and `disk` bytes, open `files`, `processes` with threads; each but the last of one process."""
+    """`cpu` seconds, `memory` and `disk` bytes, open `files`, `processes` with threads (all of a run together)."""
 
     cpu: int
     memory: int

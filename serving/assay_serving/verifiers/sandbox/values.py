@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-_DATES = {"date": datetime.date, "time": datetime.time, "datetime": datetime.datetime}
+_DATES: dict[str, Any] = {"date": datetime.date, "time": datetime.time, "datetime": datetime.datetime}
 _EXACT = {"Counter": collections.Counter, "OrderedDict": collections.OrderedDict, "deque": collections.deque}
 _SIMPLE = (type(None), bool, str)
 DEEPEST = 200  #: levels of nested data
@@ -167,7 +167,7 @@ class Values:
     def _decode_named(self, name: str, fields: list[str], items: list[Any]) -> Any:
         """An instance of a named tuple of this side's own making, with the names of the other's."""
         safe = name if name.isidentifier() and not keyword.iskeyword(name) else "Tuple"
-        return collections.namedtuple(safe, fields, rename=True)(*map(self.decode, items))  # type: ignore[misc]
+        return collections.namedtuple(safe, fields, rename=True)(*map(self.decode, items))
 
 
 def _numpy_array(dtype: str, shape: list[int], payload: str, is_array: bool) -> Any:
