@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from assay.cli.settings_options import Command, replace_parameter
 from assay.errors import BadInputError
@@ -24,14 +22,6 @@ _FIELDS["engine_options"] = replace(_FIELDS["engine_options"], type=tuple[str, .
 
 #: Fields of `ModelConfig` with an option in every command that loads models.
 MODEL_OPTIONS = tuple(name for name, field in _FIELDS.items() if field.help and name != "policy_templates")
-
-TokenBudgetOption = Annotated[int | None, typer.Option(min=1, help=_FIELDS["token_budget"].help)]
-AllowFailedParityOption = Annotated[
-    bool, typer.Option("--allow-failed-parity", help=_FIELDS["allow_failed_parity"].help)
-]
-CorrectOption = Annotated[
-    str | None, typer.Option(metavar="NAME[:DOMAIN]", help=_FIELDS["correct"].help, show_default=False)
-]
 
 
 def model_options(names: Sequence[str] = MODEL_OPTIONS) -> Callable[[Command], Command]:

@@ -15,10 +15,7 @@ import traceback
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from assay.errors import BadInputError
-
 Format = Literal["text", "json"]
-FORMATS: tuple[Format, ...] = ("text", "json")
 FIELDS = "fields"  #: name of the attribute with a record's values (`extra=`)
 
 # Control characters of ASCII and Latin-1, line and paragraph separators, and what turns the direction of text.
@@ -61,8 +58,6 @@ def configure_logs(style: Format = "text", *, requests: bool = False) -> None:
     `requests`: log successful requests too; failed ones always are. Start uvicorn with `log_config=None`, or it
     installs handlers of its own.
     """
-    if style not in FORMATS:
-        raise BadInputError(f"{style!r} is not one of {', '.join(FORMATS)}", field="log_format")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
