@@ -11,7 +11,7 @@ import math
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,7 @@ def run_loop(
                 Selection(("unverified",)),
                 run.id,
             )
-        return LoopResult(_labels(workspace), stage1, stage2.to_dict())
+        return LoopResult(_labels(workspace), stage1, asdict(stage2))
 
 
 def fill(workspace: Workspace, rows: Sequence[Row], source: Mapping[str, Answer]) -> None:

@@ -13,7 +13,8 @@ from assay_pipelines.annotation.assignment import Assignment
 from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.question_types.pair import placed
 from assay_pipelines.annotation.question_types.question_type import PlacedAnswer, Submission
-from assay_pipelines.annotation.queues import Overlap, create_queue
+from assay_pipelines.annotation.queues import create_queue
+from assay_pipelines.annotation.recording import Overlap
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.service import AnnotationService, Receipt
 from assay_pipelines.annotation.votes import QueueVote, queue_votes

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, replace
 
 from assay import ids
 from assay.data.pair_attributes import load_attributes
@@ -19,35 +18,15 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem, principle_statements
 from assay_pipelines.annotation.ledger import Ledger
 from assay_pipelines.annotation.question_types.question_type import PAIR
-from assay_pipelines.annotation.recording import QueueRecord, event_id, record_queue, sync_events
+from assay_pipelines.annotation.recording import Overlap, Queue, event_id, record_queue, sync_events
 from assay_pipelines.annotation.recovery import carry, open_ledger
 from assay_pipelines.annotation.votes import QueueVote, by_comparison, queue_votes
-
-#: People per item; "all": everyone labels everything, until the queue is closed.
-Overlap: TypeAlias = int | Literal["all"]
 
 LEASE_S = 1800.0
 #: Whether the item `i` has been adjudicated, in the operational file.
 ADJUDICATED = """EXISTS (SELECT 1 FROM votes a WHERE a.item_id = i.item_id AND a.role <> 'vote' AND a.counts
                           AND a.withdrawn_at IS NULL)"""
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
-
-
-@dataclass(frozen=True)
-class Queue:
-    """`items` are the comparisons asked about; `checks` the gold checks mixed in beside them."""
-
-    name: str
-    id: str
-    overlap: Overlap
-    gold_checks: float  #: share of what each person is shown
-    seed: int
-    lease_seconds: float
-    guideline: str
-    closed: bool
-    run_id: str | None
-    items: int
-    checks: int
 
 
 @dataclass(frozen=True)
@@ -91,11 +70,8 @@ def create_queue(
     for a comparison that the store does not hold, and for new items of a closed queue.
     """
     _check(name, overlap, gold_checks, lease_seconds)
-    number = 0 if overlap == "all" else overlap
-    record = QueueRecord(
-        "q-" + ids.digest(name), name, number, float(gold_checks), seed, float(lease_seconds), guideline, run_id
-    )
-    record_queue(workspace, record, items)
+    settings = (overlap, float(gold_checks), seed, float(lease_seconds), guideline)
+    record_queue(workspace, Queue(name, "q-" + ids.digest(name), *settings, False, run_id, 0, 0), items)
     with open_ledger(workspace) as ledger:
         carry(workspace, ledger, name)
         return find_queue(ledger, name)
@@ -109,29 +85,18 @@ def add_items(workspace: Workspace, name: str, items: Sequence[QueueItem], run_i
         queue = find_queue(ledger, name)
         if queue.closed:
             raise BadInputError(f"queue {name!r} is closed: reopen it first")
-        number = 0 if queue.overlap == "all" else queue.overlap
-        record = QueueRecord(
-            queue.id,
-            queue.name,
-            number,
-            queue.gold_checks,
-            queue.seed,
-            queue.lease_seconds,
-            queue.guideline,
-            run_id or queue.run_id,
-        )
-        added = record_queue(workspace, record, items)
+        added = record_queue(workspace, replace(queue, run_id=run_id or queue.run_id), items)
         carry(workspace, ledger, queue.name)
     return added
 
 
-def close_queue(workspace: Workspace, name: str, *, run_id: str | None = None) -> None:
+def close_queue(workspace: Workspace, name: str) -> None:
     """Hand out no more items; votes on items already handed out are still accepted."""
-    _set_closed(workspace, name, True, run_id)
+    _set_closed(workspace, name, True)
 
 
-def reopen_queue(workspace: Workspace, name: str, *, run_id: str | None = None) -> None:
-    _set_closed(workspace, name, False, run_id)
+def reopen_queue(workspace: Workspace, name: str) -> None:
+    _set_closed(workspace, name, False)
 
 
 def get_queue(workspace: Workspace, name: str) -> Queue:
@@ -268,7 +233,7 @@ def find_queue(ledger: Ledger, name: str) -> Queue:
     )
 
 
-def _set_closed(workspace: Workspace, name: str, closed: bool, run_id: str | None) -> None:
+def _set_closed(workspace: Workspace, name: str, closed: bool) -> None:
     with open_ledger(workspace) as ledger:
         queue = find_queue(ledger, name)
         if queue.closed != closed:
@@ -277,8 +242,8 @@ def _set_closed(workspace: Workspace, name: str, closed: bool, run_id: str | Non
             with ledger.writing() as db:
                 db.execute("UPDATE queues SET closed = ? WHERE name = ?", (closed, queue.name))
                 db.execute(
-                    "INSERT INTO events (event_id, queue_id, event, run_id, at) VALUES (?, ?, ?, ?, ?)",
-                    (event_id(queue.id, event, now), queue.id, event, run_id, now),
+                    "INSERT INTO events (event_id, queue_id, event, at) VALUES (?, ?, ?, ?)",
+                    (event_id(queue.id, event, now), queue.id, event, now),
                 )
         sync_events(workspace, ledger)
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from assay import ids
 from assay.data.pair_attributes import load_attributes
@@ -17,29 +17,37 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.ledger import Ledger
 
+#: People per item; "all": everyone labels everything, until the queue is closed.
+Overlap: TypeAlias = int | Literal["all"]
+
 LEAST_CHECKS = 5  #: gold checks of a small queue, where so many are known
 SETTINGS = ("overlap", "gold_checks", "seed", "lease_seconds", "guideline")
 
 
 @dataclass(frozen=True)
-class QueueRecord:
-    """A queue's row in the store. `overlap` 0: everyone labels everything."""
+class Queue:
+    """`items` are the comparisons asked about; `checks` the gold checks mixed in beside them."""
 
-    queue_id: str
     name: str
-    overlap: int
-    gold_checks: float
+    id: str
+    overlap: Overlap
+    gold_checks: float  #: share of what each person is shown
     seed: int
     lease_seconds: float
     guideline: str
+    closed: bool
     run_id: str | None
+    items: int
+    checks: int
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in SETTINGS)
+        """As both stores hold them: with overlap 0 everyone labels everything."""
+        number = 0 if self.overlap == "all" else self.overlap
+        return (number, self.gold_checks, self.seed, self.lease_seconds, self.guideline)
 
 
-def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[QueueItem]) -> int:
+def record_queue(workspace: Workspace, queue: Queue, items: Sequence[QueueItem]) -> int:
     """Write the queue if it is new, and those of the items that it does not have; returns how many items were new.
 
     An item that is there keeps what it was asked with. Raises BadInputError for another queue of the name, new items
@@ -50,10 +58,10 @@ def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[Queue
         first.setdefault(item.comparison_id, item)
     with workspace.store.unit() as db:
         exists = _check_settings(db, queue)
-        new = [first[comparison] for comparison in _new(db, queue.queue_id, list(first))]
+        new = [first[comparison] for comparison in _new(db, queue.id, list(first))]
         if exists and not new:
             return 0
-        if exists and _is_closed(db, queue.queue_id):
+        if exists and _is_closed(db, queue.id):
             raise BadInputError(
                 f"queue {queue.name!r} is closed: choose a new name, or `assay queue reopen {queue.name}`"
             )
@@ -77,7 +85,7 @@ def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[Queue
             db.execute(
                 """INSERT INTO queues (queue_id, name, overlap, gold_checks, seed, lease_seconds, guideline, run_id)
                    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
-                [queue.queue_id, queue.name, *queue.settings, queue.run_id],
+                [queue.id, queue.name, *queue.settings, queue.run_id],
             )
         added = _insert(db, queue, [(i.comparison_id, i.priority, payload_of(i), None) for i in new])
         # a gold check borrows an ordinary item's reason and principles: nothing may tell that it is one
@@ -95,11 +103,11 @@ def record_queue(workspace: Workspace, queue: QueueRecord, items: Sequence[Queue
         _insert(db, queue, drawn)
         if not exists or added:
             event = "extended" if exists else "created"
-            record_event(db, queue.queue_id, event, {"items": added, "checks": len(checks)}, queue.run_id)
+            record_event(db, queue.id, event, {"items": added, "checks": len(checks)}, queue.run_id)
         if queue.run_id is not None:
             db.execute(
                 "INSERT INTO run_links VALUES (?, 'output', 'queue', ?) ON CONFLICT DO NOTHING",
-                [queue.run_id, queue.queue_id],
+                [queue.run_id, queue.id],
             )
     return added
 
@@ -136,7 +144,7 @@ def sync_events(workspace: Workspace, ledger: Ledger) -> None:
         sqlite.executemany("UPDATE events SET stored = 1 WHERE event_id = ?", [(row["event_id"],) for row in rows])
 
 
-def _check_settings(db: Connection, queue: QueueRecord) -> bool:
+def _check_settings(db: Connection, queue: Queue) -> bool:
     """Whether the queue is there already, with these settings."""
     row = db.execute(f"SELECT {', '.join(SETTINGS)} FROM queues WHERE name = ?", [queue.name]).fetchone()
     if row is None:
@@ -196,7 +204,7 @@ def _new(db: Connection, queue_id: str, comparisons: list[str]) -> list[str]:
     return [comparison for comparison in comparisons if comparison not in queued]
 
 
-def _draw_checks(db: Connection, queue: QueueRecord, comparisons: list[str], *, ordinary: int) -> list[tuple[str, str]]:
+def _draw_checks(db: Connection, queue: Queue, comparisons: list[str], *, ordinary: int) -> list[tuple[str, str]]:
     """Gold pairs and their labels, so many that one person can do the whole queue at its rate of checks."""
     import pyarrow as pa
 
@@ -206,7 +214,7 @@ def _draw_checks(db: Connection, queue: QueueRecord, comparisons: list[str], *, 
     row = db.execute(
         """SELECT count(*) FILTER (check_label IS NULL), count(*) FILTER (check_label IS NOT NULL)
            FROM queue_items WHERE queue_id = ?""",
-        [queue.queue_id],
+        [queue.id],
     ).fetchone()
     before, checks = row if row is not None else (0, 0)
     if not before + ordinary:
@@ -219,11 +227,11 @@ def _draw_checks(db: Connection, queue: QueueRecord, comparisons: list[str], *, 
                  AND comparison_id NOT IN (SELECT comparison_id FROM wanted)
                  AND comparison_id NOT IN (SELECT comparison_id FROM queue_items WHERE queue_id = $queue)
                ORDER BY sha256('check' || chr(31) || $seed || chr(31) || comparison_id) LIMIT $limit""",
-            {"queue": queue.queue_id, "seed": str(queue.seed), "limit": max(0, target - checks)},
+            {"queue": queue.id, "seed": str(queue.seed), "limit": max(0, target - checks)},
         ).fetchall()
 
 
-def _insert(db: Connection, queue: QueueRecord, rows: Sequence[tuple[str, float, str, str | None]]) -> int:
+def _insert(db: Connection, queue: Queue, rows: Sequence[tuple[str, float, str, str | None]]) -> int:
     """Rows of comparison, priority, payload and known label; the decision in force is noted beside each."""
     import pyarrow as pa
 
@@ -243,6 +251,6 @@ def _insert(db: Connection, queue: QueueRecord, rows: Sequence[tuple[str, float,
             """INSERT INTO queue_items
                SELECT $queue, i.comparison_id, i.priority, i.payload, i.check_label, d.position, $run
                FROM incoming i LEFT JOIN current_decisions d USING (comparison_id) ON CONFLICT DO NOTHING""",
-            {"queue": queue.queue_id, "run": queue.run_id},
+            {"queue": queue.id, "run": queue.run_id},
         ).fetchone()
     return int(row[0]) if row else 0

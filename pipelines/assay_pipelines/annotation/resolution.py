@@ -8,10 +8,8 @@ stands. One of the queue's own that its votes no longer carry, after an undo, be
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from assay.annotation.vote_journal import fold
 from assay.annotation.votes import Outcome
@@ -23,21 +21,11 @@ from assay_pipelines.annotation.queues import find_queue
 from assay_pipelines.annotation.recording import record_event, sync_events
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.service import AnnotationService
-from assay_pipelines.annotation.votes import QueueVote, by_comparison, queue_votes, result_of
+from assay_pipelines.annotation.votes import VoteResult, by_comparison, queue_votes, result_of
 
 PEOPLE_MAJORITY, ADJUDICATED = "people_majority", "adjudicated"
 UNDECIDED, REVOKED = "people_undecided", "people_revoked"
 _NAMES: Mapping[Outcome, str] = {"A": "A", "B": "B", "tie": "tie", "undecided": "cannot decide"}
-State: TypeAlias = Literal["open", "conflict", "decided"]
-
-
-@dataclass(frozen=True)
-class Resolution:
-    """What one comparison's votes come to. `decision` is set where `state` is decided."""
-
-    comparison_id: str
-    state: State
-    decision: Decision | None = None
 
 
 @dataclass(frozen=True)
@@ -57,19 +45,11 @@ class ResolutionReport:
     revoked: int = 0  #: decided by this queue before, but votes were taken back since: pending now
     new: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-def resolve_votes(
-    queue: str, comparison_id: str, votes: Sequence[QueueVote], *, least: int, iteration: int = 0
-) -> Resolution:
-    """`votes`: standing ones on this comparison, an adjudicator's included. `least`: votes needed for a majority."""
-    result = result_of(votes, least=least)
-    if result is None:
-        return Resolution(comparison_id, "open")
+def _decision(queue: str, comparison_id: str, result: VoteResult) -> Decision | None:
+    """None for a conflict."""
     if result.outcome is None:
-        return Resolution(comparison_id, "conflict")
+        return None
     counts = Counter(vote.outcome for vote in result.votes if vote.outcome is not None)
     listed = ", ".join(f"{_NAMES[o]} {n}" for o, n in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
     if (by := result.adjudication) is not None:
@@ -81,10 +61,8 @@ def resolve_votes(
     if result.outcome == "undecided":
         rationales = Counter(vote.rationale for vote in result.deciding if vote.rationale).most_common(1)
         reason += f"; {rationales[0][0]}" if rationales else ""
-        decision = Decision(comparison_id, "discarded", None, UNDECIDED, reason, iteration=iteration)
-    else:
-        decision = Decision(comparison_id, "gold", result.outcome, rule, reason, result.margin, iteration)
-    return Resolution(comparison_id, "decided", decision)
+        return Decision(comparison_id, "discarded", None, UNDECIDED, reason)
+    return Decision(comparison_id, "gold", result.outcome, rule, reason, result.margin)
 
 
 def resolve_queue(
@@ -93,7 +71,6 @@ def resolve_queue(
     run_id: str | None,
     *,
     least_votes: int | None = None,
-    iteration: int = 0,
     dry_run: bool = False,
 ) -> ResolutionReport:
     """Decide every comparison whose votes suffice. Run again it writes only what has changed.
@@ -110,14 +87,16 @@ def resolve_queue(
             raise BadInputError("a decision needs at least one vote", field="least_votes")
         votes = [vote for vote in queue_votes(ledger, queue.name) if vote.check_label is None]
         sync_events(workspace, ledger)
-    resolutions = [
-        resolve_votes(queue.name, comparison, on_pair, least=least, iteration=iteration)
+    settled = [
+        _decision(queue.name, comparison, result)
         for comparison, on_pair in sorted(by_comparison(votes).items())
+        if (result := result_of(on_pair, least=least)) is not None
     ]
-    decisions = [r.decision for r in resolutions if r.decision is not None]
-    conflicts = sum(r.state == "conflict" for r in resolutions)
-    with _folded_store(workspace) as db:
-        revoked = _revoked(db, queue.id, queue.name, {d.comparison_id for d in decisions}, iteration)
+    decisions = [decision for decision in settled if decision is not None]
+    conflicts = len(settled) - len(decisions)
+    fold(workspace)  # the judgments before a decision are what it rests on
+    with workspace.store.unit() as db:
+        revoked = _revoked(db, queue.id, queue.name, {d.comparison_id for d in decisions})
         overtaken = _overtaken(db, queue.id, decisions)
         standing = [d for d in decisions if d.comparison_id not in overtaken]
         new = 0 if dry_run else _write(db, queue.id, standing + revoked, run_id)
@@ -136,14 +115,6 @@ def resolve_queue(
     )
 
 
-@contextmanager
-def _folded_store(workspace: Workspace) -> Iterator[Connection]:
-    """The store with the journal's votes in it: the judgments before a decision are what it rests on."""
-    fold(workspace)
-    with workspace.store.unit() as db:
-        yield db
-
-
 def _overtaken(db: Connection, queue_id: str, decisions: Sequence[Decision]) -> set[str]:
     """Comparisons that something else has decided since they were queued."""
     rows = db.execute(
@@ -155,7 +126,7 @@ def _overtaken(db: Connection, queue_id: str, decisions: Sequence[Decision]) -> 
     return {row[0] for row in rows} & {d.comparison_id for d in decisions}
 
 
-def _revoked(db: Connection, queue_id: str, name: str, decided: set[str], iteration: int) -> list[Decision]:
+def _revoked(db: Connection, queue_id: str, name: str, decided: set[str]) -> list[Decision]:
     """The queue's own decisions in force whose votes no longer suffice."""
     rows = db.execute(
         """SELECT comparison_id FROM queue_decisions q JOIN current_decisions d USING (comparison_id, position)
@@ -163,9 +134,7 @@ def _revoked(db: Connection, queue_id: str, name: str, decided: set[str], iterat
         [queue_id],
     ).fetchall()
     reason = f"queue {name}: votes were taken back, and those that stand do not decide"
-    return [
-        Decision(row[0], "pending", None, REVOKED, reason, iteration=iteration) for row in rows if row[0] not in decided
-    ]
+    return [Decision(row[0], "pending", None, REVOKED, reason) for row in rows if row[0] not in decided]
 
 
 def _write(db: Connection, queue_id: str, decisions: list[Decision], run_id: str | None) -> int:

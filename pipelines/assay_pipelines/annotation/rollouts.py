@@ -17,7 +17,8 @@ from assay.runs.record import Run
 from assay.store.intake import pair_schema, store_pairs
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem
-from assay_pipelines.annotation.queues import Queue, create_queue, get_queue
+from assay_pipelines.annotation.queues import create_queue, get_queue
+from assay_pipelines.annotation.recording import Queue
 
 SUSPECTS_FILE = "suspects.jsonl"
 TRAINED_ON, HELD_OUT = "the reward trained on", "the held-out reward"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +22,7 @@ from assay_pipelines.llm.replies import StrictAnswer
 from assay_pipelines.llm.sweep import SweepReport, sweep
 
 TASK = "attributes"
+SEED = 0  #: decides which response is shown first
 _TEXT = r"\S"
 _NUMBERED = re.compile(r"\b(candidate|response|answer)s? [12]\b", re.IGNORECASE)
 
@@ -50,25 +50,14 @@ class AttributesAnswer(StrictAnswer):
         return PairAttributes.of(fields | {"task_category": fields["task_category"].lower()})
 
 
-@dataclass(frozen=True)
-class AttributesConfig:
-    """`seed` decides which response is shown first."""
-
-    endpoint: EndpointConfig
-    name: str = ""  #: "" = the model's name
-    seed: int = 0
-    prompts: Path | None = None
-
-
 class AttributeExtractor(PromptedModel):
     """Describes pairs by a model."""
 
-    def __init__(self, config: AttributesConfig) -> None:
-        super().__init__(TASK, config.endpoint, config.name, config.prompts, {"seed": config.seed})
-        self.seed = config.seed
+    def __init__(self, endpoint: EndpointConfig, prompts: Path | None = None) -> None:
+        super().__init__(TASK, endpoint, prompts, {"seed": SEED})
 
     def call(self, question: Question) -> ModelCall[AttributesAnswer]:
-        (order,) = orders(question.comparison_id, 0, self.seed, both=False)
+        (order,) = orders(question.comparison_id, 0, SEED, both=False)
         first, second = question.response_a, question.response_b
         if order == "BA":
             first, second = second, first

@@ -7,7 +7,6 @@ it makes no decision and is separate from `principle_judgments`, which come from
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from assay import ids
@@ -35,20 +34,11 @@ class CorrectnessAnswer(StrictAnswer):
     verdict: Verdict
 
 
-@dataclass(frozen=True)
-class CheckerConfig:
-    """The model that checks."""
-
-    endpoint: EndpointConfig
-    name: str = ""  #: "" = the model's name
-    prompts: Path | None = None
-
-
 class CorrectnessChecker(PromptedModel):
     """Checks responses by a model."""
 
-    def __init__(self, config: CheckerConfig) -> None:
-        super().__init__(TASK, config.endpoint, config.name, config.prompts, {})
+    def __init__(self, endpoint: EndpointConfig, prompts: Path | None = None) -> None:
+        super().__init__(TASK, endpoint, prompts, {})
 
     def call(self, prompt: Prompt, response_id: str, response: str) -> ModelCall[CorrectnessAnswer]:
         seen = turns(prompt)

@@ -18,13 +18,11 @@ A = TypeVar("A", bound=StrictAnswer)
 class PromptedModel:
     """Calls the model at `endpoint` with the prompts `TASK.system.md` and `TASK.user.md`.
 
-    `name`: its name in the store, "" = the model's name. `prompts`: a folder with other prompts. `identity`: further
-    settings that determine its answers and, with the model and the prompts, identify the annotator.
+    In the store it has the model's name. `prompts`: a folder with other prompts. `identity`: further settings that
+    determine its answers and, with the model and the prompts, identify the annotator.
     """
 
-    def __init__(
-        self, task: str, endpoint: EndpointConfig, name: str, prompts: Path | None, identity: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, task: str, endpoint: EndpointConfig, prompts: Path | None, identity: Mapping[str, Any]) -> None:
         system, self._user = f"{task}.system.md", f"{task}.user.md"
         self.task = task
         self.prompts = Prompts(prompts)
@@ -32,7 +30,7 @@ class PromptedModel:
         self.endpoint = ModelCaller(endpoint, self.prompts)
         self._system = self.prompts.render(system)
         config = {**endpoint.identity(), "task": task, **identity, "prompts": self.prompt_hash}
-        self.annotator: Annotator = versioned("llm", name or endpoint.model_name, config)
+        self.annotator: Annotator = versioned("llm", endpoint.model_name, config)
 
     def ask(
         self, ref: str, answer: type[A], order: Literal["AB", "BA"] | None = None, **variables: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -62,7 +63,7 @@ def annotate_queue(queue: str, name: str, workspace: WorkspaceOption, *, adjudic
                 )
             end = "nothing is left for you" if done.finished else "the item before you went back to the queue"
             emit(
-                {"queue": queue, "annotator": name, **done.to_dict(), "done": progress.done, "items": progress.items},
+                {"queue": queue, "annotator": name, **asdict(done), "done": progress.done, "items": progress.items},
                 f"{', '.join(counts)}; {end}; {progress.done} of {progress.items} items are done",
                 as_json=as_json,
             )

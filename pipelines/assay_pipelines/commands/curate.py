@@ -180,8 +180,8 @@ def stage1(
     parts = build_parts(here, settings)
     with start_run(here, RUN_KIND, settings.to_dict()) as run:
         report = run_stage1(settings, parts, run)
-        run.metrics.update(report.to_dict())
-    emit({"run": run.id, **report.to_dict()}, "\n".join(_lines(report.to_dict(), str(config))), as_json=as_json)
+        run.metrics.update(asdict(report))
+    emit({"run": run.id, **asdict(report)}, "\n".join(_lines(asdict(report), str(config))), as_json=as_json)
 
 
 @settings_options(Stage2Config)
@@ -251,7 +251,7 @@ def stage2(
             dry_run=dry_run,
             advance=advance,
         )
-        run.metrics.update(report.to_dict())
+        run.metrics.update(asdict(report))
     would = "would be " if dry_run else ""
     lines = [
         f"{report.seen} pairs: {report.kept} {would}kept, {report.recycled} {would}recycled with the label flipped, "
@@ -260,12 +260,12 @@ def stage2(
         f"the best model agrees with the source on {report.sure}",
     ]
     if stage_judges:
-        lines.append(_judging(report.to_dict(), dry_run))
+        lines.append(_judging(asdict(report), dry_run))
     if report.unanswered:
         lines.append(f"{report.unanswered} on which every judge failed are left alone; run it again to ask again")
     if report.stopped:
         lines.append(f"stopped: {report.stopped}; run it again to go on")
-    return CommandResult({"run": run.id, **report.to_dict()}, "\n".join(lines))
+    return CommandResult({"run": run.id, **asdict(report)}, "\n".join(lines))
 
 
 def _judging(report: dict[str, Any], dry_run: bool) -> str:

@@ -151,7 +151,7 @@ def import_(
         *([f"  the first of them: {'; '.join(report.first_rejects)}"] if report.first_rejects else []),
         f"run {report.run_id}",
     ]
-    emit(report.to_dict(), "\n".join(lines), as_json=as_json)
+    emit(asdict(report), "\n".join(lines), as_json=as_json)
 
 
 def _statements(report: ImportReport) -> str:

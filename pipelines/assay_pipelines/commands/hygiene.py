@@ -211,7 +211,7 @@ def near_dup(
     with start_run(workspace, "near-dup", {**asdict(config), "action": action}) as run:
         report = find_near_duplicates(workspace, config, run.id, counting=progress_bar)
         discarded = discard_near_duplicates(workspace, config, run.id) if action == "discard" else 0
-        run.metrics.update(report.to_dict() | {"discarded": discarded})
+        run.metrics.update(asdict(report) | {"discarded": discarded})
     done = f"discarded {discarded} comparisons" if action == "discard" else "nothing discarded (--action discard does)"
     lines = [
         f"{report.clusters} clusters of {report.members} {config.over}s among {report.items}; "
@@ -223,7 +223,7 @@ def near_dup(
         lines.append(f"{report.large_groups} groups of equal sketches were too large to compare every pair")
     lines += _examples(workspace, report, config.over)
     lines.append(f"run {run.id}")
-    return CommandResult({"run_id": run.id, **report.to_dict(), "discarded": discarded}, "\n".join(lines))
+    return CommandResult({"run_id": run.id, **asdict(report), "discarded": discarded}, "\n".join(lines))
 
 
 def _examples(workspace: Workspace, report: NearDuplicateReport, over: str) -> list[str]:

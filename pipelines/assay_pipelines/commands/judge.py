@@ -271,9 +271,9 @@ def attributes(
             run.metrics["described"] = new
         return CommandResult({"run": run.id, "described": new}, f"{new} comparisons described")
 
-    from assay_pipelines.attributes.extraction import AttributeExtractor, AttributesConfig, extract_attributes
+    from assay_pipelines.attributes.extraction import AttributeExtractor, extract_attributes
 
-    extractor = AttributeExtractor(AttributesConfig(options.endpoint(), prompts=prompts))
+    extractor = AttributeExtractor(options.endpoint(), prompts=prompts)
     spending = Spending(budget)
     settings = {"selection": asdict(selection), "limit": limit, **extractor.annotator.config}
     with asking_run(workspace, "attributes", settings, selection, limit, 1, "describing") as (run, advance):
@@ -303,11 +303,11 @@ def verify(
 
     Example: `assay judge verify --base-url http://127.0.0.1:8001/v1 --model smollm2 --limit 100`
     """
-    from assay_pipelines.attributes.preverification import CheckerConfig, CorrectnessChecker, preverify
+    from assay_pipelines.attributes.preverification import CorrectnessChecker, preverify
     from assay_pipelines.llm.questions import iter_questions
 
     selection = selection_of(pool, source, category)
-    checker = CorrectnessChecker(CheckerConfig(options.endpoint(), prompts=prompts))
+    checker = CorrectnessChecker(options.endpoint(), prompts=prompts)
     spending = Spending(budget)
     settings = {"selection": asdict(selection), "limit": limit, "every_pair": every_pair, **checker.annotator.config}
     with asking_run(workspace, "preverify", settings, selection, limit, 2, "checking") as (run, advance):

@@ -258,7 +258,7 @@ def status(workspace: Workspace) -> CommandResult:
     if waiting:
         lines.append(f"{waiting} webhook events wait: assay label-studio pull")
     return CommandResult(
-        {"projects": [p.to_dict() for p in projects], "waiting_events": waiting}, "\n".join(lines) or NONE_YET
+        {"projects": [asdict(p) for p in projects], "waiting_events": waiting}, "\n".join(lines) or NONE_YET
     )
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from assay.statistics.intervals import Interval
     from assay_pipelines.annotation.items import QueueItem
     from assay_pipelines.annotation.quality.principle_agreement import PrincipleAgreement
-    from assay_pipelines.annotation.queues import Queue
+    from assay_pipelines.annotation.recording import Queue
 
 
 _SIDES = {True: "against the reward", False: "with the reward", None: "-"}
@@ -206,12 +206,12 @@ def resolve(
         progress_bar("resolving", 1, unit="queue") as advance,
     ):
         report = resolve_queue(workspace, queue, run.id, least_votes=least_votes, dry_run=dry_run)
-        run.metrics.update(report.to_dict())
+        run.metrics.update(asdict(report))
         advance(1)
     extra = f"; {report.overtaken} were decided by something else meanwhile, which stands" if report.overtaken else ""
     extra += f"; {report.revoked} are pending again, since votes were taken back" if report.revoked else ""
     return CommandResult(
-        {"run": run.id, **report.to_dict()},
+        {"run": run.id, **asdict(report)},
         f"{report.items} items: {report.gold} gold ({report.ties} ties), {report.discarded} discarded as undecidable, "
         f"{report.adjudicated} of these adjudicated; {report.conflicts} wait for adjudication, "
         f"{report.waiting} for votes"
@@ -245,7 +245,7 @@ def report(workspace: Workspace, queue: QueueArgument) -> CommandResult:
         )
         lines += [f"  ! {flag}" for flag in p.flags]
     return CommandResult(
-        {"queue": record.name, "annotators": [p.to_dict() for p in people]},
+        {"queue": record.name, "annotators": [asdict(p) for p in people]},
         "\n".join(lines) if people else "nobody has voted yet",
     )
 
@@ -303,8 +303,8 @@ def agreement(
             f"{p.principle}"
             for p in principles
         ]
-    payload: dict[str, Any] = {"queue": queue, "source": source, **figures.to_dict()}
-    payload["principles"] = [p.to_dict() for p in principles]
+    payload: dict[str, Any] = {"queue": queue, "source": source, **asdict(figures)}
+    payload["principles"] = [asdict(p) for p in principles]
     return CommandResult(payload, "\n".join(lines))
 
 

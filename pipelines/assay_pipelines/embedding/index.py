@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from assay.errors import BackendError, BadInputError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 #: float32 products of unit rows are off by about 1e-7 (worst case 2e-5 at 384 places): what is closer than this to the
 #: k-th best is scored again in float64 before anything is cut.
@@ -58,8 +57,6 @@ class ArrayVectors:
     """Vectors in memory."""
 
     def __init__(self, ids: Sequence[str], rows: npt.NDArray[np.float32]) -> None:
-        import numpy as np
-
         if len(ids) != len(rows) or len(set(ids)) != len(ids):
             raise BadInputError(f"{len(ids)} ids ({len(set(ids))} different) for {len(rows)} vectors")
         order = sorted(range(len(ids)), key=lambda i: ids[i])
@@ -68,8 +65,6 @@ class ArrayVectors:
         self.dimension = int(rows.shape[1]) if rows.ndim == 2 else 0
 
     def blocks(self, size: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
-        import numpy as np
-
         for start in range(0, len(self.ids), size):
             part = self._rows[start : start + size]
             yield np.arange(start, start + len(part), dtype=np.int64), part
@@ -101,8 +96,6 @@ class ExactIndex:
     def nearest(
         self, queries: npt.NDArray[np.float32], k: int | Sequence[int], *, exclude: Set[str] = frozenset()
     ) -> Neighbours:
-        import numpy as np
-
         counts = _counts(queries, k, self.vectors)
         left_out = _positions(self.vectors.ids, exclude)
         rows32 = np.ascontiguousarray(queries, dtype=np.float32)
@@ -132,8 +125,6 @@ class ApproximateIndex:
 
     def __init__(self, vectors: Vectors, config: IndexConfig | None = None) -> None:
         """Trains and fills the index. Raises BackendError without the faiss library."""
-        import numpy as np
-
         try:
             import faiss
         except ImportError as error:
@@ -158,8 +149,6 @@ class ApproximateIndex:
     def nearest(
         self, queries: npt.NDArray[np.float32], k: int | Sequence[int], *, exclude: Set[str] = frozenset()
     ) -> Neighbours:
-        import numpy as np
-
         counts = _counts(queries, k, self.vectors)
         active = np.flatnonzero(counts)
         parts = [active[at : at + self.config.queries] for at in range(0, len(active), self.config.queries)]
@@ -193,8 +182,6 @@ class _Best:
 
     def __init__(self, counts: npt.NDArray[np.int64]) -> None:
         """`counts`: number of neighbours of each query."""
-        import numpy as np
-
         self._counts = counts
         self.query: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self.place: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -203,8 +190,6 @@ class _Best:
 
     def bar(self, near: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """The similarity that a new vector must reach; `near`: [queries, vectors], the similarities to a tile."""
-        import numpy as np
-
         bar = self._kth.copy()
         fresh = np.flatnonzero(np.isneginf(bar))
         k = int(self._counts.max())
@@ -217,8 +202,6 @@ class _Best:
     def add(
         self, query: npt.NDArray[np.int64], position: npt.NDArray[np.int64], score: npt.NDArray[np.float64]
     ) -> None:
-        import numpy as np
-
         if not len(query):
             return
         query = np.concatenate([self.query, query])
@@ -259,8 +242,6 @@ def _exact(
     row: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.float64]:
     """queries[query[i]] . rows[row[i]] in float64, each sum in the same order."""
-    import numpy as np
-
     scores = np.empty(len(query), dtype=np.float64)
     for start in range(0, len(query), _RESCORE):
         part = slice(start, start + _RESCORE)
@@ -269,8 +250,6 @@ def _exact(
 
 
 def _counts(queries: npt.NDArray[np.float32], k: int | Sequence[int], vectors: Vectors) -> npt.NDArray[np.int64]:
-    import numpy as np
-
     counts = np.full(len(queries), k, dtype=np.int64) if isinstance(k, int) else np.asarray(k, dtype=np.int64)
     if len(counts) != len(queries):
         raise BadInputError(f"{len(counts)} values of k for {len(queries)} queries", field="k")
@@ -284,8 +263,6 @@ def _counts(queries: npt.NDArray[np.float32], k: int | Sequence[int], vectors: V
 
 
 def _positions(ids: Sequence[str], excluded: Set[str]) -> npt.NDArray[np.int64]:
-    import numpy as np
-
     return np.array(
         [position for position, name in enumerate(ids) if name in excluded] if excluded else [], dtype=np.int64
     )

@@ -8,12 +8,14 @@ list that DuckDB gathers would have to fit in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from assay_pipelines.exporters.job import PAIRS, ExportFormat, ExportJob, Written
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BATCH_PAIRS = 10_000
 ABILITY = "alignment"  #: where a prompt has no category
@@ -24,8 +26,6 @@ _COMPARISON = ("comparison_id", "chosen", "rejected", "margin", "pool", "source"
 
 
 def write_verl(job: ExportJob) -> Written:
-    import pyarrow.parquet as pq
-
     written = 0
     writer: Any = None
     try:
@@ -42,9 +42,6 @@ def write_verl(job: ExportJob) -> Written:
 
 def prompt_rows(pairs: pa.Table, *, first_index: int) -> pa.Table:
     """The rows of verl from pairs sorted by prompt, all pairs of each prompt among them."""
-    import numpy as np
-    import pyarrow as pa
-
     starts = _starts(pairs)
     first = pairs.take(pa.array(starts))
     comparisons = pa.ListArray.from_arrays(
@@ -74,8 +71,6 @@ def prompt_rows(pairs: pa.Table, *, first_index: int) -> pa.Table:
 
 def _whole_prompts(batches: Any) -> Iterator[pa.Table]:
     """The stream in tables that cut no prompt in two."""
-    import pyarrow as pa
-
     held: pa.Table | None = None
     for batch in batches:
         table = pa.Table.from_batches([batch])
@@ -89,9 +84,6 @@ def _whole_prompts(batches: Any) -> Iterator[pa.Table]:
 
 def _starts(pairs: pa.Table) -> list[int]:
     """Where each prompt begins. At least one pair."""
-    import numpy as np
-    import pyarrow.compute as pc
-
     ids = pairs.column("prompt_id").combine_chunks()
     changed = np.asarray(pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False), dtype=bool)
     return [0, *(np.flatnonzero(changed) + 1).tolist()]

@@ -14,6 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeAlias
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from assay.data.json_lines import BOM, Lines, RowError, decompressed, parse_object
 from assay.errors import BackendError, BadInputError, NotFoundError
 
@@ -185,9 +188,6 @@ class Parquet:
     unit = "rows"
 
     def __init__(self, path: Path) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         self.path, self.name, self.description = path, path.name, "Parquet"
         self._at = 0
         try:
@@ -205,8 +205,6 @@ class Parquet:
         return list(self._file.schema_arrow.names)
 
     def records(self) -> Iterator[Record]:
-        import pyarrow as pa
-
         self._at = 0
         try:
             for batch in self._file.iter_batches(batch_size=PARQUET_ROWS):

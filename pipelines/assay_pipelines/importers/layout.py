@@ -17,9 +17,9 @@ JsonRecord: TypeAlias = Mapping[str, Any]
 class RecordLayout:
     """Base class of layouts, which turn one record into preference pairs or statements about responses.
 
-    `title`: the layout's name for users. `source`: name of the data set in the store where neither rows nor caller give
-    one (None: the file's name). `note`: a warning that is shown with the title. `mappable`: whether `--map` may rename
-    its columns.
+    `title`: the layout's name for users; "": its docstring's first line. `source`: name of the data set in the store
+    where neither rows nor caller give one (None: the file's name). `note`: a warning that is shown with the title.
+    `mappable`: whether `--map` may rename its columns.
     """
 
     title = ""
@@ -37,7 +37,7 @@ class RecordLayout:
 
     def title_of(self, record: JsonRecord) -> str:
         """The title for a source whose first record is `record`."""
-        return self.title
+        return self.title or (self.__doc__ or "").partition("\n")[0].rstrip(".")
 
     def describe(self, records: Iterable[JsonRecord]) -> str:
         """The title for a source, with the note."""

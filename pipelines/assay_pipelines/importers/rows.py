@@ -6,15 +6,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import pyarrow as pa
 
 from assay.data.conversation import Turns
 from assay.data.json_lines import RowError
 from assay.store.feedback_intake import feedback_schema, principle_schema
 from assay.store.intake import pair_schema, reject_schema
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BATCH_PAIRS = 122_880  #: one of DuckDB's row groups: a unit of work of a few seconds; smaller ones cost checkpoints
 BATCH_CHARACTERS = 128_000_000
@@ -192,8 +191,6 @@ class _Columns:
         self._offsets.append(len(self._roles))
 
     def to_arrow(self) -> pa.RecordBatch:
-        import pyarrow as pa
-
         arrays = [
             self._messages(field.type) if field.name == "messages" else pa.array(self._columns[field.name], field.type)
             for field in self._schema
@@ -201,8 +198,6 @@ class _Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _messages(self, kind: pa.ListType) -> pa.ListArray:
-        import pyarrow as pa
-
         texts = [pa.array(self._roles, pa.string()), pa.array(self._contents, pa.string())]
         turns = pa.StructArray.from_arrays(texts, fields=list(kind.value_type))
         return pa.ListArray.from_arrays(pa.array(self._offsets, pa.int32()), turns, type=kind)

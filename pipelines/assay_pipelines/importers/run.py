@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from assay.data.prefetch import prefetch
 from assay.errors import BadInputError
@@ -35,9 +34,6 @@ class ImportReport:
     new_statements: FeedbackCounts = field(default_factory=FeedbackCounts)
     rejected: dict[str, int] = field(default_factory=dict)
     first_rejects: list[str] = field(default_factory=list)  #: where the first bad rows are; all are in `rejects`
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def open_import(workspace: Workspace, config: ImportConfig) -> ImportSource:
@@ -77,7 +73,7 @@ def run_import(workspace: Workspace, source: ImportSource, *, advance: Advance =
             advance(position - at)
             at = position
         report.rejected = dict(reasons.most_common())
-        run.metrics.update(report.to_dict())
+        run.metrics.update(asdict(report))
         if not report.pairs + report.statements:
             worst, times = reasons.most_common(1)[0] if reasons else ("nothing to import", 0)
             raise BadInputError(f"no row could be imported: {times} of {report.rows} because of {worst!r}", file=file)

@@ -26,7 +26,6 @@ from assay_pipelines.annotation.items import QueueItem, ShownOpinion
 from assay_pipelines.annotation.ledger import FILE
 from assay_pipelines.annotation.question_types.pair import Choice
 from assay_pipelines.annotation.queues import (
-    Overlap,
     add_items,
     close_queue,
     collected,
@@ -36,6 +35,7 @@ from assay_pipelines.annotation.queues import (
     queue_progress,
     reopen_queue,
 )
+from assay_pipelines.annotation.recording import Overlap
 from assay_pipelines.annotation.recovery import open_ledger, recover
 from assay_pipelines.annotation.service import AnnotationService
 from assay_pipelines.annotation.votes import queue_votes, result_of

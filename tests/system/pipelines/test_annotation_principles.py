@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -218,7 +219,7 @@ def test_agreement_by_principle(
     # margins no 3, partially 2, yes 3; ordinal distances: no to yes (8 - 3)^2 = 25, to partially 2.5^2 = 6.25.
     # Observed 2 * 25; expected 2 * (3 * 3 * 25 + 2 * 3 * 2 * 6.25) = 600
     assert found.alpha == pytest.approx(1 - 7 * 50 / 600)
-    assert assay("queue", "agreement", "q")["principles"] == [found.to_dict()]
+    assert assay("queue", "agreement", "q")["principles"] == [asdict(found)]
     with workspace.store.unit() as db:
         ((config,),) = db.execute("SELECT config::VARCHAR FROM runs WHERE kind = 'queue-create'").fetchall()
     assert json.loads(config)["principles"] == [CLEAR, SHORT]

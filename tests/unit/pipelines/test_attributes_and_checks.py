@@ -14,9 +14,8 @@ from assay.data.snapshots import Selection
 from assay.domain import Comparison, Message
 from assay.errors import BadInputError
 from assay.workspace import Workspace
-from assay_pipelines.attributes.extraction import AttributeExtractor, AttributesConfig, extract_attributes
+from assay_pipelines.attributes.extraction import AttributeExtractor, extract_attributes
 from assay_pipelines.attributes.preverification import (
-    CheckerConfig,
     CorrectnessChecker,
     preverify,
 )
@@ -65,7 +64,7 @@ def ids_of(questions: list[Question]) -> list[str]:
 
 def test_a_model_describes_every_pair_once(workspace: Workspace, asked: list[Question]) -> None:
     with fake_endpoint(longer_wins(), faults=once("429")) as fake:
-        extractor = AttributeExtractor(AttributesConfig(endpoint(fake)))
+        extractor = AttributeExtractor(endpoint(fake))
         first = extract_attributes(workspace, extractor, asked[:5], None, budget=Budget(calls=7))
         assert first.stopped is not None
         second = extract_attributes(workspace, extractor, asked, None)
@@ -92,7 +91,7 @@ def test_an_answer_that_is_no_five_tuple_is_asked_for_again_and_counted(
         return answer
 
     with fake_endpoint(numbering) as fake:
-        extractor = AttributeExtractor(AttributesConfig(endpoint(fake)))
+        extractor = AttributeExtractor(endpoint(fake))
         report = extract_attributes(workspace, extractor, asked[:2], None)
         assert (report.answered, report.attempts) == (2, 4)
         assert "by number" in fake.requests[-1].body["messages"][3]["content"]
@@ -143,7 +142,7 @@ def test_responses_of_objective_pairs_are_checked_one_at_a_time(workspace: Works
     describe_by_rules(workspace, ids_of(asked), None)
     questions = load_questions(workspace, ids_of(asked))
     with fake_endpoint(prefers(lambda text: 1.0 if "right" in text else -1.0)) as fake:
-        checker = CorrectnessChecker(CheckerConfig(endpoint(fake)))
+        checker = CorrectnessChecker(endpoint(fake))
         report = preverify(workspace, checker, questions, None)
         assert (report.answered, report.attempts) == (4, 4)  # two objective pairs of two responses
         for request in fake.requests:
@@ -172,7 +171,7 @@ def test_responses_of_objective_pairs_are_checked_one_at_a_time(workspace: Works
 def test_failed_checks_leave_no_trace_but_the_attempts(workspace: Workspace, asked: list[Question]) -> None:
     refused: Fault = "refusal"
     with fake_endpoint(longer_wins(), faults=lambda _: refused) as fake:
-        checker = CorrectnessChecker(CheckerConfig(endpoint(fake)))
+        checker = CorrectnessChecker(endpoint(fake))
         report = preverify(workspace, checker, asked[:2], None, every_pair=True)
     assert (report.answered, report.failures) == (0, {"refused": 4})
     assert load_response_checks(workspace, ids_of(asked)) == {}

@@ -68,7 +68,7 @@ def curated(empty_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     config = NearDuplicateConfig(threshold=0.6)
     with start_run(workspace, "near-dup", {**asdict(config), "action": "discard"}) as run:
         found = find_near_duplicates(workspace, config, run.id)
-        run.metrics.update(found.to_dict() | {"discarded": discard_near_duplicates(workspace, config, run.id)})
+        run.metrics.update(asdict(found) | {"discarded": discard_near_duplicates(workspace, config, run.id)})
     with start_run(workspace, "decontaminate", {}) as run:
         add_benchmark(workspace, "bench", folder / "bench.jsonl", run.id)
         reports = check_benchmarks(workspace, CheckConfig(), run.id)

@@ -15,7 +15,8 @@ from fastapi import Depends, Request
 
 from assay.workspace import Workspace
 from assay_pipelines.annotation.quality.agreement import AgreementReport, agreement_of_votes
-from assay_pipelines.annotation.queues import Queue, QueueProgress, find_queue, progress_of
+from assay_pipelines.annotation.queues import QueueProgress, find_queue, progress_of
+from assay_pipelines.annotation.recording import Queue
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.votes import queue_votes
 from assay_web.service import ServiceNow

@@ -20,7 +20,6 @@ from assay_pipelines.annotation.quality.agreement import AgreementReport
 from assay_pipelines.annotation.quality.annotators import AnnotatorQuality, annotator_quality
 from assay_pipelines.annotation.quality.principle_agreement import PrincipleAgreement, principle_agreement
 from assay_pipelines.annotation.queues import (
-    Queue,
     add_items,
     close_queue,
     create_queue,
@@ -29,6 +28,7 @@ from assay_pipelines.annotation.queues import (
     list_queues,
     reopen_queue,
 )
+from assay_pipelines.annotation.recording import Overlap, Queue
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.resolution import ResolutionReport, resolve_queue
 from assay_pipelines.annotation.votes import queue_votes
@@ -228,7 +228,7 @@ def resolve_queue_by_name(
     settings = {"queue": queue, "least_votes": body.least_votes, "person": person.name}
     with start_run(service.workspace, "queue-resolve", settings) as run:
         report = resolve_queue(service.workspace, queue, run.id, least_votes=body.least_votes)
-        run.metrics.update(report.to_dict())
+        run.metrics.update(asdict(report))
     note_change(request, queue, new=report.new, run=run.id)
     live.forget(queue)
     return report

@@ -34,7 +34,7 @@ class DemoOutcome:
             "workspace": str(self.workspace),
             "run": findings.run_id,
             "base": findings.config.base,
-            "imported": findings.imported.to_dict(),
+            "imported": asdict(findings.imported),
             "cleaned": findings.hygiene.cleaned,
             "verified": asdict(findings.verified),
             "consistency": asdict(findings.consistency),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from assay.workspace import Workspace
 from assay_pipelines.annotation.label_studio.project import list_projects
@@ -25,9 +24,6 @@ class ProjectStatus:
     withdrawn: int
     notes: dict[str, int]
     seconds: float | None  #: median time of a vote
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def label_studio_status(workspace: Workspace) -> tuple[list[ProjectStatus], int]:

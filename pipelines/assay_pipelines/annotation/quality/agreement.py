@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from assay.statistics.agreement import AgreementCoefficients, CoefficientEstimate, agreement, alpha_estimate
 from assay.statistics.intervals import RESAMPLES
@@ -23,9 +22,6 @@ class AgreementReport:
     tie_rate: float  #: share of the labels
     strength: CoefficientEstimate
     strength_items: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def agreement_of_votes(votes: Sequence[QueueVote], *, seed: int = 0, resamples: int = RESAMPLES) -> AgreementReport:

@@ -6,23 +6,18 @@ A flag is a reason to talk to an annotator, not a verdict: no vote is dropped fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from assay.statistics.intervals import Interval, wilson
 from assay_pipelines.annotation.votes import QueueVote, by_comparison, majority
 
-
-@dataclass(frozen=True)
-class QualityConfig:
-    """What earns a flag. Shares are judged by their Wilson interval, so that few votes earn none."""
-
-    least_accuracy: float = 0.7  #: the interval of gold-check accuracy lies below it
-    fast_seconds: float = 2.0  #: median time per item below it
-    most_ties: float = 0.6  #: the interval of the tie rate lies above it
-    most_skips: float = 0.3  #: the interval of the skip rate lies above it
-    least_agreement: float = 0.5  #: the interval of agreement with the others' majority lies below it
+# What earns a flag. Shares are judged by their Wilson interval, so that few votes earn none.
+LEAST_ACCURACY = 0.7  #: the interval of gold-check accuracy lies below it
+FAST_SECONDS = 2.0  #: median time per item below it
+MOST_TIES = 0.6  #: the interval of the tie rate lies above it
+MOST_SKIPS = 0.3  #: the interval of the skip rate lies above it
+LEAST_AGREEMENT = 0.5  #: the interval of agreement with the others' majority lies below it
 
 
 @dataclass(frozen=True)
@@ -49,28 +44,24 @@ class AnnotatorQuality:
     undone: int  #: votes that replace an earlier one
     flags: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-def annotator_quality(votes: Sequence[QueueVote], config: QualityConfig = QualityConfig()) -> list[AnnotatorQuality]:
+def annotator_quality(votes: Sequence[QueueVote]) -> list[AnnotatorQuality]:
     """Of everybody who voted, by name. Adjudications are not counted."""
     cast = [vote for vote in votes if vote.role == "vote"]
     by_pair = by_comparison(vote for vote in cast if vote.check_label is None)
     names = sorted({vote.annotator for vote in cast})
-    return [_quality(name, [v for v in cast if v.annotator == name], by_pair, config) for name in names]
+    return [quality_of(name, [v for v in cast if v.annotator == name], by_pair) for name in names]
 
 
-def _quality(
-    name: str, votes: list[QueueVote], by_pair: dict[str, list[QueueVote]], config: QualityConfig
-) -> AnnotatorQuality:
+def quality_of(name: str, votes: list[QueueVote], by_pair: dict[str, list[QueueVote]]) -> AnnotatorQuality:
+    """`votes`: of this person; `by_pair`: everybody's on each comparison, gold checks left out."""
     checks = [v for v in votes if v.check_label is not None and v.answer != "skip"]
     passed = sum(v.outcome == v.check_label for v in checks)
     compared = agreed = 0
     for vote in votes:
         if vote.check_label is not None or vote.outcome is None:
             continue
-        consensus = majority([v for v in by_pair[vote.comparison_id] if v.annotator != name]).winner
+        consensus = majority([v for v in by_pair.get(vote.comparison_id, ()) if v.annotator != name]).winner
         if consensus is not None:
             compared += 1
             agreed += vote.outcome == consensus
@@ -89,17 +80,17 @@ def _quality(
     tie_rate, skip_rate = _share(ties, answered), _share(unanswered, len(votes))
     speed = median(times) if times else None
     flags = []
-    if accuracy is not None and accuracy.high < config.least_accuracy:
+    if accuracy is not None and accuracy.high < LEAST_ACCURACY:
         flags.append(f"misses gold checks: {passed} of {len(checks)} right")
-    if agreement is not None and agreement.high < config.least_agreement:
+    if agreement is not None and agreement.high < LEAST_AGREEMENT:
         flags.append(f"disagrees with the others: {agreed} of {compared} as their majority")
-    if speed is not None and len(times) >= 10 and speed < config.fast_seconds:
+    if speed is not None and len(times) >= 10 and speed < FAST_SECONDS:
         flags.append(f"very fast: median {speed:.1f} s")
     if first_rate is not None and not first_rate.low <= 0.5 <= first_rate.high:
         flags.append(f"prefers a side: the response shown first in {first} of {len(preferred)}")
-    if tie_rate is not None and tie_rate.low > config.most_ties:
+    if tie_rate is not None and tie_rate.low > MOST_TIES:
         flags.append(f"mostly ties: {ties} of {answered}")
-    if skip_rate is not None and skip_rate.low > config.most_skips:
+    if skip_rate is not None and skip_rate.low > MOST_SKIPS:
         flags.append(f"skips much: {unanswered} of {len(votes)}")
     return AnnotatorQuality(
         name,

@@ -7,15 +7,14 @@ of items, each with its share of checks (`assignment.check_is_due`), and first a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, fields
 
-from assay.statistics.intervals import Interval, wilson
+from assay.statistics.intervals import Interval
 from assay_pipelines.annotation.assignment import BLOCK
 from assay_pipelines.annotation.ledger import Ledger
-from assay_pipelines.annotation.question_types.question_type import outcome_of
+from assay_pipelines.annotation.quality.annotators import quality_of
 from assay_pipelines.annotation.queues import find_queue
-from assay_pipelines.annotation.votes import by_comparison, majority, queue_votes
+from assay_pipelines.annotation.votes import QueueVote, by_comparison, queue_votes
 
 
 @dataclass(frozen=True)
@@ -44,43 +43,19 @@ def own_figures(ledger: Ledger, queue: str, annotator: str) -> OwnFigures:
     block = max(BLOCK, math.ceil(1 / record.gold_checks)) if record.gold_checks else BLOCK
     with ledger.reading() as db:
         rows = db.execute(
-            """SELECT i.comparison_id, i.check_label, v.answer, v.rationale, v.shown_order, v.seconds
+            """SELECT v.judgment_id, i.comparison_id, v.annotator, v.answer, v.rationale, v.shown_order, v.seconds,
+                      i.check_label
                FROM votes v JOIN items i USING (item_id)
                WHERE i.queue = ? AND v.annotator = ? AND v.role = 'vote' AND v.attempt = 1
                ORDER BY v.at, v.judgment_id""",
             (record.name, annotator),
         ).fetchall()
-    rows = rows[: len(rows) // block * block]
-    peers = by_comparison(
-        v for v in queue_votes(ledger, record.name) if v.role == "vote" and v.annotator != annotator and rows
-    )
-    checks = passed = streak = compared = agreed = first = preferred = 0
-    for row in rows:
-        outcome = outcome_of(row["answer"], row["rationale"])
-        if row["answer"] in ("A", "B"):
-            preferred += 1
-            first += row["answer"] == row["shown_order"][0]
-        if row["check_label"] is not None:
-            if row["answer"] != "skip":
-                checks += 1
-                right = outcome == row["check_label"]
-                passed += right
-                streak = streak + 1 if right else 0
-        elif outcome is not None:
-            winner = majority(peers.get(row["comparison_id"], [])).winner
-            compared += winner is not None
-            agreed += winner == outcome
-    times = [row["seconds"] for row in rows if row["seconds"] is not None]
-    return OwnFigures(
-        votes=len(rows),
-        block=block,
-        checks=checks,
-        passed=passed,
-        streak=streak,
-        accuracy=wilson(passed, checks) if checks else None,
-        compared=compared,
-        agreed=agreed,
-        agreement=wilson(agreed, compared) if compared else None,
-        median_seconds=median(times) if times else None,
-        first_rate=wilson(first, preferred) if preferred else None,
-    )
+    votes = [QueueVote(**dict(row)) for row in rows[: len(rows) // block * block]]
+    cast = [v for v in queue_votes(ledger, record.name) if v.role == "vote"] if votes else []
+    quality = quality_of(annotator, votes, by_comparison(cast))
+    streak = 0
+    for vote in votes:
+        if vote.check_label is not None and vote.answer != "skip":
+            streak = streak + 1 if vote.outcome == vote.check_label else 0
+    shared = {f.name: getattr(quality, f.name) for f in fields(OwnFigures) if hasattr(quality, f.name)}
+    return OwnFigures(**shared | {"votes": len(votes), "block": block, "streak": streak})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from assay.statistics.agreement import krippendorff_alpha, percent_agreement
 from assay_pipelines.annotation.ledger import Ledger
@@ -24,9 +23,6 @@ class PrincipleAgreement:
     yes: float
     percent: float | None
     alpha: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def principle_agreement(ledger: Ledger, queue: str) -> list[PrincipleAgreement]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.text import Text
@@ -35,9 +34,6 @@ class SessionCounts:
     skipped: int = 0
     undone: int = 0
     finished: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class TerminalSession:

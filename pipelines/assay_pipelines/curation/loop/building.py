@@ -8,8 +8,8 @@ from pathlib import Path
 from assay.errors import BadInputError
 from assay.models.loading import resolve_model
 from assay.workspace import Workspace
-from assay_pipelines.attributes.extraction import AttributeExtractor, AttributesConfig, extract_attributes
-from assay_pipelines.attributes.preverification import CheckerConfig, CorrectnessChecker, preverify
+from assay_pipelines.attributes.extraction import AttributeExtractor, extract_attributes
+from assay_pipelines.attributes.preverification import CorrectnessChecker, preverify
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.parts import Describe, Parts, Preverify
 from assay_pipelines.curation.loop.people import JudgedPeople, People, QueuedPeople
@@ -46,7 +46,7 @@ def build_parts(workspace: Workspace, config: Stage1Config) -> Parts:
 
 def _describer(workspace: Workspace, judges: Sequence[Judge], spending: Spending) -> Describe:
     settings = _language_model(judges, "attributes").settings
-    extractor = AttributeExtractor(AttributesConfig(settings.endpoint, prompts=settings.prompts))
+    extractor = AttributeExtractor(settings.endpoint, prompts=settings.prompts)
 
     def describe(comparison_ids: Sequence[str], run_id: str) -> None:
         questions = load_questions(workspace, comparison_ids, with_attributes=False)
@@ -59,7 +59,7 @@ def _describer(workspace: Workspace, judges: Sequence[Judge], spending: Spending
 
 def _preverifier(workspace: Workspace, judges: Sequence[Judge], spending: Spending) -> Preverify:
     settings = _language_model(judges, "preverify").settings
-    checker = CorrectnessChecker(CheckerConfig(settings.endpoint, prompts=settings.prompts))
+    checker = CorrectnessChecker(settings.endpoint, prompts=settings.prompts)
 
     def check(questions: Sequence[Question], run_id: str) -> None:
         report = preverify(workspace, checker, questions, run_id, budget=spending)

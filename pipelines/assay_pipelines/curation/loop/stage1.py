@@ -47,9 +47,6 @@ class Stage1Report:
     model_name: str | None = None
     models: list[dict[str, Any]] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def run_stage1(config: Stage1Config, parts: Parts, run: Run) -> Stage1Report:
     """Begin the loop, or resume it. Raises BadInputError where the pool is empty."""

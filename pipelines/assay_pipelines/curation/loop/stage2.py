@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from assay.browsing.candidates import Candidate, Label, decided_meanwhile, iter_candidates
 from assay.data.pair_attributes import load_attributes
@@ -57,9 +56,6 @@ class Stage2Report:
     cost: float | None = 0.0  #: spent; in a dry run at most needed, None where a judge has no prices
     stopped: str | None = None
     dry_run: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

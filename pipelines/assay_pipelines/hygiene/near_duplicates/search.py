@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Gt, Le
@@ -67,9 +67,6 @@ class NearDuplicateReport:
     opposite: int = 0
     large_groups: int = 0
     examples: list[dict[str, Any]] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def find_near_duplicates(

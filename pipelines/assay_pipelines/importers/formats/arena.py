@@ -23,7 +23,6 @@ _WINNERS = {"winner_model_a": "first", "winner_model_b": "second", "winner_tie":
 class ArenaLayout(RecordLayout):
     """Chatbot Arena votes."""
 
-    title = "Chatbot Arena votes"
     source = "Arena-55k"
 
     def matches(self, record: Mapping[str, Any]) -> bool:

@@ -27,7 +27,7 @@ _JUDGE_BENCH = {"A>B": "first", "B>A": "second"}
 class RewardBenchLayout(RecordLayout):
     """RewardBench."""
 
-    title, source, note = "RewardBench", "RewardBench", BENCHMARK
+    source, note = "RewardBench", BENCHMARK
 
     def matches(self, record: Mapping[str, Any]) -> bool:
         return {"prompt", "chosen", "rejected", "chosen_model", "rejected_model", "subset"} <= record.keys()
@@ -39,7 +39,7 @@ class RewardBenchLayout(RecordLayout):
 class RewardBench2Layout(RecordLayout):
     """RewardBench 2."""
 
-    title, source, note = "RewardBench 2", "RewardBench-2", BENCHMARK
+    source, note = "RewardBench-2", BENCHMARK
 
     def matches(self, record: Mapping[str, Any]) -> bool:
         return _lists(record) and bool({"num_correct", "num_incorrect", "total_completions"} & record.keys())
@@ -69,7 +69,7 @@ class RewardBench2Layout(RecordLayout):
 class RmBenchLayout(RecordLayout):
     """RM-Bench, nine pairs per row."""
 
-    title, source, note = "RM-Bench, nine pairs per row", "RM-Bench", BENCHMARK
+    source, note = "RM-Bench", BENCHMARK
 
     def matches(self, record: Mapping[str, Any]) -> bool:
         return _lists(record) and len(record["chosen"]) == len(record["rejected"]) == len(STYLES)
@@ -91,7 +91,7 @@ class RmBenchLayout(RecordLayout):
 class JudgeBenchLayout(RecordLayout):
     """JudgeBench."""
 
-    title, source, note = "JudgeBench", "JudgeBench", BENCHMARK
+    source, note = "JudgeBench", BENCHMARK
 
     def matches(self, record: Mapping[str, Any]) -> bool:
         return {"question", "response_A", "response_B", "label"} <= record.keys()

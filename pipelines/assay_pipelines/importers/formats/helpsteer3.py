@@ -24,7 +24,6 @@ _ANSWERS = {"yes": "yes", "no": "no", "partially": "partially"}
 class PreferenceLayout(RecordLayout):
     """HelpSteer3 preferences."""
 
-    title = "HelpSteer3 preferences"
     source = "HelpSteer3-preference"
 
     def matches(self, record: Mapping[str, Any]) -> bool:
@@ -53,7 +52,6 @@ class PreferenceLayout(RecordLayout):
 class FeedbackLayout(RecordLayout):
     """HelpSteer3 feedback."""
 
-    title = "HelpSteer3 feedback"
     source = "HelpSteer3-feedback"
 
     def matches(self, record: Mapping[str, Any]) -> bool:
@@ -72,7 +70,6 @@ class FeedbackLayout(RecordLayout):
 class EditLayout(RecordLayout):
     """HelpSteer3 edits."""
 
-    title = "HelpSteer3 edits"
     source = "HelpSteer3-edit"
 
     def matches(self, record: Mapping[str, Any]) -> bool:
@@ -87,7 +84,6 @@ class EditLayout(RecordLayout):
 class EditQualityLayout(RecordLayout):
     """HelpSteer3 good and bad edits."""
 
-    title = "HelpSteer3 good and bad edits"
     source = "HelpSteer3-edit-quality"
 
     def matches(self, record: Mapping[str, Any]) -> bool:
@@ -105,7 +101,6 @@ class EditQualityLayout(RecordLayout):
 class PrincipleLayout(RecordLayout):
     """HelpSteer3 principle judgments."""
 
-    title = "HelpSteer3 principle judgments"
     source = "HelpSteer3-principle"
 
     def matches(self, record: Mapping[str, Any]) -> bool:

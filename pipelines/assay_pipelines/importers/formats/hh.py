@@ -23,8 +23,6 @@ _KNOWN = frozenset({"chosen", "rejected", "id", "category"})
 class HhLayout(RecordLayout):
     """HH-RLHF text."""
 
-    title = "HH-RLHF text"
-
     def matches(self, record: Mapping[str, Any]) -> bool:
         sides = (record.get("chosen"), record.get("rejected"))
         return all(isinstance(side, str) and side.lstrip().startswith("Human:") for side in sides)

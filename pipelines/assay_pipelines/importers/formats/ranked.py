@@ -21,8 +21,6 @@ _KNOWN = frozenset({"context", "completions", "task_name", "id", "source", "cate
 class RankedLayout(RecordLayout):
     """NeMo-RL ranked completions."""
 
-    title = "NeMo-RL ranked completions"
-
     def matches(self, record: Mapping[str, Any]) -> bool:
         completions = record.get("completions")
         return (

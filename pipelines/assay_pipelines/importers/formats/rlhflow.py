@@ -25,8 +25,6 @@ _KNOWN = frozenset({"messages", "id", "source", "category"})
 class RlhflowLayout(RecordLayout):
     """RLHFlow pair-pm text."""
 
-    title = "RLHFlow pair-pm text"
-
     def matches(self, record: Mapping[str, Any]) -> bool:
         messages = record.get("messages")
         if not isinstance(messages, list) or not messages or not isinstance(messages[0], dict):

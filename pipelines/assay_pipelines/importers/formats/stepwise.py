@@ -22,7 +22,6 @@ SEPARATOR = "\n"
 class StepwiseLayout(JoinedLayout):
     """TRL stepwise supervision."""
 
-    title = "TRL stepwise supervision"
     completion_field, label_field = "completions", "labels"
     unmatched = "no other row continues the same steps with the opposite label"
 

@@ -34,7 +34,6 @@ JUDGE = "GPT-4"
 class UltraFeedbackLayout(RecordLayout):
     """UltraFeedback, ranked by its aspect ratings."""
 
-    title = "UltraFeedback, ranked by its aspect ratings"
     source = "UltraFeedback"
 
     def matches(self, record: Mapping[str, Any]) -> bool:
@@ -139,7 +138,6 @@ _KNOWN = frozenset({"prompt", "prompt_id", "chosen", "rejected", "messages", "so
 class UltraFeedbackBinarizedLayout(RecordLayout):
     """UltraFeedback, binarized."""
 
-    title = "UltraFeedback, binarized"
     source = "UltraFeedback-binarized"
 
     def matches(self, record: Mapping[str, Any]) -> bool:

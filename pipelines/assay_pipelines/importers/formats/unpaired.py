@@ -16,7 +16,6 @@ from assay_pipelines.importers.rows import RatedCompletion
 class UnpairedLayout(JoinedLayout):
     """TRL unpaired preference."""
 
-    title = "TRL unpaired preference"
     mappable = True
     completion_field, label_field = "completion", "label"
     unmatched = "no completion of the same prompt with the opposite label"
