@@ -209,7 +209,11 @@ def items_of(
 def find_queue(ledger: Ledger, name: str) -> Queue:
     """On a file that is open already. Raises NotFoundError."""
     with ledger.reading() as db:
-        row = db.execute("SELECT * FROM queues WHERE name = ? OR queue_id = ?", (name, name)).fetchone()
+        row = db.execute(
+            """SELECT name, queue_id, overlap, gold_checks, seed, lease_seconds, guideline, closed, run_id
+               FROM queues WHERE name = ? OR queue_id = ?""",
+            (name, name),
+        ).fetchone()
         if row is None:
             names = [r["name"] for r in db.execute("SELECT name FROM queues ORDER BY created_at DESC LIMIT 10")]
             hint = f"there are: {', '.join(names)}" if names else "there are none yet: assay queue create NAME"
@@ -218,18 +222,9 @@ def find_queue(ledger: Ledger, name: str) -> Queue:
             "SELECT coalesce(sum(NOT is_check), 0), coalesce(sum(is_check), 0) FROM items WHERE queue = ?",
             (row["name"],),
         ).fetchone()
+    name, queue_id, overlap, rate, seed, lease_seconds, guideline, closed, run_id = row
     return Queue(
-        row["name"],
-        row["queue_id"],
-        row["overlap"] or "all",
-        row["gold_checks"],
-        row["seed"],
-        row["lease_seconds"],
-        row["guideline"],
-        bool(row["closed"]),
-        row["run_id"],
-        items,
-        checks,
+        name, queue_id, overlap or "all", rate, seed, lease_seconds, guideline, bool(closed), run_id, items, checks
     )
 
 

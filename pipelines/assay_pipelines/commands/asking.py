@@ -65,17 +65,12 @@ def summed(passes: Iterator[SweepReport]) -> SweepReport:
     failures: Counter[str] = Counter()
     for one in reports:
         failures.update(one.failures)
+    totals = ("asked", "answered", "known", "attempts", "tokens_in", "tokens_out", "cost")
     return SweepReport(
-        judge=reports[0].judge,
-        asked=sum(one.asked for one in reports),
-        answered=sum(one.answered for one in reports),
-        known=sum(one.known for one in reports),
+        reports[0].judge,
         failures=dict(sorted(failures.items())),
-        attempts=sum(one.attempts for one in reports),
-        tokens_in=sum(one.tokens_in for one in reports),
-        tokens_out=sum(one.tokens_out for one in reports),
-        cost=sum(one.cost for one in reports),
         stopped=reports[-1].stopped,
+        **{name: sum(getattr(one, name) for one in reports) for name in totals},
     )
 
 

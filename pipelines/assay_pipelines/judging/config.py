@@ -41,6 +41,17 @@ F = TypeVar("F", bound=Callable[..., Judge])
 
 def load_judges(path: Path, workspace: Workspace) -> list[Judge]:
     """The file's judges in its order. Raises BadInputError naming the judge and the field that is wrong."""
+    judges = []
+    for number, entry in enumerate(judge_entries(path), start=1):
+        try:
+            judges.append(judge_of(entry, workspace, path.parent))
+        except BadInputError as error:
+            raise BadInputError(f"judge {number}: {error}", file=path) from error
+    return judges
+
+
+def judge_entries(path: Path) -> list[Any]:
+    """The descriptions of a file's judges, unchecked. Raises BadInputError for a file without any."""
     try:
         payload = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -50,13 +61,7 @@ def load_judges(path: Path, workspace: Workspace) -> list[Judge]:
     entries = payload.get("judges") if isinstance(payload, dict) else None
     if not isinstance(entries, list) or not entries:
         raise BadInputError("must be a list of at least one judge", file=path, field="judges")
-    judges = []
-    for number, entry in enumerate(entries, start=1):
-        try:
-            judges.append(judge_of(entry, workspace, path.parent))
-        except BadInputError as error:
-            raise BadInputError(f"judge {number}: {error}", file=path) from error
-    return judges
+    return entries
 
 
 def judge_of(entry: Any, workspace: Workspace, folder: Path = Path()) -> Judge:

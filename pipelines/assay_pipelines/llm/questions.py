@@ -5,7 +5,7 @@ Leaves out: choosing demonstrations (`assay_pipelines.curation.loop.demonstratio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from assay.browsing.candidates import Candidate, candidates_by_id, iter_candidates
@@ -39,33 +39,33 @@ class Question:
     demonstrations: tuple[Demonstration, ...] = ()
 
 
-def iter_questions(
-    workspace: Workspace, selection: Selection, *, limit: int | None = None, with_attributes: bool = True
-) -> Iterator[list[Question]]:
+def iter_questions(workspace: Workspace, selection: Selection, *, limit: int | None = None) -> Iterator[list[Question]]:
     """Pages of questions in the order of their ids, at most `limit` in all."""
     remaining = limit
     for page in iter_candidates(workspace, selection):
         candidates = page if remaining is None else page[:remaining]
         if candidates:
-            yield _questions(workspace, candidates, with_attributes)
+            yield questions_of(workspace, candidates)
         if remaining is not None:
             remaining -= len(candidates)
             if remaining <= 0:
                 return
 
 
-def load_questions(
-    workspace: Workspace, comparison_ids: Sequence[str], *, with_attributes: bool = True
-) -> list[Question]:
+def load_questions(workspace: Workspace, comparison_ids: Sequence[str]) -> list[Question]:
     """The questions of these comparisons; unknown ids are left out."""
-    return _questions(workspace, candidates_by_id(workspace, comparison_ids), with_attributes)
+    return questions_of(workspace, candidates_by_id(workspace, comparison_ids))
 
 
-def _questions(workspace: Workspace, candidates: Sequence[Candidate], with_attributes: bool) -> list[Question]:
-    attributes = load_attributes(workspace, [c.comparison_id for c in candidates]) if with_attributes else {}
+def questions_of(
+    workspace: Workspace, candidates: Sequence[Candidate], shown: Mapping[str, Sequence[Demonstration]] | None = None
+) -> list[Question]:
+    """With the attributes that the store has. `shown`: demonstrations by comparison id."""
+    attributes, shown = load_attributes(workspace, [c.comparison_id for c in candidates]), shown or {}
     return [
-        Question(c.comparison_id, c.prompt, c.response_a, c.response_b, attributes.get(c.comparison_id))
+        Question(c.comparison_id, c.prompt, c.response_a, c.response_b, attributes.get(id_), tuple(shown.get(id_, ())))
         for c in candidates
+        for id_ in [c.comparison_id]
     ]
 
 

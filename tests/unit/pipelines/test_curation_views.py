@@ -197,5 +197,5 @@ def test_an_estimate_is_the_prices_of_what_would_be_asked(curated: tuple[Workspa
     (tmp_path / "judges.yaml").write_text(json.dumps({"judges": [entry]}))
     assert estimate_stage1(curated[0], config).cost is None, "no prices are known"
     (tmp_path / "judges.yaml").write_text("judges: 3")
-    with pytest.raises(BadInputError, match="list of judges"):
+    with pytest.raises(BadInputError, match="at least one judge"):
         estimate_stage1(curated[0], config)

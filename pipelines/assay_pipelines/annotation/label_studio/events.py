@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from assay.errors import BadInputError
 from assay.workspace import Workspace
@@ -96,8 +96,8 @@ def observations(
     if action in ("ANNOTATIONS_DELETED", "TASKS_DELETED"):
         project = event.get("project")
         if isinstance(project, int) and (server, project) in configs:
-            kind = "task" if action == "TASKS_DELETED" else "annotation"
-            deletions = [Deletion("task" if kind == "task" else "annotation", entry["id"], project) for entry in about]
+            kind: Literal["task", "annotation"] = "task" if action == "TASKS_DELETED" else "annotation"
+            deletions = [Deletion(kind, entry["id"], project) for entry in about]
         return revisions, deletions
     for entry in about:
         config = configs.get((server, entry.get("project")))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from assay.browsing.candidates import Candidate, iter_candidates
-from assay.data.snapshots import CATEGORIES, Selection
+from assay.data.snapshots import CATEGORIES, POOLS, Selection
 from assay.domain import Prompt, ShownOrder, swap_answer
 from assay.errors import BadInputError, BusyError
 from assay.runs.progress_bar import Advance, silent
@@ -63,7 +63,8 @@ def push(
         counts["taken_up"] = take_up_tasks(workspace, client, project, run_id)
         pushed = _pushed_already(workspace, project)
         pending = set(comparisons)
-        for page in iter_candidates(workspace, _widened(selection, pending)):
+        # comparisons that are named are pushed whatever pool they are in
+        for page in iter_candidates(workspace, Selection(pools=POOLS) if pending else selection):
             chosen = [c for c in page if not pending or c.comparison_id in pending]
             counts["seen"] += len(chosen)
             here = sum(c.comparison_id in pushed for c in chosen)
@@ -109,13 +110,6 @@ def count_comparisons(workspace: Workspace, selection: Selection, comparisons: S
             values,
         ).fetchone()
     return int(row[0]) if row else 0
-
-
-def _widened(selection: Selection, comparison_ids: set[str]) -> Selection:
-    """Comparisons that are named are pushed whatever pool they are in."""
-    from assay.data.snapshots import POOLS
-
-    return Selection(pools=POOLS) if comparison_ids else selection
 
 
 def _task(candidate: Candidate, project: Project, opinions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def _describer(workspace: Workspace, judges: Sequence[Judge], spending: Spending
     extractor = AttributeExtractor(settings.endpoint, prompts=settings.prompts)
 
     def describe(comparison_ids: Sequence[str], run_id: str) -> None:
-        questions = load_questions(workspace, comparison_ids, with_attributes=False)
+        questions = load_questions(workspace, comparison_ids)
         report = extract_attributes(workspace, extractor, questions, run_id, budget=spending)
         if report.stopped:
             raise PausedError(stopped=report.stopped)

@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from assay.browsing.candidates import count_candidates
 from assay.data.snapshots import Selection
@@ -21,7 +18,7 @@ from assay_pipelines.curation.loop.building import spent_by
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.labelling import MEASURED
 from assay_pipelines.curation.loop.seeding import choose_seed
-from assay_pipelines.judging.config import judge_of
+from assay_pipelines.judging.config import judge_entries, judge_of
 from assay_pipelines.judging.estimating import estimate
 from assay_pipelines.llm.questions import Demonstration, Question, iter_questions, load_questions
 
@@ -163,7 +160,9 @@ def _costs(
         sample = _with_demonstrations(
             load_questions(workspace, choose_seed(workspace, pool, SAMPLE, seed=seed)), demonstrations
         )
-    for number, entry in enumerate(_entries(Path(path)), start=1):
+    for number, entry in enumerate(judge_entries(Path(path)), start=1):
+        if not isinstance(entry, dict):
+            raise BadInputError("must be a list of judges", file=path, field="judges")
         kind = str(entry.get("kind"))
         if kind != "openai":
             name = str(entry.get("name") or entry.get("model") or f"{kind} {number}")
@@ -186,17 +185,3 @@ def _with_demonstrations(questions: list[Question], most: int) -> list[Question]
     """Each with others of the sample in the place of the labelled neighbours it will be shown: as long, on average."""
     examples = tuple(Demonstration(q.prompt, q.response_a, q.response_b, "A") for q in questions[:most])
     return [replace(question, demonstrations=examples) for question in questions]
-
-
-def _entries(path: Path) -> list[dict[str, Any]]:
-    """Raises BadInputError for a file that names no judges; what is wrong with one is said where it is built."""
-    try:
-        payload = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInputError(error.strerror or str(error), file=path) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadInputError(f"not YAML: {' '.join(str(error).split())}", file=path) from error
-    entries = payload.get("judges") if isinstance(payload, dict) else None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise BadInputError("must be a list of judges", file=path, field="judges")
-    return entries

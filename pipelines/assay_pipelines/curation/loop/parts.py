@@ -60,9 +60,6 @@ class Parts:
         """Asked of the loop's model where it has one, else those in the store."""
         if self.describe is not None:
             self.describe(comparison_ids, run_id)
-        return self.stored_attributes(comparison_ids)
-
-    def stored_attributes(self, comparison_ids: Sequence[str]) -> Mapping[str, PairAttributes]:
         return load_attributes(self.workspace, comparison_ids)
 
     @property

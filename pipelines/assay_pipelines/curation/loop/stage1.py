@@ -30,7 +30,7 @@ from assay_pipelines.curation.loop.people import CollectedAnswers, vote_counts
 from assay_pipelines.curation.loop.reward_models import LoopModel
 from assay_pipelines.curation.loop.seeding import choose_seed
 from assay_pipelines.curation.loop.state import Loop, PausedError, StepOutcome, Target
-from assay_pipelines.llm.questions import Demonstration, Question
+from assay_pipelines.llm.questions import questions_of
 
 
 @dataclass
@@ -67,7 +67,7 @@ def _run_steps(loop: Loop, parts: Parts, run: Run, report: Stage1Report) -> None
     report.iterations.append({"iteration": 0, **seeded, **_label(loop, parts, 0, None)})
     for iteration in range(1, config.iterations + 1):
         trained = loop.once(iteration, "train", lambda i=iteration: _train(loop, parts, run, i))  # type: ignore[misc]
-        model = parts.load(trained["model"], _gold(loop, trained["gold"]))
+        model = parts.load(trained["model"], load_pairs(loop.workspace, trained["gold"]))
         targets = loop.once(iteration, "targets", lambda i=iteration, m=model: _retrieve(loop, parts, i, m))  # type: ignore[misc]
         done = {"iteration": iteration, **_brief(trained), **targets}
         if not targets["people"] + targets["judges"]:
@@ -134,7 +134,7 @@ def _check_labels(loop: Loop) -> None:
 def _retrieve(loop: Loop, parts: Parts, iteration: int, model: LoopModel) -> StepOutcome:
     """Around the errors on gold: k unverified neighbours of each gold pair, more the worse it is predicted."""
     config = loop.config
-    gold = _gold(loop, f"{config.name}-i{iteration}-gold")
+    gold = load_pairs(loop.workspace, f"{config.name}-i{iteration}-gold")
     p = {g.comparison_id: q for g, q in zip(gold, model.probabilities(gold), strict=True) if q is not None}
     parts.embed(config.pool, loop.run_id)
     neighbours = parts.around(p, config, loop.run_id, exclude=loop.looked_at())
@@ -167,7 +167,7 @@ def _ask_people(loop: Loop, parts: Parts, iteration: int, targets: Sequence[Targ
     if not people_targets:
         return StepOutcome({"people_asked": 0})
     candidates = candidates_by_id(loop.workspace, [t.comparison_id for t in people_targets])
-    questions = _questions(candidates, parts.stored_attributes([c.comparison_id for c in candidates]))
+    questions = questions_of(loop.workspace, candidates)
     if parts.preverify is not None:
         parts.preverify(questions, loop.run_id)
     queue = f"{loop.config.name}-i{iteration}"
@@ -229,7 +229,7 @@ def _ask_judges(
             most=config.demonstrations,
             responses=parts.embed_responses,
         )
-    questions = _questions(candidates, parts.stored_attributes([c.comparison_id for c in candidates]), examples)
+    questions = questions_of(loop.workspace, candidates, examples)
     asking = ask_judges(loop.workspace, parts.judges, questions, loop.run_id, parts.spending, counting=progress_bar)
     if asking.stopped or (questions and asking.silent):
         raise PausedError(stopped=asking.stopped or asking.silent)
@@ -267,7 +267,7 @@ def _voter_weights(loop: Loop, parts: Parts, iteration: int) -> dict[str, float]
             values,
         ).fetchall()
     gold = candidates_by_id(loop.workspace, [row[0] for row in rows])
-    questions = _questions(gold, parts.stored_attributes([g.comparison_id for g in gold]))
+    questions = questions_of(loop.workspace, gold)
     asking = ask_judges(loop.workspace, parts.judges, questions, loop.run_id, parts.spending, counting=progress_bar)
     if asking.stopped or (questions and asking.silent):
         raise PausedError(stopped=asking.stopped or asking.silent)
@@ -331,24 +331,6 @@ def _writer(loop: Loop, candidates: Sequence[Candidate], decisions: Sequence[Dec
     return write
 
 
-def _questions(
-    candidates: Sequence[Candidate],
-    attributes: Mapping[str, PairAttributes],
-    examples: Mapping[str, Sequence[Demonstration]] | None = None,
-) -> list[Question]:
-    return [
-        Question(
-            c.comparison_id,
-            c.prompt,
-            c.response_a,
-            c.response_b,
-            attributes.get(c.comparison_id),
-            tuple((examples or {}).get(c.comparison_id, ())),
-        )
-        for c in candidates
-    ]
-
-
 def _easy_first(ids: Sequence[str], attributes: Mapping[str, PairAttributes], unsure: Mapping[str, float]) -> list[str]:
     """Objective and of low controversiality first; in each half the most informative, i.e. the least sure, first."""
 
@@ -364,10 +346,6 @@ def _p_a(model: LoopModel, candidates: Sequence[Candidate]) -> dict[str, float]:
     pairs = [PreferencePair(c.prompt, c.response_a, c.response_b) for c in candidates]
     scored = zip(candidates, model.probabilities(pairs), strict=True)
     return {c.comparison_id: p for c, p in scored if p is not None}
-
-
-def _gold(loop: Loop, snapshot: str) -> list[PreferencePair]:
-    return load_pairs(loop.workspace, snapshot)
 
 
 def _accuracy(probabilities: Sequence[float | None]) -> dict[str, Any] | None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from assay.browsing.candidates import Candidate, Label, decided_meanwhile, iter_candidates
-from assay.data.pair_attributes import load_attributes
 from assay.data.snapshots import Selection
 from assay.domain import PreferencePair
 from assay.runs.progress_bar import Advance, silent
@@ -27,7 +26,7 @@ from assay_pipelines.judging.judge import Judge
 from assay_pipelines.judging.merging import merge_opinions
 from assay_pipelines.llm.annotators import annotator_of
 from assay_pipelines.llm.budget import Spending
-from assay_pipelines.llm.questions import Demonstration, Question
+from assay_pipelines.llm.questions import Demonstration, Question, questions_of
 
 PAGE = 256
 Demonstrate = Callable[[Sequence[str]], Mapping[str, Sequence[Demonstration]]]
@@ -170,20 +169,8 @@ def _count_questions(parts: Stage2Parts, doubted: Sequence[Candidate], report: S
 
 
 def _questions(parts: Stage2Parts, doubted: Sequence[Candidate]) -> list[Question]:
-    ids = [c.comparison_id for c in doubted]
-    examples = parts.demonstrate(ids) if parts.demonstrate is not None else {}
-    attributes = load_attributes(parts.workspace, ids)
-    return [
-        Question(
-            c.comparison_id,
-            c.prompt,
-            c.response_a,
-            c.response_b,
-            attributes.get(c.comparison_id),
-            tuple(examples.get(c.comparison_id, ())),
-        )
-        for c in doubted
-    ]
+    examples = parts.demonstrate([c.comparison_id for c in doubted]) if parts.demonstrate is not None else {}
+    return questions_of(parts.workspace, doubted, examples)
 
 
 def _write(

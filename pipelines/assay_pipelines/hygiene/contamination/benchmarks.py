@@ -20,7 +20,7 @@ from assay.errors import BadInputError
 from assay.runs.contamination_gate import benchmark_prompt_id
 from assay.store.database import registered
 from assay.workspace import Workspace
-from assay_pipelines.importers.containers import Csv, JsonLines, Parquet
+from assay_pipelines.importers.containers import Csv, JsonArray, Parquet, json_container
 
 #: Columns that may hold the prompt, in this order.
 COLUMNS = (
@@ -36,7 +36,6 @@ COLUMNS = (
 )
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 _HUMAN = re.compile(r"^\s*Human: ?(.*?)(?=\n\nAssistant:|\Z)", re.DOTALL)
-_HEAD = 4096
 
 
 @dataclass(frozen=True)
@@ -135,18 +134,10 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:
         with path.open("rb") as raw:
             lines = decompressed(raw).read().decode("utf-8", errors="strict").splitlines()
         yield from ((row, {"prompt": line}) for row, line in enumerate(lines, start=1) if line.strip())
-    elif _is_array(path):
+    elif isinstance(container := json_container(path), JsonArray):
         yield from _array(path)
     else:
-        yield from ((row, record) for row, record, _ in JsonLines(path).records())
-
-
-def _is_array(path: Path) -> bool:
-    try:
-        with path.open("rb") as raw:
-            return decompressed(raw).read(_HEAD).lstrip().startswith(b"[")
-    except (OSError, EOFError) as error:
-        raise BadInputError(f"cannot be read ({error})", file=path) from error
+        yield from ((row, record) for row, record, _ in container.records())
 
 
 def _array(path: Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:

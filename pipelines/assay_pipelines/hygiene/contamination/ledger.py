@@ -134,19 +134,5 @@ def evidence(db: Connection, check_id: str, *, limit: int, offset: int = 0) -> t
         prompt: [OverlapComparison(one["id"], one["pool"]) for one in overlaps]
         for prompt, overlaps in db.execute(_HAVING, {"prompts": [row[0] for row in rows]}).fetchall()
     }
-    overlaps = [
-        OverlapEvidence(
-            prompt_id=prompt,
-            turn=turn,
-            position=position,
-            role=role,
-            text=text,
-            benchmark_prompt_id=theirs,
-            benchmark_text=their_text,
-            overlap=overlap,
-            ngrams=number,
-            comparisons=having.get(prompt, []),
-        )
-        for prompt, turn, position, role, text, theirs, their_text, overlap, number, _ in rows
-    ]
-    return overlaps, int(rows[0][9]) if rows else 0
+    shown = [OverlapEvidence(*(*fields, having.get(fields[0], []))) for *fields, _ in rows]
+    return shown, int(rows[0][-1]) if rows else 0

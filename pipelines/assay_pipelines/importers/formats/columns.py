@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from assay.data.conversation import check_unicode
 from assay.data.json_lines import RowError
+from assay_pipelines.importers.rows import Row
 
 META_CHARACTERS = 1000  #: longer texts in unknown columns are copies of the conversation: left in the file
 
@@ -89,6 +91,16 @@ def list_of(value: object, field: str) -> list[Any]:
     if not value:
         raise RowError("empty", field=field)
     return list(value)
+
+
+@contextmanager
+def rejecting(out: list[Row | RowError], part: str) -> Iterator[None]:
+    """Add the RowError that the block raises to `out`, as one of this part of the record."""
+    try:
+        yield
+    except RowError as error:
+        error.detail = part
+        out.append(error)
 
 
 def leftover_meta(record: Mapping[str, Any], columns: frozenset[str]) -> dict[str, Any]:

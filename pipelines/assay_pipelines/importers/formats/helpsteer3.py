@@ -13,7 +13,7 @@ from typing import Any
 
 from assay.data.conversation import Turns, check_unicode, prompt_turns, text_of
 from assay.data.json_lines import RowError
-from assay_pipelines.importers.formats.columns import optional_text
+from assay_pipelines.importers.formats.columns import optional_text, rejecting
 from assay_pipelines.importers.layout import RecordLayout
 from assay_pipelines.importers.rows import FeedbackRow, PairRow, PrincipleJudgmentRow, Row
 
@@ -37,15 +37,11 @@ class PreferenceLayout(RecordLayout):
         if not isinstance(individual_votes, list) or not all(isinstance(vote, dict) for vote in individual_votes):
             raise RowError("wrong type: not a list of objects", field="individual_preference")
         for position, vote in enumerate(individual_votes, start=1):
-            try:
+            with rejecting(out, f"vote {position}"):
                 answer, how_much = _side(vote.get("score"), "individual_preference")
                 reason = optional_text(vote, "reasoning")
-            except RowError as error:
-                error.detail = f"vote {position}"
-                out.append(error)
-                continue
-            voter = {"kind": "human", "voter": f"position-{position}", "label": answer}
-            votes.append({**voter, "strength": how_much, "rationale": reason})
+                voter = {"kind": "human", "voter": f"position-{position}", "label": answer}
+                votes.append({**voter, "strength": how_much, "rationale": reason})
         return [_pair(record, ("response1", "response2"), label, strength, votes or None), *out]
 
 
@@ -174,22 +170,18 @@ def _texts(record: Mapping[str, Any], turns: Turns, response: str, field: str) -
     for position, text in enumerate(texts, start=1):
         if text is None or text == "":  # fewer than three were given
             continue
-        try:
+        with rejecting(out, f"{field} {position}"):
             content = text_of(text, field)
             check_unicode(content, field)
-        except RowError as error:
-            error.detail = f"{field} {position}"
-            out.append(error)
-            continue
-        out.append(
-            FeedbackRow(
-                turns,
-                response,
-                content,
-                voter=f"position-{position}",
-                category=optional_text(record, "domain"),
-                license=LICENSE,
-                language=optional_text(record, "language"),
+            out.append(
+                FeedbackRow(
+                    turns,
+                    response,
+                    content,
+                    voter=f"position-{position}",
+                    category=optional_text(record, "domain"),
+                    license=LICENSE,
+                    language=optional_text(record, "language"),
+                )
             )
-        )
     return out

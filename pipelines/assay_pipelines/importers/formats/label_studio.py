@@ -15,7 +15,7 @@ from typing import Any
 from assay.data.conversation import Turns, check_unicode, prompt_turns, text_of
 from assay.data.json_lines import RowError
 from assay_pipelines.annotation.label_studio import config as label_studio_config
-from assay_pipelines.importers.formats.columns import optional_text
+from assay_pipelines.importers.formats.columns import optional_text, rejecting
 from assay_pipelines.importers.layout import RecordLayout
 from assay_pipelines.importers.rows import PairRow, Row
 
@@ -55,15 +55,12 @@ class LabelStudioLayout(RecordLayout):
         votes, about = [], []
         for kind, entries in (("annotations", record.get("annotations")), ("predictions", record.get("predictions"))):
             for position, entry in enumerate(entries if isinstance(entries, list) else [], start=1):
-                try:
+                with rejecting(out, f"{kind} {position}"):
                     if not isinstance(entry, dict):
                         raise RowError("an entry that is no object", field=kind)
                     votes.append(_vote(entry, kind))
                     copied_fields = ("id", "lead_time", "created_at", "ground_truth", "score")
                     about.append({name: entry[name] for name in copied_fields if entry.get(name) not in (None, False)})
-                except RowError as error:
-                    error.detail = f"{kind} {position}"
-                    out.append(error)
         pair = _pair(task, votes, optional_text(record, "id"))
         pair.meta = {"votes": about} if any(about) else {}
         return [pair, *out]

@@ -12,7 +12,7 @@ from typing import Any
 
 from assay.data.conversation import Turns, check_unicode, prompt_turns, text_of
 from assay.data.json_lines import RowError
-from assay_pipelines.importers.formats.columns import label_of, leftover_meta, optional_text
+from assay_pipelines.importers.formats.columns import label_of, leftover_meta, optional_text, rejecting
 from assay_pipelines.importers.layout import RecordLayout
 from assay_pipelines.importers.rows import PairRow, Row
 
@@ -71,7 +71,7 @@ def _ranked(
     short = leftover_meta(meta, frozenset()) if isinstance(meta, dict) else {}  # it is repeated with every pair
     out: list[Row | RowError] = []
     for i, j in combinations(range(len(texts)), 2):
-        try:
+        with rejecting(out, f"responses {i} and {j}"):
             first, second = text_of(texts[i], "responses"), text_of(texts[j], "responses")
             if values[i] == values[j]:
                 label = ("both_good" if values[i] else "both_bad") if flags else "tie"
@@ -80,9 +80,6 @@ def _ranked(
             pair = _pair(record, turns, (first, second), label, {}, None).check(("responses", "responses"))
             pair.meta = {**short, "responses": [i, j], "values": [values[i], values[j]]}
             out.append(pair)
-        except RowError as error:
-            error.detail = f"responses {i} and {j}"
-            out.append(error)
     return out
 
 

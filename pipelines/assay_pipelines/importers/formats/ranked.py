@@ -11,7 +11,14 @@ from typing import Any
 
 from assay.data.conversation import prompt_turns, text_of, turns_of
 from assay.data.json_lines import RowError
-from assay_pipelines.importers.formats.columns import label_of_scores, leftover_meta, list_of, number_of, optional_text
+from assay_pipelines.importers.formats.columns import (
+    label_of_scores,
+    leftover_meta,
+    list_of,
+    number_of,
+    optional_text,
+    rejecting,
+)
 from assay_pipelines.importers.layout import RecordLayout
 from assay_pipelines.importers.rows import PairRow, Row
 
@@ -40,7 +47,7 @@ class RankedLayout(RecordLayout):
         ]
         out: list[Row | RowError] = []
         for i, j in combinations(range(len(completions)), 2):
-            try:
+            with rejecting(out, f"completions {i} and {j}"):
                 one, two = ranks[i], ranks[j]
                 if one is None or two is None:
                     raise RowError("a completion without a number as its rank", field="completions")
@@ -55,9 +62,6 @@ class RankedLayout(RecordLayout):
                     meta={**leftover_meta(record, _KNOWN), "ranks": [one, two]},
                 )
                 out.append(pair.check(("completions", "completions")))
-            except RowError as error:
-                error.detail = f"completions {i} and {j}"
-                out.append(error)
         return out
 
 

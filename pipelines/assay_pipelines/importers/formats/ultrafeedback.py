@@ -20,6 +20,7 @@ from assay_pipelines.importers.formats.columns import (
     list_of,
     number_of,
     optional_text,
+    rejecting,
     strength_of_margin,
 )
 from assay_pipelines.importers.layout import RecordLayout
@@ -54,11 +55,8 @@ class UltraFeedbackLayout(RecordLayout):
         scores = [_Scores.of(completion) for completion in completions]
         out: list[Row | RowError] = []
         for i, j in combinations(range(len(completions)), 2):
-            try:
+            with rejecting(out, f"completions {i} and {j}"):
                 out.append(_pair(turns, (completions[i], completions[j]), (scores[i], scores[j]), category))
-            except RowError as error:
-                error.detail = f"completions {i} and {j}"
-                out.append(error)
         for completion in completions:
             if not isinstance(completion, dict):
                 continue  # rejected with each of its pairs

@@ -10,7 +10,7 @@ from typing import Any
 
 from assay.data.conversation import prompt_turns, text_of
 from assay.data.json_lines import RowError
-from assay_pipelines.importers.formats.columns import optional_text, strength_of
+from assay_pipelines.importers.formats.columns import optional_text, rejecting, strength_of
 from assay_pipelines.importers.layout import RecordLayout
 from assay_pipelines.importers.rows import PairRow, Row
 
@@ -34,7 +34,7 @@ class VerlLayout(RecordLayout):
         turns = prompt_turns(record.get("prompt"))
         out: list[Row | RowError] = []
         for number, comparison in enumerate(comparisons):
-            try:
+            with rejecting(out, f"comparison {number}"):
                 if not isinstance(comparison, dict):
                     raise RowError("a comparison that is no object", field="extra_info")
                 pair = PairRow(
@@ -48,7 +48,4 @@ class VerlLayout(RecordLayout):
                     category=optional_text(comparison, "category"),
                 )
                 out.append(pair.check(("extra_info", "extra_info")))
-            except RowError as error:
-                error.detail = f"comparison {number}"
-                out.append(error)
         return out
