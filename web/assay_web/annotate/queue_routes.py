@@ -28,7 +28,7 @@ from assay_pipelines.annotation.queues import (
     list_queues,
     reopen_queue,
 )
-from assay_pipelines.annotation.recording import Overlap, Queue
+from assay_pipelines.annotation.recording import Queue
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.resolution import ResolutionReport, resolve_queue
 from assay_pipelines.annotation.votes import queue_votes
