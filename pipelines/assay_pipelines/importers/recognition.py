@@ -1,14 +1,21 @@
-"""Choosing the layout of a source: by its name, or from the first records."""
+"""Choosing the layout of a source: by its name, or by reading the first records with each.
+
+A single record decides nothing: one response that begins with "Human:" is no dialogue of HH-RLHF.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from assay.data.json_lines import RowError
 from assay.errors import BadInputError
 from assay.registry import unknown
 from assay_pipelines.importers.kind import FAMILIES, IMPORTERS, layout_names
-from assay_pipelines.importers.layout import JsonRecord, RecordLayout
+from assay_pipelines.importers.layout import JoinedLayout, JsonRecord, RecordLayout
+
+MATCHED = 0.9  #: of the records that the most general layout matches
+READ = 0.25  #: of the records that the best layout reads
 
 
 def members_of(name: str) -> list[RecordLayout]:
@@ -19,22 +26,50 @@ def members_of(name: str) -> list[RecordLayout]:
 
 
 def recognise(records: Sequence[JsonRecord], *, mapped: bool) -> RecordLayout | None:
-    """The first layout that any of the records has; those of installed packages are tried before the built-in ones.
+    """The layout that reads the records; those of installed packages are tried before the built-in ones.
 
     `mapped`: columns were renamed, so only general layouts apply.
     """
     installed = [name for name in IMPORTERS.names() if name not in IMPORTERS.members]
-    for name in (*installed, *IMPORTERS.members):
-        layout: RecordLayout = IMPORTERS.create(name)
-        if (layout.mappable or not mapped) and any(layout.matches(record) for record in records):
-            return layout
-    return None
+    layouts: list[RecordLayout] = [IMPORTERS.create(name) for name in (*installed, *IMPORTERS.members)]
+    return _best([layout for layout in layouts if layout.mappable or not mapped], records)
 
 
 def select_layout(name: str, records: Sequence[JsonRecord]) -> RecordLayout:
-    """The layout of that name; of a family, the member that the records show. Raises BadInputError for a bad choice."""
+    """The layout of that name; of a family, the member that reads the records. Raises BadInputError for none."""
     layouts = members_of(name)
-    matching = next((layout for layout in layouts if any(layout.matches(record) for record in records)), None)
-    if matching is None and len(layouts) > 1 and name != "trl":
+    if len(layouts) == 1:
+        return layouts[0]
+    best = _best(layouts, records)
+    if best is None and name != "trl":
         raise BadInputError(f"the rows are none of {', '.join(FAMILIES[name])}", field="format")
-    return matching or layouts[0]
+    return best or layouts[0]
+
+
+def _best(layouts: Sequence[RecordLayout], records: Sequence[JsonRecord]) -> RecordLayout | None:
+    """The first of the layouts that nearly as many records have as have any, and that reads its share of them; where
+    there is none, the one that reads most. None where no record has any of the layouts.
+
+    The first, because a special layout says more of a record than a general one that reads it too. A share, because it
+    also refuses more: what is no comparison in its terms.
+    """
+    matching = [[record for record in records if layout.matches(record)] for layout in layouts]
+    if not any(matching):
+        return None
+    reads = [sum(_is_read(layout, record) for record in some) for layout, some in zip(layouts, matching, strict=True)]
+    most, best = max(map(len, matching)), max(reads)
+    likely = [
+        layout
+        for layout, some, count in zip(layouts, matching, reads, strict=True)
+        if len(some) >= MATCHED * most and count >= READ * best
+    ]
+    return likely[0] if likely else layouts[reads.index(best)]
+
+
+def _is_read(layout: RecordLayout, record: JsonRecord) -> bool:
+    try:
+        if isinstance(layout, JoinedLayout):
+            return bool(layout.completions(record))
+        return any(not isinstance(row, RowError) for row in layout.parse(record))
+    except RowError:
+        return False

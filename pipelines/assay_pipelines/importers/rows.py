@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from sys import getsizeof
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from assay.store.feedback_intake import feedback_schema, principle_schema
 from assay.store.intake import pair_schema, reject_schema
 
 BATCH_PAIRS = 122_880  #: one of DuckDB's row groups: a unit of work of a few seconds; smaller ones cost checkpoints
-BATCH_CHARACTERS = 128_000_000
+BATCH_BYTES = 96_000_000  #: of texts in memory; a batch is there about six times until it is stored
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
 RAW_CHARACTERS = 500  #: how much of a rejected row is kept
 
@@ -118,7 +119,7 @@ class BatchBuilder:
     def _clear(self) -> None:
         self._pairs, self._feedback = _Columns(pair_schema()), _Columns(feedback_schema())
         self._principles, self._rejects = _Columns(principle_schema()), _Columns(reject_schema())
-        self._rows = self._entries = self._characters = 0
+        self._rows = self._entries = self._bytes = 0
 
     def row_done(self) -> None:
         self._rows += 1
@@ -126,34 +127,37 @@ class BatchBuilder:
     def add(self, row: int, entry: Row) -> None:
         self._entries += 1
         for turn in entry.turns:
-            self._characters += len(turn["content"])
+            self._bytes += getsizeof(turn["content"])
         source, record_id = entry.source or self.source, entry.record_id or f"{self.name}#{row}"
         origin = (source, record_id, entry.category, entry.license, entry.language)
         if isinstance(entry, PairRow):
             meta = meta_json(entry.meta)
-            self._characters += len(entry.first) + len(entry.second) + len(meta or "") + len(entry.rationale or "")
+            self._bytes += sum(map(getsizeof, (entry.first, entry.second, meta, entry.rationale)))
+            for vote in entry.votes or ():
+                self._bytes += sum(map(getsizeof, vote.values()))
             judged = (entry.first, entry.second, entry.label, entry.strength, entry.rationale, entry.votes)
             self._pairs.add((row, *judged, *origin, meta, entry.annotator), entry.turns)
             return
-        self._characters += len(entry.response)
+        self._bytes += getsizeof(entry.response)
         about = (row, entry.response, entry.kind, entry.voter)
         if isinstance(entry, FeedbackRow):
-            self._characters += len(entry.content)
+            self._bytes += getsizeof(entry.content)
             self._feedback.add((*about, *origin, entry.content), entry.turns)
         else:
+            self._bytes += getsizeof(entry.principle) + getsizeof(entry.evidence)
             self._principles.add((*about, *origin, entry.principle, entry.answer, entry.evidence), entry.turns)
 
     def reject(self, row: int, error: RowError, raw: str | None) -> None:
         """`raw` is cut to RAW_CHARACTERS; what UTF-8 cannot encode is escaped."""
         if raw is not None:
             raw = raw[:RAW_CHARACTERS].encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
-            self._characters += len(raw)
+            self._bytes += getsizeof(raw)
         self._entries += 1
         self._rejects.add((row, error.field, error.reason, raw))
 
     @property
     def full(self) -> bool:
-        return self._entries >= BATCH_PAIRS or self._characters >= BATCH_CHARACTERS
+        return self._entries >= BATCH_PAIRS or self._bytes >= BATCH_BYTES
 
     @property
     def empty(self) -> bool:

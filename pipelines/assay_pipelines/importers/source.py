@@ -10,7 +10,11 @@ from typing import Any
 
 from assay.data.json_lines import RowError
 from assay.errors import AssayError, BadInputError
-from assay_pipelines.importers.containers import Container, Csv, HubDataset, Parquet, Record, json_container
+from assay_pipelines.importers.containers.container import Container, Record, content_bytes
+from assay_pipelines.importers.containers.csv_file import Csv
+from assay_pipelines.importers.containers.hub import HubDataset
+from assay_pipelines.importers.containers.json_files import json_container
+from assay_pipelines.importers.containers.parquet_file import Parquet
 from assay_pipelines.importers.formats.hh import looks_like_red_team
 from assay_pipelines.importers.formats.trl import TARGETS
 from assay_pipelines.importers.joining import joined
@@ -20,7 +24,8 @@ from assay_pipelines.importers.rows import BatchBuilder, ReadBatch, Row
 
 #: Formats that name a container only, for files whose ending does not; the layout is then recognised.
 CONTAINERS = ("auto", "jsonl", "json", "csv", "parquet", "hf")
-PEEK = 100
+#: The first rows show the layout: so many, or three, and then as many as have so many bytes.
+PEEK_ROWS, PEEK_BYTES = 100, 8 * 2**20
 SUFFIXES = frozenset({".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".gz", ".zst"})
 
 
@@ -134,10 +139,10 @@ def open_source(config: ImportConfig, *, spill: Path) -> ImportSource:
     """
     container = _container(config)
     _check_columns(config, container)
-    sample = list(islice(container.records(), PEEK))
+    sample = _sample(container)
     if not sample:
         raise BadInputError("the file is empty: no rows", file=config.path)
-    good = [renamed(record, config.mapping) for _, record, _ in sample if not isinstance(record, RowError)]
+    good = [renamed(record, config.mapping) for _, record in sample if not isinstance(record, RowError)]
     if not good:
         row, first = sample[0][0], sample[0][1]
         reason = first.reason if isinstance(first, RowError) else "not readable"
@@ -176,7 +181,7 @@ def _layout(config: ImportConfig, records: list[dict[str, Any]]) -> RecordLayout
     try:
         if config.format not in CONTAINERS:
             return select_layout(config.format, records)
-        if not config.mapping and any(looks_like_red_team(record) for record in records):
+        if not config.mapping and 2 * sum(map(looks_like_red_team, records)) > len(records):
             raise BadInputError(
                 "HH-RLHF's red-team set holds one rated transcript a row and no second response to compare it with; "
                 "its preference pairs are in the folders harmless-base and helpful-*"
@@ -203,8 +208,23 @@ def _check_columns(config: ImportConfig, container: Container) -> None:
             raise BadInputError(f"no such column; there are {', '.join(columns)}", file=config.path, field=column)
 
 
-def _names(sample: list[Record]) -> str:
-    return ", ".join(sorted({name for _, record, _ in sample if isinstance(record, dict) for name in record})[:20])
+def _sample(container: Container) -> list[tuple[int, dict[str, Any] | RowError]]:
+    sample: list[tuple[int, dict[str, Any] | RowError]] = []
+    size = 0
+    try:
+        for row, record, _ in container.records():
+            sample.append((row, record))
+            size += content_bytes(record)
+            if len(sample) == PEEK_ROWS or (len(sample) >= 3 and size > PEEK_BYTES):
+                break
+    except AssayError:  # the container is damaged: what comes before is to be imported
+        if not any(isinstance(record, dict) for _, record in sample):
+            raise
+    return sample
+
+
+def _names(sample: list[tuple[int, dict[str, Any] | RowError]]) -> str:
+    return ", ".join(sorted({name for _, record in sample if isinstance(record, dict) for name in record})[:20])
 
 
 def _raw(record: dict[str, Any] | RowError, raw: bytes | None) -> str | None:

@@ -1,25 +1,33 @@
 """JSON Lines, plain or compressed, read one line at a time with the row that every complaint must name.
 
-Covers: `.gz` and `.zst`, a byte-order mark, blank lines, broken lines as `RowError` (so that one bad row costs one
-row), how far into the file the reader is. Leaves out: what the objects mean (`assay.data.conversation`).
+Covers: a byte-order mark, blank lines, broken and too large lines as `RowError` (so that one bad row costs one row and
+memory stays bounded), how far into the file the reader is. Leaves out: compression (`assay.data.compression`), what
+the objects mean (`assay.data.conversation`).
 """
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
+import re
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 import msgspec
 
+from assay.data.compression import ExpansionError, decompressed
 from assay.errors import BadInputError
 
+BOM = b"\xef\xbb\xbf"
+ROW_BYTES = 32 * 2**20  #: a row may have so many; one of more is a reject
+TOO_LARGE = f"the row is larger than {ROW_BYTES // 2**20} MiB"
+_SKIP_BYTES = 1 << 20
+_KEY_CHARACTERS = 100
 _decode = msgspec.json.Decoder().decode
-GZIP_MAGIC, ZSTD_MAGIC, BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
+#: The end of every key, and of some texts.
+_find_keys = re.compile(rb'"\s*:').findall
 
 
 class RowError(BadInputError):
@@ -36,8 +44,9 @@ class RowError(BadInputError):
 class Lines:
     """The lines of a file as (1-based row, bytes without the line break); blank lines count but are not yielded.
 
-    `position` and `size` are bytes of the file itself (compressed or not), for a progress bar. Raises
-    BadInputError when the file cannot be opened or its compression is damaged; lines before the damage are yielded.
+    A line of more than ROW_BYTES is cut to one byte more, which `parse_object` refuses. `position` and `size` are bytes
+    of the file itself (compressed or not), for a progress bar. Raises BadInputError when the file cannot be opened or
+    its compression is damaged; lines before the damage are yielded.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,25 +65,29 @@ class Lines:
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         with self._raw, decompressed(self._raw) as stream:
-            lines = enumerate(stream, start=1)
             number = 0
-            while True:
-                try:
-                    number, line = next(lines)
-                except StopIteration:
-                    return
-                except (EOFError, OSError, zlib.error) as error:
-                    raise BadInputError(
-                        f"the file is damaged after row {number} ({error}); the rows before were read", file=self.path
-                    ) from error
-                if number == 1:
-                    line = line.removeprefix(BOM)
-                if line := line.strip():
-                    yield number, line
+            try:
+                for number, line in enumerate(iter(partial(stream.readline, ROW_BYTES + 1), b""), start=1):
+                    if len(line) > ROW_BYTES and not line.endswith(b"\n"):
+                        _skip_line(stream)
+                        yield number, line
+                    elif line := (line.removeprefix(BOM) if number == 1 else line).strip():
+                        yield number, line
+            except (EOFError, OSError, zlib.error) as error:
+                raise damaged(self.path, number, error) from error
+
+
+def damaged(path: Path, row: int, error: BaseException, *, what: str = "file") -> BadInputError:
+    """The error of a file that cannot be read beyond `row`."""
+    if isinstance(error, ExpansionError):
+        return BadInputError(f"not read beyond row {row}: {error}", file=path)
+    return BadInputError(f"the {what} is damaged after row {row} ({error}); the rows before were read", file=path)
 
 
 def parse_object(line: bytes) -> dict[str, Any]:
-    """One line as a JSON object. Raises RowError."""
+    """One line as a JSON object. Raises RowError, also for a key that occurs twice."""
+    if len(line) > ROW_BYTES:
+        raise RowError(TOO_LARGE)
     try:
         try:
             value = _decode(line)
@@ -83,7 +96,10 @@ def parse_object(line: bytes) -> dict[str, Any]:
             UnicodeDecodeError,
             RecursionError,
         ):  # the slower reader accepts more, or says why
-            value = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+            value = _slow_decode(line)
+        else:
+            if len(_find_keys(line)) != _key_count(value):
+                value = _slow_decode(line)
     except UnicodeDecodeError as error:
         raise RowError("invalid UTF-8") from error
     except json.JSONDecodeError as error:
@@ -95,17 +111,39 @@ def parse_object(line: bytes) -> dict[str, Any]:
     return value
 
 
-def decompressed(raw: IO[bytes]) -> IO[bytes]:
-    """The stream's content, whether gzip, zstd or plain, told by its first bytes."""
-    magic = raw.read(4)
-    raw.seek(0)
-    if magic.startswith(GZIP_MAGIC):
-        return io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 18)
-    if magic == ZSTD_MAGIC:
-        import pyarrow as pa
+def _slow_decode(line: bytes) -> Any:
+    return json.loads(line.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_object)
 
-        return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd"), 1 << 18)
-    return raw
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) == len(pairs):
+        return value
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            field = key[:_KEY_CHARACTERS].encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
+            raise RowError("the key occurs twice", field=field)
+        seen.add(key)
+    raise AssertionError("fewer keys than pairs, and no key twice")
+
+
+def _key_count(value: Any) -> int:
+    """Keys of all objects in a decoded value. A text with a quote before a colon makes `_find_keys` count more."""
+    count, rest = 0, [value]
+    while rest:
+        node = rest.pop()
+        if type(node) is dict:
+            count += len(node)
+            rest += [child for child in node.values() if type(child) is dict or type(child) is list]
+        elif type(node) is list:
+            rest += [child for child in node if type(child) is dict or type(child) is list]
+    return count
+
+
+def _skip_line(stream: IO[bytes]) -> None:
+    while (piece := stream.readline(_SKIP_BYTES)) and not piece.endswith(b"\n"):
+        pass
 
 
 def _no_constant(name: str) -> NoReturn:

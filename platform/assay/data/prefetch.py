@@ -16,18 +16,18 @@ T = TypeVar("T")
 def prefetch(items: Iterable[T]) -> Iterator[T]:
     """The items, each computed in a thread while the caller processes the one before it.
 
-    Two items are in memory at a time. Exceptions are raised where the failed item would have been returned.
+    At most two items are in memory at a time: none is begun before the last one is taken. Exceptions are raised where
+    the failed item would have been returned.
     """
-    ready: queue.Queue[tuple[T | None, BaseException | None, bool]] = queue.Queue(maxsize=1)
+    ready: queue.SimpleQueue[tuple[T | None, BaseException | None, bool]] = queue.SimpleQueue()
     stopped = threading.Event()
+    taken = threading.Semaphore(0)
 
     def put(item: T | None, error: BaseException | None, last: bool) -> None:
-        while not stopped.is_set():
-            try:
-                return ready.put((item, error, last), timeout=0.1)
-            except queue.Full:
-                continue
-        return None
+        ready.put((item, error, last))
+        del item
+        while not (stopped.is_set() or taken.acquire(timeout=0.1)):
+            continue
 
     def read() -> None:
         try:
@@ -44,6 +44,7 @@ def prefetch(items: Iterable[T]) -> Iterator[T]:
     try:
         while True:
             item, error, last = ready.get()
+            taken.release()
             if error is not None:
                 raise error
             if last:

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.data.json_lines import BOM, Lines, decompressed
+from assay.data.compression import decompressed
+from assay.data.json_lines import BOM, Lines
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay_rm_training.benchmarks.item import Record
 

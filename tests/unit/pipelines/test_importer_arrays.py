@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from assay.errors import BadInputError
 from assay.workspace import Workspace
+from assay_pipelines.importers.containers import json_elements
 from assay_pipelines.importers.run import ImportReport, open_import, run_import
 from assay_pipelines.importers.source import ImportConfig
 
+JSON_VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(alphabet='a"\\,[]{}: \né', max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet='a"\\', max_size=2), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
 EXPLICIT = {"prompt": "Why is the sky blue?", "chosen": "Rayleigh scattering.", "rejected": "It is painted."}
 
 
@@ -34,3 +46,14 @@ def test_arrays_in_any_dress(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_bytes(text.encode()[:-40])
     with pytest.raises(BadInputError, match="the JSON array is damaged after row 2"):
         take(workspace, tmp_path / "cut.json")
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5, 1 << 18])
+@settings(max_examples=60)
+@given(values=st.lists(JSON_VALUE, max_size=5), indent=st.sampled_from([None, 1]))
+def test_elements_are_cut_where_json_cuts_them(chunk: int, values: list[Any], indent: int | None) -> None:
+    text = json.dumps(values, indent=indent, ensure_ascii=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_elements, "CHUNK", chunk)
+        elements = list(json_elements.JsonElements(io.BytesIO(b"\n " + text.encode() + b" ")))
+    assert [json.loads(element) for element in elements] == values

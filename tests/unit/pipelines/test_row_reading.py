@@ -38,13 +38,19 @@ def collect(batches: list[ReadBatch]) -> Rows:
 
 
 def reference(line: bytes) -> dict[str, Any] | None:
-    """The object of a line by Python's reader, without its NaN and Infinity; None where it refuses the line."""
+    """The object of a line by Python's reader, without NaN, Infinity and keys that occur twice; None where it refuses
+    the line."""
 
     def refuse(name: str) -> NoReturn:
         raise ValueError(name)
 
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a key twice")
+        return dict(pairs)
+
     try:
-        record = json.loads(line.decode("utf-8"), parse_constant=refuse)
+        record = json.loads(line.decode("utf-8"), parse_constant=refuse, object_pairs_hook=unique)
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None

@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from assay import ids
-from assay.data.json_lines import RowError, decompressed
+from assay.data.compression import decompressed
+from assay.data.json_lines import RowError
 from assay.errors import BadInputError
 from assay.runs.contamination_gate import benchmark_prompt_id
 from assay.store.database import registered
 from assay.workspace import Workspace
-from assay_pipelines.importers.containers import Csv, JsonArray, Parquet, json_container
+from assay_pipelines.importers.containers.csv_file import Csv
+from assay_pipelines.importers.containers.json_files import JsonArray, json_container
+from assay_pipelines.importers.containers.parquet_file import Parquet
 
 #: Columns that may hold the prompt, in this order.
 COLUMNS = (

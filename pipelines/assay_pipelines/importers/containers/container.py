@@ -1,0 +1,55 @@
+"""What every container of records has: a stream of rows, each a record or the error of that row, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeAlias
+
+from assay.data.json_lines import ROW_BYTES, TOO_LARGE, RowError
+
+#: 1-based row, the record or the error of the row, and the raw bytes where the container has them.
+Record: TypeAlias = tuple[int, "dict[str, Any] | RowError", bytes | None]
+
+
+class Container(Protocol):
+    """`size` and `position()` are in `unit`, for a progress bar; `size` None: not known."""
+
+    description: str
+    name: str
+    size: int | None
+    unit: str
+
+    def position(self) -> int: ...
+    def records(self) -> Iterator[Record]:
+        """Every row from the beginning. A row of more than ROW_BYTES is its RowError."""
+
+    def columns(self) -> list[str] | None:
+        """The columns, or None where only the records show them."""
+
+
+def kilobytes_read(raw: Any, size: int | None) -> int:
+    """How far into the file `raw` is; None: not opened yet. A closed file was read to its end."""
+    if raw is None:
+        return 0
+    return (size or 0) if raw.closed else raw.tell() // 1024
+
+
+def content_bytes(record: object) -> int:
+    """About the bytes of a record's texts and numbers."""
+    size, rest = 0, [record]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, str | bytes):
+            size += len(node)
+        elif isinstance(node, dict):
+            rest += node.values()
+        elif isinstance(node, list | tuple):
+            rest += node
+        else:
+            size += 8
+    return size
+
+
+def of_bounded_size(record: dict[str, Any]) -> dict[str, Any] | RowError:
+    """The record, or the RowError of one that is too large."""
+    return RowError(TOO_LARGE) if content_bytes(record) > ROW_BYTES else record

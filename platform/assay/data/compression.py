@@ -1,0 +1,58 @@
+"""Compressed files as plain streams, which end where they expand beyond measure.
+
+Covers: gzip and zstd, recognised by their first bytes. Leaves out: what the bytes mean; the compression inside Parquet.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from typing import IO, Any
+
+GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+#: A compressed file may hold this many times its own size, and always FREE_BYTES. Text compresses 3 to 20 times.
+EXPANSION = 200
+FREE_BYTES = 64 * 2**20
+BUFFER = 1 << 18
+
+
+class ExpansionError(OSError):
+    """A compressed file holds more than EXPANSION times its size."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it expands to more than {EXPANSION} times its size: unpack it first if that is meant")
+
+
+def decompressed(raw: IO[bytes]) -> IO[bytes]:
+    """The stream's content, whether gzip, zstd or plain. Reading raises ExpansionError beyond EXPANSION."""
+    magic = raw.read(4)
+    raw.seek(0)
+    if magic.startswith(GZIP_MAGIC):
+        return io.BufferedReader(_Expanding(gzip.GzipFile(fileobj=raw), raw), BUFFER)
+    if magic == ZSTD_MAGIC:
+        import pyarrow as pa
+
+        return io.BufferedReader(_Expanding(pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd"), raw), BUFFER)
+    return raw
+
+
+def require_expansion(content: int, compressed: int) -> None:
+    """Raises ExpansionError where `compressed` bytes hold `content` bytes, and that is too many."""
+    if content > FREE_BYTES and content > EXPANSION * compressed:
+        raise ExpansionError
+
+
+class _Expanding(io.RawIOBase):
+    """What `content` reads from `raw`, counted against what it took of `raw`."""
+
+    def __init__(self, content: Any, raw: IO[bytes]) -> None:
+        self._content, self._raw, self._bytes = content, raw, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = int(self._content.readinto(buffer))
+        self._bytes += count
+        require_expansion(self._bytes, self._raw.tell())
+        return count
