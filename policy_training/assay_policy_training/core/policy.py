@@ -1,7 +1,7 @@
 """The policy under training and its reference.
 
 Covers: loading both from one name, full or LoRA training, log-probs under either, a frozen teacher of the same
-vocabulary, dividing it among processes, saving the result as a stock checkpoint that is reloaded and compared. With
+vocabulary, dividing it among processes, saving the result as a stock checkpoint, comparing that with the policy. With
 LoRA the reference is the model with its adapter off; else it is a frozen copy, loaded only when something needs it.
 Leaves out: sampling (`samplers`), optimising (`loop`).
 """
@@ -33,7 +33,7 @@ from assay_policy_training.core.logprobs import TokenScores, check_head, score_t
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-#: A reloaded checkpoint may differ from the trainer by this much in a log-prob: float32, merged adapters.
+#: A reloaded checkpoint may differ from the trainer by this much in a log-prob: both in float32, adapters merged.
 RELOAD_TOLERANCE = 1e-3
 
 
@@ -197,50 +197,76 @@ class Policy:
         with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.autocast else nullcontext():
             yield
 
-    def save(self, folder: Path, probe: RolloutBatch | None = None) -> float | None:
-        """Write a stock checkpoint (adapters merged) at `folder`, whole or not at all.
+    @torch.no_grad()
+    def float32_logp(self, probe: RolloutBatch) -> Tensor:
+        """[B,T] log-probs of the batch without autocast: what a saved copy of the weights must give again."""
+        with self._full_precision():
+            return self._score(self.model, probe, 1.0).logp
 
-        `probe`: one row; its log-probs under the reloaded checkpoint are compared with the trainer's, and their
-        largest difference is returned. Raises BadInputError when the folder exists, BackendError when they differ.
+    @contextmanager
+    def _full_precision(self) -> Iterator[None]:
+        autocast, self.autocast = self.autocast, False
+        try:
+            yield
+        finally:
+            self.autocast = autocast
+
+    def save(self, folder: Path) -> None:
+        """Write a stock checkpoint (adapters merged) at `folder`, whole or not at all; `reload_difference` checks it.
+
+        Raises BadInputError when the folder exists, BackendError when it cannot be written.
         """
         if folder.exists():
             raise BadInputError("already exists; choose another --name", file=folder)
         scratch = folder.with_name(f".{folder.name}.part")
         shutil.rmtree(scratch, ignore_errors=True)
         try:
+            self.write_weights(scratch)
             with quiet_transformers():
-                self._merged().save_pretrained(scratch)
                 self.tokenizer.save_pretrained(scratch)
-            difference = None if probe is None else self._reload_difference(scratch, probe)
-            if difference is not None and not difference <= RELOAD_TOLERANCE:
-                raise BackendError(f"the saved policy differs from the trained one by {difference:.3g} in a log-prob")
             scratch.rename(folder)
             sync_folder(folder.parent)
         except OSError as error:
             raise BackendError(f"cannot write {folder}: {error.strerror or error}") from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-        return difference
 
     def write_weights(self, folder: Path) -> None:
         """The weights (adapters merged) and the model's config as safetensors, neither synced nor checked: what an
         engine reads at once. Raises OSError."""
         with quiet_transformers():
-            self._merged().save_pretrained(folder)
+            if self.lora is None:
+                self.model.save_pretrained(folder)
+            else:
+                base = self.model.get_base_model()
+                base.save_pretrained(folder, state_dict=merged_weights(base))
 
-    def _merged(self) -> Any:
-        if self.lora is None:
-            return self.model
-        from copy import deepcopy
 
-        return deepcopy(self.model).merge_and_unload()
+@torch.no_grad()
+def reload_difference(folder: Path, probe: RolloutBatch, trained: Tensor, device: torch.device) -> float:
+    """The largest difference of a log-prob of `probe` between the checkpoint at `folder` and `trained`
+    (`Policy.float32_logp`).
 
-    @torch.no_grad()
-    def _reload_difference(self, folder: Path, probe: RolloutBatch) -> float:
-        dtype = next(iter(unwrapped(self.model).parameters())).dtype
-        reloaded = load_causal_lm(str(folder), load_tokenizer(str(folder)), dtype=dtype, device=self.device)
-        gap = self._score(reloaded, probe, 1.0).logp - self._score(self.model, probe, 1.0).logp
-        return float(gap.abs().max())
+    Loads the checkpoint: the trained policy and its optimiser need not be in memory any more.
+    """
+    return float((Policy(str(folder), device=device, max_prompt_tokens=1).float32_logp(probe) - trained).abs().max())
+
+
+@torch.no_grad()
+def merged_weights(base: Any) -> dict[str, Tensor]:
+    """The state of a model with low-rank adapters, as the model without them would have it: each adapted weight with
+    its adapter added, in main memory; the model is not changed."""
+    from peft.tuners.lora import LoraLayer
+
+    adapted: dict[str, Any] = {name: module for name, module in base.named_modules() if isinstance(module, LoraLayer)}
+    state = {}
+    for name, values in base.state_dict().items():
+        layer, _, rest = name.partition(".base_layer.")
+        if rest == "weight":
+            values = (values + adapted[layer].get_delta_weight("default").to(values.dtype)).cpu()
+        if rest or not any(name.startswith(f"{inside}.") for inside in adapted):
+            state[f"{layer}.{rest}" if rest else name] = values
+    return state
 
 
 def checkpointed_layers(model: Any) -> list[torch.nn.Module]:

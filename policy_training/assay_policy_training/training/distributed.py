@@ -84,4 +84,5 @@ def run_worker(open_rewards: Callable[[Sequence[str]], Sequence[RewardSource]]) 
             raise
         trainer.resume()
         trainer.train()
+        trainer.save_checkpoint()  # together with the first process, which writes it
         parallel.assembled(trainer.policy, lambda: trainer.policy)

@@ -7,17 +7,20 @@ opening reward sources (the caller does, so that any `RewardSource` works).
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
+import logging
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from assay.data.json_lines import Lines, parse_object
 from assay.domain import prompt_of
-from assay.errors import BadInputError
+from assay.errors import BackendError, BadInputError
 from assay.models.attention.packing import unwrapped
 from assay.models.parallelism.distributed import Parallel, world_size
 from assay.models.parallelism.process_group import process_group
@@ -31,7 +34,7 @@ from assay.runs.tensorboard_log import TensorBoardLog
 from assay.score import Score
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
-from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.policy import RELOAD_TOLERANCE, Policy, reload_difference
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
@@ -44,10 +47,11 @@ from assay_policy_training.training.config import PolicyRunConfig
 from assay_policy_training.training.distributed import WorkerConfig
 from assay_policy_training.training.evaluation import PolicyEvaluation, evaluate_policy
 from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings
-from assay_policy_training.training.loop import ROLLOUTS_FILE
+from assay_policy_training.training.loop import ROLLOUTS_FILE, PolicyTrainer
 from assay_serving.score_records import save_scores
 from assay_serving.scorer import ModelInfo, ScoreItem
 
+log = logging.getLogger(__name__)
 EVALUATION_FILE = "evaluation.json"
 ROWS_PER_UNIT = 5000
 
@@ -196,42 +200,75 @@ def _train(
             trainer.train(on_step=on_step)
         if board is not None:
             board.close()
+        if parallel.world > 1:  # what fails from here on leaves no other process to collect a checkpoint from
+            trainer.save_checkpoint()
         policy = parallel.assembled(trainer.policy, lambda: config.load(device))
-    after = evaluate("after", policy)
-    sampler = trainer.sampler if policy is trainer.policy else TransformersSampler(policy, recipe.sampling)
-    # One short rollout, to compare the saved checkpoint's log-probs with the trainer's.
-    probe = sampler.rollout(prompts[:1], 1, seed=recipe.seed, version=trainer.updates)
-    difference = policy.save(target, probe)
-    steps = [parse_object(line) for _, line in Lines(run.folder / METRICS_FILE)] if recipe.steps else []
-    spec = {"base": plan.policy, "base_version": trainer.policy_version, "recipe": recipe.name}
-    spec |= {"updates": str(trainer.updates), "version": weights_digest(target)}
-    policy_artifact = run.add_artifact("policy", plan.name, target, content_hash=folder_digest(target), spec=spec)
-    rollouts_artifact = _record_rollouts(run, plan.name, rewards)
-    run.metrics.update(
-        {
-            "steps": trainer.step,
-            "updates": trainer.updates,
-            "stopped_early": trainer.stopped,
-            "warnings": trainer.warnings,
-            "resumed_at": done,
-            "device": str(device),
-            "attention": str(getattr(unwrapped(policy.model).config, "_attn_implementation", "") or ""),
-            "processes": world_size(),
-            "division": parallel.name,
-            "reload_difference": difference,
-            "first_step": steps[0] if steps else None,
-            "last_step": steps[-1] if steps else None,
-            "before": before.to_dict() if before else None,
-            "after": after.to_dict() if after else None,
-        }
-    )
-    if after is not None:
-        with replacing(run.folder / EVALUATION_FILE) as temporary:
-            payload = {"before": run.metrics["before"], "after": run.metrics["after"]}
-            temporary.write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")
+    with checkpoint_on_failure(trainer):
+        policy.save(target)  # before anything else that may fail
+        spec = {"base": plan.policy, "base_version": trainer.policy_version, "recipe": recipe.name}
+        spec |= {"updates": str(trainer.updates), "version": weights_digest(target)}
+        policy_artifact = run.add_artifact("policy", plan.name, target, content_hash=folder_digest(target), spec=spec)
+    with _policy_is_saved(target):
+        rollouts_artifact = _record_rollouts(run, plan.name, rewards)
+        steps = [parse_object(line) for _, line in Lines(run.folder / METRICS_FILE)] if recipe.steps else []
+        run.metrics.update(
+            {
+                "steps": trainer.step,
+                "updates": trainer.updates,
+                "stopped_early": trainer.stopped,
+                "warnings": trainer.warnings,
+                "resumed_at": done,
+                "device": str(device),
+                "attention": str(getattr(unwrapped(policy.model).config, "_attn_implementation", "") or ""),
+                "processes": world_size(),
+                "division": parallel.name,
+                "first_step": steps[0] if steps else None,
+                "last_step": steps[-1] if steps else None,
+            }
+        )
+        after = evaluate("after", policy)
+        run.metrics["before"] = before.to_dict() if before else None
+        run.metrics["after"] = after.to_dict() if after else None
+        sampler = trainer.sampler if policy is trainer.policy else TransformersSampler(policy, recipe.sampling)
+        # One short rollout, to compare the saved checkpoint's log-probs with the trainer's.
+        probe = sampler.rollout(prompts[:1], 1, seed=recipe.seed, version=trainer.updates)
+        trained = policy.float32_logp(probe)
+        del trainer, policy, sampler, parallel  # the optimiser and the weights: the saved ones are loaded alone
+        gc.collect()
+        difference = run.metrics["reload_difference"] = reload_difference(target, probe, trained, device)
+        if after is not None:
+            with replacing(run.folder / EVALUATION_FILE) as temporary:
+                payload = {"before": run.metrics["before"], "after": run.metrics["after"]}
+                temporary.write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")
+        if not difference <= RELOAD_TOLERANCE:
+            raise BackendError(
+                f"the saved policy differs from the trained one by {difference:.3g} in a log-prob (at most "
+                f"{RELOAD_TOLERANCE:g} is rounding); its weights are in {target}: do not use them unexamined"
+            )
     return TrainedPolicy(
         run.id, run.folder, target, policy_artifact, rollouts_artifact, dict(run.metrics), steps, before, after
     )
+
+
+@contextmanager
+def checkpoint_on_failure(trainer: PolicyTrainer) -> Iterator[None]:
+    """Where the block fails, the trained weights are in a checkpoint, from which the run resumes."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        if trainer.policy.parallel.world == 1:
+            trainer.save_checkpoint()
+        raise
+
+
+@contextmanager
+def _policy_is_saved(target: Path) -> Iterator[None]:
+    """Around what follows the saving: an error there says that the policy is not lost."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        log.warning("the trained policy is saved: %s", target)
+        raise
 
 
 def _inputs(workspace: Workspace, plan: Plan, rewards: Sequence[RewardSource], resume: str | None) -> dict[str, str]:

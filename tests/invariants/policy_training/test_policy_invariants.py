@@ -16,7 +16,7 @@ from assay_policy_training.core import logprobs
 from assay_policy_training.core.aggregation import MODES, LossAggregation, count
 from assay_policy_training.core.batch import RolloutBatch, dr_grpo
 from assay_policy_training.core.logprobs import score_tokens
-from assay_policy_training.core.policy import Lora, Policy
+from assay_policy_training.core.policy import Lora, Policy, reload_difference
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling, top_p_filter
 from assay_policy_training.plugins.auxiliary.kl import KlLoss
@@ -285,7 +285,12 @@ def test_adapter_off_is_the_base(tmp_path: Path) -> None:
     torch.testing.assert_close(trainer.policy.reference_logp(probe, temperature=1.0), expected)
     assert float((moved - expected).abs().max()) > 1e-4
     # Saved with the adapter merged: a stock checkpoint with the trained policy's log-probs.
-    assert trainer.policy.save(tmp_path / "merged", probe) == pytest.approx(0, abs=1e-4)
+    before = {name: value.clone() for name, value in trainer.policy.model.state_dict().items()}
+    trainer.policy.save(tmp_path / "merged")
+    trained = trainer.policy.float32_logp(probe)
+    assert reload_difference(tmp_path / "merged", probe, trained, CPU) == pytest.approx(0, abs=1e-4)
+    after = trainer.policy.model.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())  # merging leaves the policy as it is
     merged = Policy(str(tmp_path / "merged"), device=CPU, max_prompt_tokens=64)
     with torch.no_grad():
         torch.testing.assert_close(merged.scores(probe, temperature=1.0).logp, moved, atol=1e-4, rtol=1e-4)
