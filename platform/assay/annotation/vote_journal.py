@@ -178,6 +178,23 @@ def fold(workspace: Workspace) -> FoldReport:
     return report
 
 
+def fold_again(workspace: Workspace) -> FoldReport:
+    """Put what earlier folds have put into the store into it once more, for a store that was made anew. Votes that it
+    has are left alone; of a damaged file what can be read is taken."""
+    report = FoldReport()
+    for folder in (FOLDED, DAMAGED):
+        for path in sorted((workspace.journal / folder).glob("votes-*.jsonl")):
+            entries, _ = _read(path, report, finished=False)
+            votes = [entry for kind, entry in entries if kind == "vote"]
+            withdrawals = [entry for kind, entry in entries if kind == "withdrawal"]
+            report.files, report.votes = report.files + 1, report.votes + len(votes)
+            if entries:
+                with workspace.store.unit() as db:
+                    report.new += _store(db, votes, report) if votes else 0
+                    report.withdrawn += _store_withdrawals(db, withdrawals) if withdrawals else 0
+    return report
+
+
 @contextmanager
 def _journal_files(folder: Path) -> Iterator[list[tuple[Path, bool]]]:
     """The files in order of their names, and whether their writer has gone: those are locked against other folds."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.cli import durability_commands
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def register(app: typer.Typer) -> None:
     app.command("init")(init)
     app.command("doctor")(doctor)
     app.command("lineage")(lineage)
+    durability_commands.register(app)
 
 
 def init(

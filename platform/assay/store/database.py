@@ -1,9 +1,10 @@
 """Opening the workspace's DuckDB file for one unit of work.
 
 Covers: waiting for the one writing process (with a message that names it), transactions that commit whole or
-not at all, memory and spill limits, numbered SQL migrations. Leaves out: what is written (`assay.store.records`,
-the parts above), the DuckDB instance that a unit attaches the file to (`assay.store.instances`). DuckDB lets no second
-process open the file, not even to read, while one holds it: keep units short, and never hold one across model work.
+not at all and are in the redo log before they do, memory and spill limits, what a damaged file is told by. Leaves out:
+what is written (`assay.store.records`, the parts above), the log (`assay.store.redo_log`), the DuckDB instance that a
+unit attaches the file to (`assay.store.instances`). DuckDB lets no second process open the file, not even to read,
+while one holds it: keep units short, and never hold one across model work.
 """
 
 from __future__ import annotations
@@ -13,23 +14,22 @@ import random
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from assay.errors import BackendError, BadInputError, BusyError
+from assay.store.change_capture import CapturingConnection
+from assay.store.connection import Connection as Connection
 from assay.store.instances import attach, connected, lent_instance
+from assay.store.log_writer import LogWriter, synchronise
+from assay.store.redo_log import RedoLog
 
 if TYPE_CHECKING:
     import duckdb
-
-    Connection: TypeAlias = duckdb.DuckDBPyConnection
-else:
-    Connection = Any  #: of a unit of work, for annotations: DuckDB itself is imported when a file is opened
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,13 @@ _LOCKS: dict[str, threading.RLock] = {}
 SILENCE_S = 2.0  #: a longer wait is said, with the holder's name
 #: What DuckDB says of the disk in other words; the last of a log, in a folder that takes no file.
 _DISK = ("No space left", "Could not write file", "Cannot open file")
-_MIGRATION = re.compile(r"^(\d{4})_\w+\.sql$")
+#: What DuckDB says of a file with a flipped bit or a missing part.
+_DAMAGE = re.compile(
+    r"corrupt|checksum|deserializ|serialization|not a valid DuckDB|invalidated because of a previous fatal|"
+    r"could not read enough bytes|INTERNAL Error",
+    re.IGNORECASE,
+)
+REBUILD = "nothing that was acknowledged is lost: `assay rebuild` makes the store anew from its log"
 
 
 @dataclass(frozen=True)
@@ -66,21 +72,32 @@ class Database:
         import duckdb
 
         requested_at = time.monotonic()
-        with _LOCKS.setdefault(str(self.path.resolve()), threading.RLock()), self._instance() as instance:
-            connection = self._connect(instance, requested_at)
-            try:
-                migrate(connection)
-                connection.execute("BEGIN")
-                yield connection
-                connection.execute("COMMIT")
-            except duckdb.Error as error:
-                if _is_storage_failure(error):
-                    raise BackendError(
-                        f"{self.path}: {_first_line(error)}; the last step was not stored, run it again"
-                    ) from error
-                raise
-            finally:
-                connection.close()  # an open transaction rolls back
+        with _LOCKS.setdefault(str(self.path.resolve()), threading.RLock()):
+            if not self.path.exists() and self.log.files():
+                raise BackendError(f"{self.path} is gone; {REBUILD}")
+            with self._instance() as instance:
+                connection = self._connect(instance, requested_at)
+                try:
+                    writer = synchronise(connection, self.log)
+                    connection.execute("BEGIN")
+                    capture = CapturingConnection(connection)
+                    yield cast("duckdb.DuckDBPyConnection", capture)
+                    _commit(connection, capture, writer)
+                except duckdb.Error as error:
+                    if is_damage(error):
+                        raise BackendError(f"{self.path} is damaged: {_first_line(error)}; {REBUILD}") from error
+                    if _is_storage_failure(error):
+                        raise BackendError(
+                            f"{self.path}: {_first_line(error)}; the last step was not stored, run it again"
+                        ) from error
+                    raise
+                finally:
+                    connection.close()  # an open transaction rolls back
+
+    @property
+    def log(self) -> RedoLog:
+        """The redo log, in a folder beside the file."""
+        return RedoLog(self.path.with_name("log"))
 
     def _instance(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
         spill = self.spill or self.path.with_name(self.path.name + ".spill")
@@ -104,6 +121,8 @@ class Database:
             except duckdb.IOException as error:
                 text = str(error)
                 if not is_held(text):
+                    if is_damage(error) and self.log.files():
+                        raise BackendError(f"{self.path} is damaged: {_first_line(error)}; {REBUILD}") from error
                     raise BackendError(f"cannot open {self.path}: {_first_line(error)}") from error
                 waited = time.monotonic() - requested_at
                 if waited >= self.wait:
@@ -117,6 +136,8 @@ class Database:
                 time.sleep(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 1.5, 0.5)
             except duckdb.Error as error:
+                if self.log.files():
+                    raise BackendError(f"{self.path} is damaged: {_first_line(error)}; {REBUILD}") from error
                 raise BadInputError(f"not a DuckDB file: {_first_line(error)}", file=self.path) from error
         return connected(instance)
 
@@ -142,42 +163,18 @@ def registered(db: duckdb.DuckDBPyConnection, name: str, table: object) -> Itera
         db.unregister(name)
 
 
-def migrate(connection: duckdb.DuckDBPyConnection) -> list[int]:
-    """Apply the migrations the file does not have yet, in order, each in a transaction. Returns their numbers.
+def _commit(connection: duckdb.DuckDBPyConnection, capture: CapturingConnection, writer: LogWriter) -> None:
+    """The unit's changes into the log, then into the file. A unit that is in the log and not in the file, because the
+    process was killed in between, is applied when the file is next opened."""
+    import duckdb
 
-    Raises BadInputError for a file that a newer Assay wrote.
-    """
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, applied_at TIMESTAMPTZ)"
-    )
-    shipped = migrations()
-    applied = {row[0] for row in connection.execute("SELECT version FROM schema_migrations").fetchall()}
-    if unknown := applied - shipped.keys():
-        raise BadInputError(
-            f"the store has schema version {max(unknown)}, this Assay knows {max(shipped)}: upgrade Assay"
-        )
-    missing = sorted(shipped.keys() - applied)
-    for version in missing:
-        connection.execute("BEGIN")
-        try:
-            connection.execute(shipped[version])
-            connection.execute("INSERT INTO schema_migrations VALUES (?, now())", [version])
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-    return missing
-
-
-@cache
-def migrations() -> Mapping[int, str]:
-    """Number -> SQL text of every shipped migration; read once, for every unit asks."""
-    folder = resources.files("assay.store") / "migrations"
-    return {
-        int(match[1]): entry.read_text(encoding="utf-8")
-        for entry in folder.iterdir()
-        if (match := _MIGRATION.match(entry.name))
-    }
+    end = writer.append(connection, capture)
+    try:
+        connection.execute("COMMIT")
+    except duckdb.Error:
+        if end is not None:
+            writer.take_back(end)
+        raise
 
 
 def is_held(message: str) -> bool:
@@ -189,6 +186,11 @@ def holder_of(message: str) -> str:
     """The process that holds a file, of what DuckDB says when it cannot open it."""
     match = _HOLDER.search(message)
     return f"{match['program']} (process {match['pid']})" if match else "another process"
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether the file is not as DuckDB wrote it."""
+    return _DAMAGE.search(str(error)) is not None
 
 
 def _first_line(error: BaseException) -> str:

@@ -57,7 +57,7 @@ def lent_instance(*, memory_limit: str, threads: int | None, spill: Path) -> Ite
         began = time.process_time()
         yield instance
         short = time.process_time() - began < LONG_S
-        keep = short and not spill.exists() and not IDLE and _detached(instance)
+        keep = short and not spill.exists() and not IDLE and detached(instance)
     finally:
         if keep:
             IDLE.append(instance)
@@ -96,7 +96,7 @@ def connected(instance: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _detached(instance: duckdb.DuckDBPyConnection) -> bool:
+def detached(instance: duckdb.DuckDBPyConnection) -> bool:
     """Whether the file is closed. It is not where DuckDB cannot move its log into it, on a full disk for one: nothing
     is lost, the next to open it reads the log."""
     import duckdb

@@ -9,7 +9,7 @@ Asking and inserting must be in one unit of work: then no other writer comes in 
 
 from __future__ import annotations
 
-from assay.store.database import Connection
+from assay.store.connection import Connection
 
 #: Table -> the columns whose values may occur once. DuckDB does not enforce it: writers do, `integrity` checks.
 KEYS: dict[str, tuple[str, ...]] = {
@@ -21,6 +21,15 @@ KEYS: dict[str, tuple[str, ...]] = {
     "decisions": ("position",),
     "scores": ("response_id", "model_version", "template_hash", "principle"),
     "snapshot_items": ("snapshot_id", "comparison_id"),
+}
+
+#: Keys of the tables whose rows an UPDATE may change.
+UPDATE_KEYS: dict[str, tuple[str, ...]] = {
+    "runs": ("run_id",),
+    "scores": KEYS["scores"],
+    "embeddings": ("ref", "encoder"),
+    "loops": ("loop",),
+    "principle_extractions": ("feedback_id", "extractor"),
 }
 
 

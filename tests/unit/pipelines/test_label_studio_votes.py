@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from assay.domain import Comparison, Message, swap_answer
 from assay.errors import BadInputError
-from assay.store.database import migrate
+from assay.store.schema import migrate
 from assay.workspace import Workspace
 from assay_pipelines.annotation.label_studio.config import CHOICES, ProjectConfig, choice_for
 from assay_pipelines.annotation.label_studio.connection import server_address

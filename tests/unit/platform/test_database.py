@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from assay.errors import BackendError, BadInputError, BusyError
-from assay.store.database import SILENCE_S, Database, migrate, migrations, registered
+from assay.store.database import SILENCE_S, Database, registered
+from assay.store.schema import migrate, migrations
 from assay.workspace import Workspace
 
 HOLDER = """

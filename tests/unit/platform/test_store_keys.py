@@ -11,10 +11,10 @@ import pytest
 
 from assay.domain import Comparison, Judgment, Message
 from assay.store import Database, records
-from assay.store.database import migrate, migrations
 from assay.store.intake import pair_schema, store_pairs
 from assay.store.integrity import repeated
 from assay.store.keys import KEYS
+from assay.store.schema import migrate, migrations
 from assay.workspace import Workspace
 
 OLD_ROWS = """

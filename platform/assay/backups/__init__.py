@@ -1,0 +1,1 @@
+"""Copies of a workspace, and a store made anew."""
