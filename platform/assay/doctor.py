@@ -123,30 +123,73 @@ def _embedded() -> Check:
 
 def _workspace(workspace: Workspace) -> Iterator[Check]:
     from assay.runs.record import mark_dead_runs
-    from assay.store.integrity import dangling, repeated
+    from assay.store.integrity import dangling, examples, read_all, repeated
 
     try:
         dead = mark_dead_runs(workspace)
+        votes = fold(workspace)  # before the references: a vote may point nowhere, too
         with workspace.store.unit() as db:
+            read_all(db)
             schema = db.execute("SELECT max(version) FROM schema_migrations").fetchone()
             counts = {
                 table: (db.execute(f"SELECT count(*) FROM {table}").fetchone() or (0,))[0]
                 for table in ("comparisons", "judgments", "decisions", "snapshots", "artifacts", "runs")
             }
-            broken, repeats = dangling(db), repeated(db)
+            broken = {reference: (n, examples(db, reference)) for reference, n in dangling(db).items()}
+            repeats = repeated(db)
     except AssayError as error:
         yield Check("workspace", "problem", str(error))
+        yield _log(workspace)
+        yield _backups(workspace)
         return
     size = workspace.store.path.stat().st_size / 1e6
     held = ", ".join(f"{n} {table}" for table, n in counts.items())
     yield Check("workspace", "ok", f"{workspace.root}: schema {schema[0] if schema else '?'}, {size:.1f} MB, {held}")
     yield Check("runs", "ok", f"marked as interrupted: {', '.join(dead)}" if dead else "none died unnoticed")
-    broken_text = ", ".join(f"{n} in {reference}" for reference, n in broken.items())
-    yield Check("references", "problem" if broken else "ok", f"point nowhere: {broken_text}" if broken else "all hold")
+    yield Check("references", "ok", "all hold") if not broken else _dangling(broken)
     repeats_text = ", ".join(f"{n} in {table}" for table, n in repeats.items())
     yield Check("keys", "problem" if repeats else "ok", f"repeated: {repeats_text}" if repeats else "all unique")
-    votes = fold(workspace)
     damaged = sum(1 for _ in workspace.journal.glob("damaged/votes-*.jsonl"))
     text = f"{votes.new} waiting votes put into the store" if votes.new else "no vote is waiting"
     text += f", {damaged} damaged files set aside" if damaged else ""
-    yield Check("journal", "problem" if damaged else "ok", text)
+    yield Check(
+        "journal",
+        "problem" if damaged else "ok",
+        text,
+        f"see {workspace.journal / 'damaged'}; what is readable there is in the store" if damaged else "",
+    )
+    yield _log(workspace)
+    yield _backups(workspace)
+
+
+def _dangling(broken: dict[str, tuple[int, list[str]]]) -> Check:
+    """Each reference with ids that are not there. Nothing is removed: rows count again once what they point to is
+    imported or rebuilt."""
+    parts = []
+    for reference, (rows, missing) in broken.items():
+        more = ", ..." if len(missing) < rows else ""
+        parts.append(f"{rows} in {reference} ({', '.join(missing)}{more})")
+    fix = "import the files again that these came from, or `assay rebuild`, or restore a backup; the rows stay"
+    return Check("references", "problem", f"point nowhere: {'; '.join(parts)}", fix)
+
+
+def _log(workspace: Workspace) -> Check:
+    log = workspace.store.log
+    problems = list(log.problems())
+    if problems:
+        more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+        fix = "while the store is sound: `assay rebuild --log` writes the log anew from it"
+        return Check("log", "problem", f"{problems[0]}{more}", fix)
+    size = sum(path.stat().st_size for path in log.folder.rglob("*") if path.is_file()) / 1e6
+    return Check("log", "ok", f"{size:.1f} MB, from which `assay rebuild` makes the store")
+
+
+def _backups(workspace: Workspace) -> Check:
+    from assay.backups.backup import BACKUPS
+    from assay.backups.manifest import backups_in
+
+    made = backups_in(workspace.root / BACKUPS)
+    fix = "assay backup --to FOLDER, or assay web --backup-every HOURS"
+    if not made:
+        return Check("backups", "optional", "none in the workspace; those elsewhere are not looked at", fix)
+    return Check("backups", "ok", f"{len(made)} in {made[-1].parent}, the newest {made[-1].name}")

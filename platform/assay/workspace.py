@@ -4,7 +4,7 @@ Covers: creating, opening and finding it. Leaves out: what runs do (`assay.runs.
 
     WORKSPACE/
       assay.toml       marker: format version, creation time
-      assay.duckdb     the store
+      assay.duckdb     the store                log/           its redo log: the store can be made from it
       models/NAME/     checkpoints           runs/RUN_ID/   metrics, logs, samples
       reports/         HTML                  journal/       acknowledged votes on their way into the store
       annotation.sqlite                      state of the annotation queues; rebuilt from store and journal if lost

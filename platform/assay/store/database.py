@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from assay.errors import BackendError, BadInputError, BusyError

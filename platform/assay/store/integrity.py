@@ -1,7 +1,7 @@
 """Whether the store's references and keys hold: an id that points nowhere or stands twice means damage or a bug.
 
 Covers: every reference between tables, and the keys that DuckDB does not enforce (`assay.store.keys`). Leaves out: the
-file's own consistency, which DuckDB checks when it opens it.
+what DuckDB checks itself: the check sum of each block that it reads (`read_all`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ REFERENCES: tuple[tuple[str, str, str, str], ...] = (
     ("response_origins", "response_id", "responses", "response_id"),
     ("feedback", "response_id", "responses", "response_id"),
     ("feedback", "annotator_id", "annotators", "annotator_id"),
+    ("attributes", "comparison_id", "comparisons", "comparison_id"),
+    ("attributes", "annotator_id", "annotators", "annotator_id"),
+    ("response_checks", "response_id", "responses", "response_id"),
     ("principle_judgments", "response_id", "responses", "response_id"),
+    ("principle_judgments", "annotator_id", "annotators", "annotator_id"),
     ("principle_judgments", "principle_id", "principles", "principle_id"),
     ("vote_principles", "judgment_id", "judgments", "judgment_id"),
     ("vote_principles", "response_id", "responses", "response_id"),
@@ -65,6 +69,28 @@ def dangling(db: Connection) -> dict[str, int]:
         if row and row[0]:
             counts[f"{table}.{column}"] = int(row[0])
     return counts
+
+
+def examples(db: Connection, reference: str, *, most: int = 3) -> list[str]:
+    """Some of the ids that a reference of `dangling` points to and that are not there."""
+    ((table, column, target, key),) = [r for r in REFERENCES if f"{r[0]}.{r[1]}" == reference]
+    rows = db.execute(
+        f"""SELECT DISTINCT t.{column}::VARCHAR FROM {table} t
+            WHERE t.{column} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {target} x WHERE x.{key} = t.{column})
+            ORDER BY 1 LIMIT {int(most)}"""
+    ).fetchall()
+    return [value for (value,) in rows]
+
+
+def read_all(db: Connection) -> int:
+    """Read every row, so that DuckDB compares every block with its check sum; returns how many there are. Raises
+    DuckDB's error for a damaged block."""
+    tables = db.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()").fetchall()
+    total = 0
+    for (table,) in tables:
+        ((rows, _),) = db.execute(f"SELECT count(*), bit_xor(hash(t)) FROM {table} t").fetchall()
+        total += int(rows)
+    return total
 
 
 def repeated(db: Connection) -> dict[str, int]:

@@ -160,6 +160,21 @@ class RedoLog:
             ) from error
         return LogPosition(number, path.name, size + len(line))
 
+    def problems(self) -> Iterator[str]:
+        """One line for each line that cannot be read and each segment that is missing or of another size."""
+        for unit in self.units():
+            if unit.content is None:
+                yield unit.damage
+                continue
+            for entry in () if unit.void else unit.content.get("tables", ()):
+                if "segment" in entry:
+                    path = self.segments / entry["segment"]
+                    size = path.stat().st_size if path.exists() else None
+                    if size is None:
+                        yield f"{path.name} is gone"
+                    elif size != entry["bytes"]:
+                        yield f"{path.name} has {size} bytes instead of {entry['bytes']}"
+
     def set_void(self, unit_end: LogPosition, *, void: bool) -> None:
         """Mark the unit that ends there as one that the store did not commit, or as one that it did after all."""
         with (self.folder / unit_end.file).open("rb+") as stream:

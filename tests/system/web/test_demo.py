@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from store_contents import store_contents
 
+from assay.backups.rebuild import rebuild
 from assay.cli.main import main
 from assay.data.snapshots import get_snapshot, load_pairs
 from assay.errors import BadInputError, NotFoundError
@@ -152,3 +155,17 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert len(err.strip().splitlines()) == 1
     assert "not an empty folder" in err
     assert (tmp_path / "something").read_text() == "mine"
+
+
+def test_the_store_made_anew_from_its_log_is_the_same(workspace: Workspace, tmp_path: Path) -> None:
+    """Of everything that the demo does: import, hygiene, judges, people, curation, training, scores, calibration."""
+    before = store_contents(workspace)
+    filled = [table for table, rows in before.items() if rows]
+    assert {"decisions", "scores", "snapshots", "artifacts", "judgments", "run_links"} <= set(filled)
+    for name in ("log", "journal"):
+        shutil.copytree(workspace.root / name, tmp_path / name)
+    shutil.copy(workspace.root / "assay.toml", tmp_path)
+    copied = Workspace.open(tmp_path)
+    assert rebuild(copied).problems == []
+    after = store_contents(copied)
+    assert [table for table in before if after[table] != before[table]] == []

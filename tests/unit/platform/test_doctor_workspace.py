@@ -1,0 +1,65 @@
+"""What `assay doctor` says of a workspace that has lost something, and what to do."""
+
+from __future__ import annotations
+
+from assay import ids
+from assay.annotation.vote_journal import JournalWriter
+from assay.backups.backup import back_up
+from assay.doctor import Check, examine
+from assay.domain import Judgment
+from assay.workspace import Workspace
+
+
+def checks(workspace: Workspace) -> dict[str, Check]:
+    return {check.name: check for check in examine(workspace)}
+
+
+def vote_on_nothing(workspace: Workspace, number: int) -> None:
+    annotator = ids.annotator_id("human", "ann")
+    with JournalWriter(workspace.journal) as journal:
+        for n in range(number):
+            journal.append(Judgment(f"c-{n:02}", annotator, "A"), annotator="ann")
+
+
+def test_votes_that_point_nowhere_are_named_in_the_very_run_that_stores_them(workspace: Workspace) -> None:
+    vote_on_nothing(workspace, 50)
+    found = checks(workspace)
+    assert found["journal"].detail == "50 waiting votes put into the store"
+    assert found["references"].state == "problem"
+    assert "50 in judgments.comparison_id (c-00, c-01, c-02, ...)" in found["references"].detail
+    for remedy in ("import", "assay rebuild", "restore a backup"):
+        assert remedy in found["references"].fix
+    assert checks(workspace)["references"].state == "problem"
+
+
+def test_a_flipped_byte_is_one_line_with_the_remedy(workspace: Workspace) -> None:
+    with workspace.store.unit() as db:
+        db.execute("INSERT INTO responses SELECT 'r-' || n, 'p', repeat('text ' || n, 9), NULL FROM range(20000) r(n)")
+    path = workspace.store.path
+    content = bytearray(path.read_bytes())
+    place = content.index(b"text 777text 777")
+    content[place] ^= 1
+    path.write_bytes(content)
+    damaged = checks(workspace)["workspace"]
+    assert damaged.state == "problem"
+    assert str(path) in damaged.detail
+    assert "is damaged" in damaged.detail
+    assert "`assay rebuild`" in damaged.detail
+    assert "\n" not in damaged.detail
+
+
+def test_a_damaged_log_is_named_while_the_store_is_sound(workspace: Workspace) -> None:
+    with workspace.store.unit() as db:
+        db.execute("INSERT INTO principles SELECT 'n-' || n, 'x', NULL FROM range(500) r(n)")
+    assert checks(workspace)["log"].state == "ok"
+    (segment,) = workspace.store.log.segments.iterdir()
+    segment.unlink()
+    missing = checks(workspace)["log"]
+    assert (missing.state, missing.detail) == ("problem", f"{segment.name} is gone")
+    assert "assay rebuild --log" in missing.fix
+
+
+def test_backups_are_shown(workspace: Workspace) -> None:
+    assert checks(workspace)["backups"].state == "optional"
+    made = back_up(workspace)
+    assert made.folder.name in checks(workspace)["backups"].detail
