@@ -114,7 +114,7 @@ class _Copy:
                     self._file(path)
         for path in sorted(root.glob("*.sqlite")):
             self._sqlite(path)
-        for path in self._others():
+        for path in self._remaining_files():
             with suppress(FileNotFoundError):  # of a run in progress
                 self._file(path)
         return Manifest(
@@ -150,7 +150,7 @@ class _Copy:
             self._file(log.segments / name)
         return migrations, last.number
 
-    def _others(self) -> Iterator[Path]:
+    def _remaining_files(self) -> Iterator[Path]:
         """Files that nothing above has copied, but the store's own and temporary ones."""
         root = self.workspace.root
         for folder, names, files in os.walk(root):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from assay.errors import BackendError
 from assay.store.change_capture import CapturingConnection, drop_segments, write_table
 from assay.store.redo_log import LogPosition, RedoLog
-from assay.store.replay import Replay
+from assay.store.replay import LogReplay
 from assay.store.schema import OWN_TABLES, migrate, require_known, set_position, state_of
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _catch_up(connection: duckdb.DuckDBPyConnection, redo_log: RedoLog, position
         ) from error
     if missing:
         log.warning("%d units of work are in the log and not in the store: they are applied now", missing)
-        report = Replay(connection, redo_log).run(position)
+        report = LogReplay(connection, redo_log).run(position)
         for problem in report.problems:
             log.warning("%s", problem)
     return last

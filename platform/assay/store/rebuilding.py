@@ -19,7 +19,7 @@ from assay.errors import BackendError, BusyError
 from assay.store.database import Database
 from assay.store.instances import attach, connected, detached, lent_instance
 from assay.store.log_writer import last_number, write_base
-from assay.store.replay import Replay, ReplayReport
+from assay.store.replay import LogReplay, ReplayReport
 from assay.store.schema import migrate, state_of
 from assay.system.atomic_files import sync_folder
 
@@ -50,7 +50,7 @@ def rebuild_store(database: Database, *, advance: Callable[[int], object] = lamb
         for path in (new, Path(f"{new}.wal")):
             path.unlink(missing_ok=True)
         with _opened(database, new) as connection:
-            replay = Replay(connection, database.log, advance=advance).run(None)
+            replay = LogReplay(connection, database.log, advance=advance).run(None)
             migrate(connection)
         with new.open("rb") as stream:
             os.fsync(stream.fileno())

@@ -36,7 +36,7 @@ class ReplayReport:
     last: LogPosition | None = None
 
 
-class Replay:
+class LogReplay:
     """One pass over a log. Small inserts of neighbouring units are written together."""
 
     def __init__(
