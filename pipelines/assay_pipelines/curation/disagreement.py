@@ -313,8 +313,8 @@ def contradictions(
 def queue_items(
     db: Connection, first: Rater, second: Rater, comparison_ids: Sequence[str], note: str
 ) -> list[QueueItem]:
-    """Those pairs as items, the surest contradiction first. The reason says that the two disagree and the note, but not
-    who prefers what: that a person sees after voting. Raises BadInputError for a pair that they do not disagree on."""
+    """Those pairs as items, the surest contradiction first. The reason says that two raters disagree, and the note, but
+    not which raters: a rater may be the source itself. Raises BadInputError for a pair that they do not disagree on."""
     names = first.name(db), second.name(db)
     unique_ids = list(dict.fromkeys(comparison_ids))
     pairs, _ = contradictions(
@@ -322,7 +322,7 @@ def queue_items(
     )
     if missing := set(unique_ids) - {pair.comparison_id for pair in pairs}:
         raise BadInputError(f"{names[0]} and {names[1]} do not disagree on {min(missing)}", field="comparison_ids")
-    reason = f"{names[0]} and {names[1]} prefer different responses" + (f": {note.strip()}" if note.strip() else "")
+    reason = "two raters prefer different responses" + (f": {note.strip()}" if note.strip() else "")
     return [
         QueueItem(
             pair.comparison_id,

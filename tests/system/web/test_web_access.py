@@ -61,7 +61,7 @@ def test_every_route_asks_who_it_is_and_every_change_is_recorded(workspace: Work
     problems = []
     for route in api:
         asked = [dependant.call for dependant in all_dependants(route.dependant)]
-        guarded = any(hasattr(call, "role") for call in asked)
+        guarded = any(hasattr(call, "permission") for call in asked)
         changes = bool((route.methods or set()) - SAFE_METHODS)
         if changes and not isinstance(route, AuditedRoute) and route.name not in QUESTIONS:
             problems.append(f"{route.name}: a change that is not in the audit log")

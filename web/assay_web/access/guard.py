@@ -1,4 +1,4 @@
-"""Dependencies of routes: the person of a request and the required role.
+"""Dependencies of routes: the person of a request and the required permission.
 
     @router.post("/api/queues")
     def make_queue(person: Curator, service: ServiceNow, body: NewQueue) -> QueueReply: ...
@@ -15,7 +15,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from assay.http.problems import ProblemError
-from assay_web.accounts.roles import Role, allows
+from assay_web.access.permissions import Permission, may, roles_with
 from assay_web.accounts.sessions import Person, person_of
 from assay_web.server.gate import SAFE_METHODS
 from assay_web.service import ServiceNow
@@ -39,9 +39,9 @@ def person_now(request: Request, service: ServiceNow) -> Person | None:
     return person
 
 
-def needs(role: Role) -> Callable[[Request, Person | None], Awaitable[Person]]:
-    """A dependency that returns the person, who has at least this role. 401 without a session, 403 without the role or
-    the CSRF token."""
+def needs(permission: Permission) -> Callable[[Request, Person | None], Awaitable[Person]]:
+    """A dependency that returns the person, whose role has this permission. 401 without a session, 403 without the
+    permission or the CSRF token."""
 
     async def needed(request: Request, person: Annotated[Person | None, Depends(person_now)]) -> Person:
         if person is None:
@@ -50,12 +50,19 @@ def needs(role: Role) -> Callable[[Request, Person | None], Awaitable[Person]]:
             sent = request.headers.get(CSRF_HEADER, "")
             if not secrets.compare_digest(sent.encode(), person.csrf.encode()):
                 raise ProblemError(403, f"{CSRF_HEADER} is missing or of another session: load the page again")
-        if not allows(person.role, role):
-            raise ProblemError(403, f"this takes the role {role}; {person.name} has {person.role}")
+        if not may(person, permission):
+            raise ProblemError(403, refusal(person, permission))
         return person
 
-    needed.role = role  # type: ignore[attr-defined]  # a test reads it of every route
+    needed.permission = permission  # type: ignore[attr-defined]  # a test reads it of every route
     return needed
+
+
+def refusal(person: Person, permission: Permission) -> str:
+    """Why the person lacks the permission."""
+    if permission == "records" and person.role == "annotator":
+        return f"{person.name} is an annotator here: annotators see their queues alone, so that votes stay blind"
+    return f"this takes the role {' or '.join(roles_with(permission))}; {person.name} has {person.role}"
 
 
 def anybody() -> None:
@@ -64,7 +71,8 @@ def anybody() -> None:
 
 PersonNow = Annotated[Person | None, Depends(person_now)]
 Anybody = Annotated[None, Depends(anybody)]
-Viewer = Annotated[Person, Depends(needs("viewer"))]
-Annotator = Annotated[Person, Depends(needs("annotator"))]
-Curator = Annotated[Person, Depends(needs("curator"))]
-Admin = Annotated[Person, Depends(needs("admin"))]
+Visitor = Annotated[Person, Depends(needs("queues"))]
+Viewer = Annotated[Person, Depends(needs("records"))]
+Annotator = Annotated[Person, Depends(needs("vote"))]
+Curator = Annotated[Person, Depends(needs("curate"))]
+Admin = Annotated[Person, Depends(needs("administer"))]

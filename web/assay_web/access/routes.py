@@ -9,7 +9,8 @@ from pydantic import BaseModel, Field
 
 from assay.http.problems import ProblemError
 from assay_web.access.audited_route import AuditedRoute, address_of, note_change
-from assay_web.access.guard import Anybody, PersonNow, Viewer, cookie_of
+from assay_web.access.guard import Anybody, PersonNow, Visitor, cookie_of
+from assay_web.access.permissions import PERMISSIONS, Permission
 from assay_web.accounts.access_file import digest
 from assay_web.accounts.accounts import account_named, authenticate, check_name, has_accounts, set_password
 from assay_web.accounts.audit_log import record
@@ -28,13 +29,14 @@ Secret = Annotated[str, Field(max_length=LONGEST)]
 
 class SessionReply(BaseModel):
     """`open_access`: the server was started without accounts. `first_start`: accounts are required and none exists yet.
-    The other fields are null without a session."""
+    The other fields are null, or empty, without a session. `permissions`: what the page may show and offer."""
 
     open_access: bool
     first_start: bool = False
     name: str | None = None
     role: Role | None = None
     csrf: str | None = None
+    permissions: list[Permission] = []
 
 
 class SignIn(RequestBody):
@@ -93,14 +95,14 @@ def sign_in(body: SignIn, request: Request, response: Response, service: Service
 
 
 @router.delete("/api/session", status_code=204)
-def sign_out(person: Viewer, request: Request, response: Response, service: ServiceNow) -> None:
+def sign_out(person: Visitor, request: Request, response: Response, service: ServiceNow) -> None:
     """End the session."""
     end_session(service.access, request.cookies[cookie_of(request)])
     response.delete_cookie(cookie_of(request))
 
 
 @router.put("/api/session/password", status_code=204)
-def change_own_password(body: PasswordChange, person: Viewer, request: Request, service: ServiceNow) -> None:
+def change_own_password(body: PasswordChange, person: Visitor, request: Request, service: ServiceNow) -> None:
     """Set one's own password and end one's other sessions. Wrong passwords count as failed sign-ins."""
     if service.settings.open_access:
         raise ProblemError(409, "this server runs without accounts: there is no password to change")
@@ -155,4 +157,10 @@ def _enter(name: str, role: Role | None, request: Request, response: Response, s
 
 
 def _reply(person: Person, service: WebService) -> SessionReply:
-    return SessionReply(open_access=service.settings.open_access, name=person.name, role=person.role, csrf=person.csrf)
+    return SessionReply(
+        open_access=service.settings.open_access,
+        name=person.name,
+        role=person.role,
+        csrf=person.csrf,
+        permissions=list(PERMISSIONS[person.role]),
+    )

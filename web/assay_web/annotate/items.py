@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from assay.domain import Fulfilment, Message, PrincipleAnswer, ShownOrder
 from assay_pipelines.annotation.assignment import Assignment
-from assay_pipelines.annotation.items import LONGEST_PRINCIPLE, MOST_PRINCIPLES
+from assay_pipelines.annotation.items import LONGEST_PRINCIPLE, MOST_PRINCIPLES, ShownOpinion
 from assay_pipelines.annotation.question_types.pair import Choice, PlacedChoice, SkipReason, placed
 from assay_pipelines.annotation.question_types.question_type import PlacedAnswer, Position, Submission, question_type
 from assay_pipelines.annotation.service import Receipt
@@ -129,8 +129,8 @@ class RevealedOpinion(BaseModel):
 
 
 class ReceiptReply(BaseModel):
-    """A durable vote. `repeated`: it had been cast already. `opinions` of judges; `votes` of others, for those who
-    adjudicate."""
+    """A durable vote. `repeated`: it had been cast already. `opinions` of judges, for those who may read records;
+    `votes` of others, for those who adjudicate."""
 
     ticket: str
     said: PlacedChoice
@@ -159,15 +159,13 @@ def item_reply(assignment: Assignment) -> AnnotationItem:
     )
 
 
-def receipt_reply(receipt: Receipt, votes: list[RevealedOpinion]) -> ReceiptReply:
+def receipt_reply(receipt: Receipt, opinions: Sequence[ShownOpinion], votes: list[RevealedOpinion]) -> ReceiptReply:
     order = receipt.assignment.shown_order
     return ReceiptReply(
         ticket=receipt.assignment.ticket,
         said=placed(receipt.answer, order),
         repeated=receipt.repeated,
-        opinions=[
-            RevealedOpinion(by=o.judge, said=placed(o.answer, order), rationale=o.rationale) for o in receipt.opinions
-        ],
+        opinions=[RevealedOpinion(by=o.judge, said=placed(o.answer, order), rationale=o.rationale) for o in opinions],
         votes=votes,
     )
 

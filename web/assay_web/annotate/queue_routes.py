@@ -33,8 +33,8 @@ from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.resolution import ResolutionReport, resolve_queue
 from assay_pipelines.annotation.votes import queue_votes
 from assay_web.access.audited_route import AuditedRoute, note_change
-from assay_web.access.guard import Curator, Viewer
-from assay_web.accounts.roles import allows
+from assay_web.access.guard import Curator, Visitor
+from assay_web.access.permissions import may
 from assay_web.accounts.sessions import Person
 from assay_web.annotate.live import LiveFigures, LiveNow, QueueState
 from assay_web.annotate.session_routes import share_done
@@ -129,13 +129,13 @@ class QueueReport(BaseModel):
 
 
 @router.get("/api/queues")
-def get_queues(person: Viewer, service: ServiceNow, live: LiveNow) -> list[QueueReply]:
+def get_queues(person: Visitor, service: ServiceNow, live: LiveNow) -> list[QueueReply]:
     """All queues, newest first."""
     return [_reply(live.state(queue.name), person) for queue in list_queues(service.workspace)]
 
 
 @router.get("/api/queues/{queue}")
-def get_queue_by_name(queue: QueueName, person: Viewer, live: LiveNow) -> QueueReply:
+def get_queue_by_name(queue: QueueName, person: Visitor, live: LiveNow) -> QueueReply:
     """One queue."""
     return _reply(live.state(queue), person)
 
@@ -256,5 +256,5 @@ def _reply(state: QueueState, person: Person) -> QueueReply:
         mine=state.progress.annotators.get(person.name, 0),
         people=len(state.progress.annotators),
         voting=state.voting,
-        counts=QueueCounts(checks=queue.checks, **progress) if allows(person.role, "curator") else None,
+        counts=QueueCounts(checks=queue.checks, **progress) if may(person, "curate") else None,
     )

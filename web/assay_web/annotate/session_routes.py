@@ -19,12 +19,12 @@ from assay_pipelines.annotation.assignment import Assignment, Ticket
 from assay_pipelines.annotation.quality.agreement import AgreementReport
 from assay_pipelines.annotation.quality.own_figures import OwnFigures, own_figures
 from assay_pipelines.annotation.question_types.question_type import QUESTION_TYPES, question_type
-from assay_pipelines.annotation.queues import QueueProgress
+from assay_pipelines.annotation.queues import QueueProgress, find_queue
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.service import AnnotationService
 from assay_web.access.audited_route import AuditedRoute, note_change
-from assay_web.access.guard import Annotator, Curator, Viewer
-from assay_web.accounts.roles import allows
+from assay_web.access.guard import Annotator, Curator, Visitor, refusal
+from assay_web.access.permissions import may, visible_agreement, visible_opinions, visible_own_figures
 from assay_web.accounts.sessions import Person
 from assay_web.annotate.items import (
     AnnotationItem,
@@ -104,17 +104,17 @@ class RevealReply(BaseModel):
 
 class LiveReply(BaseModel):
     """`voting`: people who voted here within the last minutes. `conflicts`: items without a majority, for those who may
-    adjudicate."""
+    adjudicate. `agreement`: null for annotators until the queue is closed."""
 
     share: float
     people: int
     voting: int
     conflicts: int | None
-    agreement: AgreementReport
+    agreement: AgreementReport | None
 
 
 @router.get("/api/annotate/question-types")
-def get_question_types(person: Viewer) -> list[QuestionTypeReply]:
+def get_question_types(person: Visitor) -> list[QuestionTypeReply]:
     """The ways to ask about an item, with the words that front ends show."""
     types = {name: question_type(name) for name in QUESTION_TYPES.names()}
     return [QuestionTypeReply(name=name, component=t.component, words=dict(t.words())) for name, t in types.items()]
@@ -148,7 +148,8 @@ def cast_vote(
         following = _session(service, live, queue, person, adjudicating=adjudicating)
     except AssayError:
         votes, following = [], None
-    return VoteReply(receipt=receipt_reply(receipt, votes), next=following)
+    opinions = visible_opinions(person, receipt.opinions)
+    return VoteReply(receipt=receipt_reply(receipt, opinions, votes), next=following)
 
 
 @router.post("/api/annotate/queues/{queue}/undo")
@@ -191,7 +192,7 @@ def reveal_votes(queue: QueueName, body: TicketBody, person: Curator, service: S
 
 
 @router.get("/api/annotate/queues/{queue}/live")
-def get_live_figures(queue: QueueName, person: Viewer, live: LiveNow) -> LiveReply:
+def get_live_figures(queue: QueueName, person: Visitor, live: LiveNow) -> LiveReply:
     """How far the queue is and how far people agree, some seconds old."""
     state = live.state(queue)
     progress = state.progress
@@ -199,16 +200,18 @@ def get_live_figures(queue: QueueName, person: Viewer, live: LiveNow) -> LiveRep
         share=share_done(progress),
         people=len(progress.annotators),
         voting=state.voting,
-        conflicts=progress.conflicts if allows(person.role, "curator") else None,
-        agreement=live.agreement(queue),
+        conflicts=progress.conflicts if may(person, "curate") else None,
+        agreement=visible_agreement(person, live.agreement(queue), closed=state.queue.closed),
     )
 
 
 @router.get("/api/annotate/queues/{queue}/own")
 def get_own_figures(queue: QueueName, person: Annotator, service: ServiceNow) -> OwnFigures:
-    """One's own gold checks, agreement and speed, by whole blocks of items: nothing tells which item was a check."""
+    """One's own gold checks, agreement and speed, by whole blocks of items: nothing tells which item was a check. The
+    agreement with others is left out (0 compared) for annotators until the queue is closed."""
     with open_ledger(service.workspace) as ledger:
-        return own_figures(ledger, queue, person.name)
+        figures, closed = own_figures(ledger, queue, person.name), find_queue(ledger, queue).closed
+    return visible_own_figures(person, figures, closed=closed)
 
 
 def share_done(progress: QueueProgress) -> float:
@@ -259,6 +262,6 @@ def _may_adjudicate(ticket: str, person: Person) -> bool:
     """Whether the item is an adjudicator's. Raises ProblemError for one that the person may not decide any more."""
     if (parsed := Ticket.parse(ticket)) is None or parsed.role == "vote":
         return False
-    if not allows(person.role, "curator"):
-        raise ProblemError(403, f"this takes the role curator; {person.name} has {person.role}")
+    if not may(person, "curate"):
+        raise ProblemError(403, refusal(person, "curate"))
     return True

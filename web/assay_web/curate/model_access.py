@@ -13,7 +13,7 @@ from assay.errors import BadInputError
 from assay.http.problems import ProblemError
 from assay.runs.record import locate_model
 from assay.workspace import Workspace
-from assay_web.accounts.roles import allows
+from assay_web.access.permissions import may
 from assay_web.accounts.sessions import Person
 from assay_web.curate.stage_settings import ConsistencyStage, Stage2Stage, StageSettings
 
@@ -38,7 +38,7 @@ def require_model_access(workspace: Workspace, person: Person, names: Sequence[s
             raise BadInputError(f"{name!r} can be no model's name", field="model") from error
         path_like = "/" in name or name.startswith((".", "~"))
         is_artifact = locate_model(workspace, str(path) if path_like else name)[1] is not None
-        if is_artifact or allows(person.role, "admin"):
+        if is_artifact or may(person, "administer"):
             continue  # a model that a run made is known wherever it lies
         if "://" in name:
             raise ProblemError(403, f"{name!r} is an address: a stage loads models of the workspace or of the hub")

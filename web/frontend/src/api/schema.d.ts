@@ -153,7 +153,8 @@ export interface paths {
         };
         /**
          * Get Own Figures
-         * @description One's own gold checks, agreement and speed, by whole blocks of items: nothing tells which item was a check.
+         * @description One's own gold checks, agreement and speed, by whole blocks of items: nothing tells which item was a check. The
+         *     agreement with others is left out (0 compared) for annotators until the queue is closed.
          */
         get: operations["get_own_figures"];
         put?: never;
@@ -3113,10 +3114,10 @@ export interface components {
         /**
          * LiveReply
          * @description `voting`: people who voted here within the last minutes. `conflicts`: items without a majority, for those who may
-         *     adjudicate.
+         *     adjudicate. `agreement`: null for annotators until the queue is closed.
          */
         LiveReply: {
-            agreement: components["schemas"]["AgreementReport"];
+            agreement: components["schemas"]["AgreementReport"] | null;
             /** Conflicts */
             conflicts: number | null;
             /** People */
@@ -4064,8 +4065,8 @@ export interface components {
         };
         /**
          * ReceiptReply
-         * @description A durable vote. `repeated`: it had been cast already. `opinions` of judges; `votes` of others, for those who
-         *     adjudicate.
+         * @description A durable vote. `repeated`: it had been cast already. `opinions` of judges, for those who may read records;
+         *     `votes` of others, for those who adjudicate.
          */
         ReceiptReply: {
             /** Opinions */
@@ -4656,7 +4657,7 @@ export interface components {
         /**
          * SessionReply
          * @description `open_access`: the server was started without accounts. `first_start`: accounts are required and none exists yet.
-         *     The other fields are null without a session.
+         *     The other fields are null, or empty, without a session. `permissions`: what the page may show and offer.
          */
         SessionReply: {
             /** Csrf */
@@ -4670,6 +4671,11 @@ export interface components {
             name?: string | null;
             /** Open Access */
             open_access: boolean;
+            /**
+             * Permissions
+             * @default []
+             */
+            permissions: ("queues" | "vote" | "records" | "curate" | "administer")[];
             /** Role */
             role?: ("viewer" | "annotator" | "curator" | "admin") | null;
         };

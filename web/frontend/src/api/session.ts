@@ -5,7 +5,7 @@ import type { Schemas } from "./client";
 export type Session = Schemas["SessionReply"];
 export type Role = NonNullable<Session["role"]>;
 
-const ROLES: Role[] = ["viewer", "annotator", "curator", "admin"];
+export type Permission = Session["permissions"][number];
 
 /** The session of the pages below; `SessionGate` provides it. */
 export const CurrentSession = createContext<Session | null>(null);
@@ -17,6 +17,7 @@ export function useSession(): Session & { name: string; role: Role } {
   return session as Session & { name: string; role: Role };
 }
 
-export function useAllows(needed: Role): boolean {
-  return ROLES.indexOf(useSession().role) >= ROLES.indexOf(needed);
+/** Whether the server lets this person see or do it; the server decides, and refuses what the page would ask besides. */
+export function useAllows(needed: Permission): boolean {
+  return useSession().permissions.includes(needed);
 }

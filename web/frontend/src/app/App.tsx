@@ -1,9 +1,10 @@
 import { lazy } from "react";
 import { Navigate, Route, Routes } from "react-router";
 
+import { useAllows, useSession } from "../api/session";
 import { Empty } from "../components/States";
 import { AcceptInvitation } from "../pages/access/AcceptInvitation";
-import { AREAS } from "./areas";
+import { AREAS, type Area } from "./areas";
 import { SessionGate } from "./SessionGate";
 import { Shell } from "./Shell";
 
@@ -19,6 +20,20 @@ export function App() {
   );
 }
 
+function AreaFor({ area }: { area: Area }) {
+  const { name, role } = useSession();
+  const allowed = useAllows(area.needs);
+  if (allowed || area.needs !== "records") return <area.page />; // the others say themselves what they take
+  return (
+    <Empty title={`${area.label} is not for the role ${role}`}>
+      You are signed in as {name}, {role}.{" "}
+      {role === "annotator"
+        ? "Annotators see their queues alone, so that votes stay blind."
+        : "An admin can change that under Access."}
+    </Empty>
+  );
+}
+
 function Pages() {
   return (
     <SessionGate>
@@ -26,7 +41,7 @@ function Pages() {
         <Routes>
           <Route path="/" element={<Navigate to="/annotate" replace />} />
           {AREAS.map((area) => (
-            <Route key={area.path} path={`${area.path}/*`} element={<area.page />} />
+            <Route key={area.path} path={`${area.path}/*`} element={<AreaFor area={area} />} />
           ))}
           <Route path="/password" element={<PasswordPage />} />
           <Route path="*" element={<Empty title="There is no such page">Choose an area at the left.</Empty>} />

@@ -24,14 +24,12 @@ import { Undelivered } from "../pages/annotate/Undelivered";
 import { AREAS } from "./areas";
 import { useSession, type Role } from "../api/session";
 
-const ORDER: Role[] = ["viewer", "annotator", "curator", "admin"];
-
 /** Navigation at the left, who is signed in at the top, the page beside. */
 export function Shell({ children }: { children: ReactNode }) {
   const session = useSession();
   const [opened, { toggle, close }] = useDisclosure();
   const { pathname } = useLocation();
-  const areas = AREAS.filter((area) => ORDER.indexOf(session.role) >= ORDER.indexOf(area.needs));
+  const areas = AREAS.filter((area) => session.permissions.includes(area.needs));
   return (
     <AppShell header={{ height: 44 }} navbar={{ width: 168, breakpoint: "sm", collapsed: { mobile: !opened } }} padding="sm">
       <a className="skip-link" href="#page">

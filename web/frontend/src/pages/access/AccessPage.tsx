@@ -11,7 +11,7 @@ import { Invitations } from "./Invitations";
 /** The area Access: accounts, invitations, the audit log. */
 export default function AccessPage() {
   const { open_access: open, role } = useSession();
-  const admin = useAllows("admin");
+  const admin = useAllows("administer");
   const navigate = useNavigate();
   const chosen = useLocation().pathname.split("/")[2] ?? "accounts";
   if (!admin)

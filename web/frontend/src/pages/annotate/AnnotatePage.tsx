@@ -24,13 +24,13 @@ export default function AnnotatePage() {
 }
 
 function QueueMaking() {
-  return useAllows("curator") ? <NewQueue /> : <Refused what="Making a queue takes the role curator" />;
+  return useAllows("curate") ? <NewQueue /> : <Refused what="Making a queue takes the role curator" />;
 }
 
 function SessionAt({ adjudicating = false }: { adjudicating?: boolean }) {
   const { queue = "" } = useParams();
   const { name } = useSession();
-  const allowed = useAllows(adjudicating ? "curator" : "annotator");
+  const allowed = useAllows(adjudicating ? "curate" : "vote");
   if (!allowed) return <Refused what={adjudicating ? "Adjudicating takes the role curator" : "Voting takes the role annotator"} />;
   // Another queue or person begins anew.
   return <AnnotationSession key={`${name} ${queue} ${adjudicating}`} queue={queue} person={name} adjudicating={adjudicating} />;

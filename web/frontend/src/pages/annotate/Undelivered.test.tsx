@@ -13,7 +13,7 @@ let tokens: string[]; // what the session says each time; the server takes the l
 
 function session(): Response {
   const csrf = tokens.length > 1 ? tokens.shift() : tokens[0];
-  return Response.json({ name: "ada", role: "annotator", csrf, open_access: false, first_start: false });
+  return Response.json({ name: "ada", role: "annotator", permissions: ["queues", "vote"], csrf, open_access: false, first_start: false });
 }
 
 function vote(ticket: string, person = "ada"): KeptVote {

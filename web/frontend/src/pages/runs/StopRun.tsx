@@ -12,7 +12,7 @@ type Detail = Schemas["RunDetail"];
 
 /** Ends a run as Ctrl-C does where it runs, after a question. Pressed once more, it does not wait for the step. */
 export function StopRun({ detail }: { detail: Detail }) {
-  const allowed = useAllows("curator");
+  const allowed = useAllows("curate");
   const [opened, { open, close }] = useDisclosure();
   const queries = useQueryClient();
   const { run } = detail;

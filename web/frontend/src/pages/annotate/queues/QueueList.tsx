@@ -9,7 +9,7 @@ import { QueueRow } from "./QueueRow";
 
 /** All queues with how far they are. */
 export function QueueList() {
-  const curator = useAllows("curator");
+  const curator = useAllows("curate");
   const { data, failureReason: error } = useQuery({
     queryKey: ["queues"],
     queryFn: () => body(api.GET("/api/queues")),

@@ -16,8 +16,8 @@ type Queue = Schemas["QueueReply"];
 
 /** One queue: what it asks, how far it is, and the ways in. Exact counts are for curators. */
 export function QueueRow({ queue }: { queue: Queue }) {
-  const annotator = useAllows("annotator");
-  const curator = useAllows("curator");
+  const annotator = useAllows("vote");
+  const curator = useAllows("curate");
   const at = `/annotate/queue/${encodeURIComponent(queue.name)}`;
   const conflicts = queue.counts?.conflicts ?? 0;
   return (

@@ -16,30 +16,42 @@ export function LiveFigures({ queue }: { queue: string }) {
     refetchInterval: EVERY_MS,
   });
   if (data === undefined) return null;
-  const { with_ties: all, ties_dropped: decided } = data.agreement;
   return (
     <>
       <Text size="sm">
         {counted(data.voting, "person", "people")} here now; {counted(data.people, "has", "have")} voted so far
       </Text>
-      {all.items === 0 ? (
+      {data.agreement === null ? (
         <Text size="sm" className="dim">
-          No item has two votes yet: nothing to agree on.
+          How far people agree is shown when the queue is closed: votes are blind until then.
         </Text>
       ) : (
-        <>
-          <Text size="sm">
-            Agreement: <Estimate of={all.percent} items={all.items} as={(share) => percent(share, 0)} />
-          </Text>
-          <Text size="sm">
-            Krippendorff&apos;s alpha <Estimate of={all.alpha} items={all.items} />, without ties{" "}
-            <Estimate of={decided.alpha} items={decided.items} />
-          </Text>
-          <Text size="xs" className="dim">
-            over {counted(all.items, "item")} with two votes or more{all.items >= LEAST && "; 95 % intervals"}
-          </Text>
-        </>
+        <Agreement of={data.agreement} />
       )}
+    </>
+  );
+}
+
+function Agreement({ of: { with_ties: all, ties_dropped: decided } }: { of: Schemas["AgreementReport"] }) {
+  if (all.items === 0) {
+    return (
+      <Text size="sm" className="dim">
+        No item has two votes yet: nothing to agree on.
+      </Text>
+    );
+  }
+  return (
+    <>
+      <Text size="sm">
+        Agreement: <Estimate of={all.percent} items={all.items} as={(share) => percent(share, 0)} />
+      </Text>
+      <Text size="sm">
+        Krippendorff&apos;s alpha <Estimate of={all.alpha} items={all.items} />, without ties{" "}
+        <Estimate of={decided.alpha} items={decided.items} />
+      </Text>
+      <Text size="xs" className="dim">
+        over {counted(all.items, "item")} with two votes or more{all.items >= LEAST && "; 95 % intervals"}
+      </Text>
     </>
   );
 }

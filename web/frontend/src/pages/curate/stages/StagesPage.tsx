@@ -13,7 +13,7 @@ import { goesOn, useStages, type Settings, type Stage } from "./useStages";
 /** What goes on, what was run, and beginning a stage. */
 export function StagesPage() {
   const query = useStages();
-  const allowed = useAllows("curator");
+  const allowed = useAllows("curate");
   const [requested, setAsked] = useState<Settings | null>(null);
   return (
     <Stack gap="sm">

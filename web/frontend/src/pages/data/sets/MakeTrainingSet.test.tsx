@@ -35,7 +35,7 @@ function server(ended: Partial<Schemas["StageRecord"]>): unknown[] {
       asked.push(await request.json());
       return Response.json(begun);
     }
-    if (pathname === "/api/session") return Response.json({ name: "ada", role: "curator", open_access: false, csrf: null });
+    if (pathname === "/api/session") return Response.json({ name: "ada", role: "curator", permissions: ["queues", "vote", "records", "curate"], open_access: false, csrf: null });
     if (pathname === "/api/curate/stages") return Response.json({ stages: [{ ...begun, ...ended }], elsewhere: null, elsewhere_progress: [], now: 1 });
     expect(pathname).toBe("/api/training-sets/first-train");
     return Response.json(checked);

@@ -34,7 +34,7 @@ export function NewSet({ name }: { name: string }) {
 
 /** One training set: what it holds, the next command, its download. */
 export function SetCard({ set, children }: { set: TrainingSet; children?: React.ReactNode }) {
-  const curator = useAllows("curator");
+  const curator = useAllows("curate");
   const pools = Object.entries(set.pools).map(([pool, items]) => `${count(items)} ${pool}`);
   return (
     <section className="panel" aria-label={`Training set ${set.name}`}>

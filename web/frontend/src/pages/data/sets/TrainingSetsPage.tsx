@@ -11,7 +11,7 @@ import { SetCard } from "./SetCard";
 
 /** Making a training set of what is labelled, and those there are. */
 export function TrainingSetsPage() {
-  const curator = useAllows("curator");
+  const curator = useAllows("curate");
   const query = useQuery({ queryKey: ["training-sets", "all"], queryFn: () => body(api.GET("/api/training-sets")) });
   const facets = useQuery({
     queryKey: ["comparison-facets"],

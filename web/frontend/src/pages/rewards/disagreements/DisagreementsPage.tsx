@@ -83,7 +83,7 @@ function Pairs({
   search: URLSearchParams;
   change: (changed: Record<string, string | null>) => void;
 }) {
-  const curator = useAllows("curator");
+  const curator = useAllows("curate");
   const [picked, setPicked] = useKept<string[]>(`assay.rewards.picked ${first.reference} ${second.reference}`, []);
   const [sending, setSending] = useState(false);
   const order = (search.get("order") ?? "both") as Order;
