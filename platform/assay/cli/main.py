@@ -20,6 +20,7 @@ from assay import __version__
 from assay.errors import AssayError, BackendError
 from assay.registry import announced
 from assay.system.fast_exit import exit_fast
+from assay.system.full_disk import full_disk_line
 from assay.system.gc_threshold import collect_less
 
 GROUP = "assay.commands"
@@ -67,8 +68,9 @@ def main(arguments: list[str] | None = None) -> None:
         if code == INTERRUPTED:  # Ctrl-C in a command: typer makes it this code
             _complain("interrupted", "interrupted", as_json=False)
     except AssayError as error:
-        code = error.exit_code
-        _complain(error.code, str(error), as_json="--json" in argv)
+        line = full_disk_line(error, argv)
+        code = error.exit_code if line is None else BackendError.exit_code
+        _complain(error.code if line is None else BackendError.code, line or str(error), as_json="--json" in argv)
     except typer.TyperException as error:  # wrong usage: an option that is not there, a word for a number
         code = error.exit_code
         if message := " ".join(error.format_message().split()).rstrip("."):  # empty where the help was printed instead
@@ -80,10 +82,15 @@ def main(arguments: list[str] | None = None) -> None:
         _complain("interrupted", "interrupted", as_json=False)
     except BrokenPipeError:
         code = 0
-    except OSError as error:  # a folder that cannot be written, a full disk: what no part has said better
+    except Exception as error:  # a folder that cannot be written, a full disk: what no part has said better
+        line = full_disk_line(error, argv)
+        if line is None and not isinstance(error, OSError):
+            raise
+        if line is None and isinstance(error, OSError):
+            where = f"{error.filename}: " if error.filename else ""
+            line = f"{where}{error.strerror or error}"
         code = BackendError.exit_code
-        where = f"{error.filename}: " if error.filename else ""
-        _complain(BackendError.code, f"{where}{error.strerror or error}", as_json="--json" in argv)
+        _complain(BackendError.code, str(line), as_json="--json" in argv)
     if arguments is None:
         exit_fast(code)
     raise SystemExit(code)
