@@ -1,7 +1,7 @@
 """State shared by all routes: the annotation service, the access file, short units of the store.
 
 Votes are written to the journal at once; a thread folds them into the store every few seconds, when no other process
-holds it. Leaves out: permissions (`assay_web.access`).
+holds it; another makes backups where they are scheduled. Leaves out: permissions (`assay_web.access`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from assay.backups.schedule import ScheduledBackups
 from assay.errors import AssayError
 from assay.store.database import Connection
 from assay.workspace import Workspace
@@ -44,6 +45,7 @@ class WebService:
         self._access: AccessFile | None = None
         self._attempts: SignInAttempts | None = None
         self._folding: threading.Thread | None = None
+        self._backups = ScheduledBackups(workspace, settings.backups)
 
     @property
     def annotation(self) -> AnnotationService:
@@ -75,11 +77,13 @@ class WebService:
         self._annotation = AnnotationService(self._patient)
         self._folding = threading.Thread(target=self._fold, name="assay-fold", daemon=True)
         self._folding.start()
+        self._backups.start()
 
     def stop(self) -> None:
         self._ending.set()
         if self._folding is not None:
             self._folding.join()
+        self._backups.stop()
         if self._annotation is not None:
             self._annotation.close()
             self._annotation = None

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from assay.backups.schedule import BackupSchedule
 from assay.http.request_body import BodyLimits
 
 #: The page as built by `web/build_frontend.py`; included in the wheel.
@@ -68,4 +69,5 @@ class WebSettings:
     session_s: float = 14 * 86400.0  #: and after this long in any case
     store_wait_s: float = 3.0  #: how long a page waits for the store before it reports the holder
     header_timeout_s: float = 15.0  #: within which a connection must send its request headers
+    backups: BackupSchedule = field(default_factory=BackupSchedule)
     fold_every_s: float = 5.0  #: between attempts to fold votes into the store

@@ -53,7 +53,7 @@ def back_up(
     """Copy everything to a new folder in `to` (default: `backups` in the workspace), complete or absent.
 
     `keep`: at most that many backups stay, the newest. `advance`: bytes copied. Raises BackendError when the disk is
-    full or fails, or where the log is damaged.
+    full or fails, or where the log is damaged; InterruptedError of `advance` ends it.
     """
     if keep is not None and keep < 1:
         raise BadInputError("at least one backup is kept", field="keep")
@@ -84,6 +84,8 @@ def back_up(
             sync_folder(Path(folder))
         partial.rename(target / stamp)
         sync_folder(target)
+    except InterruptedError:  # by `advance`
+        raise
     except OSError as error:
         raise BackendError(f"no backup in {target}: {error.filename or ''} {error.strerror or error}") from error
     finally:

@@ -18,6 +18,7 @@ from assay.settings import Help, check_settings
 if TYPE_CHECKING:
     import socket
 
+    from assay.backups.schedule import BackupSchedule
     from assay.http.listening import Tls
     from assay_web.service import WebService
     from assay_web.settings import RewardServer
@@ -48,6 +49,9 @@ class WebOptions:
     ] = ()
     tls_cert: Annotated[Path | None, Help("Certificate (PEM): https.")] = None
     tls_key: Annotated[Path | None, Help("Its key (PEM).")] = None
+    backup_every: Annotated[float, Ge(0), Help("Hours between backups of the workspace; 0 makes none.")] = 0.0
+    backup_to: Annotated[Path | None, Help("Folder of the backups; default: backups/ in the workspace.")] = None
+    backup_keep: Annotated[int, Ge(1), Help("Backups that stay; older ones are removed.")] = 7
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -68,6 +72,11 @@ class WebOptions:
         tls = Tls(str(self.tls_cert), str(self.tls_key))
         tls.check()
         return tls
+
+    def backups(self) -> BackupSchedule:
+        from assay.backups.schedule import BackupSchedule
+
+        return BackupSchedule(self.backup_every, self.backup_to, self.backup_keep)
 
     def claim(self) -> socket.socket:
         """The port, claimed before slow work."""
@@ -129,6 +138,7 @@ def run_web(
     settings = WebSettings(
         open_access=options.open_access,
         reward_servers=servers,
+        backups=options.backups(),
         secure_cookies=tls is not None,
         allowed_hosts=(*local_names, *options.allowed_hosts) if local or options.allowed_hosts else ("*",),
     )
