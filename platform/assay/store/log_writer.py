@@ -62,10 +62,13 @@ def synchronise(connection: duckdb.DuckDBPyConnection, redo_log: RedoLog) -> Log
         _require_no_history(redo_log)
     elif not redo_log.files() and not redo_log.segments.exists():
         position = None  # the log was removed: it begins again
-    elif not redo_log.ends_at(position):
-        redo_log.cut_torn()
-        last = _catch_up(connection, redo_log, position)
-        state = state_of(connection)
+    else:
+        if not redo_log.ends_at(position):
+            redo_log.cut_torn()
+            last = _catch_up(connection, redo_log, position)
+            state = state_of(connection)
+        if redo_log.is_void(position):  # its commit failed in the end, and yet the file has it
+            redo_log.set_void(position, void=False)
     migrate(connection)
     state = state_of(connection)
     if position is None:

@@ -175,6 +175,12 @@ class RedoLog:
                     elif size != entry["bytes"]:
                         yield f"{path.name} has {size} bytes instead of {entry['bytes']}"
 
+    def is_void(self, unit_end: LogPosition) -> bool:
+        """Whether the unit that ends there is marked as one that the store did not commit."""
+        with (self.folder / unit_end.file).open("rb") as stream:
+            stream.seek(_start_of_last_line(stream, unit_end.offset))
+            return stream.read(1) == _VOID
+
     def set_void(self, unit_end: LogPosition, *, void: bool) -> None:
         """Mark the unit that ends there as one that the store did not commit, or as one that it did after all."""
         with (self.folder / unit_end.file).open("rb+") as stream:
@@ -231,9 +237,10 @@ def _canonical(unit: dict[str, Any]) -> str:
 
 def _end_of_lines(stream: Any, size: int) -> int:
     """Offset after the last newline before `size`, 0 if there is none."""
-    at = size
+    at, block = size, 4096  # most lines are short
     while at > 0:
-        low = max(0, at - _BLOCK)
+        low = max(0, at - block)
+        block = _BLOCK
         stream.seek(low)
         found = stream.read(at - low).rfind(b"\n")
         if found >= 0:
