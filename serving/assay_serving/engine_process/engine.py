@@ -97,6 +97,7 @@ async def serve_workers(
         backend, launch.token, max_frame_bytes=max_frame_bytes(launch.config.settings), loading_s=loading_s
     )
     await server.start(socket.socket(fileno=launch.listening_fd))
+    supervised.beat_in(loop, lambda: backend.overdue_s)
     supervised.send(Plans(tuple(map(ModelConfig.from_dict, backend.plans()))))  # with their names
     supervised.send(Ready(tuple(await backend.models())))
     await stop.wait()

@@ -1,9 +1,11 @@
 """The backend of an HTTP worker, whose models run in the engine process.
 
 Covers: `EngineClient`, which calls the engine over a Unix socket and reconnects when the engine has restarted. Leaves
-out: the messages (`wire`), the other side (`engine_server`).
+out: the messages (`wire`), the other side (`engine_server`), noticing that an engine hangs (`supervisor`).
 
-While the engine is away every request fails with BusyError (503, Retry-After), including those in progress.
+While the engine is away, requests wait for the next one up to their deadline, those in progress included: scoring twice
+changes nothing. Then they fail with BusyError (503, Retry-After), as do at once administrators' orders and what was in
+progress at `MOST_LOSSES` engines, because it may be what ends them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ import asyncio
 import itertools
 import logging
 import time
-from typing import Any
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from assay.errors import AssayError, BackendError, BusyError, LateError
 from assay_serving.engine_process import wire
@@ -22,10 +27,19 @@ from assay_serving.server.core.scoring_backend import ChatRequest, ChatResponse,
 
 logger = logging.getLogger("assay.serving")
 
+T = TypeVar("T")
+
+MOST_LOSSES = 3  #: engines that may end while one request is in progress
+
 _RECONNECT_S = 0.2
 _GRACE_S = 5.0  # for the engine to report a timeout itself
 _QUERY_S = 30.0  # for calls that need no model
+_METRICS_S = 2.0
 _LONGEST_RETRY_S = 60.0
+
+
+class _EngineLostError(BusyError):
+    """The engine ended, or the connection to it, before the call had a result."""
 
 
 class EngineClient:
@@ -40,6 +54,7 @@ class EngineClient:
         self._connection: FrameConnection | None = None
         self._connector: asyncio.Task[None] | None = None
         self._accepted = self._engine_ready = self._was_accepted = self.draining = False
+        self._may_go_on = asyncio.Event()  # requests that wait for the engine: it accepts calls, or none will again
         self._loading_s = 2.0
         self._away_since = time.monotonic()
 
@@ -73,50 +88,86 @@ class EngineClient:
         self._fail_all("the server is stopping")
 
     def drain(self) -> None:
-        """This worker accepts no new work; the engine still serves the others."""
+        """This worker accepts no new work and waits for no other engine; the engine still serves the others."""
         self.draining = True
+        self._may_go_on.set()
 
     async def models(self) -> list[ModelInfo]:
-        models: list[ModelInfo] = await self._call("models", None, list[ModelInfo], _QUERY_S)
+        models: list[ModelInfo] = await self._query("models", list[ModelInfo])
         return models
 
     async def missing_models(self) -> dict[str, str]:
-        reasons: dict[str, str] = await self._call("missing_models", None, dict[str, str], _QUERY_S)
+        reasons: dict[str, str] = await self._query("missing_models", dict[str, str])
         return reasons
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         self._check_draining()
-        argument = wire.shared_request(request)
-        response = wire.score_response(
-            await self._call("score", argument, wire.TypedResponse, request.timeout_s + _GRACE_S)
-        )
+
+        async def call(seconds: float) -> ScoreResponse:
+            argument = wire.shared_request(replace(request, timeout_s=seconds))
+            return wire.score_response(await self._call("score", argument, wire.TypedResponse, seconds + _GRACE_S))
+
+        response = await self._through_restarts(call, request.timeout_s)
         if len(response.results) != len(request.items):
             raise BackendError(f"{len(response.results)} results for {len(request.items)} items")
         return response
 
     async def chat(self, request: ChatRequest) -> ChatResponse:
         self._check_draining()
-        response: ChatResponse = await self._call("chat", request, ChatResponse, request.timeout_s + _GRACE_S)
-        return response
+
+        async def call(seconds: float) -> ChatResponse:
+            argument = replace(request, timeout_s=seconds)
+            response: ChatResponse = await self._call("chat", argument, ChatResponse, seconds + _GRACE_S)
+            return response
+
+        return await self._through_restarts(call, request.timeout_s)
 
     async def manage(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Without a time limit: loading a model may take long."""
+        """Without a time limit, because loading a model may take long, and only once: BusyError where the engine is
+        away or ends meanwhile."""
         outcome: dict[str, Any] = await self._call("manage", order, dict[str, Any], None)
         return outcome
 
     async def metrics(self) -> bytes:
-        """Empty while the engine is away: the worker's own counters are still reported."""
+        """Empty while the engine is away or hangs: the worker's own counters are still reported."""
         try:
-            text: bytes = await self._call("metrics", None, bytes, _QUERY_S)
-        except BusyError:
+            text: bytes = await self._call("metrics", None, bytes, _METRICS_S)
+        except (BusyError, LateError):
             return b""
         return text
+
+    async def _query(self, method: str, result_type: Any) -> Any:
+        return await self._through_restarts(lambda seconds: self._call(method, None, result_type, seconds), _QUERY_S)
+
+    async def _through_restarts(self, call: Callable[[float], Awaitable[T]], timeout_s: float) -> T:
+        """The result of `call`, which gets the seconds that are left, and is made again at the next engine where one
+        is lost meanwhile. Raises what it raises, BusyError where the engine is not back in time."""
+        deadline = time.monotonic() + timeout_s
+        losses = 0
+        while True:
+            await self._until_accepted(deadline)
+            try:
+                return await call(max(0.0, deadline - time.monotonic()))
+            except _EngineLostError:
+                losses += 1
+                if self.draining or losses == MOST_LOSSES:
+                    raise
+
+    async def _until_accepted(self, deadline: float) -> None:
+        """Returns when the engine accepts calls. Raises BusyError at the deadline, and while draining."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(deadline - time.monotonic()):
+                while not (self._accepting or self.draining):
+                    await self._may_go_on.wait()
+                    await asyncio.sleep(0)  # the end of a connection that closes is noticed in the loop
+        if not self._accepting:
+            raise self._away()
 
     async def _call(self, method: str, argument: Any, result_type: Any, timeout_s: float | None) -> Any:
         """The method's result. Raises the engine's error, BusyError while the engine is away, LateError."""
         connection = self._connection
-        if connection is None or not self._accepted or not connection.open:
-            raise BusyError(f"the engine is {self._engine_state}", retry_after=self._retry_after())
+        if connection is None or not self._accepting:
+            raise self._away()
         call_id = next(self._ids)
         done: asyncio.Future[wire.MethodResult | wire.MethodError] = asyncio.get_running_loop().create_future()
         encoded = b"" if argument is None else wire.encode(argument)
@@ -161,6 +212,7 @@ class EngineClient:
                 logger.info("the engine is ready")
             self._engine_ready, self._loading_s = message.ready, message.loading_s
             self._accepted = self._was_accepted = True
+            self._may_go_on.set()
             return
         done = self._pending.pop(message.id, None)
         if done is not None and not done.done():
@@ -171,6 +223,8 @@ class EngineClient:
             logger.warning("the engine is gone, with %d requests", len(self._pending))
         self._accepted = self._engine_ready = False
         self._connection = None
+        if not self.draining:
+            self._may_go_on.clear()
         self._away_since = time.monotonic()
         self._fail_all("the engine is restarting")
 
@@ -182,7 +236,14 @@ class EngineClient:
         pending, self._pending = self._pending, {}
         for done in pending.values():
             if not done.done():
-                done.set_exception(BusyError(reason, retry_after=self._retry_after()))
+                done.set_exception(_EngineLostError(reason, retry_after=self._retry_after()))
+
+    @property
+    def _accepting(self) -> bool:
+        return self._accepted and self._connection is not None and self._connection.open
+
+    def _away(self) -> BusyError:
+        return BusyError(f"the engine is {self._engine_state}", retry_after=self._retry_after())
 
     def _retry_after(self) -> float:
         """Seconds until the engine should be back, by how long its models took to load."""

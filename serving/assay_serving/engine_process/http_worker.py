@@ -7,6 +7,7 @@ which a test checks.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -53,6 +54,7 @@ def main() -> int:
 
     def on_ready() -> None:
         supervised.stop_with(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        supervised.beat_in(asyncio.get_running_loop())
         supervised.send(Ready())
 
     try:

@@ -1,14 +1,18 @@
 """The pipes between the supervisor and its child processes.
 
 Covers: the settings of a child as one line of JSON on its standard input (no secret is on a command line), its end with
-that pipe, events as lines on its standard output. Leaves out: the programs of the children (`engine`, `http_worker`).
+that pipe, events as lines on its standard output, signs of life of its event loop. Leaves out: the programs of the
+children (`engine`, `http_worker`), what becomes of one that gives no sign (`supervisor`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import select
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -24,6 +28,7 @@ from assay_serving.server.http.config_file import path_of
 
 _LEAST_FRAME_BYTES = 64 << 20
 STOP = b"stop\n"
+BEAT_S = 0.5  #: between two signs of life of a child
 
 T = TypeVar("T")
 
@@ -64,13 +69,20 @@ class Plans(msgspec.Struct, frozen=True, tag="plans"):
     plans: tuple[ModelConfig, ...]
 
 
+class Alive(msgspec.Struct, frozen=True, tag="alive"):
+    """The child's event loop runs; before it has one, its process does. `overdue_s`: by how long a model's call exceeds
+    its time limit."""
+
+    overdue_s: float = 0.0
+
+
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """It cannot start, for a reason to report. The child exits afterwards."""
 
     error: wire.MethodError
 
 
-Event: TypeAlias = Ready | Plans | Failed
+Event: TypeAlias = Ready | Plans | Alive | Failed
 _event: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
@@ -98,6 +110,8 @@ class Supervised:
             os.dup2(nothing.fileno(), 0)
         os.dup2(2, 1)  # output of libraries is no event
         self._on_stop: Callable[[], object] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._overdue_s: Callable[[], float] = lambda: 0.0
         self._lock = threading.Lock()
 
     def launched(self, kind: type[T]) -> T:
@@ -107,7 +121,13 @@ class Supervised:
             raise SystemExit(1)
         launch = msgspec.json.decode(line, type=kind, dec_hook=path_of)
         threading.Thread(target=self._obey, name="lifeline", daemon=True).start()
+        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
         return launch
+
+    def beat_in(self, loop: asyncio.AbstractEventLoop, overdue_s: Callable[[], float] = lambda: 0.0) -> None:
+        """From now on signs of life are given in this loop, so that they end where it hangs. `overdue_s`: see
+        `Alive`."""
+        self._loop, self._overdue_s = loop, overdue_s
 
     def stop_with(self, on_stop: Callable[[], object]) -> None:
         """Sets the handler of a stop order, called in another thread. Without one, an order ends the process."""
@@ -120,6 +140,22 @@ class Supervised:
 
     def fail(self, error: AssayError) -> None:
         self.send(Failed(wire.method_error(0, error)))
+
+    def _beat(self) -> None:
+        while True:
+            time.sleep(BEAT_S)
+            if self._loop is None:
+                self._send_alive()
+            else:
+                try:
+                    self._loop.call_soon_threadsafe(self._send_alive)
+                except RuntimeError:
+                    return  # the loop is closed: the process ends
+
+    def _send_alive(self) -> None:
+        """Not where the pipe is full, because the supervisor does not read: this one must not wait for it."""
+        if select.select([], [self._events], [], 0)[1]:
+            self.send(Alive(self._overdue_s()))
 
     def _obey(self) -> None:
         while line := self._orders.readline():

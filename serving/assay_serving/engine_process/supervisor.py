@@ -1,8 +1,8 @@
 """The supervisor process of a server: it owns the port, starts the engine and the HTTP workers, and restarts them.
 
-Covers: restarts with growing pauses, also where a child cannot be started; the engine's models across restarts; a stop
-that answers queued requests; an engine that cannot load at the start. Leaves out: the children's programs (`engine`,
-`http_worker`), options (`commands.serve`).
+Covers: restarts with growing pauses, also where a child cannot be started; a watchdog that kills a child that hangs;
+the engine's models across restarts; a stop that answers queued requests; an engine that cannot load at the start.
+Leaves out: the children's programs (`engine`, `http_worker`), options (`commands.serve`).
 
 It runs no model and serves no request, so that little can end it.
 """
@@ -27,7 +27,9 @@ from assay.errors import BackendError
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.folder import METRICS, SOCKET, private_folder
 from assay_serving.engine_process.launch import (
+    BEAT_S,
     STOP,
+    Alive,
     EngineLaunch,
     Event,
     Failed,
@@ -49,6 +51,8 @@ HTTP_WORKER_PROGRAM = "assay_serving.engine_process.http_worker"
 WORKERS_DRAIN_S = 65.0  #: a little more than a worker gives its requests
 ENGINE_DRAIN_S = 35.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
+LOADING_HANG_S = 300.0  #: without a sign of life, for a child that starts: libraries on a slow disk hold Python up
+OVERDUE_TIMES = 4.0  #: engine timeouts by which a call may exceed the first one, before the engine is replaced
 STEADY_S = 60.0  #: a child that ran this long starts again with the first pause
 _LINE_BYTES = 16 << 20
 
@@ -57,6 +61,10 @@ _LINE_BYTES = 16 << 20
 class _Child:
     name: str
     process: asyncio.subprocess.Process
+    ready: bool = False
+    #: Since the last event, as the supervisor has noticed it: a supervisor that was stopped itself blames no child.
+    silent_s: float = 0.0
+    overdue_s: float = 0.0
 
     async def events(self) -> AsyncIterator[Event]:
         """Until it closes its standard output, at its end."""
@@ -214,17 +222,43 @@ class Supervisor:
         if self._stopping.is_set():
             child.stop()
         failure: Exception | None = None
-        async for event in child.events():
-            if isinstance(event, Failed):
-                failure = wire.exception_of(event.error)
-            elif isinstance(event, Plans):
-                self._plans = event.plans
-            elif isinstance(event, Ready):
-                self._models = list(event.models) or self._models
-                self._ready[name].set()
+        watchdog = asyncio.create_task(self._watch(child), name=f"watchdog of {name}")
+        try:
+            async for event in child.events():
+                child.silent_s = 0.0
+                if isinstance(event, Alive):
+                    child.overdue_s = event.overdue_s
+                elif isinstance(event, Failed):
+                    failure = wire.exception_of(event.error)
+                elif isinstance(event, Plans):
+                    self._plans = event.plans
+                elif isinstance(event, Ready):
+                    self._models = list(event.models) or self._models
+                    child.ready = True
+                    self._ready[name].set()
+        finally:
+            watchdog.cancel()
         status = await child.process.wait()
         del self._children[name]
         return f"{name} process {child.process.pid} ended {_how(status)}", failure
+
+    async def _watch(self, child: _Child) -> None:
+        """Kill the child if it hangs: nothing else ends one that is stopped, or whose event loop stands still."""
+        settings = self._config.settings
+        most_overdue_s = OVERDUE_TIMES * settings.engine_timeout_s
+        while True:
+            await asyncio.sleep(BEAT_S)
+            child.silent_s += BEAT_S
+            limit = settings.shortest_hang_s if child.ready else max(LOADING_HANG_S, settings.hang_timeout_s)
+            reason = ""
+            if child.silent_s > limit:
+                reason = f"has given no sign of life for {limit:g} s"
+            elif child.overdue_s > most_overdue_s:
+                reason = f"has not returned from a call in {settings.engine_timeout_s + most_overdue_s:g} s"
+            if reason:
+                logger.error("%s process %d %s: it is killed", child.name, child.process.pid, reason)
+                child.kill()
+                return
 
     async def _announce(self) -> None:
         while len(self._ready) < self._config.workers + 1:

@@ -82,6 +82,11 @@ class InProcessBackend:
         return not self.draining and bool(live) and all(served.able for served in live)
 
     @property
+    def overdue_s(self) -> float:
+        """By how long a call of a live model exceeds its time limit; 0 for none."""
+        return max((served.queue.overdue_s for served in self.registry.live), default=0.0)
+
+    @property
     def queues(self) -> dict[str, DynamicBatcher]:
         """The queues of the live models by name."""
         return {served.name: served.queue for served in self.registry.live}

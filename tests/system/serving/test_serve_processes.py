@@ -207,7 +207,7 @@ def test_every_front_tells_the_counts_of_all(server: tuple[str, subprocess.Popen
     assert children_of(process.pid)["engine"] == old["engine"]
 
 
-def test_a_killed_engine_costs_503s_and_nothing_else(
+def test_a_killed_engine_costs_time_and_nothing_else(
     server: tuple[str, subprocess.Popen[str]], items: list[ScoreItem], expected: list[float], tiny_reward_model: Path
 ) -> None:
     url, process = server
@@ -236,11 +236,11 @@ def test_a_killed_engine_costs_503s_and_nothing_else(
         return load
 
     load = asyncio.run(work())
-    assert set(load.statuses) == {200, 503}
+    assert set(load.statuses) == {200}  # what was in progress waits for the next engine
     assert load.cut == 0
-    assert all(int(seconds or 0) >= 1 for seconds in load.refusals)
     load.check(expected)
-    assert states - {(200, 200, "")} == {(503, 200, "the engine is restarting")}
+    away = {(503, 200, "the engine is restarting")}
+    assert away <= states - {(200, 200, "")} <= away | {(503, 200, "the engine does not answer")}
 
 
 def test_a_stop_under_load_loses_nothing(

@@ -22,7 +22,7 @@ from assay.errors import AssayError, BackendError, BadInputError, BusyError, Lat
 from assay.score import Score, ScoreFailure, ScorePart
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.connection import FrameConnection
-from assay_serving.engine_process.engine_client import EngineClient
+from assay_serving.engine_process.engine_client import MOST_LOSSES, EngineClient
 from assay_serving.engine_process.engine_server import EngineServer
 from assay_serving.engine_process.folder import SOCKET, private_folder
 from assay_serving.engine_process.launch import EngineLaunch, HttpWorkerLaunch, line_of, max_frame_bytes
@@ -340,7 +340,7 @@ def test_orders_come_through_and_a_fault_tells_nothing(scorer: TransformersScore
     run(work())
 
 
-def test_an_engine_that_dies_refuses_what_it_had_and_the_link_finds_the_next(scorer: TransformersScorer) -> None:
+def test_an_engine_that_dies_hands_what_it_had_to_the_next(scorer: TransformersScorer) -> None:
     async def work() -> None:
         host = Held({"rm": scorer}, ServerSettings()).prepare()
         async with pair(host) as both:
@@ -349,30 +349,64 @@ def test_an_engine_that_dies_refuses_what_it_had_and_the_link_finds_the_next(sco
             asked = [asyncio.create_task(both.link.score(ScoreRequest(some_items(1)))) for _ in range(20)]
             await until(lambda: host.waiting == 20)
             await both.engine_dies()
-            for error in await asyncio.gather(*asked, return_exceptions=True):
-                assert isinstance(error, BusyError)
-                assert error.retry_after is not None
-            assert not both.link.ready
+            await both.until_ready(False)
             assert both.link.state == "the engine is restarting"
+            asked.append(asyncio.create_task(both.link.score(ScoreRequest(some_items(1)))))  # it waits as well
+            listed = asyncio.create_task(both.link.models())
+            with pytest.raises(BusyError, match="restarting") as late:
+                await both.link.score(ScoreRequest(some_items(1), timeout_s=0.1))
+            assert late.value.retry_after is not None
             with pytest.raises(BusyError, match="restarting"):
-                await both.link.score(ScoreRequest(some_items(1)))
-            with pytest.raises(BusyError, match="restarting"):
-                await both.link.models()
+                await both.link.manage({"action": "load"})  # an order is never given twice
             assert await both.link.metrics() == b""  # the worker's own are still reported
             await asyncio.sleep(0.5)  # it is connected to the socket by now, where nobody answers yet
             assert not both.link.ready
             await both.start_engine(local(scorer))
             await both.until_ready()
+            assert all([len((await answer).results) == 1 for answer in asked])
+            assert (await listed)[0].name == "rm"
             assert (await both.link.score(ScoreRequest(some_items(3)))).results
 
     run(work())
 
 
-def test_before_the_engine_and_while_it_is_not_ready_requests_are_refused(scorer: TransformersScorer) -> None:
+def test_a_request_that_is_there_whenever_an_engine_dies_is_refused(scorer: TransformersScorer) -> None:
+    async def work() -> None:
+        host = Held({"rm": scorer}, ServerSettings()).prepare()
+        async with pair(host) as both:
+            asked = asyncio.create_task(both.link.score(ScoreRequest(some_items(1))))
+            for number in range(MOST_LOSSES):
+                if number:
+                    await both.start_engine(host := Held({"rm": scorer}, ServerSettings()).prepare())
+                await until(lambda: host.waiting == 1)
+                await both.engine_dies()
+            with pytest.raises(BusyError, match="the engine is restarting"):
+                await asked
+
+    run(work())
+
+
+def test_a_worker_that_drains_waits_for_no_engine(scorer: TransformersScorer) -> None:
+    async def work() -> None:
+        async with pair(local(scorer)) as both:
+            await both.until_ready()
+            await both.engine_dies()
+            await both.until_ready(False)
+            asked = asyncio.create_task(both.link.score(ScoreRequest(some_items(1))))
+            await asyncio.sleep(0.01)
+            assert not asked.done()
+            both.link.drain()
+            with pytest.raises(BusyError):
+                await asyncio.wait_for(asked, 5)
+
+    run(work())
+
+
+def test_before_the_engine_and_while_it_drains_requests_are_refused(scorer: TransformersScorer) -> None:
     async def work() -> None:
         async with pair(None) as both:
             with pytest.raises(BusyError, match="the engine is starting"):
-                await both.link.score(ScoreRequest(some_items(1)))
+                await both.link.score(ScoreRequest(some_items(1), timeout_s=0.05))
             await both.start_engine(local(scorer))
             await both.until_ready()
             both.host.drain()

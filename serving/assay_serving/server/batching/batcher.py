@@ -60,6 +60,7 @@ class DynamicBatcher:
         self.name = name
         self.scorer = scorer
         self.stuck = False  #: an engine call has exceeded its time limit and has not returned
+        self._overdue_since = 0.0
         self._settings = settings
         self._metrics = metrics
         self._backlog = backlog = Backlog()
@@ -91,6 +92,11 @@ class DynamicBatcher:
     def alive(self) -> bool:
         """Whether there is a worker, though its engine may be stuck."""
         return self._worker is not None and not self._worker.done()
+
+    @property
+    def overdue_s(self) -> float:
+        """By how long a call in progress exceeds its time limit; 0 for none."""
+        return time.perf_counter() - self._overdue_since if self.stuck else 0.0
 
     @property
     def waiting(self) -> int:
@@ -204,7 +210,7 @@ class DynamicBatcher:
         if not results.done():
             limit = self._settings.engine_timeout_s
             logger.error("engine %s has not returned from %d items in %g s", self.name, len(items), limit)
-            self.stuck = True
+            self.stuck, self._overdue_since = True, time.perf_counter()
             self._refuse([pending for pending, _, _ in call.parts], LateError(f"the engine took more than {limit:g} s"))
             busy = BusyError(f"the engine of {self.name} does not answer", retry_after=10)
             self._refuse(self._backlog.clear(), busy)

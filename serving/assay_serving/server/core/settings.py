@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from assay.http.listening import Tls
 
 
+LEAST_HANG_S = 5.0
+
+
 @dataclass(frozen=True)
 class ServerSettings:
     """Limits are per request unless named otherwise; characters stand for tokens, which are counted only later."""
@@ -59,6 +62,8 @@ class ServerSettings:
     batch_items: Annotated[int, Ge(1)] = 512  #: most items of one engine call
     engine_call_s: Annotated[float, Gt(0)] = 1.0  #: aimed at; so short that a small request never waits long
     engine_timeout_s: Annotated[float, Gt(0)] = 120.0  #: a longer engine call fails with 504; not ready until it ends
+    #: A process of the server that gives no sign of life for so long is killed, and another one started.
+    hang_timeout_s: Annotated[float, Gt(0)] = 30.0
     cache_entries: Annotated[int, Ge(0)] = 100_000  #: scores in memory, of all models; 0 = none
     cache_bytes: Annotated[int, Ge(0)] = 128 << 20  #: of memory for them
     cache_path: Annotated[str | None, Help("Folder of scores that survive restarts.", "--cache")] = None
@@ -68,6 +73,11 @@ class ServerSettings:
     def needs_key(self) -> bool:
         """Whether requests need a key."""
         return bool(self.api_keys) or self.keys_file is not None
+
+    @property
+    def shortest_hang_s(self) -> float:
+        """After which a process counts as hung: so soon that requests outlive it, but no slow second is a hang."""
+        return min(self.hang_timeout_s, max(LEAST_HANG_S, self.request_timeout_s / 2))
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -5,6 +5,7 @@ Leaves out: keys, limits and logs (`auth.middleware`), the models (the backend),
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -28,6 +29,8 @@ from assay_serving.server.http.replies import (
 from assay_serving.server.http.request_bodies import CompareBody, RankBody, ScoreBody
 from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 from assay_serving.server.models.missing_models import missing_model_error
+
+READY_S = 0.6  #: for the engine to name its models, until it is not ready
 
 
 def native_routes(service: ScoringService) -> APIRouter:
@@ -105,12 +108,19 @@ def native_routes(service: ScoringService) -> APIRouter:
     @router.get("/readyz", operation_id="ready", tags=["server"], responses=described(ReadyReply, 401, 503))
     async def readyz() -> Response:
         """200 when requests would be scored now, 503 before and while draining. Models that could not be loaded again
-        after a crash are in `not_ready`; the others are served."""
+        after a crash are in `not_ready`; the others are served. Replies within a second, also where the engine
+        hangs."""
         if not service.ready:
             code = "draining" if service.draining else "not_ready"
             raise ProblemError(503, service.state, code=code, headers={"Retry-After": "1"})
-        names = [info.name for info in await service.backend.models()]
-        return json_reply({"status": "ready", "models": names, **_not_ready(await service.backend.missing_models())})
+        try:
+            async with asyncio.timeout(READY_S):
+                names = [info.name for info in await service.backend.models()]
+                missing = await service.backend.missing_models()
+        except TimeoutError:
+            detail = "the engine does not answer"
+            raise ProblemError(503, detail, code="not_ready", headers={"Retry-After": "1"}) from None
+        return json_reply({"status": "ready", "models": names, **_not_ready(missing)})
 
     @router.get(
         "/metrics",
