@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from assay_policy_training.training.run import Plan, TrainedPolicy
 
 #: Options that are not part of a plan.
-_COMMAND_ONLY = ("resume", "api_key", "watch_key", "wait", "deadline", "workspace", "as_json")
+_COMMAND_ONLY = ("resume", "api_key", "watch_key", "wait", "deadline", "outage", "workspace", "as_json")
 #: What may be changed when a run resumes; everything else is fixed by its plan.
 CHANGEABLE = frozenset(("steps", "name", "rewards", "parallel", *_COMMAND_ONLY))
 
@@ -76,10 +76,21 @@ def rl(
         str | None,
         typer.Option(envvar="ASSAY_API_KEY", help="API key of the first reward server, and of others at its host."),
     ] = None,
-    wait: Annotated[float, typer.Option(help="Seconds to wait until the reward server is ready.")] = 60.0,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds to wait until the reward server is ready. Default: 60 while it loads its model, 3 for an "
+            "address where nothing answers.",
+            show_default=False,
+        ),
+    ] = None,
     deadline: Annotated[
         float, typer.Option(help="Seconds for one request to a reward server, retries included.")
     ] = 600.0,
+    outage: Annotated[
+        float,
+        typer.Option(help="Seconds for which a reward server that answered before is waited for, the rollouts held."),
+    ] = 1800.0,
     watch_key: Annotated[
         str | None,
         typer.Option(envvar="ASSAY_WATCH_API_KEY", help="API key of the held-out reward's server."),
@@ -116,7 +127,11 @@ def rl(
         from assay_policy_training.training.distributed import run_worker
 
         with ExitStack() as stack:
-            run_worker(lambda names: open_rewards(stack, names, keys_of(names, api_key), wait=wait, deadline=deadline))
+            run_worker(
+                lambda names: open_rewards(
+                    stack, names, keys_of(names, api_key), wait=wait, deadline=deadline, outage=outage
+                )
+            )
         return
     target = Workspace.find(workspace)
     rewards = tuple(recorded_reward(reference, model) for reference in config.rewards)
@@ -168,10 +183,10 @@ def rl(
     items = load_prompts(plan.prompts, seed=plan.recipe.seed)
     with ExitStack() as stack:
         keys = keys_of(plan.rewards, api_key)
-        sources = open_rewards(stack, plan.rewards, keys, wait=wait, deadline=deadline)
+        sources = open_rewards(stack, plan.rewards, keys, wait=wait, deadline=deadline, outage=outage)
         # "" and not None, for which the client would take $ASSAY_API_KEY: that key is the other server's.
         keys = [watch_key or ""] * len(plan.watch)
-        watched = open_rewards(stack, plan.watch, keys, wait=wait, deadline=deadline, option="--watch")
+        watched = open_rewards(stack, plan.watch, keys, wait=wait, deadline=deadline, outage=outage, option="--watch")
         with _resume_hint(plan.recipe.checkpoint_every) as started:
             trained = train_policy(
                 target,

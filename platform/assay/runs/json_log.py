@@ -33,6 +33,11 @@ class JsonLog:
                 json.dumps(row, ensure_ascii=False, allow_nan=self._allow_nan) + "\n" for row in map(dict, rows)
             )
 
+    @property
+    def size(self) -> int:
+        """In bytes; 0 where there is no file."""
+        return self.path.stat().st_size if self.path.is_file() else 0
+
     def sync(self) -> int:
         """Flush to disk; returns the size in bytes."""
         with self.path.open("ab") as stream:

@@ -33,6 +33,14 @@ class StopSignal:
         log.warning("stopping after this step, with a checkpoint; once more stops at once, without")
 
 
+_active: list[StopSignal] = []
+
+
+def stop_requested() -> bool:
+    """Whether a signal has come to the work under way: what waits in the middle of a step need not wait longer."""
+    return any(stop.requested for stop in _active)
+
+
 @contextmanager
 def stop_on_signal(*, held: bool = True) -> Iterator[StopSignal]:
     """During the block Ctrl-C and SIGTERM set `requested` instead of ending the process.
@@ -48,8 +56,10 @@ def stop_on_signal(*, held: bool = True) -> Iterator[StopSignal]:
     handled = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]
     for number in handled:
         signal.signal(number, stop.note)
+    _active.append(stop)
     try:
         yield stop
     finally:
+        _active.remove(stop)
         for number in handled:
             signal.signal(number, before[number])

@@ -76,13 +76,15 @@ class Recipe:
     optimisation: Optimisation = field(default_factory=Optimisation)
     lora: Lora = field(default_factory=Lora)
     steps: int = 20
-    checkpoint_every: int = 20  #: steps; 0 = only when a run is interrupted
+    checkpoint_every: int = 20  #: steps; 0 = not by steps
+    checkpoint_minutes: float = 10.0  #: of training that may be lost at most; 0 = not by time
     report_kl: bool = True  #: measure KL to the reference even where the loss does not use it
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.steps < 0 or self.checkpoint_every < 0:
-            raise BadInputError("steps and checkpoint_every must not be negative", field="steps")
+        for name in ("steps", "checkpoint_every", "checkpoint_minutes"):
+            if not getattr(self, name) >= 0:
+                raise BadInputError(f"must not be negative, not {getattr(self, name):g}", field=name)
         if isinstance(self.objective, Reinforce) and self.optimisation.updates_per_batch > 1:
             raise BadInputError(
                 "reinforce has no ratio, so a batch may have one optimiser step only; use ppo_clip", field="objective"

@@ -14,10 +14,14 @@ import typer
 
 from assay.models.parallelism.distributed import is_follower
 from assay_policy_training.plugins.protocols import RewardSource
+from assay_policy_training.rollouts.outage import DEFAULT_LIMIT_S, WaitingScorer
 from assay_policy_training.rollouts.process_reward import ProcessReward
 from assay_policy_training.rollouts.reward_uri import ANSWER, MEMBER, REWARDS, STEPS, parse_reward
 from assay_policy_training.rollouts.rewards import AnswerPart, ModelReward
 from assay_serving.client import RemoteScorer, RewardClient
+
+LOADING_S = 60.0  #: for which a server that answers that it is not ready is waited for at the start
+UNREACHABLE_S = 2.5  #: for an address where nothing answers
 
 
 def open_rewards(
@@ -25,17 +29,19 @@ def open_rewards(
     references: Sequence[str],
     keys: Sequence[str | None],
     *,
-    wait: float,
+    wait: float | None,
     deadline: float,
+    outage: float = DEFAULT_LIMIT_S,
     option: str = "--reward",
 ) -> list[RewardSource]:
     """One source for each reference, with the API key of the same index; `stack` closes what they open.
 
-    `wait`: seconds until a server must be ready, else BackendError. `deadline`: seconds of one request with its
-    retries. `option`: what BadInputError names.
+    `wait`: seconds until a server must be ready, else BackendError; None: 60 for one that is loading, and 3 for an
+    address that does not answer. `deadline`: seconds of one request with its retries; `outage`: for which a server
+    that answered before is waited for. `option`: what BadInputError names.
     """
     return [
-        _open_reward(stack, reference, key, wait, deadline, option)
+        _open_reward(stack, reference, key, wait, deadline, outage, option)
         for reference, key in zip(references, keys, strict=True)
     ]
 
@@ -48,7 +54,13 @@ def keys_of(references: Sequence[str], key: str | None) -> list[str | None]:
 
 
 def _open_reward(
-    stack: ExitStack, reference: str, api_key: str | None, wait: float, deadline: float, option: str
+    stack: ExitStack,
+    reference: str,
+    api_key: str | None,
+    wait: float | None,
+    deadline: float,
+    outage: float,
+    option: str,
 ) -> RewardSource:
     target = parse_reward(reference, option)
     if target.form == MEMBER:
@@ -59,9 +71,10 @@ def _open_reward(
     client = RewardClient(target.url, model=target.model, api_key=api_key, deadline=deadline, failures_in_place=True)
     stack.enter_context(client)
     if not is_follower():
-        typer.echo(f"connecting to {target.url} (waiting up to {wait:g} s until it is ready)", err=True)
-    client.wait_until_ready(wait)
-    scorer = RemoteScorer(client)
+        seconds = LOADING_S if wait is None else wait
+        typer.echo(f"connecting to {target.url} (waiting up to {seconds:g} s until it is ready)", err=True)
+    client.wait_until_ready(LOADING_S if wait is None else wait, unreachable=UNREACHABLE_S if wait is None else None)
+    scorer = WaitingScorer(RemoteScorer(client), limit=outage)
     if target.form == STEPS:
         return ProcessReward(scorer, name=target.name or "process")
     return ModelReward(scorer, name=target.name, answer=AnswerPart() if target.form == ANSWER else None)

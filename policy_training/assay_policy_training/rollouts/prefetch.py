@@ -88,8 +88,7 @@ class RolloutPrefetcher:
         self._restored = [(_request_from_json(f["draw"]), int(f["version"])) for f in state["flights"]]
 
     def tensors(self) -> dict[str, Any]:
-        by_version = {str(flight.version): flight.weights for flight in self._in_flight}
-        return {version: {name: w.cpu() for name, w in weights.items()} for version, weights in by_version.items()}
+        return {str(flight.version): dict(flight.weights) for flight in self._in_flight}
 
     def load_tensors(self, state: Mapping[str, Any]) -> None:
         for request, version in self._restored:

@@ -17,6 +17,7 @@ from assay.statistics.logistic import sigmoid
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.steps import SEPARATOR, step_prefixes, with_step_values
 from assay_policy_training.plugins.protocols import Rewards
+from assay_policy_training.rollouts.outage import outage_seconds
 from assay_policy_training.rollouts.rewards import score_item
 from assay_serving.scorer import Scorer
 
@@ -31,6 +32,9 @@ class ProcessReward:
         self, scorer: Scorer, *, name: str = "process", separator: str = SEPARATOR, probability: bool = True
     ) -> None:
         self.scorer, self.name, self.separator, self.probability = scorer, name, separator, probability
+
+    def numbers(self) -> dict[str, float]:
+        return outage_seconds(self.scorer)
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
         kind = self.scorer.info.kind

@@ -21,6 +21,7 @@ from assay.score import Score, ScoreFailure
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.recorded import RECORD, record_of
 from assay_policy_training.plugins.protocols import Rewards, RewardSource
+from assay_policy_training.rollouts.outage import outage_seconds
 from assay_serving.scorer import ScoreItem, Scorer
 from assay_serving.verifiers import Outcome, shared_pool
 
@@ -77,6 +78,9 @@ class ModelReward:
             raise ValueError(f"{self.name} answered {len(results)} of {len(pairs)} items")
         remaining = iter(results)
         return Rewards.of(self.name, [self._without(text) or next(remaining) for text in texts])
+
+    def numbers(self) -> dict[str, float]:
+        return outage_seconds(self.scorer)
 
     def _without(self, text: str | None) -> ScoreFailure | None:
         """Why a response without an answer part has no score."""

@@ -1,8 +1,8 @@
 """Checkpoints of a training run, and the logs that belong to them.
 
-Covers: a folder per checkpoint that is complete or absent (kill -9 at any moment), the newest one, JSON Lines logs that
-are truncated to their size at the checkpoint when a run resumes. Leaves out: what is in the state (`resume`),
-the final policy (`policy.Policy.save`).
+Covers: a folder per checkpoint that is complete or absent (kill -9 at any moment), the newest one, when the next one is
+due, JSON Lines logs that are truncated to their size at the checkpoint when a run resumes. Leaves out: what is in the
+state (`resume`), the final policy (`policy.Policy.save`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,25 @@ class Checkpoint:
     step: int
     tensors: dict[str, Any]
     state: dict[str, Any]
+
+
+class CheckpointSchedule:
+    """When a checkpoint is due: every `every` steps, and before more than `minutes` of training could be lost, if the
+    next step takes as long as the last. 0 turns a limit off."""
+
+    def __init__(self, every: int, minutes: float) -> None:
+        self.every, self.limit_s = every, 60 * minutes
+        self._saved = self._step_end = time.monotonic()
+
+    def due(self, step: int) -> bool:
+        """Call after each step, numbered from 1."""
+        now = time.monotonic()
+        last_step_s, self._step_end = now - self._step_end, now
+        by_time = self.limit_s > 0 and now + last_step_s - self._saved >= self.limit_s
+        return by_time or (self.every > 0 and step % self.every == 0)
+
+    def saved(self) -> None:
+        self._saved = self._step_end = time.monotonic()
 
 
 def checkpoint_folder(folder: Path, step: int) -> Path:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.errors import BackendError, BadInputError
+from assay.errors import AssayError, BackendError, BadInputError
 from assay.runs.json_log import METRICS_FILE, JsonLog
 from assay.system.graceful_stop import stop_on_signal
 from assay_policy_training.core.batch import RolloutBatch
@@ -45,10 +46,11 @@ from assay_policy_training.plugins.watch.stop_rules import missing_metrics
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.collector import CollectedRollouts, RolloutCollector, derived_seed, without_reward
 from assay_policy_training.rollouts.generate import completed_rows
+from assay_policy_training.training.checkpoint import CheckpointSchedule
 from assay_policy_training.training.gradients import Gradients
 from assay_policy_training.training.metrics import reward_versions, rollout_measures, rollout_records
 from assay_policy_training.training.parallel_checks import check_parallel
-from assay_policy_training.training.resume import restore, save
+from assay_policy_training.training.resume import StepStart, restore, save
 
 log = logging.getLogger(__name__)
 ROLLOUTS_FILE = "rollouts.jsonl"
@@ -102,6 +104,7 @@ class PolicyTrainer:
         self.policy_version = policy.version
         self.step = 0  #: steps done
         self.updates = 0  #: optimiser steps done: the version of the weights
+        self._updating = False  #: whether the step under way may have changed a weight
         self.stopped: str | None = None  #: why a stop rule ended the run
         self.warnings = mismatch_warnings(recipe)  #: settings that are accepted but may not be intended
         for warning in self.warnings if policy.parallel.main else ():
@@ -114,13 +117,21 @@ class PolicyTrainer:
         metrics of each new step.
 
         Raises BackendError when no rollout of a step got a reward, and what the reward sources raise. In a single
-        process, Ctrl-C ends the training after the step, with a checkpoint.
+        process, Ctrl-C ends the training after the step, with a checkpoint, and a step that fails leaves one.
         """
         rows = []
         last_step = self.recipe.steps if steps is None else steps
-        with stop_on_signal(held=self.policy.parallel.world == 1) as end:
+        checkpoints = CheckpointSchedule(self.recipe.checkpoint_every, self.recipe.checkpoint_minutes)
+        parallel = self.policy.parallel
+        with stop_on_signal(held=parallel.world == 1) as end:
             while self.step < last_step and self.stopped is None:
-                row = self._step(self.step + 1)
+                try:
+                    with self._checkpoint_on_failure():
+                        row = self._step(self.step + 1)
+                except BackendError as error:
+                    if end.requested:  # the step could not be finished
+                        raise KeyboardInterrupt from error
+                    raise
                 self.step += 1
                 rows.append(row)
                 on_step(row)
@@ -128,11 +139,29 @@ class PolicyTrainer:
                     for warning in missing_metrics(self.recipe.stop, row):
                         log.warning(warning)
                 self.stopped = next((reason for rule in self.recipe.stop if (reason := rule.reason(row))), None)
-                if end.requested or (self.recipe.checkpoint_every and self.step % self.recipe.checkpoint_every == 0):
+                due = parallel.share(checkpoints.due(self.step) if parallel.main else None)
+                if end.requested or due:
                     self.save_checkpoint()
+                    checkpoints.saved()
                 if end.requested:
                     raise KeyboardInterrupt
         return rows
+
+    @contextmanager
+    def _checkpoint_on_failure(self) -> Iterator[None]:
+        """Around a step: if it fails before a weight has changed, there is a checkpoint of the steps before, with the
+        prompts of this one still to come. Of several processes one fails and cannot collect the others' weights."""
+        self._updating = False
+        start = StepStart.of(self) if self.step and self.policy.parallel.world == 1 else None
+        try:
+            yield
+        except Exception:
+            if start is not None and not self._updating:
+                try:
+                    save(self, start)
+                except AssayError as error:
+                    log.warning("no checkpoint: %s", error)
+            raise
 
     def _step(self, step: int) -> dict[str, Any]:
         clock = Stopwatch()
@@ -145,6 +174,7 @@ class PolicyTrainer:
                 trained = self._score(trained, rollouts.sampling)
             with clock("advantage"):
                 trained, means = self._advantages(trained)
+            self._updating = True
             if self.critic is None or not self.critic.warming(step):
                 with clock("update"):
                     means |= self._update(trained, step, rollouts.sampling)

@@ -7,6 +7,8 @@ the logs. Leaves out: the files (`checkpoint`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,27 +43,52 @@ class ResumableTrainer(Protocol):
     def plugins(self) -> Mapping[str, Any]: ...
 
 
-def save(trainer: ResumableTrainer) -> Path:
+@dataclass(frozen=True)
+class StepStart:
+    """All that a step changes before its first update of a weight, as it was when the step began."""
+
+    rng: torch.Tensor
+    rng_cuda: torch.Tensor | None
+    plugin_states: dict[str, Any]
+    plugin_tensors: dict[str, Any]
+    logs: dict[str, int]  #: name -> bytes
+
+    @classmethod
+    def of(cls, trainer: ResumableTrainer) -> StepStart:
+        """Tensors are not copied: no plug-in changes one in place before the update."""
+        device = trainer.policy.device
+        return cls(
+            torch.get_rng_state(),
+            torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+            {name: deepcopy(plugin.state_dict()) for name, plugin in _stateful(trainer).items()},
+            {name: plugin.tensors() for name, plugin in _with_tensors(trainer).items()},
+            {log.path.name: log.size for log in (trainer.metrics_log, trainer.rollouts_log)},
+        )
+
+
+def save(trainer: ResumableTrainer, start: StepStart | None = None) -> Path:
     """Write a checkpoint from which a run resumes as if it had never stopped. All processes call this; the first
-    collects and writes."""
-    device, parallel = trainer.policy.device, trainer.policy.parallel
+    collects and writes. `start`: of the step under way, whose weights are not updated yet; default: between steps."""
+    parallel = trainer.policy.parallel
     parameters = {name: parallel.collect(p) for name, p in trainer.parameters.items()}
     optimiser = collect_optimizer(trainer.optimiser, parallel)
     if not parallel.main:
         return checkpoint_folder(trainer.folder, trainer.step)
+    for log in (trainer.metrics_log, trainer.rollouts_log):
+        log.sync()
+    start = start or StepStart.of(trainer)
     tensors = {
         "parameters": {name: full.cpu() for name, full in parameters.items() if full is not None},
         "optimiser": optimiser,
-        "rng": torch.get_rng_state(),
-        "rng_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
-        "plugins": {name: plugin.tensors() for name, plugin in _with_tensors(trainer).items()},
+        "rng": start.rng,
+        "rng_cuda": start.rng_cuda,
+        "plugins": start.plugin_tensors,
     }
-    logs = (trainer.metrics_log, trainer.rollouts_log)
     state = {
         "updates": trainer.updates,
         "policy_version": trainer.policy_version,
-        "plugins": {name: plugin.state_dict() for name, plugin in _stateful(trainer).items()},
-        "logs": {log.path.name: log.sync() for log in logs},
+        "plugins": start.plugin_states,
+        "logs": start.logs,
     }
     return save_checkpoint(trainer.folder, Checkpoint(trainer.step, tensors, state))
 

@@ -104,9 +104,10 @@ class AsyncRewardClient(ClientBase):
         async with self._here().slots:
             return await self._send(self._exchange("POST", path, body))
 
-    async def wait_until_ready(self, timeout: float = 300.0) -> None:
-        """Return once the server would score; raises BackendError after `timeout` seconds."""
-        await self._send(self._until_ready(timeout))
+    async def wait_until_ready(self, timeout: float = 300.0, *, unreachable: float | None = None) -> None:
+        """Return once the server would score; raises BackendError after `timeout` seconds, and after `unreachable`
+        where nothing has answered at the address."""
+        await self._send(self._until_ready(timeout, unreachable))
 
     async def aclose(self) -> None:
         """Close the connections of this event loop. The client can be used again; it then opens new ones."""

@@ -107,11 +107,15 @@ class ClientBase(ABC):
                 raise error_of_fault(fault, self.settings.url, attempts.count) from fault
             yield pause
 
-    def _until_ready(self, timeout: float) -> Exchange:
-        deadline = time.monotonic() + timeout
+    def _until_ready(self, timeout: float, unreachable: float | None = None) -> Exchange:
+        """`unreachable`: seconds where nothing answers at the address, None = as `timeout`."""
+        began = time.monotonic()
+        limit = timeout if unreachable is None else min(unreachable, timeout)
         reason = "no answer"
-        while (remaining := deadline - time.monotonic()) > 0:
+        while (remaining := began + limit - time.monotonic()) > 0:
             outcome = yield {"method": "GET", "url": READY, "timeout": min(5.0, remaining)}
+            if isinstance(outcome, httpx.Response):
+                limit = timeout
             if not isinstance(outcome, httpx.Response):
                 reason = str(error_of_fault(outcome, self.settings.url, 1))
             elif outcome.status_code == 200:
@@ -121,5 +125,5 @@ class ClientBase(ABC):
                 raise error_of(outcome, 1)
             else:
                 reason = str(error_of(outcome, 1))
-            yield min(0.25, max(0.0, deadline - time.monotonic()))
-        raise BackendError(f"{self.settings.url} is not ready after {timeout:g} s: {reason}")
+            yield min(0.25, max(0.0, began + limit - time.monotonic()))
+        raise BackendError(f"{self.settings.url} is not ready after {limit:g} s: {reason}")

@@ -99,9 +99,10 @@ class RewardClient(ClientBase):
         """The 200 reply of any route of the server, under the same limits, tries and errors as the client's own."""
         return self._send(self._exchange("POST", path, body))
 
-    def wait_until_ready(self, timeout: float = 300.0) -> None:
-        """Return once the server would score; raises BackendError after `timeout` seconds."""
-        self._send(self._until_ready(timeout))
+    def wait_until_ready(self, timeout: float = 300.0, *, unreachable: float | None = None) -> None:
+        """Return once the server would score; raises BackendError after `timeout` seconds, and after `unreachable`
+        where nothing has answered at the address."""
+        self._send(self._until_ready(timeout, unreachable))
 
     def close(self) -> None:
         """Close the connections of this process. The client can be used again; it then opens new ones."""

@@ -164,7 +164,7 @@ class ValueCritic:
         self.updates, self.steps = int(state["updates"]), int(state["steps"])
 
     def tensors(self) -> dict[str, Any]:
-        parameters = {name: p.detach().cpu() for name, p in self.parameters.items()}
+        parameters = {name: p.detach() for name, p in self.parameters.items()}
         return {"parameters": parameters, "optimiser": self.optimiser.state_dict()}
 
     def load_tensors(self, state: Mapping[str, Any]) -> None:
