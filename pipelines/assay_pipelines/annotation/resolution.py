@@ -21,7 +21,7 @@ from assay_pipelines.annotation.queues import find_queue
 from assay_pipelines.annotation.recording import record_event, sync_events
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.service import AnnotationService
-from assay_pipelines.annotation.votes import VoteResult, by_comparison, queue_votes, result_of
+from assay_pipelines.annotation.votes import VoteResult, basis_of, by_comparison, queue_votes, result_of
 
 PEOPLE_MAJORITY, ADJUDICATED = "people_majority", "adjudicated"
 UNDECIDED, REVOKED = "people_undecided", "people_revoked"
@@ -58,11 +58,12 @@ def _decision(queue: str, comparison_id: str, result: VoteResult) -> Decision | 
     else:
         rule = PEOPLE_MAJORITY
         reason = f"queue {queue}: {len(result.deciding)} of {len(result.votes)} people ({listed})"
+    basis = basis_of(result)
     if result.outcome == "undecided":
         rationales = Counter(vote.rationale for vote in result.deciding if vote.rationale).most_common(1)
         reason += f"; {rationales[0][0]}" if rationales else ""
-        return Decision(comparison_id, "discarded", None, UNDECIDED, reason)
-    return Decision(comparison_id, "gold", result.outcome, rule, reason, result.margin)
+        return Decision(comparison_id, "discarded", None, UNDECIDED, reason, basis=basis)
+    return Decision(comparison_id, "gold", result.outcome, rule, reason, result.margin, basis=basis)
 
 
 def resolve_queue(
@@ -134,7 +135,7 @@ def _revoked(db: Connection, queue_id: str, name: str, decided: set[str]) -> lis
         [queue_id],
     ).fetchall()
     reason = f"queue {name}: votes were taken back, and those that stand do not decide"
-    return [Decision(row[0], "pending", None, REVOKED, reason) for row in rows if row[0] not in decided]
+    return [Decision(row[0], "pending", None, REVOKED, reason, basis=()) for row in rows if row[0] not in decided]
 
 
 def _write(db: Connection, queue_id: str, decisions: list[Decision], run_id: str | None) -> int:

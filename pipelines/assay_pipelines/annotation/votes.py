@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from assay.annotation.votes import MAJORITY, Outcome, Tally, tally
 from assay.domain import Answer, ShownOrder
+from assay.store.records import Evidence
 from assay.workspace import Workspace
 from assay_pipelines.annotation.question_types.question_type import outcome_of
 
@@ -139,6 +140,11 @@ def result_of(votes: Sequence[QueueVote], *, least: int) -> VoteResult | None:
         margin = adjudication.strength if adjudication.outcome in ("A", "B") else None
         return VoteResult(adjudication.outcome, margin, counted, (adjudication,))
     return VoteResult(None, None, counted) if len(counted) >= least else None
+
+
+def basis_of(result: VoteResult) -> list[Evidence]:
+    """What a decision by these votes rests on: all that were counted, and the adjudication."""
+    return [Evidence("counted", vote.judgment_id) for vote in dict.fromkeys((*result.votes, *result.deciding))]
 
 
 def _vote(row: Any) -> QueueVote:

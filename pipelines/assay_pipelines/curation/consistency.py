@@ -19,6 +19,7 @@ from assay.score import Score, ScoreFailure, ScoreResult
 from assay.settings import Help
 from assay.store.records import (
     Decision,
+    Evidence,
     insert_annotator,
     insert_decisions,
     insert_judgments,
@@ -114,24 +115,27 @@ def _decide(
 ) -> tuple[str, Decision]:
     probabilities = []
     reasons = []
+    basis = [Evidence("checked", judgment) for judgment in candidate.source_judgments]
     for judge, (a, b) in zip(judges, sides, strict=True):
         if isinstance(a, ScoreFailure) or isinstance(b, ScoreFailure):
             failure = a if isinstance(a, ScoreFailure) else b
             assert isinstance(failure, ScoreFailure)
             reason = f"{judge.scorer.info.name} could not score it: {failure.code}: {failure.message}"
-            return "unscored", Decision(candidate.comparison_id, "pending", None, "no_score", reason)
+            basis.append(Evidence("scored by", judge.scorer.info.version))
+            return "unscored", Decision(candidate.comparison_id, "pending", None, "no_score", reason, basis=basis)
         chosen, rejected = (a, b) if candidate.label == "A" else (b, a)
         p = judge.calibration.pair_probability(chosen.reward, rejected.reward)
         probabilities.append(p)
+        basis.append(Evidence("counted", _judgment(judge, candidate, a, b).id))
         reasons.append(f"{judge.scorer.info.name}@{judge.scorer.info.version} gives the source's winner p = {p:.3f}")
     why = "; ".join(reasons)
     label = candidate.label
     if min(probabilities) >= config.keep_above:
-        return "kept", Decision(candidate.comparison_id, "silver", label, "rm_consistent", why)
+        return "kept", Decision(candidate.comparison_id, "silver", label, "rm_consistent", why, basis=basis)
     if config.flip_below > 0 and max(probabilities) <= config.flip_below:
         flipped: Label = "B" if label == "A" else "A"
-        return "flipped", Decision(candidate.comparison_id, "recycled", flipped, "rm_flipped", why)
-    return "discarded", Decision(candidate.comparison_id, "discarded", label, "rm_inconsistent", why)
+        return "flipped", Decision(candidate.comparison_id, "recycled", flipped, "rm_flipped", why, basis=basis)
+    return "discarded", Decision(candidate.comparison_id, "discarded", label, "rm_inconsistent", why, basis=basis)
 
 
 def _write(
@@ -146,8 +150,7 @@ def _write(
     with workspace.store.unit() as db:
         for judge, sides in zip(judges, results, strict=True):
             info = judge.scorer.info
-            name = judge.name
-            insert_annotator(db, judge.kind, name, judge.config)
+            insert_annotator(db, judge.kind, judge.name, judge.config)
             scored = [
                 (response, score)
                 for candidate, pair in zip(candidates, sides, strict=True)
@@ -156,20 +159,23 @@ def _write(
             insert_scores(
                 db, scored, model=info.name, version=info.version, template_hash=info.template_hash, run_id=run_id
             )
-            insert_judgments(db, _judgments(judge, name, candidates, sides), run_id)
+            insert_judgments(db, _judgments(judge, candidates, sides), run_id)
         overtaken = decided_meanwhile(db, candidates)
         insert_decisions(db, [d for d in decisions if d.comparison_id not in overtaken], run_id)
     return overtaken
 
 
 def _judgments(
-    judge: Judge, name: str, candidates: Sequence[Candidate], sides: Sequence[tuple[ScoreResult, ScoreResult]]
+    judge: Judge, candidates: Sequence[Candidate], sides: Sequence[tuple[ScoreResult, ScoreResult]]
 ) -> list[Judgment]:
-    annotator = ids.annotator_id("reward_model", name)
-    judgments = []
-    for candidate, (a, b) in zip(candidates, sides, strict=True):
-        if not (isinstance(a, Score) and isinstance(b, Score)):
-            continue
-        answer, confidence = judge.opinion(a.reward, b.reward)
-        judgments.append(Judgment(candidate.comparison_id, annotator, answer, confidence=confidence))
-    return judgments
+    return [
+        _judgment(judge, candidate, a, b)
+        for candidate, (a, b) in zip(candidates, sides, strict=True)
+        if isinstance(a, Score) and isinstance(b, Score)
+    ]
+
+
+def _judgment(judge: Judge, candidate: Candidate, a: Score, b: Score) -> Judgment:
+    answer, confidence = judge.opinion(a.reward, b.reward)
+    annotator = ids.annotator_id("reward_model", judge.name)
+    return Judgment(candidate.comparison_id, annotator, answer, confidence=confidence)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from assay import ids
 from assay.browsing.candidates import Candidate, Label, decided_meanwhile, iter_candidates
 from assay.data.snapshots import Selection
-from assay.domain import Answer, Judgment
+from assay.domain import Judgment
 from assay.runs.progress_bar import Advance, silent
-from assay.store.records import Decision, insert_annotator, insert_decisions, insert_judgments
+from assay.store.records import Decision, Evidence, insert_annotator, insert_decisions, insert_judgments
 from assay.workspace import Workspace
 from assay_pipelines.judging.verifier import ANNOTATOR, judge_constraints
 
@@ -55,8 +55,9 @@ def verify_pool(
                 counts["unverifiable"] += 1
                 continue
             answer, rationale = judged
-            judgments.append(Judgment(candidate.comparison_id, annotator, answer, confidence=1.0, rationale=rationale))
-            decided.append(_decide(candidate, answer, rationale))
+            judgment = Judgment(candidate.comparison_id, annotator, answer, confidence=1.0, rationale=rationale)
+            judgments.append(judgment)
+            decided.append(_decide(candidate, judgment, rationale))
         with workspace.store.unit() as db:
             insert_annotator(db, "verifier", ANNOTATOR)
             insert_judgments(db, judgments, run_id)
@@ -68,7 +69,8 @@ def verify_pool(
     return VerifierReport(**counts)
 
 
-def _decide(candidate: Candidate, answer: Answer, rationale: str) -> tuple[str, Decision]:
+def _decide(candidate: Candidate, judgment: Judgment, rationale: str) -> tuple[str, Decision]:
+    answer = judgment.answer
     if answer not in ("A", "B"):
         outcome, reason = "ties", f"equally many constraints satisfied: {rationale}"
     elif candidate.source_label == answer:
@@ -78,4 +80,5 @@ def _decide(candidate: Candidate, answer: Answer, rationale: str) -> tuple[str, 
     else:
         outcome, reason = "undecided_source", f"source had no clear label: {rationale}"
     label: Label = "A" if answer == "A" else "B" if answer == "B" else "tie"
-    return outcome, Decision(candidate.comparison_id, "gold", label, RULE, reason)
+    basis = [Evidence("counted", judgment.id)]
+    return outcome, Decision(candidate.comparison_id, "gold", label, RULE, reason, basis=basis)

@@ -62,11 +62,21 @@ class LabelContradiction:
 
 
 _REASONS = """
-    SELECT p.comparison_id, e.reason FROM pair_keys k JOIN pair_places p USING (item) JOIN (
+    SELECT p.comparison_id, e.reason, k.pair_key::VARCHAR AS pair_key
+    FROM pair_keys k JOIN pair_places p USING (item) JOIN (
         SELECT pair_key, 'opposite labels: ' || array_to_string((list_sort(list(DISTINCT
                    name || ' prefers ' || answer || ' of ' || comparison_id)))[:6], '; ') AS reason
         FROM preferences WHERE pair_key IN (SELECT pair_key FROM opposed) GROUP BY pair_key
     ) e USING (pair_key) ORDER BY p.comparison_id"""
+# The statements that are opposite, of all members of a group.
+_CONTRADICTING = """
+    WITH checked AS (
+        SELECT pair_key, list_transform(list_sort(list(DISTINCT judgment_id)),
+                                        lambda j: {'relation': 'checked', 'ref': j}) AS basis
+        FROM incoming_reasons JOIN judgments USING (comparison_id) JOIN annotators USING (annotator_id)
+        WHERE kind = 'source' AND answer IN ('A', 'B') GROUP BY pair_key)
+    SELECT comparison_id, reason, coalesce(basis, []) AS basis
+    FROM incoming_reasons LEFT JOIN checked USING (pair_key) ORDER BY comparison_id"""
 # Members of groups of several; what is decided of them now, contradictions included, comes from the store.
 _MEMBERS = """
     SELECT p.comparison_id, k.pair_key::VARCHAR AS pair_key FROM pair_keys k JOIN pair_places p USING (item)
@@ -87,7 +97,8 @@ _STATES = """
           AND comparison_id IN (SELECT comparison_id FROM incoming_members) GROUP BY comparison_id
     ) s ON s.comparison_id = m.comparison_id"""
 _DUPLICATES = """
-    SELECT comparison_id, 'same as ' || kept || ' but for case or white space' AS reason FROM (
+    SELECT comparison_id, 'same as ' || kept || ' but for case or white space' AS reason,
+           [{'relation': 'duplicate of', 'ref': kept}] AS basis FROM (
         SELECT comparison_id, pool, first_value(comparison_id) OVER preferred AS kept,
                row_number() OVER preferred AS place
         FROM states WHERE pool <> 'discarded' AND NOT decided
@@ -101,6 +112,8 @@ def dedup(workspace: Workspace, run_id: str | None, *, advance: Advance = silent
     with scratch(workspace) as scratch_db:
         make_pair_keys(scratch_db, pair_pages(workspace, scratch_db), advance=advance)
         reasons = scratch_db.db.sql(_REASONS).to_arrow_table()
+        with workspace.store.unit() as db, registered(db, "incoming_reasons", reasons):
+            reasons = db.sql(_CONTRADICTING).to_arrow_table()
         contradictions = discard(workspace, reasons, CONTRADICTION, run_id, leave=("gold", "silver"))
         duplicates = discard(workspace, _duplicates(workspace, scratch_db), DUPLICATE, run_id)
         return DedupCounts(_exact_repeats(workspace, scratch_db), contradictions, duplicates)

@@ -19,13 +19,15 @@ _PAGE = 50_000
 def discard(
     workspace: Workspace, rows: pa.Table, rule: str, run_id: str | None, *, leave: tuple[str, ...] = ("gold",)
 ) -> int:
-    """`rows`: comparison_id, reason. Comparisons in the pools `leave` stay. Returns how many were discarded now."""
+    """`rows`: comparison_id, reason, and `basis` where it is more than the comparison's own text. Comparisons in the
+    pools `leave` stay. Returns how many were discarded now."""
     total = 0
+    basis = "i.basis" if "basis" in rows.column_names else "[]"
     for low in range(0, rows.num_rows, _PAGE):
         with workspace.store.unit() as db, registered(db, "incoming_reasons", rows.slice(low, _PAGE)):
             row = db.execute(
-                """INSERT INTO decisions (comparison_id, pool, rule, reason, run_id)
-                   SELECT i.comparison_id, 'discarded', $rule, i.reason, $run
+                f"""INSERT INTO decisions (comparison_id, pool, rule, reason, basis, run_id)
+                   SELECT i.comparison_id, 'discarded', $rule, i.reason, {basis}, $run
                    FROM incoming_reasons i LEFT JOIN (
                        SELECT comparison_id, arg_max(pool, "position") AS pool, bool_or(rule = $rule) AS decided
                        FROM decisions WHERE comparison_id IN (SELECT comparison_id FROM incoming_reasons)

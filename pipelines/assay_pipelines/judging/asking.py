@@ -12,7 +12,7 @@ resumed pass must not ask again because of that. Model calls are reused only whe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
@@ -21,7 +21,7 @@ from assay.domain import Answer, Judgment
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.store.database import Connection
-from assay.store.records import insert_judgments
+from assay.store.records import Evidence, insert_demonstrations, insert_judgments
 from assay.workspace import Workspace
 from assay_pipelines.judging.judge import Judge, JudgeFailure, JudgeResult, OnResult, Opinion, Vote
 from assay_pipelines.judging.merging import merge_votes
@@ -46,6 +46,15 @@ class SpendingJudge(Protocol):
         """As `Judge.judge`; what is not asked any more fails with `over_budget` or `not_asked`, and it returns why."""
 
 
+@runtime_checkable
+class DemonstratedJudge(Protocol):
+    """A judge that shows its model the question's demonstrations."""
+
+    @property
+    def most_demonstrations(self) -> int:
+        """Of a question, from the first."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredOpinion:
     """What an annotator concluded of a comparison, as the store has it."""
@@ -54,6 +63,7 @@ class StoredOpinion:
     confidence: float | None
     strength: int | None = None
     rationale: str | None = None
+    judgment_ids: tuple[str, ...] = ()  #: of what it was read from
 
 
 def ask(
@@ -84,10 +94,14 @@ def ask(
     allowed = spending.take_questions(len(todo))
     stopped = f"budget of {spending.budget.questions} questions" if allowed < len(todo) else None
 
+    most = judge.most_demonstrations if isinstance(judge, DemonstratedJudge) else 0
+    examples = {q.comparison_id: [d.comparison_id for d in q.demonstrations[:most] if d.comparison_id] for q in todo}
+
     def write(batch: Sequence[tuple[str, Opinion]]) -> None:
-        rows = [j for comparison, opinion in batch for j in judgments_of(comparison, annotator.id, opinion, occasion)]
+        by_comparison = {c: judgments_of(c, annotator.id, opinion, occasion) for c, opinion in batch}
         with workspace.store.unit() as db:
-            insert_judgments(db, rows, run_id)
+            insert_judgments(db, [j for judgments in by_comparison.values() for j in judgments], run_id)
+            insert_demonstrations(db, {judgments[0].id: examples[c] for c, judgments in by_comparison.items()})
 
     recorder = Recorder(write)
     going = _Pass(recorder, advance)
@@ -149,17 +163,18 @@ def opinions(
     """
     with source.store.unit() if isinstance(source, Workspace) else nullcontext(source) as db:
         rows = db.execute(
-            """SELECT comparison_id, annotator_id, answer, confidence, strength, rationale, epoch_us(created_at)
+            """SELECT comparison_id, annotator_id, answer, confidence, strength, rationale, judgment_id,
+                      epoch_us(created_at)
                FROM opinions JOIN (SELECT DISTINCT unnest($ids) AS comparison_id) USING (comparison_id)
                WHERE $annotators IS NULL OR list_contains($annotators::VARCHAR[], annotator_id)
                ORDER BY created_at DESC, judgment_id""",
             {"ids": list(comparison_ids), "annotators": None if annotators is None else list(annotators)},
         ).fetchall()
     newest: dict[tuple[str, str], tuple[int, list[StoredOpinion]]] = {}
-    for comparison, annotator, answer, confidence, strength, rationale, at in rows:
+    for comparison, annotator, answer, confidence, strength, rationale, judgment, at in rows:
         when, held = newest.setdefault((comparison, annotator), (at, []))
         if when == at:
-            held.append(StoredOpinion(answer, confidence, strength, rationale))
+            held.append(StoredOpinion(answer, confidence, strength, rationale, (judgment,)))
     by_comparison: dict[str, dict[str, StoredOpinion]] = {}
     for (comparison, annotator), (_, held) in newest.items():
         by_comparison.setdefault(comparison, {})[annotator] = held[0] if len(held) == 1 else _merged(held)
@@ -169,7 +184,13 @@ def opinions(
 def _merged(held: Sequence[StoredOpinion]) -> StoredOpinion:
     votes = [Vote(o.answer, confidence=o.confidence, rationale=o.rationale, strength=o.strength) for o in held]
     opinion = merge_votes(votes)
-    return StoredOpinion(opinion.answer, opinion.confidence, opinion.strength, opinion.rationale)
+    judgment_ids = tuple(judgment for o in held for judgment in o.judgment_ids)
+    return StoredOpinion(opinion.answer, opinion.confidence, opinion.strength, opinion.rationale, judgment_ids)
+
+
+def counted(opinions_on_pair: Iterable[StoredOpinion]) -> list[Evidence]:
+    """What a decision that counted these opinions rests on."""
+    return [Evidence("counted", judgment) for opinion in opinions_on_pair for judgment in opinion.judgment_ids]
 
 
 def judgments_of(comparison: str, annotator: str, opinion: Opinion, occasion: str = "") -> list[Judgment]:

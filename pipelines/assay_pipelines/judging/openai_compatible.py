@@ -78,6 +78,7 @@ class LlmJudge:
     """See the module. `workspace` keeps the record of its calls."""
 
     kind: AnnotatorKind = "llm"
+    most_demonstrations = DEMONSTRATIONS
 
     def __init__(self, config: LlmJudgeConfig, workspace: Workspace) -> None:
         self.settings, self.workspace = config, workspace

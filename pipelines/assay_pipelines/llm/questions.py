@@ -25,6 +25,7 @@ class Demonstration:
     response_b: str
     answer: Answer
     attributes: PairAttributes | None = None
+    comparison_id: str | None = None  #: None: made up
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ _CHOSEN_QUERY = f"""
     SELECT c.comparison_id, p.messages, c.response_a, c.response_b, a.content, b.content,
            coalesce(d.pool, 'unverified'),
            CASE WHEN d.pool IS NULL THEN s.label WHEN d.pool = 'pending' THEN coalesce(d.label, s.label)
-                ELSE d.label END, s.label, m.meta
+                ELSE d.label END, s.label, m.meta,
+           coalesce(s.judgments, [])
     FROM chosen c
     JOIN asked p ON p.prompt_id = c.prompt_id
     JOIN answered a ON a.response_id = c.response_a
@@ -64,6 +65,7 @@ class Candidate:
     label: Label | None
     source_label: Label | None  #: what its sources say, where they agree
     meta: dict[str, Any]
+    source_judgments: tuple[str, ...] = ()  #: ids of what its sources say
 
 
 def iter_candidates(workspace: Workspace, selection: Selection, *, page: int = PAGE) -> Iterator[list[Candidate]]:
@@ -109,6 +111,7 @@ def _candidate(
     label: Label | None,
     source_label: Label | None,
     meta: str | None,
+    source_judgments: Sequence[str],
 ) -> Candidate:
     return Candidate(
         comparison,
@@ -121,6 +124,7 @@ def _candidate(
         label,
         source_label,
         json.loads(meta) if meta else {},
+        tuple(source_judgments),
     )
 
 

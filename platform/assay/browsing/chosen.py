@@ -20,10 +20,11 @@ _CHOSEN = """
 DECIDED = """
     SELECT comparison_id, arg_max({'pool': pool, 'label': label, 'rule': rule, 'reason': reason}, position) AS d
     FROM decisions SEMI JOIN chosen USING (comparison_id) GROUP BY comparison_id"""
-#: comparison_id, label: what its sources say where they agree, as the view source_labels has it.
+#: comparison_id, label: what its sources say where they agree, as the view source_labels has it; judgments: their ids.
 SAID = """
-    SELECT comparison_id, if(min(answer) = max(answer), min(answer), NULL) AS label FROM (
-        SELECT comparison_id,
+    SELECT comparison_id, if(min(answer) = max(answer), min(answer), NULL) AS label,
+           list_sort(list(judgment_id)) AS judgments FROM (
+        SELECT comparison_id, judgment_id,
                CASE WHEN answer IN ('A', 'B') THEN answer WHEN answer <> 'skip' THEN 'tie' END AS answer
         FROM judgments SEMI JOIN chosen USING (comparison_id) JOIN annotators USING (annotator_id)
         WHERE kind = 'source' AND answer <> 'skip'

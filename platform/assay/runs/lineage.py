@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from assay.errors import NotFoundError
 from assay.store.database import Connection
+from assay.store.records import BasisRelation
 from assay.workspace import Workspace
 
 Direction = Literal["up", "down"]
@@ -39,7 +40,10 @@ _ABOUT: dict[str, str] = {
     "run": """SELECT run_id, kind || ' run, ' || status || ', ' || strftime(started_at, '%Y-%m-%d %H:%M')
         FROM runs WHERE run_id IN {these}""",
     "prompt": """SELECT prompt_id, 'prompt: ' || left(messages[-1].content, 70)
-        FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE prompt_id IN {these})""",
+        FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE prompt_id IN {these})
+        UNION ALL SELECT prompt_id, 'prompt of benchmark ' || min(benchmark) || ': ' || left(any_value(content), 70)
+        FROM benchmark_prompts WHERE prompt_id IN {these}
+          AND prompt_id NOT IN (SELECT prompt_id FROM prompts WHERE prompt_id IN {these}) GROUP BY prompt_id""",
     "response": """SELECT response_id, 'response: ' || left(content, 70)
         FROM responses WHERE rowid IN (SELECT rowid FROM responses WHERE response_id IN {these})""",
     "comparison": """SELECT comparison_id, 'comparison of ' || coalesce(sources, 'no source')
@@ -68,7 +72,7 @@ _ABOUT: dict[str, str] = {
             || ' items, ' || if(overlap = 0, 'everyone', overlap::VARCHAR) || ' each'
         FROM queues q WHERE queue_id IN {these}""",
     "decision": """SELECT 'd-' || position, 'decision ' || pool || coalesce(' ' || label, '') || ' by ' || rule || ': '
-            || reason
+            || reason || if(basis IS NULL, ' (basis not recorded)', '')
         FROM decisions WHERE rowid IN (SELECT rowid FROM decisions WHERE 'd-' || position IN {these})""",
     "snapshot": """SELECT snapshot_id, 'snapshot ' || name || ', ' || items || ' items'
         FROM snapshots WHERE snapshot_id IN {these}""",
@@ -91,6 +95,23 @@ _BY_RUN = {
 
 def _written_by(table: str, key: str) -> str:
     return f"SELECT run_id AS id FROM {table} WHERE {key} = $id AND run_id IS NOT NULL"
+
+
+# Of decisions that are older than their basis: judgments of the same comparison, any of which may have been counted.
+_UNRECORDED = "on the same comparison (basis not recorded)"
+_BEFORE_BASES = """d.basis IS NULL AND j.created_at <= d.created_at
+              AND (w.judgment_id IS NULL OR w.withdrawn_at > d.created_at)"""
+
+
+def _basis(relation: BasisRelation) -> str:
+    return f"""SELECT e.ref AS id FROM (SELECT unnest(basis) AS e FROM decisions WHERE 'd-' || position = $id)
+            WHERE e.relation = '{relation}' ORDER BY 1"""
+
+
+def _based_on(*relations: BasisRelation) -> str:
+    """SQL: the decisions with $id in their basis."""
+    entries = " OR ".join(f"list_contains(basis, {{'relation': '{r}', 'ref': $id}})" for r in relations)
+    return f"SELECT 'd-' || position AS id FROM decisions WHERE {entries} ORDER BY position"
 
 
 # Relation -> query of ids, for each kind and direction. Most telling first.
@@ -118,6 +139,8 @@ _UP: dict[str, dict[str, str]] = {
     "judgment": {
         "by": "SELECT annotator_id AS id FROM judgments WHERE judgment_id = $id",
         "of": "SELECT comparison_id AS id FROM judgments WHERE judgment_id = $id",
+        "demonstrations": """SELECT comparison_id AS id FROM judgment_demonstrations
+            WHERE judgment_id = $id ORDER BY position""",
         "asked in": "SELECT queue_id AS id FROM queue_votes WHERE judgment_id = $id",
         "written by": _written_by("judgments", "judgment_id"),
     },
@@ -130,10 +153,20 @@ _UP: dict[str, dict[str, str]] = {
         "written by": _written_by("principle_judgments", "judgment_id"),
     },
     "decision": {
-        "rests on": """SELECT j.judgment_id AS id FROM decisions d JOIN judgments j USING (comparison_id)
+        "rests on": _basis("counted"),
+        "checked": _basis("checked"),
+        "demonstrations": """SELECT DISTINCT t.comparison_id AS id FROM judgment_demonstrations t
+            WHERE t.judgment_id IN (SELECT e.ref FROM (SELECT unnest(basis) AS e FROM decisions
+                                    WHERE 'd-' || position = $id) WHERE e.relation = 'counted') ORDER BY 1""",
+        "scored by": f"""SELECT coalesce(a.artifact_id, b.id) AS id FROM ({_basis("scored by")}) b
+            LEFT JOIN (SELECT {_VERSION} AS version, min(artifact_id) AS artifact_id FROM artifacts a GROUP BY 1) a
+              ON a.version = b.id ORDER BY 1""",
+        "retrieved near": _basis("retrieved near"),
+        "duplicate of": _basis("duplicate of"),
+        "overlaps": _basis("overlaps"),
+        _UNRECORDED: f"""SELECT j.judgment_id AS id FROM decisions d JOIN judgments j USING (comparison_id)
             LEFT JOIN withdrawn_judgments w USING (judgment_id)
-            WHERE 'd-' || d.position = $id AND j.created_at <= d.created_at
-              AND (w.judgment_id IS NULL OR w.withdrawn_at > d.created_at) ORDER BY j.created_at, 1""",
+            WHERE 'd-' || d.position = $id AND {_BEFORE_BASES} ORDER BY j.created_at, 1""",
         "resolved by": "SELECT queue_id AS id FROM queue_decisions WHERE 'd-' || position = $id ORDER BY 1",
         "of": "SELECT comparison_id AS id FROM decisions WHERE 'd-' || position = $id",
         "written by": "SELECT run_id AS id FROM decisions WHERE 'd-' || position = $id AND run_id IS NOT NULL",
@@ -179,6 +212,9 @@ _DOWN: dict[str, dict[str, str]] = {
         "judged in": "SELECT judgment_id AS id FROM judgments WHERE comparison_id = $id ORDER BY created_at, 1",
         "decided in": "SELECT 'd-' || position AS id FROM decisions WHERE comparison_id = $id ORDER BY position",
         "held by": "SELECT snapshot_id AS id FROM snapshot_items WHERE comparison_id = $id ORDER BY 1",
+        "shown to judges for": """SELECT judgment_id AS id FROM judgment_demonstrations
+            WHERE comparison_id = $id ORDER BY 1""",
+        "led to": _based_on("retrieved near", "duplicate of"),
     },
     "annotator": {"said": "SELECT judgment_id AS id FROM judgments WHERE annotator_id = $id ORDER BY created_at, 1"},
     "principle judgment": {
@@ -187,10 +223,11 @@ _DOWN: dict[str, dict[str, str]] = {
     },
     "judgment": {
         "said of principles": "SELECT judgment_id AS id FROM principle_votes WHERE vote_id = $id ORDER BY side, 1",
-        "led to": """SELECT 'd-' || d.position AS id FROM judgments j JOIN decisions d USING (comparison_id)
+        "led to": _based_on("counted"),
+        "checked by": _based_on("checked"),
+        _UNRECORDED: f"""SELECT 'd-' || d.position AS id FROM judgments j JOIN decisions d USING (comparison_id)
             LEFT JOIN withdrawn_judgments w USING (judgment_id)
-            WHERE j.judgment_id = $id AND d.created_at >= j.created_at
-              AND (w.judgment_id IS NULL OR w.withdrawn_at > d.created_at) ORDER BY d.position""",
+            WHERE j.judgment_id = $id AND {_BEFORE_BASES} ORDER BY d.position""",
         "held, undecided, by": """SELECT i.snapshot_id AS id
             FROM judgments j JOIN snapshot_items i USING (comparison_id)
             WHERE j.judgment_id = $id AND i.pool = 'unverified' ORDER BY 1""",

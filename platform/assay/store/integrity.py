@@ -25,6 +25,8 @@ REFERENCES: tuple[tuple[str, str, str, str], ...] = (
     ("queue_items", "queue_id", "queues", "queue_id"),
     ("queue_items", "comparison_id", "comparisons", "comparison_id"),
     ("queue_events", "queue_id", "queues", "queue_id"),
+    ("judgment_demonstrations", "judgment_id", "judgments", "judgment_id"),
+    ("judgment_demonstrations", "comparison_id", "comparisons", "comparison_id"),
     ("queue_decisions", "position", "decisions", "position"),
     ("response_origins", "response_id", "responses", "response_id"),
     ("feedback", "response_id", "responses", "response_id"),
@@ -55,7 +57,11 @@ REFERENCES: tuple[tuple[str, str, str, str], ...] = (
 
 
 #: Keys of tables without an index, those of `assay.store.keys` among them.
-_UNIQUE = {**KEYS, "vote_principles": ("judgment_id", "side", "principle_id")}
+_UNIQUE = {
+    **KEYS,
+    "judgment_demonstrations": ("judgment_id", "position"),
+    "vote_principles": ("judgment_id", "side", "principle_id"),
+}
 
 
 def dangling(db: Connection) -> dict[str, int]:

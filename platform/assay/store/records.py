@@ -11,13 +11,24 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from assay import ids
 from assay.domain import AnnotatorKind, Judgment, Pool, Prompt
 from assay.score import Score, ScoreResult
 from assay.store.database import Connection, registered
 from assay.store.keys import KEYS, unknown
+
+#: counted: a judgment that was counted as a vote. checked: a label that was compared with others, or put in question.
+#: scored by: the version of a model. retrieved near, duplicate of: another comparison. overlaps: a benchmark's prompt.
+BasisRelation: TypeAlias = Literal["counted", "checked", "scored by", "retrieved near", "duplicate of", "overlaps"]
+
+
+class Evidence(NamedTuple):
+    """One thing that a decision rests on; `ref`: its id."""
+
+    relation: BasisRelation
+    ref: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,7 @@ class Decision:
     reason: str  #: for a person
     margin: float | None = None
     iteration: int = 0
+    basis: Sequence[Evidence] | None = None  #: None: not recorded; empty: the comparison's own text
 
 
 def insert_annotator(db: Connection, kind: AnnotatorKind, name: str, config: Mapping[str, Any] | None = None) -> str:
@@ -85,24 +97,37 @@ def insert_judgments(db: Connection, judgments: Iterable[Judgment], run_id: str 
 
 
 def insert_decisions(db: Connection, decisions: Iterable[Decision], run_id: str | None) -> int:
-    """Append decisions in the given order. One that repeats what is already in force is not written again."""
-    names = ("comparison_id", "pool", "label", "margin", "rule", "reason", "iteration")
-    types = ("text", "text", "text", "real", "text", "text", "big")
+    """Append decisions in the given order. One that repeats what is already in force, on the same basis, is not written
+    again."""
+    names = ("comparison_id", "pool", "label", "margin", "rule", "reason", "iteration", "basis")
+    types = ("text", "text", "text", "real", "text", "text", "big", "basis")
     rounds: list[list[tuple[Any, ...]]] = []  # one decision per comparison each, so that positions keep the order
     seen: dict[str, int] = {}
     for d in decisions:
         turn = seen[d.comparison_id] = seen.get(d.comparison_id, -1) + 1
         if turn == len(rounds):
             rounds.append([])
-        rounds[turn].append((d.comparison_id, d.pool, d.label, d.margin, d.rule, d.reason, d.iteration))
+        basis = None if d.basis is None else [{"relation": e.relation, "ref": e.ref} for e in sorted(set(d.basis))]
+        rounds[turn].append((d.comparison_id, d.pool, d.label, d.margin, d.rule, d.reason, d.iteration, basis))
     statement = """
-        INSERT INTO decisions (comparison_id, iteration, pool, label, margin, rule, reason, run_id)
-        SELECT i.comparison_id, i.iteration, i.pool, i.label, i.margin, i.rule, i.reason, $run
+        INSERT INTO decisions (comparison_id, iteration, pool, label, margin, rule, reason, basis, run_id)
+        SELECT i.comparison_id, i.iteration, i.pool, i.label, i.margin, i.rule, i.reason, i.basis, $run
         FROM incoming i LEFT JOIN current_decisions d USING (comparison_id)
         WHERE d.comparison_id IS NULL
            OR (i.pool, i.iteration, i.rule, i.reason) IS DISTINCT FROM (d.pool, d.iteration, d.rule, d.reason)
-           OR i.label IS DISTINCT FROM d.label OR i.margin IS DISTINCT FROM d.margin"""
+           OR i.label IS DISTINCT FROM d.label OR i.margin IS DISTINCT FROM d.margin
+           OR (d.basis IS NOT NULL AND i.basis IS DISTINCT FROM d.basis)"""
     return sum(_insert(db, rows, names, types, statement, run_id) for rows in rounds)
+
+
+def insert_demonstrations(db: Connection, shown: Mapping[str, Sequence[str]]) -> None:
+    """`shown`: judgment id -> the comparisons that its judge was shown as examples. One that has some keeps them."""
+    rows = [(judgment, n, comparison) for judgment, those in shown.items() for n, comparison in enumerate(those)]
+    columns = ("judgment_id", "position", "comparison_id")
+    statement = f"""
+        INSERT INTO judgment_demonstrations ({", ".join(columns)})
+        SELECT {", ".join(columns)} FROM incoming ANTI JOIN judgment_demonstrations USING (judgment_id)"""
+    _insert(db, rows, columns, ("text", "big", "text"), statement, None)
 
 
 def insert_responses(db: Connection, responses: Sequence[tuple[Prompt, str]], run_id: str | None) -> list[str]:
@@ -214,6 +239,7 @@ def _insert(
         "small": pa.int8(),
         "big": pa.int64(),
         "flag": pa.bool_(),
+        "basis": pa.list_(pa.struct([("relation", pa.string()), ("ref", pa.string())])),
         "messages": pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())])),
     }
     columns = zip(*rows, strict=True)

@@ -13,6 +13,7 @@ from assay.browsing.candidates import count_candidates, iter_candidates
 from assay.data.snapshots import HashSlice, Selection, create_snapshot, load_pairs
 from assay.errors import BadInputError
 from assay.models.spec import Calibration
+from assay.runs.lineage import lineage
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreResult
 from assay.store.records import Decision, insert_decisions
@@ -80,6 +81,20 @@ def test_the_verifier_decides_what_it_can_check(filled: Workspace) -> None:
     snapshot = create_snapshot(filled, "gold", Selection(("gold",)), "run-x")
     assert (snapshot.items, snapshot.ties) == (4, 2)
     assert {pair.chosen for pair in load_pairs(filled, "gold")} == {"three words here", "short"}
+
+
+def test_a_corrected_label_does_not_rest_on_the_source_it_contradicts(filled: Workspace) -> None:
+    verify_pool(filled, UNVERIFIED, "run-x")
+    with filled.store.unit() as db:
+        rows = db.execute(
+            """SELECT d.position, n.kind, j.answer, d.label FROM decisions d JOIN judgments j USING (comparison_id)
+               JOIN annotators n USING (annotator_id) WHERE d.reason LIKE 'source said%'"""
+        ).fetchall()
+    assert {kind for _, kind, *_ in rows} == {"source", "verifier"}
+    assert {answer == label for _, kind, answer, label in rows if kind == "source"} == {False}
+    tree = lineage(filled, f"d-{rows[0][0]}", "up", depth=1)
+    (rests_on,) = [branch for branch in tree.branches if branch.relation == "rests on"]
+    assert ["by verifier" in node.about for node in rests_on.nodes] == [True]
 
 
 def test_verifying_again_changes_nothing(filled: Workspace) -> None:
@@ -157,10 +172,13 @@ def test_consistency_keeps_flips_and_discards_by_the_probabilities(
                FROM current_decisions d JOIN source_labels s USING (comparison_id)"""
         ).fetchall()
         scores = db.execute("SELECT count(*), count(reward) FROM scores").fetchone()
+        bases = db.execute("SELECT comparison_id, list_distinct([e.relation for e in basis]) FROM decisions").fetchall()
     assert {comparison: pool for comparison, pool, *_ in rows} == expected
     assert all((label != source) == (pool == "recycled") for _, pool, label, source, _ in rows)
     assert all("gives the source's winner p = " in reason for *_, reason in rows)
     assert scores == (58, 58)
+    assert {comparison for comparison, _ in bases} == set(expected)
+    assert all(set(relations) == {"checked", "counted"} for _, relations in bases)
 
     again = check_pool(filled, [judge], config, UNVERIFIED, "run-y")
     assert again.seen == 0  # all of them have left the pool

@@ -18,6 +18,7 @@ from assay.data.pair_attributes import PairAttributes, store_attributes
 from assay.data.snapshots import HashSlice, Selection
 from assay.domain import Answer
 from assay.errors import BadInputError
+from assay.runs.lineage import lineage
 from assay.runs.record import start_run
 from assay.score import Score
 from assay.store.intake import pair_schema, store_pairs
@@ -31,11 +32,14 @@ from assay_pipelines.curation.loop.stage1 import Stage1Report, run_stage1
 from assay_pipelines.curation.loop.stage2 import Stage2Parts, run_stage2
 from assay_pipelines.curation.loop.state import loop_steps
 from assay_pipelines.embedding.hashing import HashingEncoder
+from assay_pipelines.judging.fake_endpoint import fake_endpoint, longer_wins
 from assay_pipelines.judging.judge import JudgeFailure, OnResult
+from assay_pipelines.judging.openai_compatible import LlmJudge, LlmJudgeConfig
 from assay_pipelines.judging.simulated import SimulatedConfig, SimulatedJudge
 from assay_pipelines.llm.budget import Budget, Spending
+from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.questions import Question
-from assay_serving.scorer import ScoreItem
+from assay_serving.scorer import ModelInfo, ScoreItem
 
 PAIRS = 60
 TOPICS = ("rivers", "metals", "birds")
@@ -145,6 +149,7 @@ def test_the_loop_fills_gold_and_silver_and_publishes_its_best_model(
     assert len(person.asked) == len(set(person.asked))
     assert not set(person.asked) & set(judge.asked)  # what people were asked no judge was
     assert max(judge.demonstrations[:12]) <= 8
+    check_bases(workspace)
     assert report.model is not None
     with workspace.store.unit() as db:
         row = db.execute("SELECT path FROM artifacts WHERE artifact_id = ?", [report.model]).fetchone()
@@ -152,6 +157,56 @@ def test_the_loop_fills_gold_and_silver_and_publishes_its_best_model(
     assert (workspace.root / row[0] / "model.safetensors").is_file()
     best = max(report.models, key=lambda m: (m["gold_accuracy"]["value"], m["iteration"]))
     assert best["iteration"] in [m["iteration"] for m in report.models]
+
+
+def check_bases(workspace: Workspace) -> None:
+    """Gold rests on ada's votes, silver on the judge's and, where they voted, on source and model; of a later iteration
+    also on the gold comparison it was near. None rests on the vote of the source that it did not count."""
+    with workspace.store.unit() as db:
+        rows = db.execute(
+            """SELECT d.comparison_id, d.pool, d.iteration, d.basis, t.why->>'gold'
+               FROM decisions d JOIN loop_targets t USING (comparison_id)"""
+        ).fetchall()
+        judgments = {
+            judgment: (comparison, name)
+            for judgment, comparison, name in db.execute(
+                "SELECT judgment_id, comparison_id, name FROM judgments JOIN annotators USING (annotator_id)"
+            ).fetchall()
+        }
+    assert rows
+    for comparison, pool_, iteration, basis, near in rows:
+        counted = [judgments[entry["ref"]] for entry in basis if entry["relation"] == "counted"]
+        names = sorted(name.split("@")[0] for _, name in counted)
+        assert {where for where, _ in counted} == {comparison}
+        assert names == (["ada"] if pool_ == "gold" else ["judge", "made-up"] if CONFIG.source_votes else ["judge"])
+        assert [e["ref"] for e in basis if e["relation"] == "retrieved near"] == ([near] if near else [])
+        assert (iteration > 0) == (near is not None)
+
+
+def test_demonstrations_that_a_language_model_was_shown_are_recorded(
+    workspace: Workspace, truth: dict[str, Answer]
+) -> None:
+    config = replace(CONFIG, iterations=1, seed=4, demonstrations=2)
+    with fake_endpoint(longer_wins()) as fake:
+        judge = LlmJudge(LlmJudgeConfig(EndpointConfig(fake.base_url, "m")), workspace)
+        run(workspace, config, parts(workspace, [CountingJudge(truth, name="ada")], [judge]))
+        prompts = {frozenset(r.candidates): r.body["messages"][1]["content"] for r in fake.requests}
+    with workspace.store.unit() as db:
+        shown = db.execute(
+            """SELECT j.comparison_id, list(t.comparison_id ORDER BY t.position), any_value(d.pool)
+               FROM judgment_demonstrations t JOIN judgments j USING (judgment_id)
+               JOIN current_decisions d ON d.comparison_id = t.comparison_id GROUP BY 1"""
+        ).fetchall()
+        (silver,) = db.execute("SELECT 'd-' || min(position) FROM decisions WHERE pool = 'silver'").fetchall()[0]
+    assert shown
+    texts = {c.comparison_id: c for page in candidates.iter_candidates(workspace, Selection()) for c in page}
+    for comparison, examples, pool_ in shown:
+        assert pool_ == "gold"
+        prompt = prompts[frozenset((texts[comparison].response_a, texts[comparison].response_b))]
+        assert len(examples) == 2
+        assert all(texts[e].response_a in prompt and texts[e].response_b in prompt for e in examples)
+    relations = {branch.relation for branch in lineage(workspace, silver, "up", depth=1).branches}
+    assert {"rests on", "demonstrations"} <= relations
 
 
 def test_every_target_says_why_it_was_chosen(workspace: Workspace, truth: dict[str, Answer]) -> None:
@@ -411,6 +466,7 @@ def test_stage2_decides_nothing_that_hangs_on_judges_who_failed(
 
         def __init__(self, margin: float) -> None:
             self.margin = margin
+            self.info = ModelInfo(f"fixed{margin}", f"version{margin}", "none")
 
         def score(self, items: Sequence[ScoreItem]) -> list[Score]:
             rewards = [self.margin, 0.0] * (len(items) // 2)

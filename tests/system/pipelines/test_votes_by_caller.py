@@ -169,7 +169,7 @@ def test_strength_becomes_the_margin_of_gold_in_exports_and_training(
         collected = from_queue(workspace, comparison, 3)
     else:
         collected = from_judges(workspace, comparison, judges_of(tmp_path, comparison, ("A", "A", "A"), 3))
-    decisions = gold_decisions(collected, 1)
+    decisions = gold_decisions(collected, 1, {})
     assert [(d.label, d.rule, d.margin) for d in decisions] == [("A", "people", 3.0)]
     with workspace.store.unit() as db:
         insert_decisions(db, decisions, None)

@@ -16,7 +16,7 @@ from web_pages import check_accessible, opened, running_web, screenshot, signed_
 from assay.data.snapshots import Selection, create_snapshot
 from assay.score import Score, ScoreFailure
 from assay.store.feedback_intake import principle_schema, store_principle_judgments
-from assay.store.records import Decision, insert_decisions, insert_scores
+from assay.store.records import Decision, Evidence, insert_decisions, insert_scores
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.cleaning import CleanConfig, clean
 from assay_pipelines.importers.run import open_import, run_import
@@ -133,9 +133,11 @@ def fill(workspace: Workspace, folder: Path) -> str:
         ]
         insert_scores(db, given, model="rm-large", version="v-1", template_hash="t", run_id=None)
         insert_decisions(db, [Decision(name, "pending", None, "conflict", "two sources contradict each other")], None)
-        insert_decisions(
-            db, [Decision(name, "gold", chosen, "adjudication", "an expert read both", margin=2.0, iteration=1)], None
-        )
+        rows_read = db.execute("SELECT judgment_id FROM opinions WHERE comparison_id = ?", [name]).fetchall()
+        basis = [Evidence("checked", judgment) for (judgment,) in rows_read[1:]]
+        basis.append(Evidence("counted", rows_read[0][0]))
+        reason = "an expert read both"
+        insert_decisions(db, [Decision(name, "gold", chosen, "adjudication", reason, 2.0, 1, basis)], None)
     create_snapshot(workspace, "train", Selection(pools=("gold",)), None)
     return str(name)
 

@@ -110,12 +110,14 @@ def test_duplicates_keep_one_and_name_it(workspace: Workspace) -> None:
     again = dedup(workspace, None)
     with workspace.store.unit() as db:
         rows = db.execute("SELECT comparison_id, pool, reason FROM pools ORDER BY pool").fetchall()
+        basis = db.execute("SELECT unnest(basis) FROM decisions").fetchall()
     assert (counts.duplicates, counts.contradictions) == (1, 0)
     assert (again.duplicates, again.contradictions) == (0, 0)
     (gone, _, reason), *kept = rows
     assert [pool for _, pool, _ in rows] == ["discarded", "unverified", "unverified"]
     assert gone not in reason
-    assert any(comparison in reason for comparison, _, _ in kept)
+    (twin,) = [comparison for comparison, _, _ in kept if comparison in reason]
+    assert basis == [({"relation": "duplicate of", "ref": twin},)]
 
 
 def test_contradictions_are_set_aside_with_evidence(workspace: Workspace) -> None:
@@ -131,6 +133,12 @@ def test_contradictions_are_set_aside_with_evidence(workspace: Workspace) -> Non
     with workspace.store.unit() as db:
         reasons = [r for (r,) in db.execute("SELECT reason FROM pools WHERE pool = 'discarded'").fetchall()]
         left = db.execute("SELECT count(*) FROM pools WHERE pool = 'unverified'").fetchone()
+        checked = db.execute(
+            """SELECT list_sort(list(DISTINCT n.name)), any_value(len(d.basis))
+               FROM (SELECT *, unnest(basis) AS e FROM decisions) d JOIN judgments j ON j.judgment_id = e.ref
+               JOIN annotators n USING (annotator_id) WHERE e.relation = 'checked' GROUP BY d.comparison_id"""
+        ).fetchall()
+    assert checked == [(["other", "test"], 2)] * 3, "the two labels that are opposite"
     assert counts.contradictions == 3, "one pair judged twice, and two spellings of another"
     assert counts.exact_repeats == 2
     assert left == (1,)

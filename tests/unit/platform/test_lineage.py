@@ -18,8 +18,10 @@ from assay.store.intake import pair_schema, store_pairs
 from assay.store.integrity import dangling
 from assay.store.records import (
     Decision,
+    Evidence,
     insert_annotator,
     insert_decisions,
+    insert_demonstrations,
     insert_judgments,
     insert_responses,
     insert_scores,
@@ -51,7 +53,9 @@ def chain(workspace: Workspace, tmp_path: Path) -> dict[str, str]:
         insert_judgments(db, [judgment], None)
         made["vote"] = judgment.id
     with workspace.store.unit() as db:
-        insert_decisions(db, [Decision(made["comparison"], "gold", "A", "majority", "one of one")], made["curate"])
+        basis = [Evidence("counted", made["vote"])]
+        decision = Decision(made["comparison"], "gold", "A", "majority", "one of one", basis=basis)
+        insert_decisions(db, [decision], made["curate"])
     with start_run(workspace, "snapshot", {}) as run:
         made["snapshot"] = create_snapshot(workspace, "train", Selection(pools=("gold",)), run.id).id
     with start_run(workspace, "train", {}, inputs={made["snapshot"]: "snapshot"}) as run:
@@ -76,6 +80,67 @@ def test_a_vote_leads_to_the_rollouts(workspace: Workspace, chain: dict[str, str
     reached = {node.id for node in lineage(workspace, chain["vote"], "down", depth=12).walk()}
     assert {chain[name] for name in ("snapshot", "train", "model", "rl", "rollout", "rollouts")} <= reached
     assert "d-1" in reached
+
+
+def test_a_decision_rests_on_what_it_counted_and_not_on_what_shares_its_comparison(
+    workspace: Workspace, chain: dict[str, str]
+) -> None:
+    with workspace.store.unit() as db:
+        (source,) = db.execute(
+            "SELECT judgment_id FROM judgments JOIN annotators USING (annotator_id) WHERE kind = 'source'"
+        ).fetchall()[0]
+        other = Judgment(chain["comparison"], insert_annotator(db, "human", "late"), "B")
+        insert_judgments(db, [other], None)
+    decision = lineage(workspace, "d-1", "up", depth=1)
+    assert "not recorded" not in decision.about
+    relations = {branch.relation: [node.id for node in branch.nodes] for branch in decision.branches}
+    assert relations["rests on"] == [chain["vote"]]
+    assert {source, other.id}.isdisjoint(node.id for node in decision.walk())
+    assert [b.relation for b in lineage(workspace, chain["vote"], "down", depth=1).branches] == ["led to"]
+    for uncounted in (source, other.id):
+        assert lineage(workspace, uncounted, "down", depth=1).branches == []
+
+
+def test_an_older_decision_says_that_its_basis_is_not_recorded(workspace: Workspace, chain: dict[str, str]) -> None:
+    with workspace.store.unit() as db:
+        db.execute("UPDATE decisions SET basis = NULL")
+    decision = lineage(workspace, "d-1", "up", depth=1)
+    assert decision.about.endswith("(basis not recorded)")
+    relations = {branch.relation for branch in decision.branches}
+    assert relations == {"on the same comparison (basis not recorded)", "of", "written by"}
+    reached = {node.id for node in lineage(workspace, chain["vote"], "down", depth=12).walk()}
+    assert chain["rollouts"] in reached, "the walk still leads through it"
+
+
+def test_a_repeat_on_another_basis_is_another_decision(workspace: Workspace, chain: dict[str, str]) -> None:
+    same = Decision(
+        chain["comparison"], "gold", "A", "majority", "one of one", basis=[Evidence("counted", chain["vote"])]
+    )
+    other = Decision(chain["comparison"], "gold", "A", "majority", "one of one", basis=[Evidence("counted", "j-other")])
+    with workspace.store.unit() as db:
+        assert insert_decisions(db, [same], None) == 0
+        assert insert_decisions(db, [other, other], None) == 1
+
+
+def test_demonstrations_are_shown_with_the_judgment_and_the_decision(
+    workspace: Workspace, chain: dict[str, str]
+) -> None:
+    rows = [
+        {"row": n, "messages": [{"role": "user", "content": f"q{n}"}], "first": "a", "second": "b", "label": "first"}
+        | {"source": "s", "record_id": f"x{n}"}
+        for n in (1, 2)
+    ]
+    with workspace.store.unit() as db:
+        store_pairs(db, pa.Table.from_pylist(rows, schema=pair_schema()), None)
+        others = [c for (c,) in db.execute("SELECT comparison_id FROM comparisons ORDER BY 1").fetchall()]
+        examples = [c for c in others if c != chain["comparison"]]
+        insert_demonstrations(db, {chain["vote"]: examples})
+        insert_demonstrations(db, {chain["vote"]: examples[:1]})  # what a judge was shown stays
+    for start in ("d-1", chain["vote"]):
+        (branch,) = [b for b in lineage(workspace, start, "up", depth=1).branches if b.relation == "demonstrations"]
+        assert [node.id for node in branch.nodes] == examples
+    down = lineage(workspace, examples[0], "down", depth=1)
+    assert [n.id for b in down.branches if b.relation == "shown to judges for" for n in b.nodes] == [chain["vote"]]
 
 
 def test_rollouts_lead_back_to_the_vote_and_the_file(

@@ -38,10 +38,12 @@ OLD_ROWS = """
 
 
 def contents(db: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[Any, ...]]]:
-    # `calibration` of scores came with migration 12
+    # `calibration` of scores came with migration 12, `basis` of decisions with 14
     views = ("pools", "current_decisions", "source_labels")
     return {
-        table: db.execute(f"SELECT COLUMNS(lambda c: c <> 'calibration')::VARCHAR FROM {table} ORDER BY ALL").fetchall()
+        table: db.execute(
+            f"SELECT COLUMNS(lambda c: c NOT IN ('calibration', 'basis'))::VARCHAR FROM {table} ORDER BY ALL"
+        ).fetchall()
         for table in (*KEYS, *views)
     }
 

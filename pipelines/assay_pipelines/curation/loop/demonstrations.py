@@ -45,6 +45,7 @@ def demonstrations(
             c.response_b,
             labels[c.comparison_id],  # type: ignore[arg-type]
             attributes.get(c.comparison_id),
+            c.comparison_id,
         )
         for c in candidates_by_id(workspace, sorted({g for neighbours in near for g, _ in neighbours}))
     }

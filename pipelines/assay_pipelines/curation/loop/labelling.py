@@ -9,9 +9,9 @@ from assay.annotation.votes import MAJORITY
 from assay.browsing.candidates import Candidate
 from assay.domain import Answer
 from assay.runs.progress_file import Counting, noted
-from assay.store.records import Decision
+from assay.store.records import Decision, Evidence
 from assay.workspace import Workspace
-from assay_pipelines.judging.asking import StoredOpinion, ask, opinions
+from assay_pipelines.judging.asking import StoredOpinion, ask, counted, opinions
 from assay_pipelines.judging.judge import Judge
 from assay_pipelines.judging.merging import accuracy_weights, merge_opinions
 from assay_pipelines.llm.annotators import annotator_of
@@ -94,12 +94,14 @@ def silver_decisions(
     model_p: Mapping[str, float],
     iteration: int,
     weights: Mapping[str, float] | None = None,
+    model_version: str | None = None,
+    near: Mapping[str, Sequence[Evidence]] | None = None,
 ) -> list[Decision]:
     """One decision per candidate on which a majority of all voters agree; the others get none and stay as they are,
     and so do those on which every judge failed: source and model alone would pass for what judges agree on.
 
     `model_p`: comparison id -> P(A beats B) by the loop's model, empty where it has no vote. `weights`: see
-    `voter_weights`; None = every voter counts one.
+    `voter_weights`; None = every voter counts one. `near`: why each was asked, by comparison id.
     """
     names = {annotator_of(judge).id: annotator_of(judge).name for judge in judges}
     by_comparison = opinions(workspace, [c.comparison_id for c in candidates], list(names))
@@ -109,7 +111,7 @@ def silver_decisions(
         if judges and not voters:
             continue
         if source_votes and candidate.source_label is not None:
-            voters[SOURCE] = StoredOpinion(candidate.source_label, None)
+            voters[SOURCE] = StoredOpinion(candidate.source_label, None, judgment_ids=candidate.source_judgments)
         if (p := model_p.get(candidate.comparison_id)) is not None and p != 0.5:
             answer: Answer = "A" if p > 0.5 else "B"
             voters[MODEL] = StoredOpinion(answer, max(p, 1 - p))
@@ -117,8 +119,13 @@ def silver_decisions(
         if merged.winner is None:
             continue
         why = ", ".join(f"{names.get(who, who)} {_answer_words(opinion)}" for who, opinion in voters.items())
+        basis = [*counted(voters.values()), *(near or {}).get(candidate.comparison_id, ())]
+        if MODEL in voters and model_version is not None:
+            basis.append(Evidence("scored by", model_version))
         decisions.append(
-            Decision(candidate.comparison_id, "silver", merged.winner, "judges_agree", why, iteration=iteration)
+            Decision(
+                candidate.comparison_id, "silver", merged.winner, "judges_agree", why, iteration=iteration, basis=basis
+            )
         )
     return decisions
 

@@ -124,7 +124,9 @@ class QueuedPeople:
 def _vote(comparison_id: str, annotator: str, opinion: StoredOpinion) -> QueueVote:
     """A recorded annotator's opinion as a vote. A skip counts as undecided."""
     skipped = "cannot_decide" if opinion.answer == "skip" else opinion.rationale
-    return QueueVote("", comparison_id, annotator, opinion.answer, opinion.strength, opinion.confidence, skipped)
+    return QueueVote(
+        opinion.judgment_ids[0], comparison_id, annotator, opinion.answer, opinion.strength, opinion.confidence, skipped
+    )
 
 
 def _reason(why: Mapping[str, Any]) -> str:

@@ -21,7 +21,8 @@ from assay.runs.progress_file import noted
 from assay.runs.record import Run
 from assay.statistics.intervals import wilson
 from assay.store.database import Connection
-from assay.store.records import Decision, insert_decisions
+from assay.store.records import Decision, Evidence, insert_decisions
+from assay_pipelines.annotation.votes import basis_of
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.demonstrations import demonstrations
 from assay_pipelines.curation.loop.labelling import MEASURED, ask_judges, silver_decisions, voter_weights
@@ -174,7 +175,7 @@ def _ask_people(loop: Loop, parts: Parts, iteration: int, targets: Sequence[Targ
     collected = parts.people.ask(queue, questions, {t.comparison_id: t.why for t in people_targets}, loop.run_id)
     if collected.open and loop.config.people.policy == "wait":
         raise PausedError(waiting=f"{collected.open} of {collected.questions} comparisons in queue {queue!r}")
-    all_decisions = gold_decisions(collected, iteration)
+    all_decisions = gold_decisions(collected, iteration, _near(people_targets))
     # what was decided while people looked at it (a leak found, a queue resolved by hand) stays decided
     unverified = {c.comparison_id for c in candidates if c.pool == "unverified"}
     decisions = [d for d in all_decisions if d.comparison_id in unverified]
@@ -197,17 +198,23 @@ def _ask_people(loop: Loop, parts: Parts, iteration: int, targets: Sequence[Targ
     )
 
 
-def gold_decisions(collected: CollectedAnswers, iteration: int) -> list[Decision]:
-    """Gold of what annotators decided, with the margin of their votes; what they could not decide is discarded."""
+def gold_decisions(
+    collected: CollectedAnswers, iteration: int, near: Mapping[str, Sequence[Evidence]]
+) -> list[Decision]:
+    """Gold of what annotators decided, with the margin of their votes; what they could not decide is discarded. `near`:
+    why each was asked, by comparison id."""
     decisions = []
     for comparison, result in collected.answers.items():
+        basis = [*basis_of(result), *near.get(comparison, ())]
         if result.outcome is None or result.outcome == "undecided":
             rule = f"people_{result.outcome or 'conflict'}"
             reason = f"people could not decide: {vote_counts(result)}"
-            decisions.append(Decision(comparison, "discarded", None, rule, reason, iteration=iteration))
+            decisions.append(Decision(comparison, "discarded", None, rule, reason, None, iteration, basis))
         else:
             reason = f"people: {vote_counts(result)}"
-            decisions.append(Decision(comparison, "gold", result.outcome, "people", reason, result.margin, iteration))
+            decisions.append(
+                Decision(comparison, "gold", result.outcome, "people", reason, result.margin, iteration, basis)
+            )
     return decisions
 
 
@@ -241,6 +248,8 @@ def _ask_judges(
         model_p=_p_a(model, candidates) if model is not None and config.model_votes else {},
         iteration=iteration,
         weights=weights,
+        model_version=model.scorer.info.version if model is not None else None,
+        near=_near(targets),
     )
     sources = {c.comparison_id: c.source_label for c in candidates}
     differ = [d for d in decisions if sources[d.comparison_id] in ("A", "B") and d.label != sources[d.comparison_id]]
@@ -313,6 +322,11 @@ def _name_of(loop: Loop, artifact: str) -> str | None:
     with loop.workspace.store.unit() as db:
         row = db.execute("SELECT name FROM artifacts WHERE artifact_id = ?", [artifact]).fetchone()
     return row[0] if row else None
+
+
+def _near(targets: Sequence[Target]) -> dict[str, list[Evidence]]:
+    """The gold comparison whose error led to each target; none for the seed."""
+    return {t.comparison_id: [Evidence("retrieved near", t.why["gold"])] for t in targets if "gold" in t.why}
 
 
 def _targets(loop: Loop, iteration: int, targets: Sequence[Target]) -> StepOutcome:

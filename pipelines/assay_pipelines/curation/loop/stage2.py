@@ -15,12 +15,12 @@ from assay.browsing.candidates import Candidate, Label, decided_meanwhile, iter_
 from assay.data.snapshots import Selection
 from assay.domain import PreferencePair
 from assay.runs.progress_bar import Advance, silent
-from assay.store.records import Decision, insert_decisions
+from assay.store.records import Decision, Evidence, insert_decisions
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.config import Stage2Config
 from assay_pipelines.curation.loop.labelling import ask_judges
 from assay_pipelines.curation.loop.reward_models import LoopModel
-from assay_pipelines.judging.asking import opinions
+from assay_pipelines.judging.asking import counted, opinions
 from assay_pipelines.judging.estimating import estimate
 from assay_pipelines.judging.judge import Judge
 from assay_pipelines.judging.merging import merge_opinions
@@ -95,7 +95,7 @@ def run_stage2(
         report.unscored += len(both) - len(scored)
         doubted = [c for c, best, gold in scored if gold > config.keep_above >= best]
         report.sure += sum(best > config.keep_above for _, best, _ in scored)
-        judged: Mapping[str, tuple[Label | None, str]] = {}
+        judged: Mapping[str, JudgedPair] = {}
         if parts.judges and doubted:
             if dry_run:
                 _count_questions(parts, doubted, report)
@@ -106,7 +106,8 @@ def run_stage2(
                 silent = {c.comparison_id for c in doubted} - judged.keys()
                 report.unanswered += len(silent)
                 scored = [s for s in scored if s[0].comparison_id not in silent]
-        decisions = [_decide(c, best, gold, judged.get(c.comparison_id), config) for c, best, gold in scored]
+        models = [Evidence("scored by", model.scorer.info.version) for model in (parts.best, parts.gold)]
+        decisions = [_decide(c, best, gold, judged.get(c.comparison_id), models, config) for c, best, gold in scored]
         overtaken = set() if dry_run else _write(parts.workspace, [c for c, _, _ in scored], decisions, run_id)
         counts = Counter(d.pool for d in decisions if d.comparison_id not in overtaken)
         report.kept += counts["silver"]
@@ -119,27 +120,43 @@ def run_stage2(
     return report
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedPair:
+    """`label`: of the judges' majority, None where they are split. `words`: each answer. `basis`: what was counted."""
+
+    label: Label | None
+    words: str
+    basis: Sequence[Evidence]
+
+
 def _decide(
-    candidate: Candidate, best: float, gold: float, judged: tuple[Label | None, str] | None, config: Stage2Config
+    candidate: Candidate,
+    best: float,
+    gold: float,
+    judged: JudgedPair | None,
+    models: Sequence[Evidence],
+    config: Stage2Config,
 ) -> Decision:
     label = candidate.source_label
     assert label in ("A", "B")
     why = f"source {label}: best model p = {best:.3f}, gold model p = {gold:.3f}"
+    basis = [*models, *(Evidence("checked", judgment) for judgment in candidate.source_judgments)]
     if judged is not None:
-        why += f"; judges {judged[1]}"
-    confirmed = best > config.keep_above or (judged is not None and judged[0] == label)
+        why += f"; judges {judged.words}"
+        basis += judged.basis
+    confirmed = best > config.keep_above or (judged is not None and judged.label == label)
     if gold > config.keep_above and confirmed:
-        return Decision(candidate.comparison_id, "silver", label, "stage2_agree", why)
+        return Decision(candidate.comparison_id, "silver", label, "stage2_agree", why, basis=basis)
     if config.recycle_below > 0 and max(best, gold) <= config.recycle_below:
         flipped: Label = "B" if label == "A" else "A"
-        return Decision(candidate.comparison_id, "recycled", flipped, "stage2_flipped", why)
-    return Decision(candidate.comparison_id, "discarded", label, "stage2_disagree", why)
+        return Decision(candidate.comparison_id, "recycled", flipped, "stage2_flipped", why, basis=basis)
+    return Decision(candidate.comparison_id, "discarded", label, "stage2_disagree", why, basis=basis)
 
 
 def _ask(
     parts: Stage2Parts, doubted: Sequence[Candidate], run_id: str, spending: Spending, report: Stage2Report
-) -> dict[str, tuple[Label | None, str]]:
-    """Comparison id -> the judges' majority (None where they are split or silent) and each answer, in words."""
+) -> dict[str, JudgedPair]:
+    """By comparison id; without those on which every judge failed."""
     ids = [c.comparison_id for c in doubted]
     questions = _questions(parts, doubted)
     asking = ask_judges(parts.workspace, parts.judges, questions, run_id, spending)
@@ -149,10 +166,10 @@ def _ask(
         for code, number in one.failures.items():
             report.failures[code] = report.failures.get(code, 0) + number
     names = {annotator_of(judge).id: annotator_of(judge).name for judge in parts.judges}
-    answers: dict[str, tuple[Label | None, str]] = {}
+    answers: dict[str, JudgedPair] = {}
     for comparison, by_judge in opinions(parts.workspace, ids, list(names)).items():
         words = ", ".join(f"{names[who]} {opinion.answer}" for who, opinion in by_judge.items())
-        answers[comparison] = (merge_opinions(by_judge).winner, words)
+        answers[comparison] = JudgedPair(merge_opinions(by_judge).winner, words, counted(by_judge.values()))
     report.relabelled += len(answers)
     return answers
 

@@ -125,7 +125,7 @@ def discard_overlaps(
                             || if(h.ngrams = 0, ' is', ', from {config.unit} ' || h.position
                                   || ' on, shares {config.ngram} {config.unit}s with')
                             || ' prompt ' || h.benchmark_prompt_id || ' of ' || $benchmark || ': "' || h.overlap || '"'
-                            AS reason
+                            AS reason, [{{'relation': 'overlaps', 'ref': h.benchmark_prompt_id}}] AS basis
                         FROM {"comparisons" if every else "pools"} p
                         JOIN contamination_hits h ON h.prompt_id = p.prompt_id AND h.check_id = $check
                         WHERE {where} ORDER BY p.comparison_id""",

@@ -104,12 +104,13 @@ def discard_near_duplicates(workspace: Workspace, config: NearDuplicateConfig, r
     Over prompts: every comparison of a prompt that is not kept. Gold and restored comparisons stay.
     """
     column, noun = ("comparison_id", "") if config.over == "pair" else ("prompt_id", "the prompt is a ")
+    basis = "[{'relation': 'duplicate of', 'ref': n.kept_id}]"
     reason = f"{noun}near-duplicate of {{}} (Jaccard similarity {{:.3f}} of {config.shingle}-word shingles)"
     with workspace.store.unit() as db:
         row = db.execute(
-            f"""INSERT INTO decisions (comparison_id, pool, rule, reason, run_id)
+            f"""INSERT INTO decisions (comparison_id, pool, rule, reason, basis, run_id)
                 SELECT c.comparison_id, 'discarded', $rule,
-                       format('{reason}', n.kept_id, n.similarity), $run
+                       format('{reason}', n.kept_id, n.similarity), {basis}, $run
                 FROM near_duplicates n JOIN comparisons c ON c.{column} = n.item_id
                 LEFT JOIN (SELECT comparison_id, arg_max(pool, "position") AS pool,
                                   bool_or(rule = $rule) AS decided
