@@ -110,6 +110,7 @@ def main() -> None:
         "import": (300_000, ["data", "import", "many.jsonl"]),
         "stats": (0, ["data", "stats"]),
         "export": (100_000, ["data", "export", "out.jsonl"]),
+        "backup": (0, ["backup", "--to", "copies"]),
         "train": (300_000, ["train", "bt", "--data", "s", "--base", "tiny"]),
         "rl": (0, ["rl", "--recipe", "grpo", "--policy", "tiny", "--prompts", "constrained:8", "--reward", "verifier"]),
         "train-json": (0, ["train", "bt", "--data", "s", "--base", "tiny", "--json"]),

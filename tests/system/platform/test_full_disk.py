@@ -14,6 +14,7 @@ import pytest
 from assay.errors import BackendError
 from assay.system.full_disk import ADVICE, full_disk_line
 
+COMMANDS = ["import", "stats", "export", "backup", "train", "rl", "train-json", "init elsewhere"]
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 
 
@@ -32,7 +33,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return outcome
 
 
-@pytest.mark.parametrize("name", ["import", "stats", "export", "train", "rl", "train-json", "init elsewhere"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_says_it_in_one_line_that_names_the_path(report: dict[str, Any], name: str) -> None:
     code, output, error = report[name]
     assert code == BackendError.exit_code, error
