@@ -29,6 +29,7 @@ import numpy as np
 from assay.domain import PreferencePair, prompt_of
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device
+from assay.models.loading import context_length
 from assay.models.spec import RewardModelSpec
 from assay.models.tiny import make_tiny
 from assay.score import Score
@@ -111,11 +112,12 @@ def divided(reasons: Sequence[Reason], sizes: Sizes, seed: int) -> tuple[list[Re
 def trained(method: Method, rows: Sequence[Any], config: TrainingConfig) -> tuple[Scorer, float]:
     """The engine around the trained model, and the seconds that training took."""
     trainable = method.load(config, pick_device(config.device))
-    renderer = Renderer(trainable.tokenizer, max_length=config.max_length)
+    length = config.max_length or context_length(trainable.model.config)
+    renderer = Renderer(trainable.tokenizer, max_length=length)
     data = method.encode(rows, renderer)
     with tempfile.TemporaryDirectory() as folder:
         summary = train(trainable, method.task(trainable, config), data, config, Path(folder))
-    spec = RewardModelSpec(method.kind, config.base, renderer.template_hash, config.max_length, "unsaved")
+    spec = RewardModelSpec(method.kind, config.base, renderer.template_hash, length, "unsaved")
     spec = RewardModelSpec(**{**_fields(spec), **method.spec_fields(trainable)})
     scorer: Scorer = method.engine(trainable.merge(), renderer, spec, name=method.name)
     return scorer, summary.seconds
@@ -124,7 +126,8 @@ def trained(method: Method, rows: Sequence[Any], config: TrainingConfig) -> tupl
 def untrained(config: TrainingConfig) -> Scorer:
     method = Principle()
     trainable = method.load(config, pick_device(config.device))
-    renderer = Renderer(trainable.tokenizer, max_length=config.max_length)
+    length = config.max_length or context_length(trainable.model.config)
+    renderer = Renderer(trainable.tokenizer, max_length=length)
     scorer: Scorer = method.engine(trainable.model, renderer, principle_spec(config.base, renderer), name="untrained")
     return scorer
 

@@ -1,13 +1,14 @@
 """Published settings of reward-model trainings, by name, each with its source.
 
-Covers: settings of `TrainingConfig` only. What a source does not state (warm-up, betas, ...) keeps Assay's default.
-Leaves out: the data and the objective.
+Covers: settings of `TrainingConfig`, and of the objective where a source has another than Assay's default. What a paper
+does not state (Skywork: warm-up, betas) keeps Assay's default; a trainer's code states everything, with its defaults.
+Leaves out: the data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -16,16 +17,33 @@ from assay.errors import BadInputError
 
 @dataclass(frozen=True)
 class Preset:
-    """`settings`: fields of `TrainingConfig`. `source`: where they are published. `beside`: parts of the recipe that
-    are no setting here."""
+    """`settings`: fields of `TrainingConfig`. `objective`: options of the training method. `source`: where they are
+    published. `beside`: parts of the recipe that are no setting here."""
 
     settings: Mapping[str, Any]
     source: str
     beside: str = ""
+    objective: Mapping[str, Any] = field(default_factory=dict)
+
+
+#: Every source trains all weights at one rate, by the plain loss.
+_ONE_RATE = MappingProxyType({"head_lr": 0.0})
+_PLAIN_LOSS = MappingProxyType({"centring": 0.0})
+#: Defaults of transformers' Trainer and of a new head in `AutoModelForSequenceClassification`.
+_TRAINER = MappingProxyType(
+    {
+        "optimizer": "adamw",
+        "betas": (0.9, 0.999),
+        "eps": 1e-8,
+        "max_grad_norm": 1.0,
+        "min_lr_ratio": 0.0,
+        "head_init": "stock",
+    }
+)
 
 
 def _preset(source: str, beside: str = "", **settings: Any) -> Preset:
-    return Preset(MappingProxyType(settings), source, beside)
+    return Preset(MappingProxyType({**_ONE_RATE, **settings}), source, beside, _PLAIN_LOSS)
 
 
 _SKYWORK_V1 = "Skywork-Reward, arXiv 2410.18451 (tables read in transcription)"
@@ -55,25 +73,46 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             max_length=16_384,
         ),
         "rlhflow": _preset(
-            "RLHFlow RLHF-Reward-Modeling, its code",
-            "conversations that are too long lose their beginning, as here",
+            "RLHFlow RLHF-Reward-Modeling, bradley-terry-rm/llama3_rm.py",
+            "conversations too long lose their beginning, as here; a paged optimiser and bfloat16 weights there",
+            **_TRAINER,
             lr=2e-6,
             batch_size=512,
             weight_decay=1e-3,
             schedule="cosine",
+            warmup_ratio=0.03,
             epochs=1,
             max_length=4096,
+            gradient_checkpointing=True,
         ),
         "nemo-rl": _preset(
-            "NVIDIA NeMo-RL, its reward-model recipe",
+            "NVIDIA NeMo-RL, examples/configs/rm.yaml",
+            optimizer="adamw",
             lr=2e-6,
             batch_size=128,
             weight_decay=0.1,
             betas=(0.9, 0.98),
+            eps=1e-5,
+            max_grad_norm=1.0,
+            schedule="constant",
+            warmup_ratio=0.0,
+            epochs=1,
             max_length=8192,
+            gradient_checkpointing=False,
         ),
         "trl": _preset(
-            "TRL RewardTrainer, its defaults", "a rate for adapters: use with --lora", lr=1e-4, max_length=1024
+            "TRL 1.16, RewardConfig's defaults on one device",
+            "a rate for adapters: use with --lora; pairs too long are left out there, here they lose old turns; "
+            "margins of the data are used there, here with --margins",
+            **_TRAINER,
+            lr=1e-4,
+            batch_size=8,
+            weight_decay=0.0,
+            schedule="linear",
+            warmup_ratio=0.0,
+            epochs=3,
+            max_length=1024,
+            gradient_checkpointing=True,
         ),
     }
 )

@@ -38,11 +38,13 @@ class LoadSettings:
         check_settings(self)
 
     def model_config(self, reference: str, served_as: str | None = None) -> ModelConfig:
-        """With `token_budget` and `correct`, where they are settings of the run."""
+        """With `dtype`, `max_length`, `token_budget` and `correct`, where they are settings of the run."""
         return ModelConfig(
             reference,
             served_as if served_as != reference else None,
             device=self.device,
+            dtype=getattr(self, "dtype", "float32"),
+            max_length=getattr(self, "max_length", None),
             token_budget=getattr(self, "token_budget", None),
             allow_failed_parity=self.allow_failed_parity,
             correct=getattr(self, "correct", None),
@@ -55,6 +57,10 @@ class EvaluationSettings(LoadSettings):
 
     seed: Annotated[int, Ge(0), Help("Of the order of pairs and of the bootstrap.")] = 0
     limit: Annotated[int, Ge(0), Help("Only the first N pairs or items; 0 = all.")] = 0
+    max_length: Annotated[
+        int | None, Ge(1), Help("Tokens of a conversation. Default: the length that the model was trained with.")
+    ] = None
+    dtype: Annotated[str, Help("float32, bfloat16, float16 or auto.")] = "float32"
     token_budget: TokenBudget = None
     correct: Annotated[
         str | None, Help("Length correction of the model to take off its rewards.", metavar="NAME[:DOMAIN]")

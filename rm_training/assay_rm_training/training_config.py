@@ -6,7 +6,7 @@ Leaves out: the methods (`methods/method.py`), the run (`runs/train.py`).
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -19,7 +19,7 @@ Schedule = Literal["constant", "linear", "cosine", "wsd"]
 OptimizerName = Literal["adamw", "adafactor"]
 Keep = Literal["last", "best"]
 Metric = Literal["nll", "accuracy"]
-HeadInit = Literal["zero", "normal"]
+HeadInit = Literal["zero", "normal", "stock"]
 SaveDtype = Literal["float32", "bfloat16"]
 
 
@@ -50,7 +50,7 @@ class TrainingConfig:
 
     base: str
     lr: Annotated[float | None, Help("Peak learning rate. Default: 3e-5; with --lora 3e-4.")] = None
-    head_lr: Annotated[float, Gt(0), Help("Peak rate of a new head; an existing head uses --lr.")] = 1e-3
+    head_lr: Annotated[float, Ge(0), Help("Peak rate of a new head; 0 = --lr, as of an existing head.")] = 1e-3
     batch_size: Annotated[int, Ge(1), Help("Pairs (lists, rows) of one optimiser step.")] = 16
     micro_batch_tokens: Annotated[
         int, Ge(0), Help("Positions of one forward pass: time and memory only; 0 = by device.")
@@ -61,7 +61,9 @@ class TrainingConfig:
     warmup_ratio: Annotated[float, Ge(0), Le(1), Help("Share of the steps with a rising rate.")] = 0.1
     weight_decay: Annotated[float, Ge(0), Help("AdamW's, on matrices.")] = 0.0
     max_grad_norm: Annotated[float, Gt(0)] = 1.0
-    max_length: Annotated[int, Ge(1), Help("Tokens of a conversation; older turns are dropped.")] = 1024
+    max_length: Annotated[
+        int | None, Ge(1), Help("Tokens of a conversation; older turns are dropped. Default: the base's own length.")
+    ] = None
     dtype: Annotated[str, Help("auto, float32 or bfloat16, of the matrix products.")] = "auto"
     device: Annotated[str, Help("auto, cpu, cuda, cuda:1, mps.")] = "auto"
     lora: LoraConfig | None = None
@@ -111,6 +113,15 @@ class TrainingConfig:
         if self.lr is not None:
             return self.lr
         return self.DEFAULT_LORA_LR if self.lora else self.DEFAULT_LR
+
+    @property
+    def head_rate(self) -> float:
+        """The peak rate of a new head."""
+        return self.head_lr or self.learning_rate
+
+    def within(self, longest: int) -> TrainingConfig:
+        """With `max_length` set, for a base that reads up to `longest` tokens."""
+        return self if self.max_length is not None else replace(self, max_length=longest)
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "lr": self.learning_rate}

@@ -37,7 +37,9 @@ class ModelConfig:
     token_budget: Annotated[
         int | None, Ge(1), Help("Positions of one forward pass at most (default: 8192, judges 16384).")
     ] = None
-    max_length: Annotated[int | None, Ge(1), Help("Cut conversations shorter than the model would.")] = None
+    max_length: Annotated[
+        int | None, Ge(1), Help("Tokens of a conversation. Default: the length that the model was trained with.")
+    ] = None
     kind: Annotated[str | None, Help("Of a model from elsewhere: scalar (default), principle or generative.")] = None
     question: Annotated[
         str | None, Help("Wording that a principle model from elsewhere was trained with, {principle} in it.")
@@ -71,9 +73,9 @@ class ModelConfig:
         """The name it is served under."""
         return self.served_as or default_name(self.reference)
 
-    def length(self, trained: int) -> int:
-        """Tokens of a conversation, for a model that was trained with `trained`."""
-        return min(trained, self.max_length or trained)
+    def length(self, trained: int, longest: int = 0) -> int:
+        """Tokens of a conversation, for a model that was trained with `trained` and can read `longest` (0: unknown)."""
+        return min(self.max_length or trained, max(trained, longest))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -291,13 +291,13 @@ def _lines(report: dict[str, Any], file: str) -> list[str]:
         lines.append("iteration  trained on  gold accuracy         to people  gold  against source  to judges  silver")
     for done in report["iterations"]:
         lines.append(
-            f"{done['iteration']:>9}  {done.get('trained_on', '-'):>10}  {_accuracy(done.get('gold_accuracy')):<20}  "
+            f"{done['iteration']:>9}  {_fitted(done, '-'):>10}  {_accuracy(done.get('gold_accuracy')):<20}  "
             f"{done.get('people_asked', 0):>9}  {done.get('gold', 0):>4}  {done.get('gold_against_source', 0):>14}  "
             f"{done.get('judges_asked', 0):>9}  {done.get('silver', 0):>6}"
         )
     for model in report["models"]:
         lines.append(
-            f"model of iteration {model['iteration']}, trained on {model['trained_on']} pairs: "
+            f"model of iteration {model['iteration']}, trained on {_fitted(model)} pairs: "
             f"{_accuracy(model['gold_accuracy'])} on the gold there is now"
         )
     if report["waiting"]:
@@ -310,6 +310,14 @@ def _lines(report: dict[str, Any], file: str) -> list[str]:
     if report["model"]:
         lines.append(f"the best of them is now model {report['model_name'] or report['loop']} ({report['model']})")
     return lines
+
+
+def _fitted(done: Mapping[str, Any], none: str = "") -> str:
+    """Pairs that a model was fitted on, of those it could have been."""
+    fitted, left_out = done.get("trained_on"), done.get("left_out")
+    if fitted is None:
+        return none
+    return f"{fitted} of {fitted + left_out}" if left_out else str(fitted)
 
 
 def _accuracy(figures: dict[str, Any] | None) -> str:

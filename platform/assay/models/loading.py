@@ -157,6 +157,13 @@ def load_scalar_model(
     return _fit(model, tokenizer, device)
 
 
+def context_length(config: Any) -> int:
+    """Tokens that a model of this config reads at most; 4096 where the config does not say."""
+    nested = getattr(config, "text_config", None)
+    limits = (getattr(part, "max_position_embeddings", None) for part in (config, nested))
+    return next((int(limit) for limit in limits if limit), 4096)
+
+
 def spec_of(name: str, *, template_hash: str, max_length: int | None = None) -> RewardModelSpec:
     """The checkpoint's spec; for one from elsewhere, a spec made from its config (uncalibrated, parity unchecked).
 
@@ -171,7 +178,7 @@ def spec_of(name: str, *, template_hash: str, max_length: int | None = None) -> 
             )
         return spec
     config = load_config(name)
-    limit = int(getattr(config, "max_position_embeddings", 0) or 4096)
+    limit = context_length(config)
     version = weights_digest(folder) if folder.is_dir() else str(getattr(config, "_commit_hash", None) or "unknown")
     return RewardModelSpec(
         kind="scalar",

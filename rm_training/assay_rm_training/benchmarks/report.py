@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from assay.errors import BadInputError
+from assay.runs.coverage import Coverage
 from assay.statistics.intervals import cluster_bootstrap
 from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, CurvePoint, ScoredItems, TiePolicy
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, with_unique_keys
@@ -65,6 +66,23 @@ class BenchmarkReport:
     seed: int
     details: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def coverage(self) -> Coverage:
+        """Of the items; `truncated` counts scored ones, None where the scores do not say."""
+        known = self.truncated_share is not None
+        return Coverage(
+            self.counts["items"],
+            self.counts["scored"],
+            "items",
+            self.failures,
+            self.counts["truncated"] if known else None,
+        )
+
+    @property
+    def warnings(self) -> list[str]:
+        """What must stand beside the aggregates."""
+        return self.coverage.of_evaluation()
+
     def to_dict(self) -> dict[str, Any]:
         """As `--json` prints it; see docs/reward-models/evaluation.md for every name."""
         return {
@@ -78,6 +96,9 @@ class BenchmarkReport:
             "failed_items": list(self.failed_items),
             "aggregates_failures_wrong": dict(self.failed_as_wrong) or None,
             "truncated_share": self.truncated_share,
+            "coverage": self.coverage.share,
+            "ranked": self.coverage.ranked,
+            "warnings": self.warnings,
             "complete": not self.missing,
             "missing": list(self.missing),
             "protocol": dict(self.protocol),
@@ -122,6 +143,7 @@ def report(
     """Reduce one model's outcomes, one per item. Raises BadInputError where not one item has an outcome."""
     failures = Counter(outcome.failure for outcome in outcomes if outcome.failure is not None)
     scored = len(items) - failures.total()
+    truncated = sum(outcome.truncated for outcome in outcomes if outcome.failure is None)
     if not scored:
         why = ", ".join(f"{count} {code}" for code, count in failures.items())
         hint = "; a model of a longer trained length is needed" if "too_long" in failures else ""
@@ -142,7 +164,7 @@ def report(
             "items": len(items),
             "scored": scored,
             "failed": failures.total(),
-            "truncated": sum(outcome.truncated for outcome in outcomes),
+            "truncated": truncated,
             **measured.counts,
             **(extra_counts or {}),
         },
@@ -153,7 +175,7 @@ def report(
             if outcome.failure is not None
         ][:FAILED_SHOWN],
         failed_as_wrong=worse,
-        truncated_share=sum(outcome.truncated for outcome in outcomes) / scored if knows_truncation else None,
+        truncated_share=truncated / scored if knows_truncation else None,
         protocol={
             "source": benchmark.source,
             "values": "shares, 0 to 1",

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from assay.errors import NotFoundError
+from assay.runs.coverage import Coverage
 from assay.statistics.intervals import cluster_bootstrap, wilson
 from assay.store.database import Connection
 from assay_rm_training.benchmarks.benchmark import CurvePoint
@@ -29,7 +30,8 @@ HEADLINES = ("overall", "preference/accuracy", "correctness/pair_accuracy", "poo
 class StoredResult:
     """One model's result in one run. `version`: None for recorded scores. `data`: identity of the files and of how many
     items were read; None where unknown. `missing`: parts without a scored item; None: not known.
-    `truncated_share`: None where the scores do not say."""
+    `truncated_share`: None where the scores do not say. `failed_as_wrong`: aggregates with failed items as wrong.
+    `read_as`: the precision and the length that the model was run with; empty for recorded scores."""
 
     run_id: str
     bench: str
@@ -44,11 +46,23 @@ class StoredResult:
     missing: Sequence[str] | None = None
     truncated_share: float | None = None
     failures: Mapping[str, int] = field(default_factory=dict)
+    failed_as_wrong: Mapping[str, float | None] = field(default_factory=dict)
+    read_as: str = ""
     curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
 
     @property
     def ties(self) -> str:
         return self.protocol.get("tie_policy", "official")
+
+    @property
+    def coverage(self) -> Coverage:
+        return Coverage(
+            self.counts.get("items", 0),
+            self.counts.get("scored", 0),
+            "items",
+            self.failures,
+            self.counts.get("truncated") if self.truncated_share is not None else None,
+        )
 
     @property
     def headline(self) -> str | None:
@@ -92,11 +106,12 @@ _RESULTS = """
 
 
 def newest_results(db: Connection) -> list[StoredResult]:
-    """Of each benchmark, model, version, tie policy and set of items the newest result, newest first."""
+    """Of each benchmark, model, version, precision and length, tie policy and items the newest result, newest first."""
     newest: dict[tuple[Any, ...], StoredResult] = {}
     for row in db.execute(f"{_RESULTS} ORDER BY b.created_at DESC, b.run_id, b.model").fetchall():
         one = _result(*row)
-        newest.setdefault((one.bench, one.model, one.version, one.ties, one.data, one.counts.get("items")), one)
+        identity = (one.bench, one.model, one.version, one.read_as, one.ties, one.data, one.counts.get("items"))
+        newest.setdefault(identity, one)
     return list(newest.values())
 
 
@@ -167,6 +182,7 @@ def _result(
     payload: dict[str, Any] = json.loads(metrics) if metrics else {}
     read = [(source.get("sha256"), source.get("rows")) for source in payload.get("data") or ()]
     limit = payload.get("limit")
+    info = payload.get("model_info") or {}
     return StoredResult(
         run_id,
         bench,
@@ -179,8 +195,10 @@ def _result(
         json.loads(protocol),
         data=sha256(json.dumps([read, limit]).encode()).hexdigest()[:8] if read else None,
         missing=payload.get("missing"),
-        truncated_share=payload.get("truncated_share"),
+        truncated_share=share if (share := payload.get("truncated_share")) is not None and share <= 1 else None,
+        read_as=f"{info['dtype']}, {info['max_length']} tokens" if info.get("dtype") else "",
         failures=payload.get("failures") or {},
+        failed_as_wrong=payload.get("aggregates_failures_wrong") or {},
         curves={name: [_point(**point) for point in points] for name, points in (payload.get("curves") or {}).items()},
     )
 

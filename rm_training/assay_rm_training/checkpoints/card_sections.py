@@ -43,6 +43,13 @@ def write_section(folder: Path, title: str, lines: Sequence[str]) -> None:
         temporary.write_text(with_section(card, title, lines), encoding="utf-8")
 
 
+def warning_lines(warnings: Sequence[str]) -> list[str]:
+    """A block that stands before the card's figures; nothing without warnings."""
+    if not warnings:
+        return []
+    return ["> **Warnings**", ">", *(f"> - {warning}" for warning in warnings), ""]
+
+
 def parity_lines(checks: Sequence[ParityCheck]) -> list[str]:
     """Every parity check with its largest difference."""
     if not checks:

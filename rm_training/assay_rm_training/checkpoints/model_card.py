@@ -9,7 +9,7 @@ from typing import Any
 from assay import __version__
 from assay.models.spec import Kind, RewardModelSpec
 from assay.system.plurals import counted
-from assay_rm_training.checkpoints.card_sections import calibration_lines, table
+from assay_rm_training.checkpoints.card_sections import calibration_lines, table, warning_lines
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.evaluation.pairs import PairEvaluation
 from assay_rm_training.evaluation.report import EvaluationReport
@@ -69,10 +69,11 @@ def model_card(
     contamination: Sequence[str] = (),
     chosen: str | None = None,
     evaluated_seen: int = 0,
+    warnings: Sequence[str] = (),
 ) -> str:
     """Markdown with the metadata header that model hubs read. `contamination`: one line per registered benchmark.
     `chosen`: which step's weights these are, if not the last. `evaluated_seen`: evaluated rows whose prompt is in the
-    training data."""
+    training data. `warnings`: of the run."""
     left_out = ", ".join(f"{n} ({reason})" for reason, n in sorted(data.left_out.items())) or "none"
     tuning = f"LoRA rank {config.lora.rank}, alpha {config.lora.alpha}, merged" if config.lora else "all weights"
     if config.freeze_layers:
@@ -106,6 +107,7 @@ def model_card(
         "",
         f"A {spec.kind} reward model on `{spec.base}`, trained by Assay. {reading}",
         "",
+        *warning_lines(warnings),
         *_table(rows),
         "",
         "## Intended use and limits",

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from assay.runs.coverage import LEAST_USED
 from assay.system.plurals import counted
 
 if TYPE_CHECKING:
@@ -31,6 +32,13 @@ def print_benchmark(result: BenchmarkRun, *, workspace: bool) -> None:
         _single(console, reports[0], f"{title}, {reports[0].model}")
     else:
         _several(console, result, title)
+    for report in reports:
+        for warning in report.warnings:
+            typer.echo(f"WARNING: {report.model}: {warning}")
+        if not report.coverage.ranked:
+            typer.echo(
+                f"{report.model} is not ranked: a result under {100 * LEAST_USED:.0f} % of the items is not compared"
+            )
     for report in reports:
         _curves(console, report)
     protocol = reports[0].protocol
@@ -77,15 +85,19 @@ def _single(console: Console, report: BenchmarkReport, title: str) -> None:
 def _several(console: Console, result: BenchmarkRun, title: str) -> None:
     reports = result.reports
     table = Table(
-        Column("aggregate", overflow="fold"), *(report.model for report in reports), title=title, title_justify="left"
+        Column("aggregate", overflow="fold"),
+        *(report.model if report.coverage.ranked else f"{report.model} (not ranked)" for report in reports),
+        title=title,
+        title_justify="left",
     )
     names = _columns(dict.fromkeys(name for report in reports for name in report.aggregates))
     for name in names[:SHOWN]:
         cells = [_number(reports[0].aggregates.get(name))]
         for report, comparison in zip(reports[1:], result.comparisons, strict=True):
             cell = _number(report.aggregates.get(name))
+            ranked = reports[0].coverage.ranked and report.coverage.ranked
             if (difference := comparison.differences.get(name)) is not None:
-                mark = " *" if difference.settled else ""
+                mark = " *" if difference.settled and ranked else ""
                 cell += f"\n{difference.value:+.4f} [{difference.low:+.4f}, {difference.high:+.4f}]{mark}"
             cells.append(cell)
         table.add_row(name, *cells)

@@ -56,7 +56,7 @@ def eval_(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Evaluate reward models in float32, failures counted: on pairs (--data), or by a benchmark's protocol (--bench).
+    """Evaluate reward models, failures counted: on pairs (--data), or by a benchmark's protocol (--bench).
 
     --data gives accuracy with its interval beside the baselines, margins, calibration and slices of one model.
     --bench gives every aggregate of the official protocol with intervals, of one or several models, and what they

@@ -54,6 +54,7 @@ def print_evaluation(evaluation: PairEvaluation) -> None:
             f"  95 %, {counted(accuracy.groups, 'prompt')}",
             f"{accuracy.bootstrap.low:.4f} to {accuracy.bootstrap.high:.4f}",
         ),
+        *evaluation.warning_rows(),
         ("  ties; accuracy with half credit", f"{accuracy.ties}; {accuracy.half_credit:.4f}"),
         ("choosing the longer response (characters)", f"{evaluation.length_baseline:.4f}"),
         ("constant answer", f"{evaluation.majority_baseline:.4f}"),

@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from assay import ids
 from assay.domain import PreferencePair
+from assay.runs.coverage import Coverage
 
 Item = TypeVar("Item")
 
@@ -42,6 +43,11 @@ class EncodedDataset(Generic[Item]):
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def coverage(self, rows: int, unit: str) -> Coverage:
+        """Of the `rows` that were encoded; `unit`: what one is called, plural. An item may hold several rows."""
+        used = rows - sum(self.left_out.values())
+        return Coverage(rows, used, unit if used == len(self.items) else "rows", self.left_out, self.truncated)
 
 
 def tags_of(pair: PreferencePair) -> Tags:

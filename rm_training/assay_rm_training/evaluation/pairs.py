@@ -21,6 +21,7 @@ from assay import ids
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
 from assay.models.spec import Calibration
+from assay.runs.coverage import Coverage
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreResult
 from assay_rm_training.calibration.measures import CalibrationReport, calibration_report
@@ -84,6 +85,14 @@ class PairEvaluation(EvaluationReport):
     seed: int
     items: tuple[ScoredPair, ...] = field(repr=False)
 
+    @property
+    def coverage(self) -> Coverage:
+        return Coverage(self.pairs, self.scored, "pairs", self.failures, sum(item.truncated for item in self._scored))
+
+    @property
+    def _scored(self) -> list[ScoredPair]:
+        return [item for item in self.items if item.failure is None]
+
     def item_records(self) -> Iterator[dict[str, Any]]:
         return ({**asdict(item), "margin": item.margin} for item in self.items)
 
@@ -91,11 +100,12 @@ class PairEvaluation(EvaluationReport):
         accuracy = self.accuracy
         return [
             ("accuracy", f"{accuracy.value:.4f} (95 %: {accuracy.wilson.low:.4f} to {accuracy.wilson.high:.4f})"),
+            *self.warning_rows(),
             ("pairs", f"{self.scored} scored of {self.pairs}, {accuracy.ties} ties"),
             ("choosing the longer response (characters)", f"{self.length_baseline:.4f}"),
             ("mean margin", f"{self.margin_mean:.4f}"),
             ("expected calibration error", f"{self.calibration.ece:.4f} (uncalibrated)"),
-            ("truncated", f"{self.truncated_share:.4f} of pairs"),
+            ("truncated", f"{self.truncated_share:.4f} of the scored pairs"),
         ]
 
     def rewards(self) -> tuple[list[float], list[float]]:
@@ -147,7 +157,7 @@ def evaluate(
         margin_std=float(d.std()),
         calibration=calibration_report(d, seed=seed),
         calibrated=calibration_report(d, calibration=calibration, seed=seed) if calibration else None,
-        truncated_share=sum(item.truncated for item in items) / len(items),
+        truncated_share=sum(item.truncated for _, item in scored_rows) / len(scored_rows),
         slices=slices([tags_of(pair) for pair in scored_pairs], d),
         seed=seed,
         items=items,

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from assay import ids
 from assay.errors import BadInputError
 from assay.models.calibration import Calibration
+from assay.runs.coverage import Coverage
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score
 from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
@@ -107,6 +108,10 @@ class PrincipleEvaluation(EvaluationReport):
         )
         return replace(self, items=items, **_of_probabilities([item for item in items if item.failure is None]))
 
+    @property
+    def coverage(self) -> Coverage:
+        return Coverage(self.rows, self.scored, "judgments", self.failures, sum(item.truncated for item in self.items))
+
     def item_records(self) -> Iterator[dict[str, Any]]:
         return map(asdict, self.items)
 
@@ -115,6 +120,7 @@ class PrincipleEvaluation(EvaluationReport):
         rows = [
             ("judgments", f"{self.scored} scored of {self.rows}{failed}; {100 * self.overall.yes_share:.1f} % yes"),
             ("accuracy", _line(self.overall)),
+            *self.warning_rows(),
             *((f"  {cell.name} ({cell.rows})", _line(cell)) for cell in self.cells),
             ("mean over principles", _beside(self.macro_accuracy, self.macro_baseline)),
         ]
@@ -131,7 +137,7 @@ class PrincipleEvaluation(EvaluationReport):
         rows += [
             ("expected calibration error", f"{self.ece:.4f}; Brier {_beside(self.brier, self.baseline_brier)}"),
             ("negative log-likelihood", _beside(self.nll, self.baseline_nll)),
-            ("truncated", f"{self.truncated_share:.4f} of judgments"),
+            ("truncated", f"{self.truncated_share:.4f} of the scored judgments"),
         ]
         return rows
 
@@ -171,7 +177,7 @@ def evaluate_rows(
         **_of_probabilities(scored),
         baseline_nll=None if rates is None else _nll(rates, labels),
         baseline_brier=None if rates is None else brier(rates, labels),
-        truncated_share=sum(item.truncated for item in items) / len(items),
+        truncated_share=sum(item.truncated for item in scored) / len(scored),
         cells=_parts(scored, groups, cells, seed) if any(cells) else (),
         principles=principles,
         pairs=pair_figures(opposite_pairs([row for row, _ in scored_rows]), rewards, seed=seed),

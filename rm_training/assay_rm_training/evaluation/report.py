@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
+from assay.runs.coverage import Coverage
 from assay.system.atomic_files import replacing
 from assay_serving.scorer import ModelInfo
 
@@ -26,7 +27,22 @@ class EvaluationReport(ABC):
     def to_dict(self) -> dict[str, Any]:
         """The metrics, JSON-ready."""
         reported = {field.name for field in fields(self) if field.repr}
-        return {name: value for name, value in asdict(self).items() if name in reported}
+        metrics = {name: value for name, value in asdict(self).items() if name in reported}
+        return metrics | {"coverage": self.coverage.to_dict(), "warnings": self.warnings}
+
+    @property
+    @abstractmethod
+    def coverage(self) -> Coverage:
+        """How many of the items the metrics rest on."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What must stand beside the figures."""
+        return self.coverage.of_evaluation()
+
+    def warning_rows(self) -> list[tuple[str, str]]:
+        """The warnings as rows of a table."""
+        return [("WARNING", warning) for warning in self.warnings]
 
     @abstractmethod
     def item_records(self) -> Iterable[dict[str, Any]]:

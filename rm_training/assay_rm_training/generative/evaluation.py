@@ -18,6 +18,7 @@ from typing import Any
 from assay import ids
 from assay.errors import BadInputError
 from assay.models.spec import RewardModelSpec
+from assay.runs.coverage import LEAST_USED, Coverage
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
 from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
@@ -86,6 +87,16 @@ class JudgeEvaluation(EvaluationReport):
     def parse_failure_rate(self) -> float:
         return sum(self.faults.values()) / self.answers if self.answers else 0.0
 
+    @property
+    def coverage(self) -> Coverage:
+        return Coverage(self.items + sum(self.failures.values()), self.items, "rows", self.failures)
+
+    @property
+    def warnings(self) -> list[str]:
+        rate = self.parse_failure_rate
+        unread = [f"{rate:.1%} of the answers have no verdict that can be read"] if rate > 1 - LEAST_USED else []
+        return [*super().warnings, *unread]
+
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"parse_failure_rate": self.parse_failure_rate}
 
@@ -98,6 +109,7 @@ class JudgeEvaluation(EvaluationReport):
     def rows(self) -> list[tuple[str, str]]:
         """Name and text of every figure."""
         rows = [(name.replace("_", " "), figure.text()) for name, figure in self.figures.items()]
+        rows += self.warning_rows()
         if self.position_bias is not None:
             bias = f"{self.position_bias:+.4f}" if self.parse_failure_rate < 1 else "none: no answer has a verdict"
             rows.append(("position bias (better first - better second)", bias))

@@ -21,6 +21,7 @@ from assay.models.devices import pick_device
 from assay.models.parallelism.distributed import world_size
 from assay.models.spec import Judging, ParityCheck, RewardModelSpec
 from assay.runs.contamination_gate import BenchmarkState
+from assay.runs.coverage import Coverage
 from assay.runs.json_log import METRICS_FILE
 from assay.runs.model_run import RunPlan, model_folder
 from assay.runs.progress_bar import progress_bar
@@ -33,6 +34,7 @@ from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_policy_training.training.loop import PolicyTrainer
 from assay_policy_training.training.run import add_rollouts, copy_checkpoint
+from assay_rm_training.checkpoints.card_sections import warning_lines
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow
@@ -205,7 +207,13 @@ def _train(
     renderer = Renderer(policy.tokenizer, max_length=spec.trained_length)
     checks: list[ParityCheck] = []
     merged_scorer(trainable, spec, renderer, sample, engine=VerdictReader, checks=checks)
-    card = _card(folder.name, plan, spec, steps, before, after, states)
+    coverage = Coverage(
+        len(fitting_rows) + too_long, len(fitting_rows), "rows", {"too long": too_long} if too_long else {}
+    )
+    warnings = coverage.of_training()
+    if after is not None:
+        warnings += [f"evaluation on {plan.eval_data}: {warning}" for warning in after.warnings]
+    card = _card(folder.name, plan, spec, steps, before, after, states, warnings)
     spec, parity = save_checkpoint(
         trainable, spec, renderer, folder, sample=sample, card=card, engine=VerdictReader, checks=checks
     )
@@ -214,6 +222,8 @@ def _train(
             "method": "generative-rl",
             "rows": len(fitting_rows),
             "left_out": {"too long": too_long} if too_long else {},
+            "coverage": coverage.to_dict(),
+            "warnings": warnings,
             "steps": trainer.step,
             "updates": trainer.updates,
             "resumed_at": done,
@@ -273,6 +283,7 @@ def _card(
     before: JudgeEvaluation | None,
     after: JudgeEvaluation | None,
     states: Sequence[BenchmarkState],
+    warnings: Sequence[str],
 ) -> str:
     recipe, sampling = plan.recipe, plan.recipe.sampling
     weights = ", ".join(f"{part} {weight:g}" for part, weight in weights_of(recipe).weights.items() if weight)
@@ -298,6 +309,7 @@ def _card(
         f"A generative reward model on `{spec.base}`, trained by Assay. A stock language model that reasons and then "
         "judges: the reward is read at the verdict, after the reasoning.",
         "",
+        *warning_lines(warnings),
         "| | |",
         "|---|---|",
         *(f"| {key} | {value} |" for key, value in rows),

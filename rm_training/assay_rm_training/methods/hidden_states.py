@@ -22,7 +22,7 @@ from assay.models.attention.packing import can_pack, forward, group_of
 from assay.models.chat.renderer import Encoded, Renderer
 from assay.models.devices import pick_device
 from assay.models.heads import HEAD
-from assay.models.loading import load_scalar_model, load_tokenizer, resolve_model
+from assay.models.loading import context_length, load_scalar_model, load_tokenizer, resolve_model
 from assay.models.spec import weights_digest
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
@@ -52,13 +52,14 @@ FeatureResult: TypeAlias = Features | ScoreFailure
 class FrozenBackbone:
     """A language model (or a reward model without its head) whose weights are not trained."""
 
-    def __init__(self, base: str, *, max_length: int = 1024, device: str = "auto") -> None:
-        """`max_length`: tokens of one conversation. Raises NotFoundError for an unknown model."""
+    def __init__(self, base: str, *, max_length: int | None = None, device: str = "auto") -> None:
+        """`max_length`: tokens of a conversation; None: the model's own. Raises NotFoundError for an unknown model."""
         where = pick_device(device)
         tokenizer = load_tokenizer(base)
         new_head = not has_reward_head(base)
         model = load_scalar_model(base, tokenizer, dtype=torch.float32, device=where, new_head=new_head)
-        limit = min(max_length, int(getattr(model.config, "max_position_embeddings", 0) or max_length))
+        longest = context_length(model.config)
+        limit = min(max_length or longest, longest)
         self.base = base
         self.renderer = Renderer(tokenizer, max_length=limit)
         self.trainable = TrainableModel(model, tokenizer, new_head)

@@ -22,6 +22,7 @@ from assay.models.attention.packing import TokenGroup
 from assay.models.chat.renderer import Renderer
 from assay.models.heads import HEAD
 from assay.models.spec import Kind, RatingHeads
+from assay.runs.coverage import Coverage
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score
 from assay.statistics.rank_correlation import Vector, pearson, spearman
@@ -106,6 +107,10 @@ class MultiObjectiveEvaluation(EvaluationReport):
     by_rating: dict[str, RatingAgreement | None]
     items: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
+    @property
+    def coverage(self) -> Coverage:
+        return Coverage(self.rows, self.scored, "rows", {"not scored": self.failures} if self.failures else {})
+
     def item_records(self) -> tuple[dict[str, Any], ...]:
         return self.items
 
@@ -124,7 +129,7 @@ class MultiObjectiveEvaluation(EvaluationReport):
             )
             for name, a in correlations
         ]
-        return [("rows", f"{self.scored} scored of {self.rows}"), *rows]
+        return [("rows", f"{self.scored} scored of {self.rows}"), *self.warning_rows(), *rows]
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ class Principle(MethodFields):
         )
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> PrincipleTask:
-        return PrincipleTask(trainable, config, self._renderer(trainable.tokenizer, config.max_length))
+        return PrincipleTask(trainable, config, self._renderer(trainable.tokenizer, config.max_length or UNLIMITED))
 
     def spec_fields(self, trainable: TrainableModel) -> dict[str, Any]:
         return question_fields(self._renderer(trainable.tokenizer))

@@ -20,6 +20,7 @@ from assay.models.chat.renderer import Renderer
 from assay.models.chat.step_reader import read_steps
 from assay.models.heads import HEAD, apply_head
 from assay.models.spec import Kind, Stepwise
+from assay.runs.coverage import Coverage
 from assay.runs.progress_bar import Advance, silent
 from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
 from assay.workspace import Workspace
@@ -85,6 +86,15 @@ class ProcessRewardEvaluation(EvaluationReport):
     first_error: float | None
     items: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
+    @property
+    def coverage(self) -> Coverage:
+        return Coverage(
+            self.responses,
+            self.responses - self.failures,
+            "responses",
+            {"not scored": self.failures} if self.failures else {},
+        )
+
     def item_records(self) -> tuple[dict[str, Any], ...]:
         return self.items
 
@@ -93,6 +103,7 @@ class ProcessRewardEvaluation(EvaluationReport):
         first_error = "no response has a wrong step" if self.first_error is None else f"{self.first_error:.4f}"
         return [
             ("accuracy of steps", f"{self.accuracy:.4f} (95 %: {low:.4f} to {high:.4f}) of {self.steps}"),
+            *self.warning_rows(),
             ("calling every step right", f"{self.base_rate:.4f}"),
             ("first wrong step found", f"{first_error} of {self.with_error} responses"),
         ]

@@ -82,8 +82,11 @@ def prepare(trainable: TrainableModel, config: TrainingConfig, *, language_model
 
 
 def _start_head(head: torch.nn.Linear, config: TrainingConfig) -> None:
+    """`stock`: as transformers initialises it, from the seed."""
     import torch
 
+    if config.head_init == "stock":
+        return
     with torch.no_grad():
         if config.head_init == "zero":
             head.weight.zero_()

@@ -72,6 +72,7 @@ class BenchmarkRun:
             "bench": self.benchmark.name,
             "models": reports,
             "comparisons": [one.to_dict() for one in self.comparisons],
+            "warnings": [f"{one.model}: {warning}" for one in self.reports for warning in one.warnings],
             **records,
         }
 
@@ -186,6 +187,8 @@ def _judged(
         reference,
         served_as=config.server_model if is_url(reference) else None,
         device=config.device,
+        dtype=config.dtype,
+        max_length=config.max_length,
         allow_failed_parity=config.allow_failed_parity,
     )
     judge = open_judge(model, api_key=api_key, seed=config.seed, workspace=root)

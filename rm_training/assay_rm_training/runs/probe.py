@@ -13,10 +13,12 @@ from pathlib import Path
 from assay.domain import PreferencePair
 from assay.models.spec import RewardModelSpec
 from assay.runs.contamination_gate import contamination_of
+from assay.runs.coverage import Coverage
 from assay.runs.model_run import reserved_folder
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run
 from assay.workspace import Workspace
+from assay_rm_training.checkpoints.card_sections import warning_lines
 from assay_rm_training.checkpoints.checkpoint import save_checkpoint
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
@@ -39,7 +41,7 @@ class ProbePlan:
     name: str
     gold: str | None = None
     eval_data: str | None = None
-    max_length: int = 1024
+    max_length: int | None = None
     device: str = "auto"
     force: bool = False
 
@@ -54,6 +56,7 @@ class TrainedProbe:
     probe: Probe
     spec: RewardModelSpec
     evaluation: PairEvaluation | None
+    warnings: tuple[str, ...] = ()
 
 
 def train_probe_model(
@@ -82,6 +85,7 @@ def train_probe_model(
         cache = FeatureCache(FrozenBackbone(plan.base, max_length=plan.max_length, device=plan.device), workspace)
         with progress_bar("features", 2 * (len(pairs) + len(gold)), unit="responses") as advance:
             probe = train_probe(cache, pairs, plan.config, gold=gold, advance=advance)
+        warnings = _coverage(probe).of_training()
         artifact, spec = _save_probe(run, cache, probe, folder, data=plan.data, sample=pairs)
         evaluation = None
         if eval_pairs is not None:
@@ -91,16 +95,24 @@ def train_probe_model(
                 )
             evaluation.write(run.folder)
             run.metrics["evaluation"] = evaluation.to_dict()
+            warnings += [f"evaluation on {plan.eval_data}: {warning}" for warning in evaluation.warnings]
         run.metrics.update(
             {
                 "pairs": probe.pairs,
                 "left_out": probe.left_out,
+                "coverage": _coverage(probe).to_dict(),
+                "warnings": warnings,
                 "l2": probe.l2,
                 "chosen_on": probe.chosen_on,
                 "candidates": [[l2, *snapshot] for l2, snapshot in probe.candidates.items()],
             }
         )
-        return TrainedProbe(artifact, folder, run.id, probe, spec, evaluation)
+        return TrainedProbe(artifact, folder, run.id, probe, spec, evaluation, tuple(warnings))
+
+
+def _coverage(probe: Probe) -> Coverage:
+    left_out = {"a side is too long": probe.left_out} if probe.left_out else {}
+    return Coverage(probe.pairs + probe.left_out, probe.pairs, "pairs", left_out)
 
 
 def save_probe(
@@ -133,6 +145,7 @@ def _save_probe(
             "",
             f"A scalar reward model by Assay: a Bradley-Terry head at its optimum on the frozen `{backbone.base}`.",
             "",
+            *warning_lines(_coverage(probe).of_training()),
             "| | |",
             "|---|---|",
             f"| data | {data} ({snapshot_id(run.workspace, data) or 'a file'}) |",

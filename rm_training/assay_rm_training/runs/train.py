@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from assay.errors import BadInputError, NotFoundError
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_dtype
+from assay.models.loading import context_length
 from assay.models.parallelism.distributed import world_size
 from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.strategy import resolve
@@ -68,7 +69,7 @@ class TrainedModel:
     evaluation: EvaluationReport | None
     contamination: Sequence[BenchmarkState] = ()
     unit: str = "pairs"
-    asked_length: int = 0  #: tokens, as configured; the model's own limit may be lower
+    asked_length: int = 0  #: tokens, as configured, 0 = the model's own limit; that may be lower
 
 
 @dataclass(frozen=True)
@@ -157,8 +158,9 @@ def _train(
     settings = WorkerSettings(method_payload(method), config, resume is not None)
     with process_group(config.parallel, config.device, settings) as (parallel, device):
         trainable = method.load(config, parallel.loading_device(device))
-        longest = int(getattr(trainable.model.config, "max_position_embeddings", config.max_length))
-        length = min(config.max_length, longest)
+        longest = context_length(trainable.model.config)
+        config = config.within(longest)
+        length = min(config.max_length or longest, longest)
         renderer = Renderer(trainable.tokenizer, max_length=length)
         data, eval_data = _encode(method, rows, renderer, f"encoding {method.unit}"), None
         if eval_rows is not None and config.eval_every:
@@ -203,6 +205,8 @@ def _train(
         with progress_bar("evaluating", len(method.responses(judged)), unit="responses") as advance:
             evaluation = method.evaluate(scorer, judged, seed=config.seed, advance=advance)
     chosen = _chosen(config, summary, eval_name, judged_name)
+    coverage = data.coverage(len(rows), method.unit)
+    warnings = [*coverage.of_training(), *(_evaluated(evaluation, judged_name) if evaluation is not None else ())]
     seen = {row.prompt for row in rows}
     evaluated_seen = sum(row.prompt in seen for row in judged or ())
     card = model_card(
@@ -218,6 +222,7 @@ def _train(
         contamination=[str(state) for state in contamination],
         chosen=chosen,
         evaluated_seen=evaluated_seen,
+        warnings=warnings,
     )
     spec, parity = save_checkpoint(
         trainable,
@@ -238,6 +243,8 @@ def _train(
         method.unit: len(data),
         "left_out": data.left_out,
         "truncated": data.truncated,
+        "coverage": coverage.to_dict(),
+        "warnings": warnings,
         "new_head": trainable.new_head,
         "device": str(device),
         "autocast": str(pick_dtype(device, config.dtype)).removeprefix("torch."),
@@ -270,8 +277,13 @@ def _train(
         evaluation,
         contamination,
         method.unit,
-        config.max_length,
+        plan.config.max_length or 0,
     )
+
+
+def _evaluated(evaluation: EvaluationReport, data: str) -> list[str]:
+    """Its warnings, with the data that they are of."""
+    return [f"evaluation on {Path(data).name}: {warning}" for warning in evaluation.warnings]
 
 
 def _chosen(config: TrainingConfig, summary: TrainingSummary, eval_name: str, judged_name: str) -> str | None:

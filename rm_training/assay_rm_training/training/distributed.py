@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from assay.models.loading import context_length
 from assay.models.parallelism.distributed import local_device
 from assay.models.parallelism.process_group import worker_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
@@ -51,6 +52,7 @@ def run_worker() -> None:
         device = local_device(config.device)
         parallel = parallel_strategy(config.parallel, group, device)
         trainable = method.load(config, parallel.loading_device(device))
+        config = config.within(context_length(trainable.model.config))
         parallel.prepare(trainable)
         datasets: tuple[EncodedDataset[Any], EncodedDataset[Any] | None] = parallel.share(None)
         train(

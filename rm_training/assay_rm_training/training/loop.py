@@ -197,7 +197,7 @@ def make_optimizer(trainable: TrainableModel, config: TrainingConfig) -> torch.o
     param_groups = [
         {
             "params": parameters,
-            "factor": config.head_lr / config.learning_rate if is_head and trainable.new_head else 1.0,
+            "factor": config.head_rate / config.learning_rate if is_head and trainable.new_head else 1.0,
             "weight_decay": config.weight_decay if is_matrix else 0.0,
         }
         for (is_head, is_matrix), parameters in groups.items()

@@ -19,7 +19,7 @@ from assay.models.chat.principle_renderer import QUESTION, PrincipleRenderer
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.heads import log_odds
-from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model, spec_of
+from assay.models.loading import context_length, load_causal_lm, load_tokenizer, resolve_model, spec_of
 from assay.models.spec import RewardModelSpec
 from assay_serving.engines.packed import PackedScorer, for_scoring, require_parity
 from assay_serving.engines.token import PrincipleReader
@@ -59,7 +59,7 @@ class PrincipleScorer(PrincipleReader, PackedScorer):
         model = load_causal_lm(name, tokenizer, dtype=pick_dtype(device, config.dtype), device=device)
         return cls(
             for_scoring(model),
-            Renderer(tokenizer, max_length=config.length(spec.trained_length)),
+            Renderer(tokenizer, max_length=config.length(spec.trained_length, context_length(model.config))),
             spec,
             name=config.name,
             token_budget=config.token_budget,

@@ -12,7 +12,7 @@ from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.heads import HEAD, head_outputs
-from assay.models.loading import load_scalar_model, load_tokenizer, spec_of
+from assay.models.loading import context_length, load_scalar_model, load_tokenizer, spec_of
 from assay_serving.engines.packed import Layout, PackedScorer, for_scoring, require_parity
 from assay_serving.engines.token import ScalarReader
 from assay_serving.model_config import ModelConfig
@@ -55,7 +55,7 @@ class TransformersScorer(ScalarReader, PackedScorer):
         model = load_scalar_model(name, tokenizer, dtype=dtype, device=device, labels=labels)
         return cls(
             for_scoring(model),
-            Renderer(tokenizer, max_length=config.length(spec.trained_length)),
+            Renderer(tokenizer, max_length=config.length(spec.trained_length, context_length(model.config))),
             spec,
             name=config.name,
             token_budget=config.token_budget,

@@ -310,6 +310,14 @@ def test_presets_are_settings_and_what_is_given_beside_them_wins() -> None:
         "batch_size": 128,
         "weight_decay": 0.1,
         "max_length": 8192,
+        "eps": 1e-5,
+        "schedule": "constant",
+        "warmup_ratio": 0.0,
+        "epochs": 1,
+        "max_grad_norm": 1.0,
+        "head_lr": 0.0,
+        "optimizer": "adamw",
+        "gradient_checkpointing": False,
     }
     with pytest.raises(BadInputError, match="unknown preset 'v3'; one of skywork-v1-8b"):
         with_preset({}, "v3", lambda option: False)

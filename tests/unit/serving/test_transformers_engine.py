@@ -107,12 +107,12 @@ def test_a_long_conversation_loses_old_turns_and_says_so(scorer: TransformersSco
     assert (long.reward, long.tokens) == pytest.approx((short.reward, short.tokens), abs=1e-5)
 
 
-def test_max_length_can_only_shorten(tiny_reward_model: Path) -> None:
+def test_max_length_shortens_or_lengthens_up_to_the_bases_own(tiny_reward_model: Path) -> None:
     shorter = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", max_length=40))
     assert shorter.info.max_length == 40
     assert (
         TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", max_length=9999)).info.max_length
-        == 512
+        == 4096
     )
     assert only_failure(shorter.score([ScoreItem(PROMPT, "x" * 100)])[0]).code == "too_long"
 

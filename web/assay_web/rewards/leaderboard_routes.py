@@ -35,7 +35,10 @@ class Aggregate(WithInterval):
 class BenchmarkEntry(BaseModel):
     """One model's newest result under a tie policy on a set of items. `version`: null for recorded scores. `data`:
     equal where the same files were read to the same length; null where the run does not say. `missing`: parts without a
-    scored item; null where it is not known. `curves`: names of its best-of-n curves."""
+    scored item; null where it is not known. `curves`: names of its best-of-n curves. `read_as`: precision and
+    length that the model was run with. `coverage`: share of the
+    items that was scored; below a bound the result is not `ranked`. `failures_wrong`: the headline with failed items as
+    wrong, where any failed."""
 
     run_id: str
     model: str
@@ -50,10 +53,15 @@ class BenchmarkEntry(BaseModel):
     truncated: int
     missing: list[str] | None
     curves: list[str]
+    read_as: str
+    coverage: float
+    ranked: bool
+    warnings: list[str]
+    failures_wrong: float | None
 
 
 class BenchmarkBoard(BaseModel):
-    """The entries of one benchmark, the newest first."""
+    """The entries of one benchmark: those that are ranked, then the others, each the newest first."""
 
     bench: str
     title: str
@@ -116,6 +124,8 @@ def list_leaderboards(person: Viewer, service: ServiceNow) -> Leaderboards:
     boards: dict[str, list[BenchmarkEntry]] = {}
     for one in results:
         boards.setdefault(one.bench, []).append(_entry(one))
+    for entries in boards.values():
+        entries.sort(key=lambda entry: not entry.ranked)
     order = [*BENCHMARKS.members, *sorted(boards.keys() - BENCHMARKS.members.keys())]
     return Leaderboards(
         boards=[
@@ -166,6 +176,11 @@ def _entry(one: StoredResult) -> BenchmarkEntry:
         truncated=counts.get("truncated", 0),
         missing=list(one.missing) if one.missing is not None else None,
         curves=list(one.curves),
+        read_as=one.read_as,
+        coverage=one.coverage.share,
+        ranked=one.coverage.ranked,
+        warnings=one.coverage.of_evaluation(),
+        failures_wrong=one.failed_as_wrong.get(one.headline) if one.headline is not None else None,
     )
 
 

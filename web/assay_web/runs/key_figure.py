@@ -43,7 +43,7 @@ _NEWEST = 1 << 16  #: bytes at the end of a metrics file
 
 def key_figure(kind: str, metrics: Mapping[str, Any]) -> KeyFigure | None:
     """The key figure of a finished run: by its kind, else its first number."""
-    if (figure := _of_benchmark(metrics.get("models"))) is not None:
+    if (figure := _of_benchmark(metrics.get("models") or [metrics])) is not None:
         return figure
     for path, label, share in _OF_RESULT.get(kind, ()):
         value: Any = metrics
@@ -56,12 +56,14 @@ def key_figure(kind: str, metrics: Mapping[str, Any]) -> KeyFigure | None:
 
 
 def _of_benchmark(models: Any) -> KeyFigure | None:
-    """The best model's overall share in the metrics of a benchmark run."""
+    """The best model's overall share in the metrics of a benchmark run, among those that are ranked if any is."""
     reports = [one for one in models if isinstance(one, Mapping)] if isinstance(models, list) else []
+    number = len(reports)
+    reports = [one for one in reports if one.get("ranked", True)] or reports
     figures: list[KeyFigure] = []
     for report in reports:
         aggregates = report.get("aggregates")
-        label = "overall" if len(reports) == 1 else f"best overall, {report.get('model')}"
+        label = "overall" if number == 1 else f"best overall, {report.get('model')}"
         value = aggregates.get("overall") if isinstance(aggregates, Mapping) else None
         figures += [figure for figure in [_figure(label, value, True)] if figure is not None]
     return max(figures, key=lambda figure: figure.value, default=None)

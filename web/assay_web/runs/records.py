@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from assay.runs.coverage import warnings_of
 from assay.runs.process import RunProcess, process_of
 from assay.store.database import Connection
 from assay.workspace import Workspace
@@ -137,6 +138,7 @@ def row_of(record: RunRecord, workspace: Workspace) -> RunRow:
         step=step,
         figure=figure,
         error=error,
+        warnings=warnings_of(record.results),
     )
 
 

@@ -24,7 +24,8 @@ class KeyFigure(BaseModel):
 
 
 class RunRow(BaseModel):
-    """A run in a list. `started`: seconds since the epoch; `seconds`: duration so far."""
+    """A run in a list. `started`: seconds since the epoch; `seconds`: duration so far. `warnings`: of an
+    ended run: data left out or truncated, too few items to rely on."""
 
     id: str
     kind: str
@@ -35,6 +36,7 @@ class RunRow(BaseModel):
     step: int | None = None
     figure: KeyFigure | None = None
     error: str | None = None
+    warnings: list[str] = []
 
 
 class KindCount(BaseModel):

@@ -49,11 +49,12 @@ class PeopleConfig:
 @dataclass(frozen=True)
 class Stage1ModelConfig:
     """The reward model of each iteration. `probe`: a linear probe on `base`'s frozen features, fitted in milliseconds
-    once they are computed. `bt`: full Bradley-Terry training with `options` of `assay train bt`."""
+    once they are computed. `bt`: full Bradley-Terry training with `options` of `assay train bt`. `max_length`: tokens;
+    None is the base's own length."""
 
     backend: Backend = "probe"
     base: str = "smollm2"
-    max_length: Annotated[int, Ge(1)] = 1024
+    max_length: Annotated[int | None, Ge(1)] = None
     device: str = "auto"
     options: dict[str, Any] = field(default_factory=dict)
 

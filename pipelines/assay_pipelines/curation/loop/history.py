@@ -40,11 +40,13 @@ class LoopIteration:
 
     `for_people`, `for_judges`: comparisons chosen. `gold_wrong` of `gold_predicted`: what the model gets wrong, around
     which the iteration looked. `undecided`, `conflicts`: what people could not settle, which is discarded.
+    `trained_on`: pairs that were fitted; `left_out`: those that were not, being too long.
     """
 
     iteration: int
     steps: list[StepDone]
     trained_on: int | None
+    left_out: int | None
     gold_accuracy: GoldAccuracy | None
     gold_predicted: int | None
     gold_wrong: int | None
@@ -68,6 +70,7 @@ class LoopCandidate:
 
     iteration: int
     trained_on: int
+    left_out: int | None
     gold_accuracy: GoldAccuracy | None
     best: bool
 
@@ -118,7 +121,7 @@ _LOOPS = """
 _STEPS = """SELECT loop, iteration, step, outcome::VARCHAR, run_id, epoch(created_at) FROM loop_steps
     ORDER BY created_at, iteration"""
 _COUNTS = (
-    "trained_on", "gold_predicted", "gold_wrong", "people_asked", "people_open", "people_votes", "gold",
+    "trained_on", "left_out", "gold_predicted", "gold_wrong", "people_asked", "people_open", "people_votes", "gold",
     "gold_against_source", "undecided", "conflicts", "judges_asked", "silver", "silver_against_source",
 )  # fmt: skip
 
@@ -189,7 +192,11 @@ def _iteration(number: int, done: list[tuple[StepDone, dict[str, Any]]]) -> Loop
 
 def _candidate(model: Mapping[str, Any], best: int) -> LoopCandidate:
     return LoopCandidate(
-        model["iteration"], model["trained_on"], _accuracy(model["gold_accuracy"]), model["iteration"] == best
+        model["iteration"],
+        model["trained_on"],
+        model.get("left_out"),
+        _accuracy(model["gold_accuracy"]),
+        model["iteration"] == best,
     )
 
 

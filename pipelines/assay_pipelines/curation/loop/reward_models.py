@@ -180,7 +180,8 @@ class BTModels:
             "path": str(trained.path.relative_to(self.workspace.root)),
             "version": trained.spec.version,
             "snapshot": snapshot,
-            "pairs": len(pairs),
+            "pairs": trained.metrics["coverage"]["used"],
+            "left_out": sum(trained.metrics["left_out"].values()),
         }
 
     def load(self, trained: dict[str, Any]) -> Scorer:

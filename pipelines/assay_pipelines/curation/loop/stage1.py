@@ -111,7 +111,8 @@ def _train(loop: Loop, parts: Parts, run: Run, iteration: int) -> StepOutcome:
     choosers = gold_pairs if config.train_on == "silver" else []
     trained = parts.models.train(run, name, silver.name, pairs, choosers)
     quality = _accuracy(LoopModel(parts.models.load(trained), parts.uncalibrated).probabilities(gold_pairs))
-    return StepOutcome({"model": trained, "gold": gold.name, "trained_on": len(pairs), "gold_accuracy": quality})
+    fitted = {"trained_on": trained["pairs"], "left_out": trained["left_out"]}
+    return StepOutcome({"model": trained, "gold": gold.name, **fitted, "gold_accuracy": quality})
 
 
 def _check_labels(loop: Loop) -> None:
@@ -296,7 +297,7 @@ def _publish(loop: Loop, parts: Parts, run: Run, last: int) -> StepOutcome:
         if step is not None:
             scorer = LoopModel(parts.models.load(step["model"]), parts.uncalibrated)
             quality = _accuracy(scorer.probabilities(gold))
-            models.append({"iteration": iteration, "trained_on": step["trained_on"], "gold_accuracy": quality})
+            models.append({"iteration": iteration, **_brief(step), "gold_accuracy": quality})
     measured = [m for m in models if m["gold_accuracy"] is not None]
     if not measured:
         raise BadInputError("no gold pair can be scored by any of the loop's models: all are too long", field="model")
@@ -373,4 +374,6 @@ def _accuracy(probabilities: Sequence[float | None]) -> dict[str, Any] | None:
 
 
 def _brief(trained: Mapping[str, Any]) -> dict[str, Any]:
-    return {"trained_on": trained["trained_on"], "gold_accuracy": trained["gold_accuracy"]}
+    """Pairs that were fitted, how many more were left out, and the accuracy on gold."""
+    model = trained["model"]
+    return {"trained_on": model["pairs"], "left_out": model.get("left_out"), "gold_accuracy": trained["gold_accuracy"]}

@@ -165,6 +165,8 @@ def _show_reinforced(trained: TrainedJudge) -> None:
         f"saved and reloaded: verdicts equal within {parity['largest_difference']:.1e} "
         f"({counted(parity['responses'], 'answer')})"
     )
+    for warning in trained.metrics["warnings"]:
+        typer.echo(f"WARNING: {warning}")
     for state in trained.contamination:
         typer.echo(f"contamination: {state}")
     typer.echo(f"model {trained.path} ({trained.artifact_id}), run {trained.run_id}")

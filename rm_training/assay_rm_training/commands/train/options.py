@@ -163,7 +163,9 @@ def _run(
         if options.data is None:
             raise BadInputError("name what to train on: --data SNAPSHOT or --data FILE")
         if options.preset is not None:
-            settings = with_preset(settings, options.preset, functools.partial(is_given, context))
+            explicit = functools.partial(is_given, context)
+            settings = with_preset({**settings, "betas": options.betas}, options.preset, explicit)
+            method_values = with_objective(method_values, options.preset, explicit)
         settings = {"betas": options.betas, "preset": options.preset, **settings}
         plan = TrainingPlan(
             TrainingConfig(base=locate_model(here, options.base)[0], lora=options.lora, **settings),
@@ -190,6 +192,12 @@ def _run(
 def with_preset(settings: dict[str, Any], name: str, is_given: Callable[[str], bool]) -> dict[str, Any]:
     """The settings, with those of the preset where the command line does not give them."""
     return settings | {field: value for field, value in preset(name).settings.items() if not is_given(field)}
+
+
+def with_objective(values: dict[str, Any], name: str, is_given: Callable[[str], bool]) -> dict[str, Any]:
+    """A method's own options, with those of the preset that it has and the command line does not give."""
+    published = preset(name).objective
+    return values | {option: published[option] for option in values if option in published and not is_given(option)}
 
 
 #: Options that may differ when a run is resumed.
@@ -233,6 +241,8 @@ def _show(trained: TrainedModel) -> None:
         f"{summary.seconds:.0f} s ({speed}, "
         f"{100 * summary.padded_share:.0f} % padding, {trained.metrics['autocast']} on {trained.metrics['device']})"
     )
+    for warning in trained.metrics["warnings"]:
+        typer.echo(f"WARNING: {warning}")
     for reason, count in trained.metrics["left_out"].items():
         hint = f" in {trained.spec.trained_length} tokens (--max-length)" if reason.endswith("does not fit") else ""
         typer.echo(f"  left out {count}: {reason}{hint}")

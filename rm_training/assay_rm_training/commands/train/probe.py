@@ -25,7 +25,10 @@ def probe(
         list[float] | None, typer.Option("--l2", help="Penalty to try; repeatable. Default: seven from 10 to 0.01.")
     ] = None,
     label_smoothing: Annotated[float, typer.Option(help="Believed share of flipped labels, 0 to 0.5.")] = 0.0,
-    max_length: Annotated[int, typer.Option(help="Tokens of a conversation; older turns are dropped.")] = 1024,
+    max_length: Annotated[
+        int | None,
+        typer.Option(help="Tokens of a conversation; older turns are dropped. Default: the base's own length."),
+    ] = None,
     waive: WaiveOption = None,
     device: DeviceOption = "auto",
     workspace: WorkspaceOption = None,
@@ -73,6 +76,7 @@ def probe(
         "run_id": trained.run_id,
         "pairs": fitted.pairs,
         "left_out": fitted.left_out,
+        "warnings": list(trained.warnings),
         "l2": fitted.l2,
         "chosen_on": fitted.chosen_on,
         "candidates": [
@@ -87,6 +91,8 @@ def probe(
     typer.echo(
         f"{trained.path.name}: {counted(fitted.pairs, 'pair')}{left_out}; penalty {fitted.l2:g} by {fitted.chosen_on}"
     )
+    for warning in trained.warnings:
+        typer.echo(f"WARNING: {warning}")
     for penalty, (accuracy, nll) in sorted(fitted.candidates.items()):
         typer.echo(f"  {penalty:>6g}  accuracy {accuracy:.3f}  NLL {nll:.4f}{'  <' if penalty == fitted.l2 else ''}")
     if trained.evaluation is not None:

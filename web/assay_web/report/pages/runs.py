@@ -14,6 +14,7 @@ from typing import Any
 
 from assay.data.json_lines import Lines, parse_object
 from assay.errors import BadInputError, NotFoundError
+from assay.runs.coverage import warnings_of
 from assay.runs.record import mark_dead_runs
 from assay.workspace import Workspace
 from assay_web.report.content import Block, Commands, Report, Section, Table
@@ -59,6 +60,8 @@ def write_run_page(workspace: Workspace, run_id: str, target: Path | None = None
             logged = (parse_object(line) for _, line in Lines(rollouts)) if rollouts.is_file() else iter(())
             sections = policy_sections(rows, logged)
         sections.append(Section("Figures", _figures(figures)))
+    if warnings := warnings_of(figures):
+        sections.insert(0, Section("Warnings", [Table(("warning",), [(warning,) for warning in warnings])]))
     subtitle = f"{kind}, {status}, started {started[:19]} UTC, assay {code}" + (f": {error}" if error else "")
     model_name = json.loads(config).get("name") or json.loads(config).get("model")
     report = Report(

@@ -1796,7 +1796,7 @@ export interface components {
         };
         /**
          * BenchmarkBoard
-         * @description The entries of one benchmark, the newest first.
+         * @description The entries of one benchmark: those that are ranked, then the others, each the newest first.
          */
         BenchmarkBoard: {
             /** Bench */
@@ -1810,7 +1810,10 @@ export interface components {
          * BenchmarkEntry
          * @description One model's newest result under a tie policy on a set of items. `version`: null for recorded scores. `data`:
          *     equal where the same files were read to the same length; null where the run does not say. `missing`: parts without a
-         *     scored item; null where it is not known. `curves`: names of its best-of-n curves.
+         *     scored item; null where it is not known. `curves`: names of its best-of-n curves. `read_as`: precision and
+         *     length that the model was run with. `coverage`: share of the
+         *     items that was scored; below a bound the result is not `ranked`. `failures_wrong`: the headline with failed items as
+         *     wrong, where any failed.
          */
         BenchmarkEntry: {
             /**
@@ -1818,12 +1821,16 @@ export interface components {
              * Format: date-time
              */
             at: string;
+            /** Coverage */
+            coverage: number;
             /** Curves */
             curves: string[];
             /** Data */
             data: string | null;
             /** Failed */
             failed: number;
+            /** Failures Wrong */
+            failures_wrong: number | null;
             headline: components["schemas"]["Aggregate"] | null;
             /** Items */
             items: number;
@@ -1831,6 +1838,10 @@ export interface components {
             missing: string[] | null;
             /** Model */
             model: string;
+            /** Ranked */
+            ranked: boolean;
+            /** Read As */
+            read_as: string;
             /** Run Id */
             run_id: string;
             /** Scored */
@@ -1841,6 +1852,8 @@ export interface components {
             truncated: number;
             /** Version */
             version: string | null;
+            /** Warnings */
+            warnings: string[];
         };
         /**
          * BenchmarkOverlap
@@ -3137,6 +3150,8 @@ export interface components {
             gold_accuracy: components["schemas"]["GoldAccuracy"] | null;
             /** Iteration */
             iteration: number;
+            /** Left Out */
+            left_out: number | null;
             /** Trained On */
             trained_on: number;
         };
@@ -3212,6 +3227,7 @@ export interface components {
          *
          *     `for_people`, `for_judges`: comparisons chosen. `gold_wrong` of `gold_predicted`: what the model gets wrong, around
          *     which the iteration looked. `undecided`, `conflicts`: what people could not settle, which is discarded.
+         *     `trained_on`: pairs that were fitted; `left_out`: those that were not, being too long.
          */
         LoopIteration: {
             /** Conflicts */
@@ -3233,6 +3249,8 @@ export interface components {
             iteration: number;
             /** Judges Asked */
             judges_asked: number | null;
+            /** Left Out */
+            left_out: number | null;
             /** People Asked */
             people_asked: number | null;
             /** People Open */
@@ -4430,7 +4448,8 @@ export interface components {
         };
         /**
          * RunRow
-         * @description A run in a list. `started`: seconds since the epoch; `seconds`: duration so far.
+         * @description A run in a list. `started`: seconds since the epoch; `seconds`: duration so far. `warnings`: of an
+         *     ended run: data left out or truncated, too few items to rely on.
          */
         RunRow: {
             /** Error */
@@ -4453,6 +4472,11 @@ export interface components {
             status: "running" | "ending" | "done" | "failed" | "interrupted" | "unknown";
             /** Step */
             step?: number | null;
+            /**
+             * Warnings
+             * @default []
+             */
+            warnings: string[];
         };
         /**
          * RunSpending

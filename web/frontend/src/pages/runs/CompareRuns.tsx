@@ -67,7 +67,7 @@ function Differences({ data, names }: { data: Schemas["ComparedRuns"]; names: st
                     <Anchor component={Link} to={`/runs/${run.id}`} size="sm">
                       {names[number]}
                     </Anchor>
-                    <RunStatus status={run.status} />
+                    <RunStatus status={run.status} warnings={run.warnings} />
                   </Group>
                   <Text size="xs" className="dim" fw={400}>
                     {figure(run.figure)}

@@ -160,7 +160,7 @@ function Row({ run, chosen, full, toggle }: { run: RunRow; chosen: boolean; full
       </Table.Td>
       <Table.Td visibleFrom="sm">{run.kind}</Table.Td>
       <Table.Td>
-        <RunStatus status={run.status} />
+        <RunStatus status={run.status} warnings={run.warnings} />
       </Table.Td>
       <Table.Td visibleFrom="sm" maw={320}>
         {run.status === "failed" && run.error !== null ? (
@@ -168,7 +168,14 @@ function Row({ run, chosen, full, toggle }: { run: RunRow; chosen: boolean; full
             {run.error}
           </Text>
         ) : (
-          summary
+          <>
+            {summary}
+            {run.warnings.map((warning) => (
+              <Text key={warning} size="xs" c="var(--mantine-color-orange-text)">
+                {warning}
+              </Text>
+            ))}
+          </>
         )}
       </Table.Td>
       <Table.Td visibleFrom="sm" style={{ whiteSpace: "nowrap" }}>

@@ -77,7 +77,7 @@ function Header({ detail }: { detail: Detail }) {
           <Title order={1} style={{ overflowWrap: "anywhere" }}>
             {title(run)}
           </Title>
-          <RunStatus status={run.status} />
+          <RunStatus status={run.status} warnings={run.warnings} />
           <Text size="sm" className="dim">
             {[run.kind, `started ${moment(run.started)}`, run.seconds === null ? "" : duration(run.seconds)].filter(Boolean).join(", ")}
           </Text>
@@ -92,6 +92,15 @@ function Notices({ detail }: { detail: Detail }) {
   const { run, stop } = detail;
   return (
     <>
+      {run.warnings.length > 0 && (
+        <Alert color="orange" title="Its figures need care" role="status">
+          {run.warnings.map((warning) => (
+            <Text key={warning} size="sm">
+              {warning}
+            </Text>
+          ))}
+        </Alert>
+      )}
       {run.status === "ending" && (
         <Alert color="gray" title="Ending" role="status">
           {stop === null ? "Its end was asked for." : `${stop.by} asked for its end at ${moment(stop.at)}.`} It finishes its step, saves its checkpoint and ends.

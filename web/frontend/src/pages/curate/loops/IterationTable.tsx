@@ -56,7 +56,9 @@ function Row({ loop, one }: { loop: Loop; one: Iteration }) {
           </>
         )}
       </Table.Th>
-      <Number value={one.trained_on} />
+      <Table.Td className="curate-number">
+        {one.trained_on == null ? NONE : one.left_out ? `${count(one.trained_on)} of ${count(one.trained_on + one.left_out)}` : count(one.trained_on)}
+      </Table.Td>
       <Table.Td className="curate-number">
         {one.gold_wrong == null ? NONE : `${count(one.gold_wrong)} of ${count(one.gold_predicted)}`}
       </Table.Td>

@@ -61,6 +61,7 @@ export function LoopPanel({ loop }: { loop: Loop }) {
           <Text size="sm" className="dim">
             Published: the model of iteration {best.iteration}
             {loop.model_name !== null && ` as ${loop.model_name}`}, trained on {counted(best.trained_on, "pair")}
+            {best.left_out != null && best.left_out > 0 && ` (${count(best.left_out)} left out as too long)`}
             {best.gold_accuracy !== null &&
               `; right on ${percent(best.gold_accuracy.value)} of the ${count(best.gold_accuracy.pairs)} gold pairs at the end`}
             .

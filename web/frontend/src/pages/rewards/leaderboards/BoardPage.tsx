@@ -21,8 +21,8 @@ export function BoardPage() {
   const boards = useLeaderboards();
   const board = boards.data?.boards.find((one) => one.bench === bench);
   const newest = board?.entries ?? [];
-  // The best first, those without a headline last; at first the newest few of them are shown.
-  const entries = [...newest].sort((one, other) => (other.headline?.value ?? -Infinity) - (one.headline?.value ?? -Infinity) || 0);
+  // The best first, then those that are not ranked; at first the newest few of them are shown.
+  const entries = [...newest].sort((one, other) => Number(other.ranked) - Number(one.ranked) || (other.headline?.value ?? -Infinity) - (one.headline?.value ?? -Infinity) || 0);
   const selected = search.getAll("result");
   const visible = entries.filter((entry) => (selected.length > 0 ? selected.includes(keyOf(entry)) : newest.indexOf(entry) < AT_FIRST));
   const { results, pending, error } = useResults(bench, visible);
@@ -41,9 +41,9 @@ export function BoardPage() {
   };
   const rows = results.flatMap((result) => {
     const aggregate = result.aggregates.find(({ name }) => name === part);
-    return aggregate?.value == null ? [] : [{ name: nameOf(result.entry, entries), value: aggregate.value, low: aggregate.low ?? null, high: aggregate.high ?? null }];
+    return aggregate?.value == null ? [] : [{ name: nameOf(result.entry, entries) + (result.entry.ranked ? "" : ", not ranked"), ranked: result.entry.ranked, value: aggregate.value, low: aggregate.low ?? null, high: aggregate.high ?? null }];
   });
-  rows.sort((one, other) => other.value - one.value);
+  rows.sort((one, other) => Number(other.ranked) - Number(one.ranked) || other.value - one.value);
   return (
     <Stack gap="md">
       <div>

@@ -45,11 +45,21 @@ export function EntryTable({ entries, shown: selected, onShow }: { entries: Entr
                 <Table.Td>
                   {entry.model}{" "}
                   <Text span size="xs" className="dim">
-                    {entry.version === null ? "recorded scores" : short(entry.version)}
+                    {entry.version === null ? "recorded scores" : [short(entry.version), entry.read_as].filter(Boolean).join(", ")}
                   </Text>
                 </Table.Td>
                 <Table.Td ta="right" fw={600}>
                   {figure(entry.headline?.value)}
+                  {entry.warnings.map((warning) => (
+                    <Text key={warning} size="xs" c="var(--mantine-color-orange-text)">
+                      {warning}
+                    </Text>
+                  ))}
+                  {!entry.ranked && (
+                    <Text size="xs" c="var(--mantine-color-orange-text)">
+                      not ranked{entry.failures_wrong !== null && `; ${figure(entry.failures_wrong)} with failed items as wrong`}
+                    </Text>
+                  )}
                   {entry.headline != null && entry.headline.name !== "overall" && (
                     <Text size="xs" className="dim">
                       {entry.headline.name}

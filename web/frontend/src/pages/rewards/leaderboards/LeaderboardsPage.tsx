@@ -33,7 +33,10 @@ function Overview({ boards }: { boards: Board[] }) {
   const [search, setSearch] = useSearchParams();
   const sort = search.get("sort") ?? boards[0]!.bench;
   const models = rowsOf(boards);
-  const valueOf = (row: Row) => row.cells.get(sort)?.headline?.value ?? -Infinity;
+  const valueOf = (row: Row) => {
+    const entry = row.cells.get(sort);
+    return entry?.ranked ? (entry.headline?.value ?? -Infinity) : -Infinity;
+  };
   models.sort((one, other) => valueOf(other) - valueOf(one) || one.model.localeCompare(other.model));
   return (
     <Stack gap="xs">
@@ -130,6 +133,19 @@ function Cell({ entry, board }: { entry: Entry | undefined; board: Board }) {
         {figure(headline?.value)}
       </Text>
       <Text size="xs" className="dim">
+        {!entry.ranked && (
+          <Text span size="xs" c="var(--mantine-color-orange-text)">
+            not ranked: {entry.warnings.join("; ")}
+            {entry.failures_wrong !== null && `; ${figure(entry.failures_wrong)} with failed items as wrong`}
+            <br />
+          </Text>
+        )}
+        {entry.ranked && entry.warnings.length > 0 && (
+          <Text span size="xs" c="var(--mantine-color-orange-text)">
+            {entry.warnings.join("; ")}
+            <br />
+          </Text>
+        )}
         {headline?.low == null ? "no interval" : interval(headline.low, headline.high)}
         {headline != null && headline.name !== "overall" && (
           <>

@@ -16,7 +16,7 @@ function result(): Result {
       STYLES.map((column, j) => ({ name: `${domain}/${row}>${column}`, value: i < j ? [0.2, 0.6][at]! : 0.9, low: null, high: null, method: null })),
     ),
   ]);
-  const entry = { run_id: "run-1", model: "helpful", version: null, at: "2026-01-01T00:00:00Z", ties: "official", data: null, headline: null, items: 2, scored: 2, failed: 0, truncated: 0, missing: null, curves: [] };
+  const entry = { run_id: "run-1", model: "helpful", version: null, at: "2026-01-01T00:00:00Z", ties: "official", data: null, headline: null, items: 2, scored: 2, failed: 0, truncated: 0, missing: null, curves: [], read_as: "", coverage: 1, ranked: true, warnings: [], failures_wrong: null };
   return { entry, bench: "rm-bench", aggregates, counts: {}, failures: {}, protocol: {}, truncated_share: null, curves: [], subsets: [] };
 }
 
