@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from assay.errors import BadInputError
 from assay.models.calibration import Calibration
+from assay.models.contamination import BenchmarkUse, union, uses_from
 from assay.models.length_correction import LengthCorrection
 from assay.models.readings import Aggregation, RatingHeads, Stepwise
 
@@ -102,6 +104,7 @@ class RewardModelSpec:
     stepwise: Stepwise | None = None  #: of process reward models (kind scalar)
     ratings: RatingHeads | None = None  #: of models that keep one output a rating (kind scalar)
     method: dict[str, Any] | None = None  #: the training method's name and settings
+    contamination: tuple[BenchmarkUse, ...] = ()  #: by registered benchmarks, of all that the model was made of
     ranked: bool = True  #: trained by comparisons, so that a difference of rewards is a log-odds; not by ratings
 
     def write(self, folder: Path) -> None:
@@ -124,12 +127,14 @@ class RewardModelSpec:
             checks = tuple(ParityCheck(**check) for check in payload.pop("parity_checks", ()))
             judging, stepwise = payload.pop("judging", None), payload.pop("stepwise", None)
             ratings = payload.pop("ratings", None)
+            contamination = uses_from(payload.pop("contamination", None))
             trained_principles = tuple(payload.pop("trained_principles", ()))
             corrections = tuple(LengthCorrection.from_dict(c) for c in payload.pop("length_corrections", ()))
             return cls(
                 **payload,
                 trained_principles=trained_principles,
                 length_corrections=corrections,
+                contamination=contamination,
                 calibration=Calibration.from_dict(calibration) if calibration else None,
                 parity_checks=checks,
                 judging=Judging(**judging) if judging else None,
@@ -146,6 +151,10 @@ class RewardModelSpec:
 
     def calibrated(self, calibration: Calibration) -> RewardModelSpec:
         return replace(self, calibration=calibration)
+
+    def contaminated(self, uses: Iterable[BenchmarkUse]) -> RewardModelSpec:
+        """With these uses of benchmarks beside its own."""
+        return replace(self, contamination=union(self.contamination, uses))
 
     def corrected(self, correction: LengthCorrection) -> RewardModelSpec:
         """With this length correction, in the place of one of its name."""

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from assay.models.contamination import BenchmarkUse
 from assay.runs.coverage import LEAST_USED
 from assay.system.plurals import counted
 
@@ -61,6 +62,8 @@ def print_benchmark(result: BenchmarkRun, *, workspace: bool) -> None:
             typer.echo(
                 f"{report.model}: contamination, {counted(prompts, 'prompt')}; the training data against {state}"
             )
+        for use in report.details.get("contamination_lineage", ()):
+            typer.echo(f"{report.model}: contamination, carried by the model: {BenchmarkUse(**use)}")
     if workspace and not any(result.contamination):
         typer.echo("contamination: these prompts are of no registered benchmark (assay data benchmarks add NAME FILE)")
     if result.folder is not None:

@@ -10,6 +10,7 @@ import typer
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.settings_options import settings_options
 from assay.system.plurals import counted
+from assay_rm_training.commands.run_options import WaiveOption
 from assay_rm_training.run_settings import CalibrationConfig
 
 if TYPE_CHECKING:
@@ -23,7 +24,12 @@ def register(app: typer.Typer) -> None:
 
 
 @settings_options(CalibrationConfig)
-def calibrate(config: CalibrationConfig, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def calibrate(
+    config: CalibrationConfig,
+    waive_contamination: WaiveOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Fit P(first beats second) on gold pairs, write it to the model's spec, update stored scores.
 
     The figures before and after are of pairs left out of the fit, with 95 % intervals; the model's version stays.
@@ -31,9 +37,10 @@ def calibrate(config: CalibrationConfig, workspace: WorkspaceOption = None, as_j
     Example: `assay calibrate --model helpful --data gold-holdout`
     """
     from assay.workspace import Workspace
+    from assay_rm_training.commands.train.options import waivers_of
     from assay_rm_training.runs.calibrate import calibrate_model
 
-    outcome = calibrate_model(Workspace.find_optional(workspace), config)
+    outcome = calibrate_model(Workspace.find_optional(workspace), config, waivers=waivers_of(waive_contamination or []))
     if as_json:
         payload = {
             **outcome.calibrated.to_dict(),

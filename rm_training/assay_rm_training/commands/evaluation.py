@@ -113,7 +113,13 @@ def _pairs(here: Workspace | None, config: EvalConfig, out: Path | None, as_json
     report = evaluate_model(here, config, out=out)
     if as_json:
         contamination = [state.to_dict() | {"evaluated": n} for state, n in report.contamination]
-        emit(_payload(report) | {"contamination": contamination, "notes": list(report.notes)}, "", as_json=True)
+        emit(
+            _payload(report)
+            | {"contamination": contamination, "notes": list(report.notes)}
+            | {"contamination_lineage": [asdict(use) for use in report.lineage]},
+            "",
+            as_json=True,
+        )
         return
     print_evaluation(report.evaluation)
     for note in report.notes:
@@ -122,6 +128,8 @@ def _pairs(here: Workspace | None, config: EvalConfig, out: Path | None, as_json
         typer.echo(
             f"contamination, {counted(prompts, 'prompt')} of a registered benchmark; the training data against {state}"
         )
+    for use in report.lineage:
+        typer.echo(f"contamination, carried by the model: {use}")
     if report.fitted is not None:
         typer.echo(
             f"calibrated: {report.fitted.describe()}, reference {report.fitted.reference:.4g}, "

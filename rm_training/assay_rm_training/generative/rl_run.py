@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from assay.data.json_lines import Lines, parse_object
 from assay.errors import BadInputError, NotFoundError
 from assay.models.chat.renderer import Renderer
+from assay.models.contamination import union
 from assay.models.devices import pick_device
 from assay.models.parallelism.distributed import world_size
 from assay.models.spec import Judging, ParityCheck, RewardModelSpec
@@ -41,6 +42,7 @@ from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.sft import target_answers
 from assay_rm_training.generative.verdict_reward import CONSISTENCY, TAIL, JudgePrompts, VerdictReward, judge_prompts
 from assay_rm_training.model.trainable_model import TrainableModel
+from assay_rm_training.runs.contamination_lineage import as_uses, uses_of_judges, uses_of_model
 from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run
 from assay_serving.generative.local import LocalWriter, info_of
 from assay_serving.generative.reader import VerdictReader
@@ -213,7 +215,13 @@ def _train(
     warnings = coverage.of_training()
     if after is not None:
         warnings += [f"evaluation on {plan.eval_data}: {warning}" for warning in after.warnings]
-    card = _card(folder.name, plan, spec, steps, before, after, states, warnings)
+    uses = union(
+        as_uses(states, "training", plan.data, folder.name),
+        uses_of_model(run.workspace, spec.base),
+        uses_of_judges(run.workspace, spec.snapshot),
+    )
+    spec = spec.contaminated(uses)
+    card = _card(folder.name, plan, spec, steps, before, after, warnings)
     spec, parity = save_checkpoint(
         trainable, spec, renderer, folder, sample=sample, card=card, engine=VerdictReader, checks=checks
     )
@@ -282,7 +290,6 @@ def _card(
     steps: Sequence[dict[str, Any]],
     before: JudgeEvaluation | None,
     after: JudgeEvaluation | None,
-    states: Sequence[BenchmarkState],
     warnings: Sequence[str],
 ) -> str:
     recipe, sampling = plan.recipe, plan.recipe.sampling
@@ -296,7 +303,7 @@ def _card(
         ("asked with", f"{plan.samples} samples, temperature {plan.temperature:g}, {sampling.max_new_tokens} tokens"),
         ("trained length", f"{spec.trained_length} tokens of question"),
         ("template hash", f"`{spec.template_hash}`"),
-        ("contamination", "; ".join(map(str, states)) or "not checked: no benchmark was registered"),
+        ("contamination", "; ".join(map(str, spec.contamination)) or "not checked: no benchmark was registered"),
     ]  # fmt: skip
     lines = [
         "---",

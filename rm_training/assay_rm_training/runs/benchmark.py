@@ -17,6 +17,7 @@ from typing import Any
 
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
+from assay.models.contamination import BenchmarkUse
 from assay.runs.contamination_gate import BenchmarkState, evaluated_contamination
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, locate_model, start_run
@@ -31,6 +32,7 @@ from assay_rm_training.benchmarks.recorded import read_recorded
 from assay_rm_training.benchmarks.report import BenchmarkItems, BenchmarkReport, read_items, report
 from assay_rm_training.benchmarks.results_store import item_table, store_results, write_parquet
 from assay_rm_training.run_settings import BenchmarkConfig
+from assay_rm_training.runs.contamination_lineage import relevant, uses_of_model
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_reference import is_url
 from assay_serving.scorer import ModelInfo
@@ -49,6 +51,7 @@ class Contender:
     snapshot: str | None = None  #: the training snapshot in its spec
     trained_by: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    lineage: tuple[BenchmarkUse, ...] = ()  #: what the model carries of the evaluated benchmarks
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,7 @@ def run_benchmark(
         reports, states = [], []
         for one in contenders:
             contamination = _contamination(workspace, dataset.items, one)
+            one = replace(one, lineage=_lineage(workspace, one, contamination))
             states.append(tuple(contamination))
             reports.append(_report(bench, dataset, one, config, contamination))
         comparisons = tuple(
@@ -230,6 +234,7 @@ def _report(
             "data": [source.to_dict() for source in dataset.sources],
             "limit": config.limit,
             "contamination": [state.to_dict() | {"evaluated": n} for state, n in contamination],
+            "contamination_lineage": [asdict(use) for use in one.lineage],
         },
     )
 
@@ -241,6 +246,15 @@ def _contamination(
         return []
     pairs = [PreferencePair(item.prompt, "", "") for item in items]
     return evaluated_contamination(workspace, pairs, snapshot_id=one.snapshot, run_id=one.trained_by)
+
+
+def _lineage(
+    workspace: Workspace | None, one: Contender, contamination: Sequence[tuple[BenchmarkState, int]]
+) -> tuple[BenchmarkUse, ...]:
+    if one.info is None or is_url(one.reference):
+        return ()
+    source = locate_model(workspace, one.reference)[0]
+    return relevant(uses_of_model(workspace, source), contamination if workspace is not None else None)
 
 
 def _inputs(workspace: Workspace, config: BenchmarkConfig) -> dict[str, str]:

@@ -6,12 +6,14 @@ the probabilities of stored scores. Leaves out: the fit (`calibration`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from assay.data.pairs import load_pairs_or_file
 from assay.errors import BadInputError
 from assay.models.calibration import Calibration
+from assay.models.contamination import BenchmarkUse
 from assay.models.spec import FILE, RewardModelSpec
 from assay.runs.calibrations import record_calibration, refresh_probabilities
 from assay.runs.progress_bar import progress_bar
@@ -21,6 +23,7 @@ from assay_rm_training.calibration.held_out import Calibrated, calibrate
 from assay_rm_training.checkpoints.card_sections import calibration_lines, write_section
 from assay_rm_training.evaluation.pairs import evaluate
 from assay_rm_training.run_settings import CalibrationConfig
+from assay_rm_training.runs.contamination_lineage import as_uses, record_use, states_of_use
 from assay_rm_training.runs.recorded import recorded_run
 from assay_rm_training.runs.train import was_trained_on
 from assay_serving.engines.ensemble import FILE as ENSEMBLE_FILE
@@ -45,11 +48,13 @@ class CalibrationOutcome:
     trained_on: bool = False
 
 
-def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> CalibrationOutcome:
+def calibrate_model(
+    workspace: Workspace | None, config: CalibrationConfig, *, waivers: Mapping[str, str] | None = None
+) -> CalibrationOutcome:
     """Fit and write, with progress on standard error.
 
     Raises NotFoundError for an unknown model or data, BadInputError for a model from the hub, which has no folder to
-    write to, and for pairs that give no calibration.
+    write to, for pairs that give no calibration, and for pairs of a registered benchmark that is not in `waivers`.
     """
     pairs = load_pairs_or_file(workspace, config.data)[: config.limit or None]
     source, artifact = locate_model(workspace, config.model)
@@ -58,6 +63,7 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
             f"{config.model} answers principles: `assay eval --model NAME --data JUDGED --calibrate` fits its P(Yes)"
         )
     require_folder(source, config.model)
+    states = states_of_use(workspace, config.data, pairs, "calibration", waivers or {})
     with recorded_run(workspace, "calibrate", asdict(config), model=(source, artifact), data=[config.data]) as run:
         scorer = load_scorer(config.model_config(source, served_as=config.model))
         with progress_bar("scoring", 2 * len(pairs), unit="responses") as advance:
@@ -72,8 +78,10 @@ def calibrate_model(workspace: Workspace | None, config: CalibrationConfig) -> C
             seed=config.seed,
         )
         folder = Path(source).expanduser()
+        record_use(run, config.data, states)
+        uses = as_uses(states, "calibration", config.data, folder.name)
         written, refreshed = keep_calibration(
-            folder, calibrated.calibration, run=run, version=scorer.info.version, correct=config.correct
+            folder, calibrated.calibration, run=run, version=scorer.info.version, correct=config.correct, uses=uses
         )
         trained_on = was_trained_on(workspace, known_spec(source), config.data)
         if run is not None:
@@ -112,16 +120,23 @@ def require_folder(source: str, name: str) -> None:
 
 
 def keep_calibration(
-    model: Path, calibration: Calibration, *, run: Run | None, version: str, correct: str | None = None
+    model: Path,
+    calibration: Calibration,
+    *,
+    run: Run | None,
+    version: str,
+    correct: str | None = None,
+    uses: Sequence[BenchmarkUse] = (),
 ) -> tuple[Path, int]:
     """Write it to the spec in the model's folder (under `correct` to that length correction) and to the card, or to an
-    ensemble's file; with a run, to its workspace, whose stored scores of this `version` take its probabilities.
+    ensemble's file, with the `uses` of benchmarks that its pairs are of; with a run, to its workspace, whose stored
+    scores of this `version` take its probabilities.
 
     Returns the file, and how many stored scores changed. Raises BadInputError for a folder without a spec.
     """
     if is_ensemble(str(model)):
         file = model / ENSEMBLE_FILE if model.is_dir() else model
-        EnsembleSpec.read(file).calibrated(calibration).write(file)
+        EnsembleSpec.read(file).calibrated(calibration).contaminated(uses).write(file)
     else:
         file = model / FILE
         spec = RewardModelSpec.read(model)
@@ -130,6 +145,9 @@ def keep_calibration(
                 f"has no {FILE} to hold a calibration; `assay verify --adopt` writes one for a model from elsewhere",
                 file=model,
             )
+        spec = spec.contaminated(uses)
+        if any(not use.clean for use in uses):
+            write_section(model, "Contamination of the calibration", [f"- {use}" for use in uses])
         if correct is None:
             spec.calibrated(calibration).write(model)
             write_section(model, "Calibration", calibration_lines(calibration))

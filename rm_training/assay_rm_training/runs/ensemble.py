@@ -15,6 +15,7 @@ import numpy as np
 
 from assay.data.pairs import load_pairs_or_file
 from assay.errors import BadInputError
+from assay.models.contamination import union
 from assay.runs.model_run import model_folder, model_run
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import folder_digest, locate_model
@@ -23,6 +24,7 @@ from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import CARD, table
 from assay_rm_training.evaluation.metrics import Accuracy
 from assay_rm_training.run_settings import EnsembleConfig
+from assay_rm_training.runs.contamination_lineage import uses_of_model
 from assay_rm_training.runs.recorded import inputs_of
 from assay_serving.engines.ensemble import (
     FILE,
@@ -89,7 +91,8 @@ def build_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsembl
             members, used = standardised_members(names, scorers, items, advance)
         if config.scale == "raw":
             members = tuple(EnsembleMember(m.model, version=m.version) for m in members)
-        spec = ensemble_spec(config, members)
+        uses = union(*(uses_of_model(workspace, source) for source, _ in located))
+        spec = ensemble_spec(config, members).contaminated(uses)
         ensemble = EnsembleScorer(spec, scorers, name=target.name)
         accuracies: dict[str, Accuracy] = {}
         unsure: tuple[float, ...] = ()
@@ -181,6 +184,8 @@ def _card(
         "",
         *table(["member", "version", "mean", "std"], rows),
     ]
+    uses = "; ".join(map(str, spec.contamination))
+    lines += ["", f"Contamination: {uses or 'not checked: no benchmark was registered'}."]
     if scored:
         lines += ["", "## Evaluation", "", f"On {config.eval_data}; intervals over prompts.", ""]
         lines += table(["", "accuracy", "95 %"], scored)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from assay.data.pairs import load_pairs_or_file
+from assay.models.contamination import BenchmarkUse
 from assay.models.spec import Calibration, RewardModelSpec
 from assay.runs.contamination_gate import BenchmarkState, evaluated_contamination
 from assay.runs.progress_bar import progress_bar
@@ -19,6 +20,7 @@ from assay_rm_training.calibration.held_out import calibrate
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.run_settings import EvalConfig
 from assay_rm_training.runs.calibrate import calibration_of, keep_calibration, require_folder
+from assay_rm_training.runs.contamination_lineage import as_uses, relevant, states_of_use, uses_of_model
 from assay_rm_training.runs.recorded import recorded_run, write_report
 from assay_rm_training.runs.train import was_trained_on
 from assay_serving.model_loader import load_scorer
@@ -31,6 +33,7 @@ class EvaluationRun:
 
     `contamination`: for each registered benchmark that the pairs are of, whether the model's training data is checked
     against it, and how many of its prompts were evaluated. `notes`: why metrics are biased upwards, where they are.
+    `lineage`: what the model carries of these benchmarks; outside a workspace of all.
     """
 
     evaluation: PairEvaluation
@@ -40,6 +43,7 @@ class EvaluationRun:
     fitted_into: Path | None
     contamination: Sequence[tuple[BenchmarkState, int]] = ()
     notes: tuple[str, ...] = ()
+    lineage: tuple[BenchmarkUse, ...] = ()
 
 
 def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path | None = None) -> EvaluationRun:
@@ -53,6 +57,7 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
     model_folder = Path(source).expanduser()
     if config.calibrate:
         require_folder(source, config.model)
+        states = states_of_use(workspace, config.data, pairs, "calibration", {})
     with recorded_run(workspace, "eval", asdict(config), model=(source, artifact), data=[config.data]) as run:
         scorer = load_scorer(config.model_config(source))
         spec = known_spec(source)
@@ -66,7 +71,10 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
                 *evaluation.rewards(), prompts, fitted_on=config.data, method="temperature", seed=config.seed
             )
             fitted = calibrated.calibration
-            keep_calibration(model_folder, fitted, run=run, version=scorer.info.version, correct=config.correct)
+            uses = as_uses(states, "calibration", config.data, model_folder.name)
+            keep_calibration(
+                model_folder, fitted, run=run, version=scorer.info.version, correct=config.correct, uses=uses
+            )
             evaluation = replace(evaluation, calibrated=calibrated.after)
         notes = _notes(workspace, spec, config, stored)
         folder = write_report(evaluation, run, out)
@@ -74,7 +82,9 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
         if workspace is not None:
             trained_on, trained_by = (spec.snapshot, spec.run_id) if spec is not None else (None, None)
             contamination = evaluated_contamination(workspace, pairs, snapshot_id=trained_on, run_id=trained_by)
+        lineage = relevant(uses_of_model(workspace, source), contamination if workspace is not None else None)
         if run is not None:
+            run.metrics["contamination_lineage"] = [asdict(use) for use in lineage]
             run.metrics["contamination"] = [state.to_dict() | {"evaluated": n} for state, n in contamination]
             run.metrics["fitted"] = asdict(fitted) if fitted else None
             run.metrics["notes"] = list(notes)
@@ -86,6 +96,7 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
             model_folder / "assay.json" if fitted else None,
             contamination,
             notes,
+            lineage,
         )
 
 

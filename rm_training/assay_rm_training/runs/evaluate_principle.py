@@ -22,6 +22,7 @@ from assay_rm_training.evaluation.principle_split import with_cells
 from assay_rm_training.methods.principle import Principle
 from assay_rm_training.run_settings import EvalConfig
 from assay_rm_training.runs.calibrate import keep_calibration
+from assay_rm_training.runs.contamination_lineage import as_uses, states_of_use
 from assay_rm_training.runs.recorded import recorded_run, write_report
 from assay_rm_training.runs.train import TrainingPlan
 from assay_serving.engines.principle import PrincipleScorer
@@ -50,6 +51,7 @@ def evaluate_judgments(
     model_folder = Path(source).expanduser()
     if config.calibrate and RewardModelSpec.read(model_folder) is None:
         raise BadInputError(f"cannot calibrate {config.model}: it has no spec to write to")
+    states = states_of_use(workspace, config.data, rows, "calibration", {}) if config.calibrate else []
     with recorded_run(workspace, "eval", asdict(config), model=(source, artifact), data=[config.data]) as run:
         scorer = PrincipleScorer.load(config.model_config(source))
         trained_on = trained_rows(workspace, scorer.spec)
@@ -62,7 +64,8 @@ def evaluate_judgments(
             fitted = fit_judgments(
                 [item.reward or 0.0 for item in scored], [item.fulfilled for item in scored], fitted_on=config.data
             )
-            keep_calibration(model_folder, fitted, run=run, version=scorer.info.version)
+            uses = as_uses(states, "calibration", config.data, model_folder.name)
+            keep_calibration(model_folder, fitted, run=run, version=scorer.info.version, uses=uses)
             before, evaluation = evaluation, evaluation.calibrated(fitted)
         folder = write_report(evaluation, run, out)
         if run is not None:

@@ -28,6 +28,7 @@ from assay.data.pairs import load_pairs_or_file
 from assay.domain import PreferencePair
 from assay.errors import BadInputError, NotFoundError
 from assay.models.chat.renderer import Renderer
+from assay.models.contamination import union
 from assay.models.devices import pick_device
 from assay.models.loading import load_scalar_model, load_tokenizer
 from assay.models.spec import RewardModelSpec, weights_digest
@@ -41,6 +42,7 @@ from assay_rm_training.checkpoints.card_sections import table
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, save_checkpoint
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.run_settings import MergeConfig
+from assay_rm_training.runs.contamination_lineage import as_uses, states_of_use, uses_of_model
 from assay_rm_training.runs.recorded import add_model, inputs_of
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.scorer import ScoreItem
@@ -210,6 +212,15 @@ def merge_models(workspace: Workspace, config: MergeConfig) -> MergedModel:
             length_corrections=(),
             parity="unchecked",
             parity_checks=(),
+            contamination=union(
+                *(uses_of_model(workspace, str(folder)) for folder in folders),
+                as_uses(
+                    states_of_use(workspace, config.data, pairs, "selection", None),
+                    "selection",
+                    config.data,
+                    target.name,
+                ),
+            ),
             snapshot=snapshots.pop() if len(snapshots) == 1 else None,
             run_id=run.id,
         )
@@ -333,6 +344,10 @@ def _card(
         "## Barrier check",
         "",
         *table(["segment", "accuracy", "interpolated", "difference, 95 %", "barrier"], checked),
+        "",
+        "Contamination: "
+        + ("; ".join(map(str, spec.contamination)) or "not checked: no benchmark was registered")
+        + ".",
         "",
         f"Trained length {spec.trained_length} tokens, template hash `{spec.template_hash}`, run {spec.run_id}.",
     ]

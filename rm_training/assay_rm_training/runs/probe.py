@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from assay.domain import PreferencePair
+from assay.models.contamination import union
 from assay.models.spec import RewardModelSpec
-from assay.runs.contamination_gate import contamination_of
+from assay.runs.contamination_gate import BenchmarkState, contamination_of
 from assay.runs.coverage import Coverage
 from assay.runs.model_run import reserved_folder
 from assay.runs.progress_bar import progress_bar
@@ -23,6 +24,13 @@ from assay_rm_training.checkpoints.checkpoint import save_checkpoint
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_rm_training.methods.probe import Probe, ProbeConfig, probe_spec, train_probe, with_head
+from assay_rm_training.runs.contamination_lineage import (
+    as_uses,
+    record_use,
+    states_of_use,
+    uses_of_judges,
+    uses_of_model,
+)
 from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
@@ -73,6 +81,7 @@ def train_probe_model(
     parts raise."""
     names = [name for name in (plan.data, plan.gold, plan.eval_data) if name is not None]
     settings = {"method": "probe", **asdict(plan)}
+    selecting = states_of_use(workspace, plan.gold, gold, "selection", waivers or {}) if plan.gold else []
     with training_run(
         workspace,
         plan.name,
@@ -82,11 +91,12 @@ def train_probe_model(
         waivers=waivers or {},
         inputs=inputs_of(workspace, [], names),
     ) as (run, folder, _):
+        record_use(run, plan.gold or "", selecting)
         cache = FeatureCache(FrozenBackbone(plan.base, max_length=plan.max_length, device=plan.device), workspace)
         with progress_bar("features", 2 * (len(pairs) + len(gold)), unit="responses") as advance:
             probe = train_probe(cache, pairs, plan.config, gold=gold, advance=advance)
         warnings = _coverage(probe).of_training()
-        artifact, spec = _save_probe(run, cache, probe, folder, data=plan.data, sample=pairs)
+        artifact, spec = _save_probe(run, cache, probe, folder, data=plan.data, sample=pairs, selecting=selecting)
         evaluation = None
         if eval_pairs is not None:
             with progress_bar("evaluating", 2 * len(eval_pairs), unit="responses") as advance:
@@ -129,11 +139,24 @@ def save_probe(
 
 
 def _save_probe(
-    run: Run, cache: FeatureCache, probe: Probe, folder: Path, *, data: str, sample: Sequence[PreferencePair]
+    run: Run,
+    cache: FeatureCache,
+    probe: Probe,
+    folder: Path,
+    *,
+    data: str,
+    sample: Sequence[PreferencePair],
+    selecting: Sequence[BenchmarkState] = (),
 ) -> tuple[str, RewardModelSpec]:
     backbone = cache.backbone
     tried = ", ".join(f"{l2:g}: {nll:.4f}" for l2, (_, nll) in sorted(probe.candidates.items()))
     states = contamination_of(run.workspace, snapshot_id(run.workspace, data), run_id=run.id)
+    uses = union(
+        as_uses(states, "training", data, folder.name),
+        as_uses(selecting, "selection", "gold", folder.name),
+        uses_of_model(run.workspace, backbone.base),
+        uses_of_judges(run.workspace, snapshot_id(run.workspace, data)),
+    )
     card = "\n".join(
         [
             "---",
@@ -154,13 +177,13 @@ def _save_probe(
             f"| penalty | L2 {probe.l2:g}, by {probe.chosen_on} (NLL of each tried: {tried or 'one only'}) |",
             f"| trained length | {backbone.renderer.max_length} tokens |",
             f"| template hash | `{backbone.renderer.template_hash}` |",
-            f"| contamination | {'; '.join(map(str, states)) or 'not checked: no benchmark was registered'} |",
+            f"| contamination | {'; '.join(map(str, uses)) or 'not checked: no benchmark was registered'} |",
             "",
         ]
     )
     spec, _ = save_checkpoint(
         with_head(backbone.trainable, probe),
-        probe_spec(cache, snapshot=snapshot_id(run.workspace, data), run_id=run.id),
+        probe_spec(cache, snapshot=snapshot_id(run.workspace, data), run_id=run.id).contaminated(uses),
         backbone.renderer,
         folder,
         sample=[ScoreItem(p.prompt, text) for p in sample[:SAMPLE] for text in (p.chosen, p.rejected)],

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from assay.errors import BadInputError, NotFoundError
 from assay.models.chat.renderer import Renderer
+from assay.models.contamination import BenchmarkUse, union
 from assay.models.devices import pick_dtype
 from assay.models.loading import context_length
 from assay.models.parallelism.distributed import world_size
@@ -44,6 +45,13 @@ from assay_rm_training.methods.method import (
     method_payload,
 )
 from assay_rm_training.model.trainable_model import TrainableModel
+from assay_rm_training.runs.contamination_lineage import (
+    as_uses,
+    record_use,
+    states_of_use,
+    uses_of_judges,
+    uses_of_model,
+)
 from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run
 from assay_rm_training.training import early_stopping, resume_state
 from assay_rm_training.training.batch_order import StepPlan
@@ -134,13 +142,23 @@ def train_model(
     )
     settings = plan.to_dict() | {"method": plan.method.name, "objective": plan.method.to_dict()}
     settings |= {"processes": world_size(), "division": resolve(plan.config.parallel)}
+    selecting: list[BenchmarkState] = []
+    if plan.eval_data is not None and eval_rows is not None and (plan.config.keep == "best" or plan.config.patience):
+        selecting = states_of_use(workspace, plan.eval_data, eval_rows, "selection", plan.waivers)
+    inherited = union(uses_of_model(workspace, base[0]), uses_of_judges(workspace, snapshot_id(workspace, plan.data)))
     with training_run(
         workspace, plan.name, settings, force=plan.force, data=plan.data, waivers=plan.waivers, inputs=inputs
     ) as (run, folder, contamination):
+        record_use(run, plan.eval_data or "", selecting)
+        uses = union(
+            as_uses(contamination, "training", plan.data, folder.name),
+            as_uses(selecting, "selection", plan.eval_data or "", folder.name),
+            inherited,
+        )
         plan.write(run.folder)
         if resume is not None:
             _copy_state(workspace.runs / resume, run.folder)
-        return _train(run, plan, rows, eval_rows, final_rows, folder, contamination, resume=resume)
+        return _train(run, plan, rows, eval_rows, final_rows, folder, contamination, uses, resume=resume)
 
 
 def _train(
@@ -151,6 +169,7 @@ def _train(
     final_rows: Sequence[Any] | None,
     folder: Path,
     contamination: Sequence[BenchmarkState],
+    uses: tuple[BenchmarkUse, ...],
     *,
     resume: str | None,
 ) -> TrainedModel:
@@ -195,6 +214,7 @@ def _train(
         head_start=_head_start(trainable, config),
         trained_principles=_principles(rows),
         method=method_payload(method),
+        contamination=uses,
     )
     spec = replace(spec, **method.spec_fields(trainable), **settled)
     sample = _sample(method, judged or rows)
@@ -219,7 +239,7 @@ def _train(
         data_name=plan.data,
         evaluation=evaluation,
         eval_name=judged_name,
-        contamination=[str(state) for state in contamination],
+        contamination=[str(use) for use in uses],
         chosen=chosen,
         evaluated_seen=evaluated_seen,
         warnings=warnings,
@@ -250,6 +270,7 @@ def _train(
         "autocast": str(pick_dtype(device, config.dtype)).removeprefix("torch."),
         "attention": str(getattr(trainable.model.config, "_attn_implementation", "") or ""),
         "contamination": [state.to_dict() for state in contamination],
+        "contamination_lineage": [asdict(use) for use in uses],
         "parity_check": {"largest_difference": parity.largest, "responses": parity.compared},
         "parity_checks": [asdict(check) for check in spec.parity_checks],
     }

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -27,6 +27,7 @@ import yaml
 
 from assay.errors import BadInputError
 from assay.models.calibration import Calibration
+from assay.models.contamination import BenchmarkUse, union, uses_from
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay.system.atomic_files import replacing
@@ -61,6 +62,7 @@ class EnsembleSpec:
     `lower_bound` (mean - weight * std). `beta`: of `kl_robust`.
 
     `variance`: divides by k ("population") or k - 1 ("unbiased"), in `uwo` and in every score's uncertainty.
+    `contamination`: of the members and the calibration.
     `scale`: "standardised" members carry mean and std, of the responses of `standardised_on`.
     """
 
@@ -72,6 +74,7 @@ class EnsembleSpec:
     scale: Scale = "standardised"
     standardised_on: str = ""
     calibration: Calibration | None = None
+    contamination: tuple[BenchmarkUse, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.members) < 2:
@@ -101,9 +104,15 @@ class EnsembleSpec:
             if not isinstance(payload, dict) or payload.pop("kind", None) != KIND:
                 raise BadInputError(f"not an ensemble: it must have `kind: {KIND}` or `kind: composed`", file=path)
             calibration = payload.pop("calibration", None)
+            contamination = uses_from(payload.pop("contamination", None))
             listed = payload.pop("members", [])
             members = tuple(EnsembleMember(m) if isinstance(m, str) else EnsembleMember(**m) for m in listed)
-            return cls(members, **payload, calibration=Calibration.from_dict(calibration) if calibration else None)
+            return cls(
+                members,
+                **payload,
+                calibration=Calibration.from_dict(calibration) if calibration else None,
+                contamination=contamination,
+            )
         except BadInputError as error:
             raise error if error.file else BadInputError(str(error), file=path) from error
         except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError) as error:
@@ -119,6 +128,9 @@ class EnsembleSpec:
 
     def calibrated(self, calibration: Calibration) -> EnsembleSpec:
         return replace(self, calibration=calibration)
+
+    def contaminated(self, uses: Iterable[BenchmarkUse]) -> EnsembleSpec:
+        return replace(self, contamination=union(self.contamination, uses))
 
     def standardised(self, rewards: Floats) -> Floats:
         """Rewards [B, k] on the common scale."""

@@ -265,4 +265,7 @@ def _show(trained: TrainedModel) -> None:
         typer.echo(f"note: {seen} of the evaluated rows {'has' if seen == 1 else 'have'} a prompt that was trained on")
     for state in trained.contamination:
         typer.echo(f"contamination: {state}")
+    for use in trained.spec.contamination:
+        if not (use.use == "training" and use.model == trained.name):
+            typer.echo(f"contamination: {use}")
     typer.echo(f"model {trained.path} ({trained.artifact_id}), run {trained.run_id}")

@@ -1,0 +1,47 @@
+"""What part registered benchmarks had in making a model, through all that it was made of: carried in its spec.
+
+Covers: one record a benchmark and use, the union over ancestors. Leaves out: finding overlaps, and the gate before a
+training (`assay.runs.contamination_gate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Use = Literal["training", "selection", "calibration"]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkUse:
+    """The state of `data` against a benchmark, where `model` used that data: to train, to select (a step, a penalty, a
+    merge) or to calibrate. `state`: as of `BenchmarkState`; `waived`: the reason that was given."""
+
+    benchmark: str
+    content_hash: str
+    use: Use
+    state: str
+    data: str
+    model: str
+    overlaps: int = 0
+    waived: str | None = None
+
+    @property
+    def clean(self) -> bool:
+        return self.state == "clean"
+
+    def __str__(self) -> str:
+        states = {"clean": "clean", "overlaps": f"{self.overlaps} overlaps", "not_checked": "not checked"}
+        waived = f", waived: {self.waived}" if self.waived is not None else ""
+        return f"{self.benchmark}: {self.use} data of {self.model}: {states.get(self.state, self.state)}{waived}"
+
+
+def union(*parts: Iterable[BenchmarkUse]) -> tuple[BenchmarkUse, ...]:
+    """Every use once, in the order of the parts."""
+    return tuple(dict.fromkeys(use for part in parts for use in part))
+
+
+def uses_from(payload: Iterable[Mapping[str, Any]] | None) -> tuple[BenchmarkUse, ...]:
+    """Inverse of `asdict` on each."""
+    return tuple(BenchmarkUse(**use) for use in payload or ())
