@@ -19,6 +19,7 @@ from typing import Literal
 from assay import __version__
 from assay.annotation.vote_journal import fold
 from assay.errors import AssayError
+from assay.system.hash_chain import AUDIT_FILE, check_audit_log
 from assay.workspace import Workspace
 
 State = Literal["ok", "missing", "problem", "optional"]
@@ -70,6 +71,7 @@ def examine(workspace: Workspace | None) -> Iterator[Check]:
     yield _embedded()
     if workspace is not None:
         yield from _workspace(workspace)
+        yield from _audit_log(workspace)
     free = shutil.disk_usage(workspace.root if workspace else ".").free / 1e9
     yield Check(
         "disk",
@@ -119,6 +121,26 @@ def _embedded() -> Check:
         return Check(f"model {NAME}", "ok", str(gguf_file()))
     except AssayError as error:
         return Check(f"model {NAME}", "optional", str(error), HOW_TO_GET)
+
+
+def _audit_log(workspace: Workspace) -> Iterator[Check]:
+    try:
+        state = check_audit_log(workspace.root)
+    except AssayError as error:
+        yield Check("audit log", "problem", str(error))
+        return
+    if state is None:
+        return
+    if state.broken is not None:
+        detail = (
+            f"the chain of hashes breaks at line {state.broken}: {state.reason}; {state.lines} lines before it hold"
+        )
+        yield Check(
+            "audit log", "problem", detail, f"compare {AUDIT_FILE} with a backup from before line {state.broken}"
+        )
+        return
+    head = f", the last hash begins with {state.head[:16]}" if state.head else ""
+    yield Check("audit log", "ok", f"{state.lines} lines, each follows from the one before{head}")
 
 
 def _workspace(workspace: Workspace) -> Iterator[Check]:

@@ -6,10 +6,12 @@ of nothing that counts: `annotation.recovery` rebuilds it from the store's queue
 
 from __future__ import annotations
 
+import sqlite3
+
 from assay.system.sqlite_file import SQLiteFile
 
 FILE = "annotation.sqlite"
-VERSION = 2  #: 2 added vote_principles
+VERSION = 3  #: 2 added vote_principles, 3 the project of a queue
 COMPLETE = 0x41535359  # "ASSY", in the file's header
 
 #: Times are seconds since the epoch. An item with a `check_label` is a gold check. `taken`: standing votes that count
@@ -19,7 +21,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS queues (
     name TEXT PRIMARY KEY, queue_id TEXT NOT NULL, overlap INTEGER NOT NULL, gold_checks REAL NOT NULL,
     seed INTEGER NOT NULL, lease_seconds REAL NOT NULL, guideline TEXT NOT NULL, closed INTEGER NOT NULL DEFAULT 0,
-    run_id TEXT, created_at REAL NOT NULL) WITHOUT ROWID;
+    run_id TEXT, created_at REAL NOT NULL, project TEXT NOT NULL DEFAULT 'default') WITHOUT ROWID;
 
 CREATE TABLE IF NOT EXISTS items (
     item_id INTEGER PRIMARY KEY, queue TEXT NOT NULL, comparison_id TEXT NOT NULL, priority REAL NOT NULL,
@@ -69,6 +71,10 @@ class Ledger(SQLiteFile):
     schema = _SCHEMA
     version = VERSION
     remedy = "move it away and run `assay queue recover`: queues and votes are in the store and the journal"
+
+    def _upgrade(self, db: sqlite3.Connection, version: int) -> None:
+        if version < 3:
+            self._add_column(db, "queues", "project", "TEXT NOT NULL DEFAULT 'default'")
 
     @property
     def complete(self) -> bool:

@@ -18,7 +18,7 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem, principle_statements
 from assay_pipelines.annotation.ledger import Ledger
 from assay_pipelines.annotation.question_types.question_type import PAIR
-from assay_pipelines.annotation.recording import Overlap, Queue, event_id, record_queue, sync_events
+from assay_pipelines.annotation.recording import DEFAULT_PROJECT, Overlap, Queue, event_id, record_queue, sync_events
 from assay_pipelines.annotation.recovery import carry, open_ledger
 from assay_pipelines.annotation.votes import QueueVote, by_comparison, queue_votes
 
@@ -62,16 +62,24 @@ def create_queue(
     guideline: str = "",
     seed: int = 0,
     lease_seconds: float = LEASE_S,
+    project: str | None = None,
 ) -> Queue:
     """Make the queue, or complete it: the same call again adds what is missing and changes nothing else.
 
     `gold_checks`: share of what each person is shown that has a known answer, drawn from the gold pool; fewer, or none,
-    where the pool is small (`Queue.checks` tells). Raises BadInputError for other settings under a name that is taken,
+    where the pool is small (`Queue.checks` tells). `project`: None for the default one, or the one it has.
+    Raises BadInputError for other settings under a name that is taken,
     for a comparison that the store does not hold, and for new items of a closed queue.
     """
     _check(name, overlap, gold_checks, lease_seconds)
     settings = (overlap, float(gold_checks), seed, float(lease_seconds), guideline)
-    record_queue(workspace, Queue(name, "q-" + ids.digest(name), *settings, False, run_id, 0, 0), items)
+    check_project(project or DEFAULT_PROJECT)
+    new = Queue(name, "q-" + ids.digest(name), *settings, project or DEFAULT_PROJECT, False, run_id, 0, 0)
+    with open_ledger(workspace) as ledger, ledger.reading() as db:
+        row = db.execute("SELECT project FROM queues WHERE name = ?", (name,)).fetchone()
+    if row is not None and project not in (None, row["project"]):
+        raise BadInputError(f"queue {name!r} is in the project {row['project']!r}: `assay queue move {name} {project}`")
+    record_queue(workspace, new, items)
     with open_ledger(workspace) as ledger:
         carry(workspace, ledger, name)
         return find_queue(ledger, name)
@@ -97,6 +105,25 @@ def close_queue(workspace: Workspace, name: str) -> None:
 
 def reopen_queue(workspace: Workspace, name: str) -> None:
     _set_closed(workspace, name, False)
+
+
+def move_queue(workspace: Workspace, name: str, project: str) -> Queue:
+    """Into another project: from now on its members see the queue, and those of the other project do not. Raises
+    NotFoundError, BadInputError, BusyError while another process holds the store."""
+    check_project(project)
+    with open_ledger(workspace) as ledger:
+        queue = find_queue(ledger, name)
+        with workspace.store.unit() as db:
+            db.execute("UPDATE queues SET project = ? WHERE queue_id = ?", [project, queue.id])
+        with ledger.writing() as sqlite:
+            sqlite.execute("UPDATE queues SET project = ? WHERE name = ?", (project, queue.name))
+        return find_queue(ledger, queue.name)
+
+
+def check_project(name: str) -> None:
+    """Raises BadInputError for an invalid name."""
+    if not _NAME.fullmatch(name):
+        raise BadInputError(f"{name!r} is not a project's name: letters, digits, and . _ + - after the first")
 
 
 def get_queue(workspace: Workspace, name: str) -> Queue:
@@ -210,7 +237,7 @@ def find_queue(ledger: Ledger, name: str) -> Queue:
     """On a file that is open already. Raises NotFoundError."""
     with ledger.reading() as db:
         row = db.execute(
-            """SELECT name, queue_id, overlap, gold_checks, seed, lease_seconds, guideline, closed, run_id
+            """SELECT name, queue_id, overlap, gold_checks, seed, lease_seconds, guideline, project, closed, run_id
                FROM queues WHERE name = ? OR queue_id = ?""",
             (name, name),
         ).fetchone()
@@ -222,9 +249,20 @@ def find_queue(ledger: Ledger, name: str) -> Queue:
             "SELECT coalesce(sum(NOT is_check), 0), coalesce(sum(is_check), 0) FROM items WHERE queue = ?",
             (row["name"],),
         ).fetchone()
-    name, queue_id, overlap, rate, seed, lease_seconds, guideline, closed, run_id = row
+    name, queue_id, overlap, rate, seed, lease_seconds, guideline, project, closed, run_id = row
     return Queue(
-        name, queue_id, overlap or "all", rate, seed, lease_seconds, guideline, bool(closed), run_id, items, checks
+        name,
+        queue_id,
+        overlap or "all",
+        rate,
+        seed,
+        lease_seconds,
+        guideline,
+        project,
+        bool(closed),
+        run_id,
+        items,
+        checks,
     )
 
 

@@ -21,12 +21,14 @@ from assay_pipelines.annotation.ledger import Ledger
 Overlap: TypeAlias = int | Literal["all"]
 
 LEAST_CHECKS = 5  #: gold checks of a small queue, where so many are known
+DEFAULT_PROJECT = "default"  #: of queues for which none is named
 SETTINGS = ("overlap", "gold_checks", "seed", "lease_seconds", "guideline")
 
 
 @dataclass(frozen=True)
 class Queue:
-    """`items` are the comparisons asked about; `checks` the gold checks mixed in beside them."""
+    """`items` are the comparisons asked about; `checks` the gold checks mixed in beside them. `project`: whose members
+    are asked."""
 
     name: str
     id: str
@@ -35,6 +37,7 @@ class Queue:
     seed: int
     lease_seconds: float
     guideline: str
+    project: str
     closed: bool
     run_id: str | None
     items: int
@@ -83,9 +86,9 @@ def record_queue(workspace: Workspace, queue: Queue, items: Sequence[QueueItem])
     with workspace.store.unit() as db:
         if not exists:
             db.execute(
-                """INSERT INTO queues (queue_id, name, overlap, gold_checks, seed, lease_seconds, guideline, run_id)
-                   VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
-                [queue.id, queue.name, *queue.settings, queue.run_id],
+                """INSERT INTO queues (queue_id, name, overlap, gold_checks, seed, lease_seconds, guideline, run_id,
+                                       project) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
+                [queue.id, queue.name, *queue.settings, queue.run_id, queue.project],
             )
         added = _insert(db, queue, [(i.comparison_id, i.priority, payload_of(i), None) for i in new])
         # a gold check borrows an ordinary item's reason and principles: nothing may tell that it is one

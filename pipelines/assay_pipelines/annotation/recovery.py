@@ -52,6 +52,7 @@ def carry(workspace: Workspace, ledger: Ledger, name: str) -> int:
     with workspace.store.unit() as db:
         queue = db.execute(
             """SELECT name, queue_id, overlap, gold_checks, seed, lease_seconds, guideline, run_id, epoch(created_at),
+                      coalesce(project, 'default'),
                       coalesce((SELECT arg_max(event, happened_at) FROM queue_events e
                                 WHERE e.queue_id = q.queue_id AND event IN ('closed', 'reopened')) = 'closed', false)
                FROM queues q WHERE name = ?""",
@@ -59,7 +60,7 @@ def carry(workspace: Workspace, ledger: Ledger, name: str) -> int:
         ).fetchone()
     if queue is None:
         return 0
-    *settings, created, closed = queue
+    *settings, created, project, closed = queue
     added = 0
     with workspace.store.unit() as db:
         cursor = db.execute(
@@ -78,8 +79,9 @@ def carry(workspace: Workspace, ledger: Ledger, name: str) -> int:
     with ledger.writing() as sqlite:  # last: a queue that is there has all its items
         sqlite.execute(
             """INSERT OR IGNORE INTO queues (name, queue_id, overlap, gold_checks, seed, lease_seconds, guideline,
-                                             run_id, created_at, closed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-            (*settings, created, closed),
+                                             run_id, created_at, project, closed)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            (*settings, created, project, closed),
         )
     return added
 

@@ -89,6 +89,12 @@ class AnnotationService:
             self.close()
             raise
 
+    def project_of(self, queue: str) -> str:
+        """The project whose members see the queue. Raises NotFoundError."""
+        with self._ledger.reading() as db:
+            project: str = _queue(db, queue)["project"]
+        return project
+
     def next(self, queue: str, annotator: str) -> Assignment | None:
         """The item that the annotator has before them, or the next one; None when there is none for them now."""
         with self._ledger.writing(durable=False) as db:

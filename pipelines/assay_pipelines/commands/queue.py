@@ -1,4 +1,5 @@
-"""`assay queue ...`: create, list, status, close, reopen, adjudicate, resolve, report, agreement, recover, rollouts."""
+"""`assay queue ...`: create, list, status, close, reopen, move, adjudicate, resolve, report, agreement,
+recover, rollouts."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ QueueArgument = Annotated[str, typer.Argument(help="Name of the queue.")]
 def register(app: typer.Typer) -> None:
     """Add the group `queue`."""
     group = typer.Typer(no_args_is_help=True, help="What people are asked, and what their votes come to.")
-    add_commands(group, list_, create, status, close, reopen, adjudicate, resolve, report, agreement, recover)
+    add_commands(group, list_, create, status, close, reopen, move, adjudicate, resolve, report, agreement, recover)
     add_commands(group, from_rollouts, effect)
     app.add_typer(group, name="queue")
 
@@ -59,6 +60,9 @@ def create(
     question: Annotated[str, typer.Option(help=f"Question type: {QUESTION_TYPES.help()}.")] = PAIR,
     lease: Annotated[float, typer.Option(min=0.1, help="Minutes until an untouched item goes to others.")] = 30.0,
     seed: Annotated[int, typer.Option(help="Seed of every order that is drawn.")] = 0,
+    project: Annotated[
+        str | None, typer.Option(help="Whose members are asked. Default: the project `default`.", show_default=False)
+    ] = None,
 ) -> CommandResult:
     """Make a queue of comparisons for people. Run again with the same settings it adds what is missing.
 
@@ -107,6 +111,7 @@ def create(
             guideline=guideline,
             seed=seed,
             lease_seconds=60 * lease,
+            project=project,
         )
         advance(1)
         run.metrics.update(items=queue.items, checks=queue.checks)
@@ -171,6 +176,19 @@ def reopen(workspace: Workspace, queue: QueueArgument) -> CommandResult:
 
     reopen_queue(workspace, queue)
     return CommandResult({"queue": queue, "closed": False}, f"reopened {queue}")
+
+
+def move(
+    workspace: Workspace, queue: QueueArgument, project: Annotated[str, typer.Argument(help="The new project.")]
+) -> CommandResult:
+    """Move a queue into another project: its members see the queue, and others no more. Members: `assay account join`.
+
+    Example: `assay queue move first-round medical`
+    """
+    from assay_pipelines.annotation.queues import move_queue
+
+    moved = move_queue(workspace, queue, project)
+    return CommandResult({"queue": moved.name, "project": moved.project}, f"{moved.name}: project {moved.project}")
 
 
 def adjudicate(
@@ -349,7 +367,8 @@ def _line(queue: Queue) -> str:
     people = "everyone labels everything" if queue.overlap == "all" else f"{queue.overlap} people each"
     people = "1 person each" if queue.overlap == 1 else people
     state = ", closed" if queue.closed else ""
-    return f"{queue.name}: {queue.items} items, {people}, {queue.checks} gold checks{state}"
+    project = "" if queue.project == "default" else f", project {queue.project}"
+    return f"{queue.name}: {queue.items} items, {people}, {queue.checks} gold checks{project}{state}"
 
 
 def _share(part: int, total: int, interval: Interval | None) -> str:

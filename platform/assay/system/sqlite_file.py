@@ -105,7 +105,18 @@ class SQLiteFile:
             with self._transaction():
                 for statement in self.schema.split(";\n"):
                     self._db.execute(statement)
+                if version:
+                    self._upgrade(self._db, version)
                 self._db.execute(f"PRAGMA user_version = {self.version}")
+
+    def _upgrade(self, db: sqlite3.Connection, version: int) -> None:
+        """Bring a file of an older version to this one, in the transaction that writes the new version. The schema's
+        statements have run: they make new tables, and leave tables that are there as they are."""
+
+    def _add_column(self, db: sqlite3.Connection, table: str, column: str, definition: str) -> None:
+        """Nothing where the table has it."""
+        if column not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
+            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {definition}")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Routes for administrators: accounts, invitations, the audit log."""
+"""Routes for administrators: accounts, membership in projects, invitations, the audit log."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from assay.http.problems import ProblemError
+from assay_pipelines.annotation.queues import list_queues
+from assay_pipelines.annotation.recording import DEFAULT_PROJECT
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Admin
-from assay_web.accounts import accounts, invitations
+from assay_web.accounts import accounts, invitations, projects
 from assay_web.accounts.access_file import AccessFile
 from assay_web.accounts.accounts import Account
 from assay_web.accounts.audit_log import AuditLine, audit_names, read_audit
@@ -39,6 +41,14 @@ class AccountChange(RequestBody):
     disabled: bool | None = None
 
 
+class ProjectReply(BaseModel):
+    """`members`: accounts by name. `queues`: by name, newest first."""
+
+    name: str
+    members: list[str]
+    queues: list[str]
+
+
 class InvitationsReply(BaseModel):
     """Newest first, including used and expired ones."""
 
@@ -46,10 +56,11 @@ class InvitationsReply(BaseModel):
 
 
 class NewInvitation(RequestBody):
-    """For one account with this role, valid for `days`."""
+    """For one account with this role and membership, valid for `days`."""
 
     role: Role
     days: Days = 7.0
+    project: Annotated[str, Field(max_length=100)] = DEFAULT_PROJECT
 
 
 class NewPasswordLink(RequestBody):
@@ -99,6 +110,31 @@ def make_password_link(
     return _link(*link)
 
 
+@router.get("/api/projects")
+def get_projects(person: Admin, service: ServiceNow) -> list[ProjectReply]:
+    """Every project that has a queue or a member."""
+    queues: dict[str, list[str]] = {}
+    for queue in list_queues(service.workspace):
+        queues.setdefault(queue.project, []).append(queue.name)
+    members = projects.members(service.access)
+    names = sorted({DEFAULT_PROJECT, *queues, *members})
+    return [ProjectReply(name=name, members=members.get(name, []), queues=queues.get(name, [])) for name in names]
+
+
+@router.put("/api/projects/{project}/members/{name}", status_code=204)
+def add_member(project: str, name: str, person: Admin, service: ServiceNow) -> None:
+    """Make an account a member: with its next request it sees the project's queues."""
+    _with_accounts(service)
+    projects.join(service.access, name, project)
+
+
+@router.delete("/api/projects/{project}/members/{name}", status_code=204)
+def remove_member(project: str, name: str, person: Admin, service: ServiceNow) -> None:
+    """End a membership, with the account's next request."""
+    _with_accounts(service)
+    projects.leave(service.access, name, project)
+
+
 @router.get("/api/invitations")
 def get_invitations(person: Admin, service: ServiceNow) -> InvitationsReply:
     """Every invitation, without its link."""
@@ -109,8 +145,10 @@ def get_invitations(person: Admin, service: ServiceNow) -> InvitationsReply:
 def make_invitation(body: NewInvitation, person: Admin, request: Request, service: ServiceNow) -> LinkReply:
     """A link that creates one account with this role."""
     _with_accounts(service)
-    token, invitation = invitations.invite(service.access, body.role, by=person.name, days=body.days)
-    note_change(request, invitation.id, role=body.role, days=body.days)
+    token, invitation = invitations.invite(
+        service.access, body.role, by=person.name, days=body.days, project=body.project
+    )
+    note_change(request, invitation.id, role=body.role, days=body.days, project=body.project)
     return _link(token, invitation)
 
 

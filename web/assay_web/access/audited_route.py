@@ -6,9 +6,9 @@ A route may add to its entry with `note_change`.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
@@ -19,6 +19,15 @@ from assay_web.server.gate import SAFE_METHODS
 def note_change(request: Request, subject: str | None = None, **detail: Any) -> None:
     """Add a subject and details to the audit entry of this request."""
     request.state.audit = (subject, detail)
+
+
+async def unaudited(request: Request) -> None:
+    """A dependency that marks a route whose changes are no line: that an item was taken, held or given back tells
+    nothing that its vote does not."""
+    request.state.unaudited = True
+
+
+Unaudited = Annotated[None, Depends(unaudited)]
 
 
 def address_of(request: Request) -> str:
@@ -33,7 +42,8 @@ class AuditedRoute(APIRoute):
 
         async def handled(request: Request) -> Response:
             response = await handle(request)
-            if request.method not in SAFE_METHODS and response.status_code < 400:
+            audited = request.method not in SAFE_METHODS and not getattr(request.state, "unaudited", False)
+            if audited and response.status_code < 400:
                 subject, detail = getattr(request.state, "audit", (None, {}))
                 person = getattr(request.state, "person", None)
                 await run_in_threadpool(

@@ -1,4 +1,5 @@
-"""The file `access.sqlite` of a workspace: accounts, invitations, sessions, attempts to sign in, and the audit log.
+"""The file `access.sqlite` of a workspace: accounts, invitations, sessions, memberships in projects,
+attempts to sign in, and the audit log.
 
 Tokens are stored as SHA-256 digests and passwords as argon2 hashes: the file's content is not enough to sign in.
 """
@@ -6,12 +7,14 @@ Tokens are stored as SHA-256 digests and passwords as argon2 hashes: the file's 
 from __future__ import annotations
 
 import os
+import sqlite3
 from hashlib import sha256
 from pathlib import Path
 
+from assay.system.hash_chain import AUDIT_FIELDS, AUDIT_FILE, link
 from assay.system.sqlite_file import SQLiteFile
 
-FILE = "access.sqlite"
+FILE = AUDIT_FILE
 #: Times are seconds since the epoch.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS accounts (
@@ -21,7 +24,11 @@ CREATE TABLE IF NOT EXISTS accounts (
 -- `name`: the account that gets a new password, with the role it has. NULL: whoever accepts makes an account.
 CREATE TABLE IF NOT EXISTS invitations (
     digest TEXT PRIMARY KEY, role TEXT NOT NULL, name TEXT, created_by TEXT NOT NULL, created_at REAL NOT NULL,
-    expires_at REAL NOT NULL, used_at REAL, used_by TEXT) WITHOUT ROWID;
+    expires_at REAL NOT NULL, used_at REAL, used_by TEXT, project TEXT NOT NULL DEFAULT 'default') WITHOUT ROWID;
+
+-- Whose queues an account sees.
+CREATE TABLE IF NOT EXISTS members (
+    project TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (project, name)) WITHOUT ROWID;
 
 -- `role`: of somebody without an account, on a server that has none; else the account's counts, as it is now.
 CREATE TABLE IF NOT EXISTS sessions (
@@ -42,10 +49,11 @@ CREATE TABLE IF NOT EXISTS attempts (key TEXT PRIMARY KEY, used REAL NOT NULL, a
 CREATE TABLE IF NOT EXISTS known_addresses (
     name TEXT NOT NULL, network TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (name, network)) WITHOUT ROWID;
 
--- Appended to, never changed.
+-- Appended to, never changed. `hash`: of the line and of the hash of the line before (assay.system.hash_chain).
 CREATE TABLE IF NOT EXISTS audit (
     id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, person TEXT NOT NULL, action TEXT NOT NULL,
-    subject TEXT NOT NULL, detail TEXT NOT NULL, address TEXT NOT NULL);
+    subject TEXT NOT NULL, detail TEXT NOT NULL, address TEXT NOT NULL,
+    hash TEXT NOT NULL DEFAULT '');
 CREATE INDEX IF NOT EXISTS audit_by_person ON audit (person);
 CREATE INDEX IF NOT EXISTS audit_by_action ON audit (action);
 """
@@ -55,12 +63,22 @@ class AccessFile(SQLiteFile):
     """The open file, readable by its owner only (mode 0600)."""
 
     schema = _SCHEMA
-    version = 3
+    version = 4  #: 4 added members, the project of an invitation, and the chain of the audit log
     remedy = "move it away and start again: accounts have to be created again; votes and data are not in it"
 
     def __init__(self, path: Path, *, wait: float = 30.0) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         super().__init__(path, wait=wait)
+
+    def _upgrade(self, db: sqlite3.Connection, version: int) -> None:
+        if version < 4:
+            db.execute("INSERT OR IGNORE INTO members SELECT 'default', name FROM accounts")
+            self._add_column(db, "invitations", "project", "TEXT NOT NULL DEFAULT 'default'")
+            self._add_column(db, "audit", "hash", "TEXT NOT NULL DEFAULT ''")
+            head = ""
+            for row in db.execute(f"SELECT {', '.join(AUDIT_FIELDS)} FROM audit ORDER BY id").fetchall():
+                head = link(head, list(row))
+                db.execute("UPDATE audit SET hash = ? WHERE id = ?", (head, row["id"]))
 
 
 def digest(token: str) -> str:

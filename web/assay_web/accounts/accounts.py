@@ -12,6 +12,8 @@ import unicodedata
 from dataclasses import dataclass
 
 from assay.errors import BadInputError, ConflictError, NotFoundError
+from assay_pipelines.annotation.queues import check_project
+from assay_pipelines.annotation.recording import DEFAULT_PROJECT
 from assay_web.accounts.access_file import AccessFile
 from assay_web.accounts.passwords import Passwords, check_new_password
 from assay_web.accounts.roles import ROLES, Role
@@ -49,17 +51,27 @@ def has_accounts(access: AccessFile) -> bool:
         return db.execute("SELECT 1 FROM accounts LIMIT 1").fetchone() is not None
 
 
-def add_account(access: AccessFile, passwords: Passwords, name: str, role: Role, password: str, *, by: str) -> str:
-    """Its name, without spaces around it. Raises BadInputError for a name or password that cannot be, ConflictError
-    for a name that is taken."""
+def add_account(
+    access: AccessFile,
+    passwords: Passwords,
+    name: str,
+    role: Role,
+    password: str,
+    *,
+    by: str,
+    project: str = DEFAULT_PROJECT,
+) -> str:
+    """A member of one project. Returns its name, without spaces around it. Raises BadInputError for a name or
+    password that cannot be, ConflictError for a name that is taken."""
     plain = check_name(name)
     check_role(role)
+    check_project(project)
     check_new_password(plain, password)
     with access.reading() as db:
         check_free(db, plain)  # before the work of hashing, and again below
     hashed = passwords.hashed(password)
     with access.writing() as db:
-        insert_account(db, plain, role, hashed, by=by)
+        insert_account(db, plain, role, hashed, by=by, project=project)
     return plain
 
 
@@ -147,9 +159,12 @@ def check_free(db: sqlite3.Connection, name: str) -> None:
         raise ConflictError(f"there is an account {row['name']!r} already")
 
 
-def insert_account(db: sqlite3.Connection, name: str, role: str, hashed: str, *, by: str) -> None:
+def insert_account(
+    db: sqlite3.Connection, name: str, role: str, hashed: str, *, by: str, project: str = DEFAULT_PROJECT
+) -> None:
     check_free(db, name)
     db.execute("INSERT INTO accounts VALUES (?, ?, ?, 0, ?, ?)", (name, role, hashed, time.time(), by))
+    db.execute("INSERT OR IGNORE INTO members VALUES (?, ?)", (project, name))
 
 
 def replace_password(db: sqlite3.Connection, name: str, hashed: str, *, but: str | None = None) -> None:

@@ -1,6 +1,7 @@
 """The audit log of a workspace: who changed what, when, from where.
 
-An entry holds no text written by users and no secret. Leaves out: which requests are logged
+Each line holds the hash of the line before, which `assay doctor` verifies (`assay.system.hash_chain`). An entry holds
+no text written by users and no secret. Leaves out: which requests are logged
 (`assay_web.access.audited_route`).
 """
 
@@ -11,12 +12,14 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from assay.system.hash_chain import AUDIT_FIELDS, link
 from assay_web.accounts.access_file import AccessFile
 
 
 @dataclass(frozen=True)
 class AuditLine:
-    """`at`: seconds since the epoch. `detail`: JSON. `person`: "" for somebody who was not signed in."""
+    """`at`: seconds since the epoch. `detail`: JSON. `person`: "" for somebody who was not signed in. `hash`: of
+    this line and of the hash before it."""
 
     id: int
     at: float
@@ -25,6 +28,7 @@ class AuditLine:
     subject: str
     detail: str
     address: str
+    hash: str
 
 
 def record(
@@ -33,10 +37,13 @@ def record(
     """`action`: e.g. "cast_vote". `subject`: what it was done to, e.g. a queue. `detail`: JSON-serialisable."""
     payload = json.dumps({} if detail is None else detail, ensure_ascii=False, sort_keys=True)
     with access.writing(durable=False) as db:
-        db.execute(
+        last = db.execute("SELECT hash FROM audit ORDER BY id DESC LIMIT 1").fetchone()
+        added = db.execute(
             "INSERT INTO audit (at, person, action, subject, detail, address) VALUES (?, ?, ?, ?, ?, ?)",
             (time.time(), person, action, subject, payload, address),
-        )
+        ).lastrowid
+        row = db.execute(f"SELECT {', '.join(AUDIT_FIELDS)} FROM audit WHERE id = ?", (added,)).fetchone()
+        db.execute("UPDATE audit SET hash = ? WHERE id = ?", (link(last["hash"] if last else "", list(row)), added))
 
 
 def read_audit(

@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 
 from assay.errors import BadInputError, NotFoundError
+from assay_pipelines.annotation.queues import check_project
+from assay_pipelines.annotation.recording import DEFAULT_PROJECT
 from assay_web.accounts.access_file import AccessFile, digest
 from assay_web.accounts.accounts import (
     account_row,
@@ -33,7 +35,8 @@ _ID = 12  #: characters of the digest that serve as an invitation's id
 
 @dataclass(frozen=True)
 class Invitation:
-    """`name`: the account whose password is reset; None creates a new account. Times are seconds since the epoch."""
+    """`project`: what a new account is a member of. `name`: the account whose password is reset; None creates a new
+    account. Times are seconds since the epoch."""
 
     id: str
     role: Role
@@ -43,12 +46,16 @@ class Invitation:
     expires_at: float
     used_at: float | None
     used_by: str | None
+    project: str
 
 
-def invite(access: AccessFile, role: Role, *, by: str, days: float) -> tuple[str, Invitation]:
+def invite(
+    access: AccessFile, role: Role, *, by: str, days: float, project: str = DEFAULT_PROJECT
+) -> tuple[str, Invitation]:
     """A token that creates an account with this role. Raises BadInputError."""
     check_role(role)
-    return _make(access, role, None, by=by, days=days)
+    check_project(project)
+    return _make(access, role, None, by=by, days=days, project=project)
 
 
 def invite_to_new_password(access: AccessFile, name: str, *, by: str, days: float) -> tuple[str, Invitation]:
@@ -97,7 +104,7 @@ def accept(access: AccessFile, passwords: Passwords, token: str, name: str, pass
     with access.writing() as db:
         row = _usable(db, token)  # may have been used meanwhile
         if row["name"] is None:
-            insert_account(db, plain, row["role"], hashed, by=row["created_by"])
+            insert_account(db, plain, row["role"], hashed, by=row["created_by"], project=row["project"])
         else:
             account_row(db, plain)
             replace_password(db, plain, hashed)
@@ -123,14 +130,16 @@ def link_of(base: str, token: str) -> str:
     return f"{base.rstrip('/')}/invitation#{token}"
 
 
-def _make(access: AccessFile, role: Role, name: str | None, *, by: str, days: float) -> tuple[str, Invitation]:
+def _make(
+    access: AccessFile, role: Role, name: str | None, *, by: str, days: float, project: str = DEFAULT_PROJECT
+) -> tuple[str, Invitation]:
     if not 0 < days <= LONGEST_DAYS:
         raise BadInputError(f"a link is good for up to {LONGEST_DAYS:g} days", field="days")
     token, now = secrets.token_urlsafe(32), time.time()
     with access.writing() as db:
         db.execute(
-            "INSERT INTO invitations VALUES (?, ?, ?, ?, ?, ?, NULL, NULL)",
-            (digest(token), role, name, by, now, now + days * DAY_S),
+            "INSERT INTO invitations VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, ?)",
+            (digest(token), role, name, by, now, now + days * DAY_S, project),
         )
         row = db.execute("SELECT * FROM invitations WHERE digest = ?", (digest(token),)).fetchone()
     return token, _invitation(row)

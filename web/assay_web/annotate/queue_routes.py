@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from assay.data.snapshots import Selection
@@ -26,15 +26,17 @@ from assay_pipelines.annotation.queues import (
     find_queue,
     items_of,
     list_queues,
+    move_queue,
     reopen_queue,
 )
-from assay_pipelines.annotation.recording import Queue
+from assay_pipelines.annotation.recording import DEFAULT_PROJECT, Queue
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.resolution import ResolutionReport, resolve_queue
 from assay_pipelines.annotation.votes import queue_votes
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Visitor
 from assay_web.access.permissions import may
+from assay_web.access.queue_access import QueueName, require_project, visible_queues
 from assay_web.accounts.sessions import Person
 from assay_web.annotate.live import LiveFigures, LiveNow, QueueState
 from assay_web.annotate.session_routes import share_done
@@ -42,8 +44,6 @@ from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow
 
 router = APIRouter(tags=["annotate"], route_class=AuditedRoute)
-
-QueueName = Annotated[str, Path(max_length=100)]
 
 
 class QueueCounts(BaseModel):
@@ -69,6 +69,7 @@ class QueueReply(BaseModel):
     people who voted within the last minutes. `counts`: null but for curators."""
 
     name: str
+    project: str
     overlap: int | Literal["all"]
     closed: bool
     guideline: str
@@ -83,7 +84,7 @@ class NewQueue(RequestBody):
     """Which comparisons: `comparison_ids`, or those of `pools`, `sources` and `categories` (empty: all). `limit`: at
     most so many, drawn by hash. `overlap`: people who see each, or "all". `gold_checks`: share of what each person is
     shown that has a known answer. `lease_minutes`: until an untouched item goes to others. `principles`: asked of both
-    responses of each."""
+    responses of each. `project`: one of the curator's."""
 
     name: Annotated[str, Field(max_length=100)]
     pools: list[str] = Field(["unverified"])
@@ -98,6 +99,7 @@ class NewQueue(RequestBody):
     lease_minutes: Annotated[float, Field(ge=0.1, le=10_080)] = 30.0
     principles: list[str] = Field([], max_length=MOST_PRINCIPLES)
     seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    project: Annotated[str, Field(max_length=100)] = DEFAULT_PROJECT
 
 
 class MoreItems(RequestBody):
@@ -120,6 +122,12 @@ class Resolve(RequestBody):
     least_votes: Annotated[int, Field(ge=1, le=1_000)] | None = None
 
 
+class QueueProject(RequestBody):
+    """`project`: of which the curator is a member too."""
+
+    project: Annotated[str, Field(max_length=100)]
+
+
 class QueueReport(BaseModel):
     """How well everybody annotates, and how far they agree, on each principle too."""
 
@@ -130,8 +138,9 @@ class QueueReport(BaseModel):
 
 @router.get("/api/queues")
 def get_queues(person: Visitor, service: ServiceNow, live: LiveNow) -> list[QueueReply]:
-    """All queues, newest first."""
-    return [_reply(live.state(queue.name), person) for queue in list_queues(service.workspace)]
+    """The queues of one's projects, newest first."""
+    queues = visible_queues(service, person, list_queues(service.workspace))
+    return [_reply(live.state(queue.name), person) for queue in queues]
 
 
 @router.get("/api/queues/{queue}")
@@ -144,6 +153,7 @@ def get_queue_by_name(queue: QueueName, person: Visitor, live: LiveNow) -> Queue
 def make_queue(body: NewQueue, person: Curator, service: ServiceNow, live: LiveNow, request: Request) -> QueueReply:
     """Make a queue of comparisons for people; the same again adds what is missing."""
     here, overlap = service.workspace, body.overlap
+    require_project(service, person, body.project)
     with start_run(here, "queue-create", body.model_dump() | {"person": person.name}) as run:
         if body.comparison_ids is not None:
             items = _items(body.comparison_ids[: body.limit], body)
@@ -169,6 +179,7 @@ def make_queue(body: NewQueue, person: Curator, service: ServiceNow, live: LiveN
             guideline=body.guideline,
             seed=body.seed,
             lease_seconds=60 * body.lease_minutes,
+            project=body.project,
         )
         run.metrics.update(items=created.items, checks=created.checks)
     note_change(request, created.name, items=created.items, run=run.id)
@@ -197,6 +208,17 @@ def close_queue_by_name(queue: QueueName, person: Curator, service: ServiceNow, 
 def reopen_queue_by_name(queue: QueueName, person: Curator, service: ServiceNow, live: LiveNow) -> QueueReply:
     """Hand out items of a closed queue again."""
     reopen_queue(service.workspace, queue)
+    return _now(live, queue, person)
+
+
+@router.put("/api/queues/{queue}/project")
+def move_queue_by_name(
+    queue: QueueName, body: QueueProject, person: Curator, service: ServiceNow, live: LiveNow, request: Request
+) -> QueueReply:
+    """Move the queue into another project: from now on its members see the queue, and others no more."""
+    require_project(service, person, body.project)
+    move_queue(service.workspace, queue, body.project)
+    note_change(request, queue, project=body.project)
     return _now(live, queue, person)
 
 
@@ -249,6 +271,7 @@ def _reply(state: QueueState, person: Person) -> QueueReply:
     progress = asdict(state.progress)
     return QueueReply(
         name=queue.name,
+        project=queue.project,
         overlap=queue.overlap,
         closed=queue.closed,
         guideline=queue.guideline,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import Annotated, Literal
+from typing import Literal
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
 from assay.errors import AssayError, BadInputError, ConflictError
@@ -22,9 +22,10 @@ from assay_pipelines.annotation.question_types.question_type import QUESTION_TYP
 from assay_pipelines.annotation.queues import QueueProgress, find_queue
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.service import AnnotationService
-from assay_web.access.audited_route import AuditedRoute, note_change
+from assay_web.access.audited_route import AuditedRoute, Unaudited, note_change
 from assay_web.access.guard import Annotator, Curator, Visitor, refusal
 from assay_web.access.permissions import may, visible_agreement, visible_opinions, visible_own_figures
+from assay_web.access.queue_access import QueueName
 from assay_web.accounts.sessions import Person
 from assay_web.annotate.items import (
     AnnotationItem,
@@ -42,7 +43,6 @@ from assay_web.service import ServiceNow, WebService
 
 router = APIRouter(tags=["annotate"], route_class=AuditedRoute)
 
-QueueName = Annotated[str, Path(max_length=100)]
 #: Progress is rounded to steps: with exact figures a lone annotator could tell which vote was on a gold check.
 STEP = 0.05
 
@@ -121,13 +121,15 @@ def get_question_types(person: Visitor) -> list[QuestionTypeReply]:
 
 
 @router.post("/api/annotate/queues/{queue}/item")
-def take_item(queue: QueueName, person: Annotator, service: ServiceNow, live: LiveNow) -> AnnotationReply:
+def take_item(queue: QueueName, person: Annotator, service: ServiceNow, live: LiveNow, _: Unaudited) -> AnnotationReply:
     """The item that the person has before them, or the next one."""
     return _session(service, live, queue, person, adjudicating=False)
 
 
 @router.post("/api/annotate/queues/{queue}/conflict")
-def take_conflict(queue: QueueName, person: Curator, service: ServiceNow, live: LiveNow) -> AnnotationReply:
+def take_conflict(
+    queue: QueueName, person: Curator, service: ServiceNow, live: LiveNow, _: Unaudited
+) -> AnnotationReply:
     """An item whose votes have no majority, for somebody who did not vote on it."""
     return _session(service, live, queue, person, adjudicating=True)
 
@@ -158,10 +160,8 @@ def undo_vote(
 ) -> AnnotationReply:
     """Take one's last vote back; its item comes again. Repeated for the same ticket it takes nothing else back."""
     annotation = service.annotation
-    last = annotation.assignment(body.ticket, person.name)
+    _assignment(annotation, body.ticket, person, queue)
     adjudicating = _may_adjudicate(body.ticket, person)
-    if last.queue != queue:
-        raise BadInputError("that vote is of another queue", field="ticket")
     again = annotation.undo(queue, person.name, adjudication=adjudicating, ticket=body.ticket)
     if body.held is not None and (again is None or body.held != again.ticket):
         with suppress(ConflictError):  # given away already
@@ -171,23 +171,23 @@ def undo_vote(
 
 
 @router.post("/api/annotate/queues/{queue}/renewal")
-def renew_lease(queue: QueueName, body: TicketBody, person: Annotator, service: ServiceNow) -> LeaseReply:
+def renew_lease(queue: QueueName, body: TicketBody, person: Annotator, service: ServiceNow, _: Unaudited) -> LeaseReply:
     """Say that one is still at the item. 409 when it was given away."""
     annotation = service.annotation
-    return LeaseReply(expires_at=annotation.renew(annotation.assignment(body.ticket, person.name)))
+    return LeaseReply(expires_at=annotation.renew(_assignment(annotation, body.ticket, person, queue)))
 
 
 @router.post("/api/annotate/queues/{queue}/release", status_code=204)
-def release_item(queue: QueueName, body: TicketBody, person: Annotator, service: ServiceNow) -> None:
+def release_item(queue: QueueName, body: TicketBody, person: Annotator, service: ServiceNow, _: Unaudited) -> None:
     """Give the item back undecided."""
-    service.annotation.release(service.annotation.assignment(body.ticket, person.name))
+    service.annotation.release(_assignment(service.annotation, body.ticket, person, queue))
 
 
 @router.post("/api/annotate/queues/{queue}/reveal")
 def reveal_votes(queue: QueueName, body: TicketBody, person: Curator, service: ServiceNow) -> RevealReply:
     """Show an adjudicator the votes before their own, which the records then say."""
     annotation = service.annotation
-    assignment = annotation.reveal(annotation.assignment(body.ticket, person.name))
+    assignment = annotation.reveal(_assignment(annotation, body.ticket, person, queue))
     return RevealReply(item=item_reply(assignment), votes=_other_votes(annotation, assignment))
 
 
@@ -243,6 +243,14 @@ def _session(
         lease_seconds=state.queue.lease_seconds,
         empty=_why_nothing(state, adjudicating) if assignment is None else None,
     )
+
+
+def _assignment(annotation: AnnotationService, ticket: str, person: Person, queue: str) -> Assignment:
+    """The person's assignment. Raises BadInputError for one of another queue than the path's."""
+    assignment = annotation.assignment(ticket, person.name)
+    if assignment.queue != queue:
+        raise BadInputError("that item is of another queue", field="ticket")
+    return assignment
 
 
 def _other_votes(annotation: AnnotationService, assignment: Assignment) -> list[RevealedOpinion]:

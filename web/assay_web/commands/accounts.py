@@ -20,6 +20,7 @@ RoleOption = Annotated[str, typer.Option("--role", help="viewer, annotator, cura
 StdinOption = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input, not from the terminal.")
 ]
+ProjectOption = Annotated[str, typer.Option("--project", help="Of whose queues the account is asked.")]
 UrlOption = Annotated[
     str, typer.Option("--url", help="Address by which people reach `assay web`, for the link's beginning.")
 ]
@@ -36,6 +37,8 @@ def register(app: typer.Typer) -> None:
     group.command("enable")(enable)
     group.command("password")(password)
     group.command("password-link")(password_link)
+    group.command("join")(join)
+    group.command("leave")(leave)
     app.add_typer(group, name="account")
 
 
@@ -43,6 +46,7 @@ def add(
     name: Annotated[str, typer.Argument(help="Also the annotator's name of their votes.")],
     role: RoleOption = "annotator",
     password_stdin: StdinOption = False,
+    project: ProjectOption = "default",
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -54,14 +58,16 @@ def add(
 
     check_role(role)
     with _opened(workspace) as (access, say):
-        account = add_account(access, _passwords(), name, role, _read_password(password_stdin), by=_actor())  # type: ignore[arg-type]
-        say("add_account", account, role=role)
+        password = _read_password(password_stdin)
+        account = add_account(access, _passwords(), name, role, password, by=_actor(), project=project)  # type: ignore[arg-type]
+        say("add_account", account, role=role, project=project)
     emit({"name": account, "role": role}, f"{account} may sign in as {role}", as_json=as_json)
 
 
 def invite(
     role: RoleOption = "annotator",
     days: Annotated[float, typer.Option(help="For which the link is good.")] = 7.0,
+    project: ProjectOption = "default",
     url: UrlOption = LOCAL,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -73,8 +79,8 @@ def invite(
     from assay_web.accounts import invitations
 
     with _opened(workspace) as (access, say):
-        token, invitation = invitations.invite(access, role, by=_actor(), days=days)  # type: ignore[arg-type]
-        say("make_invitation", invitation.id, role=role, days=days)
+        token, invitation = invitations.invite(access, role, by=_actor(), days=days, project=project)  # type: ignore[arg-type]
+        say("make_invitation", invitation.id, role=role, days=days, project=project)
     _show_link(invitations.link_of(url, token), invitation, as_json=as_json)
 
 
@@ -106,16 +112,21 @@ def list_all(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> 
 
     from assay_web.accounts.accounts import list_accounts
     from assay_web.accounts.invitations import list_invitations
+    from assay_web.accounts.projects import projects_of
 
     with _opened(workspace) as (access, _):
         accounts = list_accounts(access)
+        memberships = {account.name: projects_of(access, account.name) for account in accounts}
         waiting = [i for i in list_invitations(access) if i.used_at is None and i.expires_at > time.time()]
-    lines = [f"{a.name}: {a.role}{', disabled' if a.disabled else ''}" for a in accounts]
+    lines = [f"{a.name}: {a.role}{', disabled' if a.disabled else ''}{_in(memberships[a.name])}" for a in accounts]
     lines += [
         f"invitation {i.id}: {f'new password of {i.name}' if i.name else i.role}, until {_date(i.expires_at)}"
         for i in waiting
     ]
-    payload = {"accounts": [vars(a) for a in accounts], "invitations": [vars(i) for i in waiting]}
+    payload = {
+        "accounts": [vars(a) | {"projects": memberships[a.name]} for a in accounts],
+        "invitations": [vars(i) for i in waiting],
+    }
     emit(payload, "\n".join(lines) or "no accounts: `assay web` prints a link for the first one", as_json=as_json)
 
 
@@ -130,6 +141,32 @@ def role(
     Example: `assay account role grace curator`
     """
     _change(workspace, name, as_json=as_json, role=to)
+
+
+def join(name: str, project: str, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+    """Make an account a member of a project: it sees the project's queues at once.
+
+    Example: `assay account join grace medical`
+    """
+    from assay_web.accounts import projects
+
+    with _opened(workspace) as (access, say):
+        projects.join(access, name, project)
+        say("add_member", f"{project}/{name}")
+    emit({"name": name, "project": project}, f"{name}: member of {project}", as_json=as_json)
+
+
+def leave(name: str, project: str, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+    """End a membership: the account sees the project's queues no more.
+
+    Example: `assay account leave grace default`
+    """
+    from assay_web.accounts import projects
+
+    with _opened(workspace) as (access, say):
+        projects.leave(access, name, project)
+        say("remove_member", f"{project}/{name}")
+    emit({"name": name, "project": project}, f"{name}: no member of {project}", as_json=as_json)
 
 
 def disable(name: str, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
@@ -173,6 +210,11 @@ def _change(workspace: Path | None, name: str, *, as_json: bool, **change: Any) 
         say("change_account", name, **change)
     state = change["role"] if "role" in change else "disabled" if change["disabled"] else "enabled"
     emit({"name": name, **change}, f"{name}: {state}", as_json=as_json)
+
+
+def _in(memberships: list[str]) -> str:
+    """ "" for a member of the default project alone."""
+    return "" if memberships == ["default"] else f", projects: {', '.join(memberships) or 'none'}"
 
 
 def _show_link(link: str, invitation: Invitation, *, as_json: bool) -> None:

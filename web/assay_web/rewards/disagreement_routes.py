@@ -11,6 +11,7 @@ from assay.domain import Message
 from assay.runs.record import start_run
 from assay.store.scored_models import scored_models
 from assay_pipelines.annotation.queues import add_items, create_queue, get_queue, list_queues
+from assay_pipelines.annotation.recording import DEFAULT_PROJECT
 from assay_pipelines.curation.disagreement import (
     ContradictionFilter,
     Order,
@@ -24,6 +25,7 @@ from assay_pipelines.curation.disagreement import (
 )
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
+from assay_web.access.queue_access import require_project, require_visible, visible_queues
 from assay_web.rewards.interval import FromRecord, WithInterval
 from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow
@@ -204,7 +206,7 @@ def list_open_queues(person: Viewer, service: ServiceNow) -> OpenQueues:
     return OpenQueues(
         queues=[
             OpenQueue(name=queue.name, items=queue.items, overlap=queue.overlap)
-            for queue in list_queues(service.workspace)
+            for queue in visible_queues(service, person, list_queues(service.workspace))
             if not queue.closed
         ]
     )
@@ -219,6 +221,10 @@ def send_disagreements_to_queue(
     with service.store() as db:
         items = queue_items(db, one, two, body.comparison_ids, body.note)
     is_new = body.queue not in {queue.name for queue in list_queues(service.workspace)}
+    if is_new:
+        require_project(service, person, DEFAULT_PROJECT)
+    else:
+        require_visible(service, person, body.queue)
     settings = body.model_dump(exclude={"note"}) | {"by": person.name, "reason": items[0].reason}
     with start_run(service.workspace, "queue-create" if is_new else "queue-extend", settings) as run:
         if is_new:

@@ -784,6 +784,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/projects": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Projects
+         * @description Every project that has a queue or a member.
+         */
+        get: operations["get_projects"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/projects/{project}/members/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Add Member
+         * @description Make an account a member: with its next request it sees the project's queues.
+         */
+        put: operations["add_member"];
+        post?: never;
+        /**
+         * Remove Member
+         * @description End a membership, with the account's next request.
+         */
+        delete: operations["remove_member"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/queues": {
         parameters: {
             query?: never;
@@ -793,7 +837,7 @@ export interface paths {
         };
         /**
          * Get Queues
-         * @description All queues, newest first.
+         * @description The queues of one's projects, newest first.
          */
         get: operations["get_queues"];
         put?: never;
@@ -862,6 +906,26 @@ export interface paths {
          * @description Add comparisons to an open queue.
          */
         post: operations["add_queue_items"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues/{queue}/project": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Move Queue By Name
+         * @description Move the queue into another project: from now on its members see the queue, and others no more.
+         */
+        put: operations["move_queue_by_name"];
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1762,7 +1826,8 @@ export interface components {
         };
         /**
          * AuditLine
-         * @description `at`: seconds since the epoch. `detail`: JSON. `person`: "" for somebody who was not signed in.
+         * @description `at`: seconds since the epoch. `detail`: JSON. `person`: "" for somebody who was not signed in. `hash`: of
+         *     this line and of the hash before it.
          */
         AuditLine: {
             /** Action */
@@ -1773,6 +1838,8 @@ export interface components {
             at: number;
             /** Detail */
             detail: string;
+            /** Hash */
+            hash: string;
             /** Id */
             id: number;
             /** Person */
@@ -2705,7 +2772,8 @@ export interface components {
         };
         /**
          * Invitation
-         * @description `name`: the account whose password is reset; None creates a new account. Times are seconds since the epoch.
+         * @description `project`: what a new account is a member of. `name`: the account whose password is reset; None creates a new
+         *     account. Times are seconds since the epoch.
          */
         Invitation: {
             /** Created At */
@@ -2718,6 +2786,8 @@ export interface components {
             id: string;
             /** Name */
             name: string | null;
+            /** Project */
+            project: string;
             /**
              * Role
              * @enum {string}
@@ -3414,7 +3484,7 @@ export interface components {
         };
         /**
          * NewInvitation
-         * @description For one account with this role, valid for `days`.
+         * @description For one account with this role and membership, valid for `days`.
          */
         NewInvitation: {
             /**
@@ -3422,6 +3492,11 @@ export interface components {
              * @default 7
              */
             days: number;
+            /**
+             * Project
+             * @default default
+             */
+            project: string;
             /**
              * Role
              * @enum {string}
@@ -3497,7 +3572,7 @@ export interface components {
          * @description Which comparisons: `comparison_ids`, or those of `pools`, `sources` and `categories` (empty: all). `limit`: at
          *     most so many, drawn by hash. `overlap`: people who see each, or "all". `gold_checks`: share of what each person is
          *     shown that has a known answer. `lease_minutes`: until an untouched item goes to others. `principles`: asked of both
-         *     responses of each.
+         *     responses of each. `project`: one of the curator's.
          */
         NewQueue: {
             /**
@@ -3543,6 +3618,11 @@ export interface components {
              * @default []
              */
             principles: string[];
+            /**
+             * Project
+             * @default default
+             */
+            project: string;
             /**
              * Reason
              * @default
@@ -3960,6 +4040,18 @@ export interface components {
             side: "A" | "B";
         };
         /**
+         * ProjectReply
+         * @description `members`: accounts by name. `queues`: by name, newest first.
+         */
+        ProjectReply: {
+            /** Members */
+            members: string[];
+            /** Name */
+            name: string;
+            /** Queues */
+            queues: string[];
+        };
+        /**
          * QualityReply
          * @description People first, then judges, then sources.
          */
@@ -4018,6 +4110,14 @@ export interface components {
             withdrawn: number;
         };
         /**
+         * QueueProject
+         * @description `project`: of which the curator is a member too.
+         */
+        QueueProject: {
+            /** Project */
+            project: string;
+        };
+        /**
          * QueueReply
          * @description `share`: of its items that are done, rounded down to a twentieth. `mine`: the reader's standing votes. `voting`:
          *     people who voted within the last minutes. `counts`: null but for curators.
@@ -4036,6 +4136,8 @@ export interface components {
             overlap: number | "all";
             /** People */
             people: number;
+            /** Project */
+            project: string;
             /** Share */
             share: number;
             /** Voting */
@@ -6479,6 +6581,86 @@ export interface operations {
             };
         };
     };
+    get_projects: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectReply"][];
+                };
+            };
+        };
+    };
+    add_member: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    remove_member: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     get_queues: {
         parameters: {
             query?: never;
@@ -6616,6 +6798,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ItemsAdded"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    move_queue_by_name: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["QueueProject"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueReply"];
                 };
             };
             /** @description Validation Error */

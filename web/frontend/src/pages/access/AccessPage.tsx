@@ -1,5 +1,5 @@
 import { Alert, Anchor, Stack, Tabs, Title } from "@mantine/core";
-import { IconHistory, IconInfoCircle, IconMail, IconUsers } from "@tabler/icons-react";
+import { IconFolder, IconHistory, IconInfoCircle, IconMail, IconUsers } from "@tabler/icons-react";
 import { Link, Navigate, Route, Routes, useLocation, useNavigate } from "react-router";
 
 import { useAllows, useSession } from "../../api/session";
@@ -7,8 +7,9 @@ import { Empty } from "../../components/States";
 import { Accounts } from "./Accounts";
 import { AuditLog } from "./AuditLog";
 import { Invitations } from "./Invitations";
+import { Projects } from "./Projects";
 
-/** The area Access: accounts, invitations, the audit log. */
+/** The area Access: accounts, projects, invitations, the audit log. */
 export default function AccessPage() {
   const { open_access: open, role } = useSession();
   const admin = useAllows("administer");
@@ -41,6 +42,9 @@ export default function AccessPage() {
           <Tabs.Tab value="accounts" leftSection={<IconUsers size={15} />}>
             Accounts
           </Tabs.Tab>
+          <Tabs.Tab value="projects" leftSection={<IconFolder size={15} />}>
+            Projects
+          </Tabs.Tab>
           <Tabs.Tab value="invitations" leftSection={<IconMail size={15} />}>
             Invitations
           </Tabs.Tab>
@@ -51,6 +55,7 @@ export default function AccessPage() {
         <Tabs.Panel value={chosen} pt="sm">
           <Routes>
             <Route path="accounts" element={<Accounts managed={!open} />} />
+            <Route path="projects" element={<Projects managed={!open} />} />
             <Route path="invitations" element={<Invitations managed={!open} />} />
             <Route path="audit" element={<AuditLog />} />
             <Route path="*" element={<Navigate to="/access/accounts" replace />} />

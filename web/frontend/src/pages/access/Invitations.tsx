@@ -1,4 +1,4 @@
-import { Badge, Button, Group, ScrollArea, Select, Stack, Table, Text } from "@mantine/core";
+import { Badge, Button, Group, ScrollArea, Select, Stack, Table, Text, TextInput } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 
@@ -74,9 +74,10 @@ function NewInvitation() {
   const queries = useQueryClient();
   const [role, setRole] = useState<Role>("annotator");
   const [days, setDays] = useState("7");
+  const [project, setProject] = useState("default");
   const [created, setMade] = useState<Schemas["LinkReply"] | null>(null);
   const invite = useMutation({
-    mutationFn: () => body(api.POST("/api/invitations", { body: { role, days: Number(days) } })),
+    mutationFn: () => body(api.POST("/api/invitations", { body: { role, days: Number(days), project } })),
     onSuccess: async (link) => {
       setMade(link);
       await queries.invalidateQueries({ queryKey: ["invitations"] });
@@ -105,6 +106,7 @@ function NewInvitation() {
           onChange={(value) => value !== null && setDays(value)}
           w={150}
         />
+        <TextInput label="Project" value={project} onChange={(event) => setProject(event.currentTarget.value)} w={150} />
         <Button onClick={() => invite.mutate()} loading={invite.isPending}>
           Make a link
         </Button>

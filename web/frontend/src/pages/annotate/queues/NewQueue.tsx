@@ -25,6 +25,7 @@ export function NewQueue() {
     reason: "",
     principles: [] as string[],
     lease: 30,
+    project: "default",
   });
   const set = (part: Partial<typeof fields>) => setAsked({ ...fields, ...part });
   // Suggested, not demanded: the store may be busy, and a name that is none is refused with those there are.
@@ -42,9 +43,9 @@ export function NewQueue() {
   });
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    const { name, pools, sources, categories, limit, guideline, reason, principles } = fields;
+    const { name, pools, sources, categories, limit, guideline, reason, principles, project } = fields;
     make.mutate({
-      ...{ name, pools, sources, categories, limit, guideline, reason, principles, seed: 0 },
+      ...{ name, pools, sources, categories, limit, guideline, reason, principles, project, seed: 0 },
       overlap: fields.everyone ? "all" : fields.overlap,
       gold_checks: fields.checks / 100,
       lease_minutes: fields.lease,
@@ -62,6 +63,13 @@ export function NewQueue() {
             pattern="[A-Za-z0-9][A-Za-z0-9_.+\-]{0,99}"
             value={fields.name}
             onChange={(event) => set({ name: event.currentTarget.value })}
+          />
+          <TextInput
+            label="Project"
+            description="Whose members are asked; one of yours"
+            required
+            value={fields.project}
+            onChange={(event) => set({ project: event.currentTarget.value })}
           />
           <MultiSelect label="Pools" data={POOLS} value={fields.pools} onChange={(pools) => set({ pools })} />
           <Group grow align="start">

@@ -26,6 +26,11 @@ export function QueueRow({ queue }: { queue: Queue }) {
         <Box style={{ flex: "1 1 260px", minWidth: 0 }}>
           <Group gap="xs">
             <Text fw={600}>{queue.name}</Text>
+            {queue.project !== "default" && (
+              <Badge size="sm" variant="light" tt="none">
+                {queue.project}
+              </Badge>
+            )}
             {queue.closed && (
               <Badge size="sm" variant="light" color="gray">
                 closed

@@ -1,0 +1,61 @@
+"""Which queues a person sees: those of the projects they are a member of, and all of them for administrators.
+
+A queue of another project is answered like one that does not exist. Leaves out: what may be done with a queue
+(`permissions`), who is a member (`assay_web.accounts.projects`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from fastapi import Depends, Path
+
+from assay.errors import NotFoundError
+from assay.http.problems import ProblemError
+from assay_pipelines.annotation.recording import Queue
+from assay_web.access.guard import PersonNow
+from assay_web.access.permissions import may
+from assay_web.accounts.projects import projects_of
+from assay_web.accounts.sessions import Person
+from assay_web.service import ServiceNow, WebService
+
+
+def sees_project(service: WebService, person: Person, project: str) -> bool:
+    return may(person, "administer") or project in projects_of(service.access, person.name)
+
+
+def visible_queues(service: WebService, person: Person, queues: Iterable[Queue]) -> list[Queue]:
+    """Those of them that the person sees, in the same order."""
+    if may(person, "administer"):
+        return list(queues)
+    own = projects_of(service.access, person.name)
+    return [queue for queue in queues if queue.project in own]
+
+
+def require_project(service: WebService, person: Person, project: str) -> None:
+    """Raises ProblemError (403) unless the person may make queues in the project, or move them there."""
+    if not sees_project(service, person, project):
+        raise ProblemError(403, f"{person.name} is no member of the project {project!r}: an admin can change that")
+
+
+def require_visible(service: WebService, person: Person, queue: str) -> None:
+    """Raises NotFoundError for a queue that the person does not see, without a word of the others there are."""
+    try:
+        visible = sees_project(service, person, service.annotation.project_of(queue))
+    except NotFoundError:
+        visible = False
+    if not visible:
+        raise NotFoundError(f"no queue {queue!r} in the projects of {person.name}")
+
+
+def visible_queue(queue: Annotated[str, Path(max_length=100)], person: PersonNow, service: ServiceNow) -> str:
+    """The queue that a path names. 401 without a session; 404 for one of a project that is not the person's."""
+    if person is None:
+        raise ProblemError(401, "sign in first")
+    require_visible(service, person, queue)
+    return queue
+
+
+#: For routes: `queue: QueueName`, of a path with {queue}.
+QueueName = Annotated[str, Depends(visible_queue)]
