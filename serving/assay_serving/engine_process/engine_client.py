@@ -23,7 +23,14 @@ from assay.errors import AssayError, BackendError, BusyError, LateError
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.connection import BUFFER_BYTES, FrameConnection
 from assay_serving.scorer import ModelInfo
-from assay_serving.server.core.scoring_backend import ChatRequest, ChatResponse, ScoreRequest, ScoreResponse
+from assay_serving.server.core.scoring_backend import (
+    ChatRequest,
+    ChatResponse,
+    ScoreRequest,
+    ScoreResponse,
+    TokenRequest,
+    TokenResponse,
+)
 
 logger = logging.getLogger("assay.serving")
 
@@ -121,6 +128,11 @@ class EngineClient:
             return response
 
         return await self._through_restarts(call, request.timeout_s)
+
+    async def tokenize(self, request: TokenRequest) -> TokenResponse:
+        self._check_draining()
+        response: TokenResponse = await self._call("tokenize", request, TokenResponse, _QUERY_S)
+        return response
 
     async def manage(self, order: dict[str, Any]) -> dict[str, Any]:
         """Without a time limit, because loading a model may take long, and only once: BusyError where the engine is

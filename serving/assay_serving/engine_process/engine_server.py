@@ -16,13 +16,20 @@ from typing import Any
 from assay.errors import AssayError, BackendError
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.connection import BUFFER_BYTES, HELLO_BYTES, FrameConnection
-from assay_serving.server.core.scoring_backend import ChatRequest, ScoringBackend
+from assay_serving.server.core.scoring_backend import ChatRequest, ScoringBackend, TokenRequest
 
 logger = logging.getLogger("assay.serving")
 
 HELLO_S = 5.0  #: for the token of a new connection
 _WATCH_S = 0.25
-_METHODS = {"chat": ChatRequest, "manage": dict[str, Any], "models": None, "missing_models": None, "metrics": None}
+_METHODS = {
+    "chat": ChatRequest,
+    "tokenize": TokenRequest,
+    "manage": dict[str, Any],
+    "models": None,
+    "missing_models": None,
+    "metrics": None,
+}
 
 
 class EngineServer:

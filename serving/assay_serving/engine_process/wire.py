@@ -89,6 +89,7 @@ class SharedRequest(msgspec.Struct, frozen=True, array_like=True):
     timeout_s: float
     client: Client
     request_id: str | None
+    any_name: bool
 
 
 class TypedResponse(msgspec.Struct, frozen=True, array_like=True):
@@ -158,6 +159,7 @@ def shared_request(request: ScoreRequest) -> SharedRequest:
         request.timeout_s,
         request.client,
         request.request_id,
+        request.any_name,
     )
 
 
@@ -179,7 +181,9 @@ def score_request(shared: SharedRequest) -> ScoreRequest:
         priority = Priority(shared.priority)
     except (IndexError, ValueError) as error:
         raise _invalid(error) from None
-    return ScoreRequest(items, shared.model, priority, shared.timeout_s, shared.client, shared.request_id)
+    return ScoreRequest(
+        items, shared.model, priority, shared.timeout_s, shared.client, shared.request_id, shared.any_name
+    )
 
 
 def typed_response(response: ScoreResponse) -> TypedResponse:

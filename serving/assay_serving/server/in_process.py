@@ -16,12 +16,20 @@ from assay_serving.scorer import ModelInfo, Scorer
 from assay_serving.server.auth.api_keys import RateLimits
 from assay_serving.server.batching.batcher import DynamicBatcher
 from assay_serving.server.cache.score_cache import ScoreCache
-from assay_serving.server.core.scoring_backend import ChatRequest, ChatResponse, ScoreRequest, ScoreResponse
+from assay_serving.server.core.scoring_backend import (
+    ChatRequest,
+    ChatResponse,
+    ScoreRequest,
+    ScoreResponse,
+    TokenRequest,
+    TokenResponse,
+)
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.metrics.engine_metrics import EngineMetrics
 from assay_serving.server.models.chat_queue import ChatQueue
 from assay_serving.server.models.missing_models import MissingModel
 from assay_serving.server.models.model_registry import ModelRegistry
+from assay_serving.server.models.tokenization import tokenized
 from assay_serving.server.rollout.lifecycle import ModelLifecycle
 
 
@@ -103,15 +111,21 @@ class InProcessBackend:
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         self._check_ready()
-        model = self.registry.pick(request.model)
+        model = self.registry.pick(request.model, any_name=request.any_name)
         with self._limits.reserved(request.client, len(request.items)):
             return await model.score(request)
 
     async def chat(self, request: ChatRequest) -> ChatResponse:
         self._check_ready()
-        served = self.registry.pick(request.model).live
+        served = self.registry.pick(request.model, any_name=request.any_name).live
         with self._limits.reserved(request.client, 1), served.hold():
             return await self._chats.complete(served.name, served.queue.scorer, request)
+
+    async def tokenize(self, request: TokenRequest) -> TokenResponse:
+        self._check_ready()
+        served = self.registry.pick(request.model, any_name=request.any_name).live
+        with self._limits.reserved(request.client, 1), served.hold():
+            return await asyncio.to_thread(tokenized, served.name, served.queue.scorer, request)
 
     async def manage(self, order: dict[str, Any]) -> dict[str, Any]:
         """See `ModelLifecycle.execute`."""

@@ -1,6 +1,7 @@
 """A reward function for verl: name this file in `reward.custom_reward_function.path`.
 
-verl calls `compute_score` per sample and awaits the samples of a batch together; the server batches them. verl passes
+verl calls `compute_score` per sample and awaits the samples of a batch together; the server batches them. Its `remote`
+manager takes no coroutine: there, name `compute_score_sync`. verl passes
 no prompt, so the row's `extra_info` must contain it (`prompt_key`).
 
 A sample without a score raises, which stops the training: verl has no missing rewards. With `failure_score`
@@ -11,6 +12,7 @@ another one, the server has rate limits.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -23,6 +25,8 @@ from assay_serving.trainers.conversations import label_of, prompt_and_response
 
 #: Where the prompt is looked for in `extra_info`, unless `prompt_key` names it.
 PROMPT_KEYS = ("prompt", "raw_prompt", "question")
+
+_threads = threading.local()
 
 
 async def compute_score(
@@ -69,8 +73,20 @@ async def compute_score(
 
 
 def compute_score_sync(*args: Any, **kwargs: Any) -> dict[str, float]:
-    """`compute_score` for managers that take no coroutine (`remote`)."""
-    return asyncio.run(compute_score(*args, **kwargs))
+    """`compute_score` for managers that take no coroutine (`remote`): one sample after the other in each of its worker
+    processes, over a connection that is kept."""
+    # Imported here: Ray copies this function without its module.
+    from assay_serving.trainers.verl import compute_score, runner_of_thread
+
+    return runner_of_thread().run(compute_score(*args, **kwargs))
+
+
+def runner_of_thread() -> asyncio.Runner:
+    """One event loop a thread, because connections belong to a loop."""
+    if not hasattr(_threads, "runner"):
+        _threads.runner = asyncio.Runner()
+    runner: asyncio.Runner = _threads.runner
+    return runner
 
 
 def _prompt(extra_info: Mapping[str, Any], key: str | None) -> Any:

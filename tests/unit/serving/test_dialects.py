@@ -172,8 +172,8 @@ def test_embeddings_by_openais_client(server: RunningServer, rewards: dict[str, 
         for more in ({}, {"encoding_format": "float"}):
             made = client.embeddings.create(model="rm", input=[TEXT, OTHER], **more)  # type: ignore[arg-type]
             assert [list(entry.embedding) for entry in made.data] == [[near(rewards["gold"])], [near(rewards["glass"])]]
-        with pytest.raises(openai.NotFoundError, match="no such model"):
-            client.embeddings.create(model="other", input=TEXT)
+        with pytest.raises(openai.BadRequestError, match="empty"):
+            client.embeddings.create(model="rm", input=[])
 
 
 def test_vllm_pooling_score_and_rerank(client: httpx.Client, rewards: dict[str, float]) -> None:
@@ -188,7 +188,8 @@ def test_vllm_pooling_score_and_rerank(client: httpx.Client, rewards: dict[str, 
         {"text_1": "Name a metal.", "text_2": ["Gold.", "Glass."]},
         {"data_1": ["Name a metal."], "data_2": ["Gold.", "Glass."]},
     ):
-        assert [entry["score"] for entry in sent(client, "/score", body)["data"]] == expected
+        for path in ("/score", "/v1/score"):
+            assert [entry["score"] for entry in sent(client, path, body)["data"]] == expected
     best = max(rewards, key=lambda name: rewards[name])
     for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
         ranked = sent(client, path, {"query": "Name a metal.", "documents": ["Gold.", "Glass."]})["results"]
@@ -245,13 +246,22 @@ REFUSED = [
     ("/classify", {}, 400, "input: Field required"),
     ("/classify", {"messages": [{"role": "user", "content": "Hi"}]}, 400, "assistant"),
     ("/classify", {"messages": [], "chat_template": "x"}, 400, "chat_template"),
-    ("/classify", {"model": "other", "input": TEXT}, 404, "served: rm"),
     ("/classify", {"text": TEXT, "input_ids": [1]}, 400, "either"),
     ("/classify", {"text": TEXT, "image_data": "x"}, 400, "image_data"),
     ("/classify", {"input": [TEXT] * 9}, 413, "9 items"),
     ("/pooling", {"input": TEXT, "task": "token_classify"}, 400, "task"),
     ("/score", {"queries": ["a", "b", "c"], "documents": ["d", "e"]}, 400, "do not pair"),
     ("/score", {"queries": "a"}, 400, "give queries and documents"),
+    ("/v1/score", {"queries": "a"}, 400, "give queries and documents"),
+    ("/v1/score", {"text_1": "a", "text_2": 3}, 400, "text_2"),
+    ("/tokenize", {}, 400, "either"),
+    ("/tokenize", {"prompt": "a", "messages": []}, 400, "either"),
+    ("/tokenize", {"messages": []}, 400, "at least one message"),
+    ("/tokenize", {"messages": [{"role": "user", "content": "a"}], "add_generation_prompt": False}, 400, "assistant"),
+    ("/tokenize", {"prompt": "a", "chat_template": "x"}, 400, "chat_template"),
+    ("/detokenize", {"tokens": [1, 10**6]}, 400, "vocabulary"),
+    ("/detokenize", {"tokens": [-1]}, 400, "vocabulary"),
+    ("/detokenize", {"tokens": "a"}, 400, "tokens"),
     ("/rerank", {"query": "a", "documents": ["b", "x" * 3000]}, 400, "item 1: too_long"),
 ]
 
@@ -271,7 +281,6 @@ def test_vllms_errors(client: httpx.Client, path: str, body: dict[str, Any], sta
     [
         ("/get_reward", {"query": [TEXT, LONG]}, 422),
         ("/get_reward", {"query": [TEXT], "labels": [1, 2]}, 422),
-        ("/get_reward?model=other", {"query": [TEXT]}, 404),
         ("/slime", {"prompt": "Hi", "response": "x" * 3000}, 422),
         ("/slime", {"prompt": [], "response": "x"}, 422),
         ("/v1/score/evaluation", {"model": "rm", "messages": []}, 422),
@@ -353,7 +362,7 @@ def test_every_dialect_is_described_with_examples(server: RunningServer) -> None
     dialects = {
         path: operation["post"]
         for path, operation in described["paths"].items()
-        if "dialects" in operation.get("post", {}).get("tags", ())
+        if "dialects" in operation.get("post", {}).get("tags", ()) and path != "/ping"  # without a body
     }
     assert {
         "/classify",
@@ -368,6 +377,11 @@ def test_every_dialect_is_described_with_examples(server: RunningServer) -> None
         "/v1/score/evaluation",
         "/verify",
         "/compare",
+        "/seed_session",
+        "/close_session",
+        "/aggregate_metrics",
+        "/tokenize",
+        "/detokenize",
         "/v1/chat/completions",
     } == set(dialects)
     for path, operation in dialects.items():
@@ -376,3 +390,119 @@ def test_every_dialect_is_described_with_examples(server: RunningServer) -> None
         assert operation["responses"]["200"]["content"]["application/json"]["schema"], path
         assert {"401", "413", "503"} <= set(operation["responses"]), path
         assert operation["description"], path
+
+
+def test_where_one_model_is_served_any_name_is_its(client: httpx.Client, rewards: dict[str, float]) -> None:
+    """LLaMA-Factory's client always sends "model", verl's a path of another machine."""
+    gold = near(rewards["gold"])
+    assert sent(client, "/v1/score/evaluation", {"model": "model", "messages": [TEXT]})["scores"] == [gold]
+    reply = client.post("/classify", json={"model": "/elsewhere/rm", "input": TEXT})
+    assert reply.json()["data"][0]["probs"] == [gold]
+    assert (reply.json()["model"], reply.headers["x-assay-model"]) == ("rm", "rm")
+    assert sent(client, "/get_reward?model=other", {"query": [TEXT]})["rewards"] == [gold]
+    assert len(sent(client, "/tokenize", {"model": "other", "prompt": TEXT})["tokens"]) > 5
+    native = {"model": "other", "prompt": "Name a metal.", "responses": ["Gold."]}
+    assert client.post("/v1/score", json=native).status_code == 404
+
+
+def test_a_model_that_was_unloaded_is_not_replaced_by_the_one_that_is_left(
+    tiny_reward_model: Path, scorer: TransformersScorer
+) -> None:
+    from fastapi.testclient import TestClient
+
+    from assay_serving.server.app import app_of
+    from assay_serving.server.in_process import InProcessBackend
+
+    settings = ServerSettings(open_admin=True)
+    plan = ModelConfig(str(tiny_reward_model), "one", aliases=("first",))
+    host = InProcessBackend({"one": scorer, "two": scorer}, settings, plans={"one": plan})
+    with TestClient(app_of(host, settings=settings)) as client:
+        assert client.delete("/v1/admin/models/one").status_code == 200
+        for name, status in (("one", 404), ("first", 404), (str(tiny_reward_model), 404), ("two", 200), ("x", 200)):
+            reply = client.post("/classify", json={"model": name, "input": TEXT})
+            assert reply.status_code == status, (name, reply.text)
+
+
+def test_tokens_are_those_that_the_model_reads(client: httpx.Client, scorer: TransformersScorer) -> None:
+    tokenizer: Any = scorer.renderer.tokenizer
+    ids = tokenizer(TEXT).input_ids
+    reply = sent(client, "/tokenize", {"prompt": TEXT, "return_token_strs": True})
+    assert (reply["tokens"], reply["count"], reply["max_model_len"]) == (ids, len(ids), scorer.info.max_length)
+    assert reply["token_strs"] == tokenizer.convert_ids_to_tokens(ids)
+    several = sent(client, "/tokenize", {"model": "default", "prompt": [TEXT, "Gold."], "add_special_tokens": False})
+    assert several["tokens"] == [tokenizer(text, add_special_tokens=False).input_ids for text in (TEXT, "Gold.")]
+    assert several["count"] == [len(row) for row in several["tokens"]]
+    turns = [{"role": "user", "content": "Name a metal."}]
+    assert sent(client, "/tokenize", {"messages": turns})["tokens"] == list(scorer.renderer.encode(PROMPT).ids)
+    turns.append({"role": "assistant", "content": "Gold."})
+    read = sent(client, "/tokenize", {"messages": turns, "add_generation_prompt": False})["tokens"]
+    assert read == list(scorer.renderer.encode(PROMPT, "Gold.").ids)
+    assert sent(client, "/detokenize", {"tokens": read}) == {"prompt": tokenizer.decode(read)} | {
+        "text": tokenizer.decode(read)
+    }
+    plain = sent(client, "/detokenize", {"tokens": [read, ids], "skip_special_tokens": True})["text"]
+    assert plain == [tokenizer.decode(row, skip_special_tokens=True) for row in (read, ids)]
+    long = sent(client, "/tokenize", {"prompt": "metal " * 2000})
+    assert long["count"] > long["max_model_len"]
+
+
+def test_probes_of_inference_servers(client: httpx.Client, scorer: TransformersScorer) -> None:
+    from assay import __version__
+
+    for method, path in (("GET", "/health"), ("GET", "/ping"), ("POST", "/ping")):
+        reply = client.request(method, path)
+        assert (reply.status_code, reply.content) == (200, b"")
+    assert client.get("/version").json() == {"version": __version__}
+    for path in ("/get_model_info", "/model_info"):
+        info = client.get(path).json()
+        assert (info["model_path"], info["is_generation"]) == ("rm", False)
+        assert (info["weight_version"], info["context_length"]) == (scorer.info.version, scorer.info.max_length)
+    assert client.get("/get_model_info?model=other").status_code == 404
+
+
+def test_probes_need_a_key_where_there_are_keys(scorer: TransformersScorer) -> None:
+    from fastapi.testclient import TestClient
+
+    from assay_serving.server.app import create_app
+
+    gets = ("/health", "/ping", "/version", "/get_model_info", "/model_info", "/reverify_mode")
+    posts = ("/ping", "/tokenize", "/detokenize", "/seed_session", "/close_session", "/aggregate_metrics", "/v1/score")
+    for settings, opened in (
+        (ServerSettings(api_keys=("k" * 32,)), ()),
+        (ServerSettings(api_keys=("k" * 32,), open_health=True), ("/health", "/ping")),
+    ):
+        with TestClient(create_app({"rm": scorer}, settings=settings)) as guarded:
+            for path in gets:
+                assert guarded.get(path).status_code == (200 if path in opened else 401), path
+                assert guarded.get(path, headers={"Authorization": "Bearer " + "k" * 32}).status_code == 200, path
+            for path in posts:
+                assert guarded.post(path, json={"text_1": "a", "text_2": "b"}).status_code == 401, path
+
+
+def test_nemo_gyms_sessions_and_metrics(client: httpx.Client) -> None:
+    assert sent(client, "/seed_session", {"responses_create_params": {"input": "Hi"}}) == {}
+    opened = sent(client, "/seed_session", {"resources_session_id": "s", "episode_id": "e", "task_data": {}})
+    assert opened == {"resources_session_id": "s", "resources_tools": None, "sandbox_access": None}
+    assert sent(client, "/close_session", {"resources_session_id": "s", "episode_id": "e"}) == {
+        "resources_session_id": "s"
+    }
+    rows = [
+        {"_ng_task_index": task, "_ng_rollout_index": repeat, "reward": reward, "passed": reward > 1}
+        for task, repeat, reward in ((0, 0, 1.0), (0, 1, 2.0), (1, 0, 3.0), (1, 1, 6.0))
+    ]
+    rows[3]["mask_sample"] = True
+    metrics = sent(client, "/aggregate_metrics", {"verify_responses": rows})
+    assert metrics["agent_metrics"]["mean/reward"] == 2.0
+    assert metrics["agent_metrics"]["std/reward"] == 1.0
+    assert metrics["agent_metrics"]["num_repeats"] == 2
+    assert metrics["key_metrics"]["coverage/masked_rollouts"] == 1
+    assert metrics["key_metrics"]["mean/passed"] == pytest.approx(2 / 3)
+    assert [(group["_ng_task_index"], group["mean/reward"]) for group in metrics["group_level_metrics"]] == [
+        (0, 1.5),
+        (1, 3.0),
+    ]
+    assert [(row["mean/reward"], row["missing_count"]) for row in metrics["repeat_level_metrics"]] == [
+        (2.0, 0),
+        (2.0, 1),
+    ]
+    assert sent(client, "/aggregate_metrics", {"verify_responses": []})["agent_metrics"] == {}

@@ -34,8 +34,8 @@ from assay_serving.server.metrics.http_metrics import HttpMetrics
 logger = logging.getLogger("assay.serving")
 
 ADMIN_PATH = "/v1/admin"
-HEALTH = frozenset(("/healthz", "/readyz", "/health"))  #: paths of health probes
-_READ = HEALTH | PATHS | {"/metrics", "/v1/models"}
+HEALTH = frozenset(("/healthz", "/readyz", "/health", "/ping"))  #: paths of health probes
+_READ = HEALTH | PATHS | {"/metrics", "/v1/models", "/version", "/model_info", "/get_model_info", "/reverify_mode"}
 ITEM_LISTS = ("items", "groups", "pairs")  #: fields of bodies whose members are one item each, at least
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HEADERS = frozenset(

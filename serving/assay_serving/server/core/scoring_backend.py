@@ -34,7 +34,10 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """Items for one model. `model`: None where only one is served. `timeout_s`: from now to the response."""
+    """Items for one model. `model`: None where only one is served. `timeout_s`: from now to the response.
+
+    `any_name`: where one model is served, it answers to any name that is no other model's.
+    """
 
     items: tuple[ScoreItem, ...]
     model: str | None = None
@@ -42,6 +45,7 @@ class ScoreRequest:
     timeout_s: float = 120.0
     client: Client = field(default_factory=Client)
     request_id: str | None = None
+    any_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class ScoreResponse:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """The next turn of a conversation, by a generative model."""
+    """The next turn of a conversation, by a generative model. `any_name`: see `ScoreRequest`."""
 
     model: str | None
     messages: tuple[Message, ...]
@@ -72,6 +76,7 @@ class ChatRequest:
     timeout_s: float = 300.0
     client: Client = field(default_factory=Client)
     request_id: str | None = None
+    any_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,39 @@ class ChatResponse:
     model: str
     version: str
     completion: Completion
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRequest:
+    """Texts, or one conversation, to a model's token ids; or token ids to texts.
+
+    Exactly one of `texts`, `messages` and `ids` is not None. `add_special_tokens`: of texts; the chat template has
+    those of messages. `any_name`: see `ScoreRequest`.
+    """
+
+    model: str | None
+    texts: tuple[str, ...] | None = None
+    messages: tuple[Message, ...] | None = None
+    ids: tuple[tuple[int, ...], ...] | None = None
+    add_special_tokens: bool = True
+    skip_special_tokens: bool = False
+    add_generation_prompt: bool = True
+    client: Client = field(default_factory=Client)
+    any_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenResponse:
+    """Ids of each text, and the tokens as the vocabulary writes them; or the texts of ids.
+
+    `max_length`: tokens of a conversation that the model reads.
+    """
+
+    model: str
+    max_length: int
+    ids: tuple[tuple[int, ...], ...] = ()
+    pieces: tuple[tuple[str, ...], ...] = ()
+    texts: tuple[str, ...] = ()
 
 
 class ScoringBackend(Protocol):
@@ -117,6 +155,10 @@ class ScoringBackend(Protocol):
     async def score(self, request: ScoreRequest) -> ScoreResponse: ...
 
     async def chat(self, request: ChatRequest) -> ChatResponse: ...
+
+    async def tokenize(self, request: TokenRequest) -> TokenResponse:
+        """By the model's own tokenizer and chat template. Raises as `score`, and BadInputError for a model without."""
+        ...
 
     async def manage(self, order: dict[str, Any]) -> dict[str, Any]:
         """An administrator's order and its outcome, as JSON objects."""

@@ -33,7 +33,7 @@ class ServerSettings:
     keys_file: Annotated[
         str | None, Help("File of API keys. Default: keys.json of the workspace.", envvar="ASSAY_KEYS_FILE")
     ] = None
-    open_health: Annotated[bool, Help("/healthz, /readyz and /health need no key.", "--open-health")] = False
+    open_health: Annotated[bool, Help("/healthz, /readyz, /health and /ping need no key.", "--open-health")] = False
     open_admin: bool = True  #: without keys administrators' routes are open as well; False = they are closed
     #: Besides localhost and addresses; None = all.
     allowed_hosts: Annotated[

@@ -24,6 +24,7 @@ DIALECTS: Kind[Any] = Kind(
         "openrlhf": f"{_HERE}.openrlhf:openrlhf_routes",
         "sglang": f"{_HERE}.sglang:sglang_routes",
         "slime": f"{_HERE}.slime:slime_routes",
+        "tokenize": f"{_HERE}.tokenize:tokenize_routes",
         "vllm": f"{_HERE}.vllm:vllm_routes",
     },
     requires=("__call__",),

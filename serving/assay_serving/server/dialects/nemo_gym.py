@@ -1,5 +1,8 @@
 """NeMo-Gym's resource server: `POST /verify` of one rollout, `POST /compare` of several responses to one prompt.
 
+Its agents open a session before a rollout (`/seed_session`) and close it (`/close_session`): a reward depends on
+nothing but its rollout, so there is nothing to keep. Leaves out: `/aggregate_metrics` (`nemo_gym_metrics`).
+
 The rewards of `/compare` are those of the single responses. `comparison_results` has each neighbouring pair in the form
 of NeMo-Gym's judge, with these rewards instead of its scores from 1 to 5, and a ranking of 2 (the first is better), 5
 (the second) or 3.5 (even).
@@ -17,10 +20,11 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.http.body_lists import ListOf
 from assay_serving.scorer import ScoreItem
+from assay_serving.server.dialects.nemo_gym_metrics import AggregateMetricsBody, AggregateMetricsReply, aggregated
 from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, model_parameter
 from assay_serving.server.dialects.scoring import score_all
 from assay_serving.server.dialects.texts import ChatTurn, OpenBody, TextPart
-from assay_serving.server.http.json_route import JsonRoute, described, examples
+from assay_serving.server.http.json_route import JsonRoute, described, examples, json_reply
 from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 
 _RESPONSE: dict[str, Any] = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "Gold."}]}]}
@@ -123,6 +127,22 @@ class CompareResponsesReply(BaseModel):
     metrics: dict[str, float]
 
 
+class SessionBody(OpenBody):
+    """Of an agent: its run, of which nothing is read. Of an environment server: the name that it gives the session."""
+
+    model_config = examples({"responses_create_params": {"input": _PROMPT}}, {"resources_session_id": "s-1"})
+
+    resources_session_id: str | None = Field(None, min_length=1)
+
+
+class SessionReply(BaseModel):
+    """Empty for an agent; for an environment server its session, which has no tools and no sandbox."""
+
+    resources_session_id: str | None = None
+    resources_tools: None = None
+    sandbox_access: None = None
+
+
 def nemo_gym_routes(service: ScoringService) -> APIRouter:
     router = APIRouter(route_class=JsonRoute)
 
@@ -154,6 +174,30 @@ def nemo_gym_routes(service: ScoringService) -> APIRouter:
         """NeMo-Gym's `/compare`: a reward for each response. `?model=NAME` names one of several."""
         scores = await score_all(service, request, body.items(), model=model_parameter(request))
         return scores.reply(comparison(scores.rewards))
+
+    @router.post("/seed_session", responses=described(SessionReply, *SCORING_STATUSES))
+    async def seed_session(body: SessionBody, request: Request) -> Response:
+        """NeMo-Gym's `/seed_session`: nothing is kept for a session."""
+        session = body.resources_session_id
+        if session is None:
+            return json_reply({})
+        return json_reply({"resources_session_id": session, "resources_tools": None, "sandbox_access": None})
+
+    @router.post("/close_session", responses=described(SessionReply, *SCORING_STATUSES))
+    async def close_session(body: SessionBody, request: Request) -> Response:
+        """NeMo-Gym's `/close_session`."""
+        session = body.resources_session_id
+        return json_reply({} if session is None else {"resources_session_id": session})
+
+    @router.get("/reverify_mode", responses=described(str, 401, 403, 429, 503))
+    async def reverify_mode() -> Response:
+        """NeMo-Gym's `/reverify_mode`: a rollout can be verified again at any time."""
+        return Response('"stateless"', media_type="application/json")
+
+    @router.post("/aggregate_metrics", responses=described(AggregateMetricsReply, *SCORING_STATUSES))
+    async def aggregate_metrics(body: AggregateMetricsBody, request: Request) -> Response:
+        """NeMo-Gym's `/aggregate_metrics`: mean, max, min, median and deviation of the numbers of verified rollouts."""
+        return json_reply(aggregated(body.verify_responses))
 
     return router
 

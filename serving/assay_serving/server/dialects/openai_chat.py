@@ -38,6 +38,7 @@ class ChatModels:
             timeout_s=self.service.settings.request_timeout_s,
             client=request.scope["state"]["client"],
             request_id=request_id_of(request),
+            any_name=True,
         )
         answer = await until_disconnect(request, self.service.backend.chat(chat))
         return json_reply(chat_reply(str(request_id_of(request)), answer.model, answer.version, answer.completion))

@@ -1,7 +1,8 @@
 """Scoring the items of a dialect's request, for reply formats without a place for failures.
 
 One failed item fails the request, with its number and the reason: the format's clients would take any other value for
-a reward. Requests of dialects have the priority `Priority.BULK`.
+a reward. Requests of dialects have the priority `Priority.BULK`; where one model is served it answers to any name, as
+some clients send a fixed one.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ async def score_all(
     Raises ProblemError (422, or 503 where a retry may help) for the first item without a score, and what
     `ScoringService.score` raises.
     """
-    response = await service.score(request, items, model=model, priority=Priority.BULK)
+    response = await service.score(request, items, model=model, priority=Priority.BULK, any_name=True)
     scores: list[Score] = []
     for number, result in enumerate(response.results):
         if isinstance(result, Score) and result.truncated and uncut:

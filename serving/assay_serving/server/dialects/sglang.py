@@ -1,4 +1,5 @@
-"""SGLang's `/v1/embeddings`, which verl uses for rewards, and the bodies and replies of its native `/classify`.
+"""SGLang's `/v1/embeddings`, which verl uses for rewards, `/model_info`, and the bodies and replies of its native
+`/classify`.
 
 The one number of an embedding is the raw reward. `/v1/classify` (soft-maxed: always 1.0 for one label) and `/v1/score`
 (label probabilities; the path is this server's own) are not offered.
@@ -12,13 +13,13 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, StrictInt, model_validator
 
 from assay.http.body_lists import ListOf
-from assay.http.problems import request_id_of
+from assay.http.problems import ProblemError, request_id_of
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.scoring import DialectScores, score_all
 from assay_serving.server.dialects.shapes import FlatError, SglangRoute, shaped_errors
 from assay_serving.server.dialects.texts import OpenBody, Texts, rendered_items
 from assay_serving.server.dialects.vllm import encoded
-from assay_serving.server.http.json_route import examples
+from assay_serving.server.http.json_route import examples, json_reply
 from assay_serving.server.http.service import ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
@@ -96,6 +97,20 @@ class EmbeddingsReply(BaseModel):
     usage: EmbeddingsUsage
 
 
+class ModelInfoReply(BaseModel):
+    """The paths are the model's name: where it lies is nothing a client needs."""
+
+    model_path: str
+    served_model_name: str
+    tokenizer_path: str
+    is_generation: bool
+    preferred_sampling_params: None
+    weight_version: str = Field(description="The checkpoint's version.")
+    has_image_understanding: bool
+    has_audio_understanding: bool
+    context_length: int = Field(description="Tokens of a conversation that the model reads.")
+
+
 def sglang_routes(service: ScoringService) -> APIRouter:
     """All but `/classify`, which vLLM has too."""
     router = APIRouter(route_class=SglangRoute)
@@ -112,6 +127,36 @@ def sglang_routes(service: ScoringService) -> APIRouter:
         usage = {"prompt_tokens": scores.tokens, "total_tokens": scores.tokens}
         return scores.reply({"object": "list", "model": scores.model, "data": data, "usage": usage})
 
+    async def model_info(model: str | None = None) -> Response:
+        """SGLang's `/model_info` and its older name. `?model=NAME` names one of several models."""
+        infos = [info for info in await service.backend.models() if model in (None, info.name)]
+        if not infos:
+            raise ProblemError(404, "no such model", code="not_found")
+        if len(infos) > 1:
+            raise ProblemError(422, f"several models are served; name one of {', '.join(info.name for info in infos)}")
+        info = infos[0]
+        return json_reply(
+            {
+                "model_path": info.name,
+                "served_model_name": info.name,
+                "tokenizer_path": info.name,
+                "is_generation": False,
+                "preferred_sampling_params": None,
+                "weight_version": info.version,
+                "has_image_understanding": False,
+                "has_audio_understanding": False,
+                "context_length": info.max_length,
+            }
+        )
+
+    for path in ("/model_info", "/get_model_info"):
+        router.add_api_route(
+            path,
+            model_info,
+            methods=["GET"],
+            operation_id=f"sglang{path.replace('/', '_')}",
+            responses={200: {"model": ModelInfoReply}, **shaped_errors(FlatError)},
+        )
     return router
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Discriminator, Field, RootModel, StrictInt, Tag
 
+from assay import __version__
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay.http.body_lists import ListOf
@@ -23,7 +24,7 @@ from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.scoring import DialectScores, score_all
 from assay_serving.server.dialects.shapes import EnvelopedError, VllmRoute, shaped_errors
 from assay_serving.server.dialects.texts import ChatTurn, OpenBody, Texts, conversation_item, rendered_items
-from assay_serving.server.http.json_route import examples
+from assay_serving.server.http.json_route import examples, json_reply
 from assay_serving.server.http.service import ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
@@ -241,6 +242,10 @@ class RerankReply(BaseModel):
     results: list[Ranked]
 
 
+class VersionReply(BaseModel):
+    version: str
+
+
 def vllm_routes(service: ScoringService) -> APIRouter:
     """All but `/classify`, which SGLang has too."""
     router = APIRouter(route_class=VllmRoute)
@@ -257,13 +262,21 @@ def vllm_routes(service: ScoringService) -> APIRouter:
         ]
         return scores.reply(listed(scores, request, "pooling", data))
 
-    @router.post("/score", responses={200: {"model": ScoresReply}, **errors})
     async def score(body: ScorePairs, request: Request) -> Response:
         """vLLM's `/score`: the raw reward of each document as the response to its query."""
         uncut = body.truncate_prompt_tokens is None
         scores = await score_all(service, request, body.pairs(), model=body.model, uncut=uncut)
         data = [{"index": index, "object": "score", "score": reward} for index, reward in enumerate(scores.rewards)]
         return scores.reply(listed(scores, request, "score", data))
+
+    for path in ("/score", "/v1/score"):  # the second one is of this server too, whose bodies have other fields
+        router.add_api_route(
+            path,
+            score,
+            methods=["POST"],
+            operation_id="vllm_" + path.strip("/").replace("/", "_"),
+            responses={200: {"model": ScoresReply}, **errors},
+        )
 
     async def rerank(body: RerankBody, request: Request) -> Response:
         """vLLM's `/rerank`: the documents as responses to the query, best first."""
@@ -290,6 +303,28 @@ def vllm_routes(service: ScoringService) -> APIRouter:
             operation_id=path.strip("/").replace("/", "_"),
             responses={200: {"model": RerankReply}, **errors},
         )
+
+    async def health() -> Response:
+        """vLLM's and SGLang's `/health` and SageMaker's `/ping`: 200 and an empty body when requests would be scored
+        now, else 503."""
+        return Response(status_code=200 if service.ready else 503)
+
+    for path, methods in (("/health", ["GET"]), ("/ping", ["GET", "POST"])):
+        for method in methods:
+            router.add_api_route(
+                path,
+                health,
+                methods=[method],
+                operation_id=f"vllm_{path[1:]}_{method.lower()}",
+                response_class=Response,
+                responses={200: {"description": "Ready; no body."}, 503: {"description": "Not ready; no body."}},
+            )
+
+    @router.get("/version", responses={200: {"model": VersionReply}})
+    async def version() -> Response:
+        """vLLM's `/version`, with the version of this server."""
+        return json_reply({"version": __version__})
+
     return router
 
 

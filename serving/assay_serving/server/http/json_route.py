@@ -13,7 +13,8 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay.http.problems import ProblemError, responses
@@ -22,9 +23,14 @@ MAX_ERRORS = 1000  #: beyond it errors are only counted: listing one takes micro
 
 
 class JsonRoute(APIRoute):
-    """A route whose endpoint has the parameters `body` and `request`, or none that is called `body`."""
+    """A route whose endpoint has the parameters `body` and `request`, or none that is called `body`.
+
+    `alternatives`: routes of other wire formats with the same path. One of them replies to a body that is not this
+    route's and has a field that only the other's has.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        self.alternatives: list[JsonRoute] = []
         super().__init__(path, endpoint, **options)
         if "body" in get_type_hints(endpoint):
             self.app = _answering(self.get_route_handler())
@@ -43,6 +49,8 @@ class JsonRoute(APIRoute):
             try:
                 body = read(content)
             except ValidationError as error:
+                if (other := self._alternative(content, kind)) is not None:
+                    return await other.get_route_handler()(request)
                 if (count := error.error_count()) > MAX_ERRORS:
                     raise ProblemError(422, f"{count} values of the body are wrong") from None
                 errors = error.errors(include_url=False, include_context=False, include_input=False)
@@ -52,6 +60,21 @@ class JsonRoute(APIRoute):
             return await endpoint(body=body, request=request)
 
         return handle
+
+    def _alternative(self, content: bytes, kind: type[BaseModel]) -> JsonRoute | None:
+        """The route whose wire format this body has, as its fields say."""
+        if not self.alternatives:
+            return None
+        try:
+            body = from_json(content)
+        except ValueError:
+            return None
+        fields = set(body).difference(kind.model_fields) if isinstance(body, dict) else set()
+        for route in self.alternatives:
+            other: type[BaseModel] = get_type_hints(route.endpoint)["body"]
+            if fields.intersection(other.model_fields):
+                return route
+        return None
 
 
 def described(reply: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -70,8 +93,23 @@ def json_reply(payload: dict[str, Any]) -> Response:
 
 
 def mount(app: FastAPI, router: APIRouter) -> None:
-    """Add the router's routes to the application itself: an included router matches routes twice per request."""
-    app.router.routes.extend(router.routes)
+    """Add the router's routes to the application itself: an included router matches routes twice per request.
+
+    A route whose path is taken becomes an alternative of that one.
+    """
+    for route in router.routes:
+        first = next((each for each in app.router.routes if _same_request(each, route)), None)
+        if isinstance(first, JsonRoute) and isinstance(route, JsonRoute):
+            first.alternatives.append(route)
+        else:
+            app.router.routes.append(route)
+
+
+def _same_request(first: BaseRoute, second: BaseRoute) -> bool:
+    """Whether both reply to the same method and path."""
+    if not isinstance(first, APIRoute) or not isinstance(second, APIRoute):
+        return False
+    return first.path == second.path and bool((first.methods or set()) & (second.methods or set()))
 
 
 def _answering(handle: Callable[[Request], Coroutine[Any, Any, Response]]) -> ASGIApp:

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from fastapi import Request
 
 from assay.http.problems import CLIENT_GONE, ProblemError, too_many_items
 from assay_serving.scorer import ScoreItem
-from assay_serving.server.core.scoring_backend import Priority, ScoreRequest, ScoreResponse, ScoringBackend
+from assay_serving.server.core.scoring_backend import (
+    Priority,
+    ScoreRequest,
+    ScoreResponse,
+    ScoringBackend,
+    TokenRequest,
+    TokenResponse,
+)
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.metrics.http_metrics import HttpMetrics
 
@@ -64,8 +72,9 @@ class ScoringService:
         model: str | None = None,
         priority: Priority = Priority.INTERACTIVE,
         timeout_s: float | None = None,
+        any_name: bool = False,
     ) -> ScoreResponse:
-        """The items' results. `timeout_s`: the client's own limit, within the server's.
+        """The items' results. `timeout_s`: the client's own limit, within the server's. `any_name`: see `ScoreRequest`.
 
         Raises ProblemError for too many items or a client that disconnected, and what the backend raises.
         """
@@ -81,10 +90,25 @@ class ScoringService:
         limit = settings.request_timeout_s
         timeout = limit if timeout_s is None else min(timeout_s, limit)
         state = request.scope["state"]  # of the middleware
-        score_request = ScoreRequest(tuple(items), model, priority, timeout, state["client"], state["request_id"])
+        score_request = ScoreRequest(
+            tuple(items), model, priority, timeout, state["client"], state["request_id"], any_name
+        )
         response = await until_disconnect(request, self.backend.score(score_request))
         state.update(model=response.model, items=len(response.results), cached=response.cached)  # for the log
         return response
+
+    async def tokenize(self, request: Request, tokens: TokenRequest) -> TokenResponse:
+        """By the tokenizer of the model that the request names, within the limits of one item.
+
+        Raises ProblemError for a request that is too long, and what the backend raises.
+        """
+        longest = self.settings.max_item_characters
+        size = sum(map(len, tokens.texts or ())) + sum(len(turn.content) for turn in tokens.messages or ())
+        size += sum(map(len, tokens.ids or ()))
+        if size > longest:
+            raise ProblemError(413, f"{size} characters or tokens; a request may have {longest}", code="item_too_large")
+        client = request.scope["state"]["client"]
+        return await self.backend.tokenize(replace(tokens, client=client))
 
 
 async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:

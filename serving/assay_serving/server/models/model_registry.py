@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from assay.errors import BadInputError, BusyError, NotFoundError
+from assay_serving.model_config import ModelConfig
 from assay_serving.server.core.scoring_backend import ScoreRequest, ScoreResponse
 from assay_serving.server.models.missing_models import MissingModel, missing_model_error
 from assay_serving.server.models.served_model import ServedModel
@@ -34,6 +35,7 @@ class ModelRegistry:
     def __init__(self) -> None:
         self._entries: dict[str, NamedModel] = {}
         self._missing: dict[str, MissingModel] = {}
+        self._unloaded: dict[str, ModelConfig | None] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -55,6 +57,7 @@ class ModelRegistry:
     def put(self, name: str, entry: NamedModel) -> None:
         """From now on `entry` serves `name`; the order of names stays."""
         self._missing.pop(name, None)
+        self._unloaded.pop(name, None)
         self._entries[name] = entry
 
     def set_missing(self, model: MissingModel) -> None:
@@ -63,8 +66,10 @@ class ModelRegistry:
 
     def remove(self, name: str) -> None:
         """Remove a model, or the record of a missing one."""
-        if self._missing.pop(name, None) is None:
-            del self._entries[name]
+        if (missing := self._missing.pop(name, None)) is not None:
+            self._unloaded[name] = missing.plan
+        else:
+            self._unloaded[name] = self._entries.pop(name).live.plan
 
     def find_missing(self, name: str) -> MissingModel | None:
         return self._missing.get(name)
@@ -77,8 +82,9 @@ class ModelRegistry:
             raise NotFoundError(f"no such model; served: {', '.join(self._entries) or 'none'}")
         return self._entries[name]
 
-    def pick(self, model: str | None) -> NamedModel:
-        """The model that a request names, by its name or by an unambiguous alias.
+    def pick(self, model: str | None, *, any_name: bool = False) -> NamedModel:
+        """The model that a request names, by its name or by an unambiguous alias. `any_name`: where one is served, it
+        answers to every name but those of models that were unloaded: a client of such a one must notice.
 
         Raises NotFoundError for an unknown one, BadInputError if none is named and several are served (a score by the
         wrong model looks like a score), BusyError if it is missing or no model is loaded.
@@ -86,6 +92,8 @@ class ModelRegistry:
         names = [*self._entries, *self._missing]
         if not names:
             raise BusyError("no model is loaded", retry_after=5)
+        if any_name and len(names) == 1 and not self._was_unloaded(model):
+            return self.find(names[0])
         if model is not None:
             matches = [name for name, entry in self._entries.items() if entry.live.answers_to(model)]
             matches += [name for name, missing in self._missing.items() if missing.plan.answers_to(model)]
@@ -93,3 +101,8 @@ class ModelRegistry:
         if len(names) > 1:
             raise BadInputError(f"several models are served; name one of {', '.join(names)}", field="model")
         return self.find(names[0])
+
+    def _was_unloaded(self, model: str | None) -> bool:
+        return model is not None and any(
+            model == name or (plan is not None and plan.answers_to(model)) for name, plan in self._unloaded.items()
+        )
