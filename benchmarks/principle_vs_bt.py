@@ -33,7 +33,7 @@ from assay.models.loading import context_length
 from assay.models.spec import RewardModelSpec
 from assay.models.tiny import make_tiny
 from assay.score import Score
-from assay.statistics.intervals import cluster_bootstrap
+from assay.statistics.intervals import bounds, clustered_mean
 from assay_rm_training.data.principle_rows import PrincipleRow, principle_key, prompt_key
 from assay_rm_training.evaluation.principle import PrincipleEvaluation, evaluate_rows
 from assay_rm_training.evaluation.principle_split import with_cells
@@ -202,8 +202,9 @@ def _single(evaluation: PrincipleEvaluation) -> dict[str, Any]:
 
 def _share(values: Sequence[float], groups: Sequence[str], seed: int) -> list[float]:
     """Mean and its interval."""
-    interval = cluster_bootstrap(values, groups, seed=seed)
-    return [round(v, 4) for v in (float(np.mean(values)), interval.low, interval.high)]
+    interval = clustered_mean(values, groups)
+    low, high = bounds(interval)
+    return [round(v, 4) for v in (float(np.mean(values)), low or float("nan"), high or float("nan"))]
 
 
 def _difference(first: Sequence[float], second: Sequence[float], groups: Sequence[str], seed: int) -> list[float]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 import re
 import tempfile
@@ -34,6 +35,7 @@ from assay.domain import PreferencePair, Prompt, prompt_of
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
+from assay.statistics.intervals import bounds
 from assay.workspace import Workspace
 from assay_rm_training.calibration.fitting import fit_calibration
 from assay_rm_training.calibration.measures import calibration_report
@@ -86,7 +88,7 @@ class Found:
     train: int
     test: int
     accuracy: float
-    interval: tuple[float, float]
+    interval: tuple[float | None, float | None]
     baseline: float
     ece: tuple[float, float] | None
     nll: tuple[float, float] | None
@@ -232,7 +234,7 @@ def principle(workspace: Workspace, name: str, folder: Path, base: str, sizes: S
         len(train),
         measured.scored,
         measured.overall.accuracy,
-        (measured.overall.bootstrap.low, measured.overall.bootstrap.high),
+        bounds(measured.overall.interval),
         measured.overall.baseline or 0.0,
         (measured.ece, after.ece),
         (measured.nll, after.nll),
@@ -265,7 +267,7 @@ def generative(workspace: Workspace, name: str, folder: Path, base: str, sizes: 
         len(train),
         measured.items,
         accuracy.value,
-        (accuracy.wider.low, accuracy.wider.high),
+        bounds(accuracy.interval),
         sum(longer(row) for row in test) / len(test),
         None,
         None,
@@ -351,7 +353,7 @@ def once(
 
 def line(row: dict[str, Any]) -> str:
     """One row of the table, in Markdown."""
-    low, high = row["interval"]
+    low, high = (math.nan if bound is None else bound for bound in row["interval"])
     ece = "{:.3f} to {:.3f}".format(*row["ece"]) if row["ece"] else "-"
     nll = "{:.3f} to {:.3f}".format(*row["nll"]) if row["nll"] else "-"
     cells = (

@@ -11,6 +11,7 @@ import argparse
 from pathlib import Path
 
 from assay.data.snapshots import load_pairs
+from assay.statistics.intervals import interval_text
 from assay.workspace import Workspace
 from assay_rm_training.run_settings import EvalConfig
 from assay_rm_training.runs.evaluate import evaluate_model
@@ -35,8 +36,7 @@ def main() -> None:
     print(f"trained {trained.name} in run {trained.run_id}: {trained.path}")
 
     found = evaluate_model(workspace, EvalConfig(trained.name, held_out, seed=arguments.seed)).evaluation
-    interval = found.accuracy.bootstrap
-    print(f"accuracy {found.accuracy.value:.3f} [{interval.low:.3f}, {interval.high:.3f}]")
+    print(f"accuracy {found.accuracy.value:.3f} [{interval_text(found.accuracy.interval, '.3f')}]")
     print(f"the longer response {found.length_baseline:.3f}, chance 0.500")
 
 

@@ -246,6 +246,8 @@ def _payload(trained: TrainedPolicy) -> dict[str, Any]:
 
 
 def _text(trained: TrainedPolicy) -> str:
+    from assay.statistics.intervals import interval_text
+
     lines = [f"policy {trained.policy}", f"run    {trained.run_id} ({trained.folder})"]
     if trained.metrics["stopped_early"]:
         lines.append(f"stopped early: {trained.metrics['stopped_early']}")
@@ -259,7 +261,9 @@ def _text(trained: TrainedPolicy) -> str:
             passed = evaluation.verifier
             facts = [f"reward {reward}", f"length {evaluation.length_mean:.1f}"]
             if passed is not None:
-                facts.append(f"pass rate {passed.share:.3f} [{passed.low:.3f}, {passed.high:.3f}] of {passed.total}")
+                facts.append(
+                    f"pass rate {passed.share:.3f} [{interval_text(passed.interval, '.3f')}] of {passed.total}"
+                )
             if evaluation.kl_k3 is not None:
                 facts.append(f"KL {evaluation.kl_k3:.4f} a token")
             lines.append(f"{label:<11}" + ", ".join(facts))

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.errors import BadInputError
-from assay.statistics.intervals import RESAMPLES, Interval
+from assay.statistics.intervals import LEAST_CLUSTERS, RESAMPLES, Interval
 
 Labels: TypeAlias = Sequence[Mapping[str, str]]  #: one mapping of annotator -> label for each item
 Metric: TypeAlias = Literal["nominal", "ordinal", "interval"]
@@ -186,11 +186,11 @@ def _distances(metric: Metric, values: Sequence[str]) -> Callable[[Array], Array
 
 
 def _resampled(statistics: Array, seed: int, resamples: int) -> Array:
-    """Sums of the statistics over resampled items [resamples, S]."""
+    """Sums of the statistics over resampled items [resamples, S]; NaN, which is "undetermined", for too few items."""
     items = len(statistics)
     rng = np.random.default_rng(seed)
-    out = np.zeros((resamples, statistics.shape[1]))
-    if not items:
+    out = np.full((resamples, statistics.shape[1]), np.nan)
+    if items < LEAST_CLUSTERS:
         return out
     step = max(1, _CELLS // items)
     for start in range(0, resamples, step):
@@ -255,7 +255,7 @@ def _cohen_estimate(labels: Labels, seed: int, resamples: int) -> CoefficientEst
     rng = np.random.default_rng(seed)
     items = np.unique(pairs.item)
     sample = np.full(resamples, np.nan)
-    for n in range(resamples if len(items) else 0):
+    for n in range(resamples if len(items) >= LEAST_CLUSTERS else 0):
         weights = np.zeros(len(labels))
         weights[items] = rng.multinomial(len(items), np.full(len(items), 1 / len(items)))
         sample[n] = pairs.kappa(weights)

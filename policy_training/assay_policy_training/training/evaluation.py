@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from assay.errors import BadInputError
-from assay.statistics.intervals import cluster_bootstrap, wider, wilson
+from assay.statistics.intervals import Interval, bounds, share_interval
 from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -31,21 +31,25 @@ SCORED_AT_ONCE = 8  # rows
 
 @dataclass(frozen=True)
 class PassRate:
-    """A share with its 95 % interval: of Wilson's and the bootstrap over prompts the wider one, since rollouts of one
+    """A share with its 95 % interval (`assay.statistics.intervals.share_interval`), by prompts, since rollouts of one
     prompt pass and fail together."""
 
     passed: int
     total: int
     share: float
-    low: float
-    high: float
+    low: float | None  #: None: undetermined, too few prompts
+    high: float | None
 
     @classmethod
     def of(cls, passed: Sequence[float], prompts: Sequence[str]) -> PassRate:
         """Of rollouts that passed (1) or not (0), each with its prompt; at least one."""
         count, total = int(sum(passed)), len(passed)
-        interval = wider(wilson(count, total), cluster_bootstrap(passed, prompts))
-        return cls(count, total, count / total, interval.low, interval.high)
+        interval = share_interval(passed, prompts)
+        return cls(count, total, count / total, *bounds(interval))
+
+    @property
+    def interval(self) -> Interval | None:
+        return None if self.low is None or self.high is None else Interval(self.low, self.high)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Several models on the same items: differences of every aggregate from the first model's, with paired intervals.
 
-The bootstrap draws the same prompts for both models, over the items that both have a score of. Leaves out: aggregates
-that are not a function of per-item figures (PPE's figures over models).
+The differences are taken by prompt, over the items that both have a score of. Leaves out: aggregates that are not a
+function of per-item figures (PPE's figures over models).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from assay_rm_training.benchmarks.benchmark import Benchmark, ScoredItems, TiePolicy
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
 from assay_rm_training.benchmarks.report import reduce
-from assay_rm_training.benchmarks.strata import percentile_interval, resampled_means
+from assay_rm_training.benchmarks.strata import clustered_intervals
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class AggregateDifference:
     """An aggregate of `model` minus that of the reference, on the items both have; `low`, `high`: 95 %."""
 
     value: float
-    low: float
-    high: float
+    low: float | None  #: None: undetermined
+    high: float | None
 
     @property
     def settled(self) -> bool:
         """Whether the interval excludes 0."""
-        return self.low > 0 or self.high < 0
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True)
@@ -68,18 +68,15 @@ def compare(
     if not both:
         return ModelComparison(reference[0], model[0], 0, {})
     scored_items = [item for item, _, _ in both]
-    resampled = []
-    for outcomes in ([a for _, a, _ in both], [b for _, _, b in both]):
-        measured = benchmark.measure(ScoredItems(scored_items, outcomes, ties, seed=seed))
-        values, _ = reduce(measured, seed=seed, intervals=False)
-        resampled.append((values, measured.combine(resampled_means(measured.strata, seed=seed))))
-    (old, old_draws), (new, new_draws) = resampled
+    old, new = (
+        benchmark.measure(ScoredItems(scored_items, outcomes, ties, seed=seed))
+        for outcomes in ([a for _, a, _ in both], [b for _, _, b in both])
+    )
+    before, after = (reduce(measured, seed=seed, intervals=False)[0] for measured in (old, new))
     differences = {}
-    for name, draws in new_draws.items():
-        before, after = old.get(name), new.get(name)
-        if before is None or after is None or name not in old_draws:
-            continue
-        interval = percentile_interval(draws - old_draws[name])
-        if interval is not None:
-            differences[name] = AggregateDifference(after - before, interval.low, interval.high)
+    for name, interval in clustered_intervals(new.strata, new.combine, old.strata).items():
+        values = before.get(name), after.get(name)
+        if values[0] is not None and values[1] is not None:
+            low, high = (None, None) if interval is None else (interval.low, interval.high)
+            differences[name] = AggregateDifference(values[1] - values[0], low, high)
     return ModelComparison(reference[0], model[0], len(both), differences)

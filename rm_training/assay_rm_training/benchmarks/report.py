@@ -16,16 +16,15 @@ import numpy as np
 
 from assay.errors import BadInputError
 from assay.runs.coverage import Coverage
-from assay.statistics.intervals import cluster_bootstrap
 from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, CurvePoint, ScoredItems, TiePolicy
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, with_unique_keys
 from assay_rm_training.benchmarks.records import Source, read_files, read_hub
 from assay_rm_training.benchmarks.strata import (
     NamedInterval,
     Stratum,
+    clustered_intervals,
+    mean_interval,
     means,
-    percentile_interval,
-    resampled_means,
     share_interval,
 )
 
@@ -214,20 +213,13 @@ def reduce(
         all_intervals[name] = interval
     for name, members in parts.items():
         if name in values and members:
-            all_intervals[name] = share_interval(members) or _clustered(members, seed)
+            all_intervals[name] = share_interval(members) or mean_interval(*_known_values(members))
     without_interval = [name for name in plain if name not in all_intervals]
     if without_interval:
-        draws = measured.combine(resampled_means(measured.strata, seed=seed))
-        all_intervals.update(
-            {name: percentile_interval(draws[name]) for name in without_interval if values[name] is not None}
-        )
+        clustered = clustered_intervals(measured.strata, measured.combine)
+        all_intervals.update({name: clustered[name] for name in without_interval if values[name] is not None})
     ordered = {name: all_intervals.get(name) for name in values}
-    return values, {name: i for name, i in ordered.items() if i is not None and _has_spread(i)}
-
-
-def _has_spread(interval: NamedInterval) -> bool:
-    """Whether the interval is meaningful: a bootstrap of all right, all wrong or a single item has no width."""
-    return interval.method != "bootstrap" or interval.low < interval.high
+    return values, {name: i for name, i in ordered.items() if i is not None}
 
 
 def _number(array: Any) -> float | None:
@@ -249,11 +241,3 @@ def _known_values(members: Sequence[tuple[Stratum, str]]) -> tuple[list[float], 
 def _pooled(members: Sequence[tuple[Stratum, str]]) -> float | None:
     values, _ = _known_values(members)
     return sum(values) / len(values) if values else None
-
-
-def _clustered(members: Sequence[tuple[Stratum, str]], seed: int) -> NamedInterval | None:
-    values, clusters = _known_values(members)
-    if not values:
-        return None
-    interval = cluster_bootstrap(values, clusters, seed=seed)
-    return NamedInterval(interval.low, interval.high, "bootstrap")

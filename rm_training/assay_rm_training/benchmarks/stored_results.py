@@ -17,10 +17,10 @@ import numpy as np
 
 from assay.errors import NotFoundError
 from assay.runs.coverage import Coverage
-from assay.statistics.intervals import cluster_bootstrap, wilson
+from assay.statistics.intervals import LEAST_CLUSTERS, wilson
 from assay.store.database import Connection
 from assay_rm_training.benchmarks.benchmark import CurvePoint
-from assay_rm_training.benchmarks.strata import NamedInterval
+from assay_rm_training.benchmarks.strata import NamedInterval, mean_interval
 
 #: Headline aggregates of benchmarks without `overall`, in order of preference.
 HEADLINES = ("overall", "preference/accuracy", "correctness/pair_accuracy", "pooled")
@@ -153,18 +153,17 @@ def subset_shares(items: Sequence[ItemCredit], *, seed: int = 0) -> list[SubsetS
                 sum(item.failed for item in members),
                 sum(item.truncated for item in members),
                 float(np.mean(credits)) if credits else None,
-                _share_interval(credits, prompts, seed) if credits else None,
+                _share_interval(credits, prompts) if credits else None,
             )
         )
     return shares
 
 
-def _share_interval(credits: Sequence[float], prompts: Sequence[str], seed: int) -> NamedInterval | None:
-    if len(set(prompts)) == len(prompts) and set(credits) <= {0.0, 1.0}:
+def _share_interval(credits: Sequence[float], prompts: Sequence[str]) -> NamedInterval | None:
+    if len(credits) >= LEAST_CLUSTERS and len(set(prompts)) == len(prompts) and set(credits) <= {0.0, 1.0}:
         plain = wilson(sum(credits), len(credits))
         return NamedInterval(plain.low, plain.high, "wilson")
-    drawn = cluster_bootstrap(credits, prompts, seed=seed)
-    return NamedInterval(drawn.low, drawn.high, "bootstrap") if drawn.low < drawn.high else None
+    return mean_interval(credits, prompts)
 
 
 def _result(

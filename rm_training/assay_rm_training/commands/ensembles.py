@@ -51,7 +51,9 @@ def ensemble(config: EnsembleConfig, workspace: WorkspaceOption = None, as_json:
 
 
 def _accuracy(figures: list, index: int) -> tuple[str, str]:  # type: ignore[type-arg]
+    from assay.statistics.intervals import interval_text
+
     if index >= len(figures):
         return "", ""
     accuracy = figures[index]
-    return f"{accuracy.value:.4f}", f"{accuracy.bootstrap.low:.4f} to {accuracy.bootstrap.high:.4f}"
+    return f"{accuracy.value:.4f}", interval_text(accuracy.interval)

@@ -45,6 +45,8 @@ def print_evaluation(evaluation: PairEvaluation) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from assay.statistics.intervals import interval_text
+
     accuracy = evaluation.accuracy
     console = Console()
     rows = [
@@ -52,7 +54,7 @@ def print_evaluation(evaluation: PairEvaluation) -> None:
         ("  95 %, Wilson", f"{accuracy.wilson.low:.4f} to {accuracy.wilson.high:.4f}"),
         (
             f"  95 %, {counted(accuracy.groups, 'prompt')}",
-            f"{accuracy.bootstrap.low:.4f} to {accuracy.bootstrap.high:.4f}",
+            interval_text(accuracy.interval),
         ),
         *evaluation.warning_rows(),
         ("  ties; accuracy with half credit", f"{accuracy.ties}; {accuracy.half_credit:.4f}"),

@@ -42,6 +42,7 @@ def _show(report: LengthBiasRun) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from assay.statistics.intervals import interval_text
     from assay_rm_training.length_bias.run import figures, written
 
     pairs = counted(report.bias.pairs, "pair")
@@ -56,7 +57,7 @@ def _show(report: LengthBiasRun) -> None:
     form = f"{report.correction.form}, mixing {report.correction.mixing:g}"
     typer.echo(
         f"{form}, on {effect.folds} left-out parts of the prompts: accuracy {effect.before:.4f} before, "
-        f"{effect.after:.4f} after, {effect.change:+.4f} ({effect.interval.low:+.4f} to {effect.interval.high:+.4f})"
+        f"{effect.after:.4f} after, {effect.change:+.4f} ({interval_text(effect.interval, '+.4f')})"
     )
     if effect.bias_before.within_prompt is not None and effect.bias_after.within_prompt is not None:
         before, after = effect.bias_before.within_prompt.value, effect.bias_after.within_prompt.value

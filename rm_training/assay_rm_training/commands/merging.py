@@ -28,6 +28,7 @@ def merge(config: MergeConfig, workspace: WorkspaceOption = None, as_json: JsonO
     from rich.table import Table
 
     from assay.errors import BadInputError
+    from assay.statistics.intervals import interval_text
     from assay.workspace import Workspace
     from assay_rm_training.runs.merge import merge_models
 
@@ -40,11 +41,9 @@ def merge(config: MergeConfig, workspace: WorkspaceOption = None, as_json: JsonO
         for member, accuracy in merged.accuracies.items():
             table.add_row(member, f"{accuracy:.4f}", "", "")
         for s in merged.segments:
-            barrier = f"{s.gap:+.4f} ({s.interval.low:+.4f} to {s.interval.high:+.4f})" + (
-                " BARRIER" if s.barrier else ""
-            )
+            barrier = f"{s.gap:+.4f} ({interval_text(s.interval, '+.4f')})" + (" BARRIER" if s.barrier else "")
             table.add_row(f"{s.first} to {s.second}, t {s.t:g}", f"{s.accuracy:.4f}", f"{s.interpolated:.4f}", barrier)
-        gain = f"{merged.gain:+.4f} ({merged.gain_interval.low:+.4f} to {merged.gain_interval.high:+.4f})"
+        gain = f"{merged.gain:+.4f} ({interval_text(merged.gain_interval, '+.4f')})"
         table.add_row("the average of all", f"{merged.average:.4f}", f"{merged.average - merged.gain:.4f}", gain)
         Console().print(table)
         if merged.path is not None:

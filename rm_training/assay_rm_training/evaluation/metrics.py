@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from assay.domain import Comparison, PreferencePair
 from assay.errors import BadInputError
-from assay.statistics.intervals import Interval, cluster_bootstrap, wilson
+from assay.statistics.intervals import Interval, share_interval, wilson
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,7 +28,7 @@ class Accuracy:
     ties: int
     pairs: int
     wilson: Interval
-    bootstrap: Interval  #: over groups of pairs that share a prompt
+    interval: Interval | None  #: over groups of pairs that share a prompt; None: undetermined, too few of them
     groups: int
 
 
@@ -56,7 +56,7 @@ def pair_accuracy(
         ties=round(2 * float((half - strict).sum())),
         pairs=len(strict),
         wilson=wilson(float(strict.sum()), len(strict)),
-        bootstrap=cluster_bootstrap(strict.tolist(), groups, seed=seed),
+        interval=share_interval(strict.tolist(), groups),
         groups=len(set(groups)),
     )
 

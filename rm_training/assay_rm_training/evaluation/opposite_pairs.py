@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assay.statistics.intervals import Interval, cluster_bootstrap
+from assay.statistics.intervals import Interval, share_interval
 from assay_rm_training.data.principle_rows import PrincipleRow, principle_key, prompt_key
 
 
@@ -30,11 +30,11 @@ class OppositePair(NamedTuple):
 @dataclass(frozen=True)
 class OppositePairs:
     """Accuracy of ranking the satisfying response higher; a tie is wrong. `principle_mean`: unweighted over principles;
-    `interval`: of the pooled accuracy, resampled by prompt."""
+    `interval`: of the pooled accuracy, by prompt; None: undetermined, too few prompts."""
 
     pairs: int
     accuracy: float
-    interval: Interval
+    interval: Interval | None
     principle_mean: float
     principles: int
     length_baseline: float
@@ -68,7 +68,7 @@ def pair_figures(pairs: Sequence[OppositePair], rewards: Sequence[float], *, see
     return OppositePairs(
         pairs=len(pairs),
         accuracy=float(np.mean(right)),
-        interval=cluster_bootstrap(right, [pair.prompt for pair in pairs], seed=seed),
+        interval=share_interval(right, [pair.prompt for pair in pairs]),
         principle_mean=float(np.mean([np.mean(values) for values in of.values()])),
         principles=len(of),
         length_baseline=float(np.mean([pair.longer for pair in pairs])),

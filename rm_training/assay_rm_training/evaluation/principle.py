@@ -25,7 +25,7 @@ from assay.models.calibration import Calibration
 from assay.runs.coverage import Coverage
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score
-from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
+from assay.statistics.intervals import Interval, clustered_mean, interval_text, share_interval, wilson
 from assay_rm_training.calibration.measures import Bin, brier, expected_calibration_error, reliability
 from assay_rm_training.data.principle_rows import PrincipleRow, principle_key, prompt_key
 from assay_rm_training.evaluation.opposite_pairs import OppositePairs, opposite_pairs, pair_figures
@@ -58,21 +58,17 @@ class JudgedItem:
 @dataclass(frozen=True)
 class JudgedPart:
     """Figures of some rows. `baseline`: accuracy of answering each principle's base rate in training; None where that
-    is not known. `gain`: accuracy - baseline over the same rows, its interval resampled by prompt."""
+    is not known. `gain`: accuracy - baseline over the same rows, its interval by prompt."""
 
     name: str
     rows: int
     yes_share: float
     accuracy: float
     wilson: Interval
-    bootstrap: Interval
+    interval: Interval | None  #: over prompts; None: undetermined, too few of them
     baseline: float | None
     gain: Interval | None
     base_rate: float | None = None  #: in training, of one principle
-
-    @property
-    def wider(self) -> Interval:
-        return wider(self.wilson, self.bootstrap)
 
 
 @dataclass(frozen=True)
@@ -129,7 +125,7 @@ class PrincipleEvaluation(EvaluationReport):
             rows.append(
                 (
                     f"opposite pairs ({pairs.pairs})",
-                    f"{pairs.accuracy:.4f} (95 %: {pairs.interval.low:.4f} to {pairs.interval.high:.4f}), mean over "
+                    f"{pairs.accuracy:.4f} (95 %: {interval_text(pairs.interval)}), mean over "
                     f"{pairs.principles} principles {pairs.principle_mean:.4f}; the longer (characters) "
                     f"{pairs.length_baseline:.4f}",
                 )
@@ -238,9 +234,9 @@ def _part(name: str, items: Sequence[JudgedItem], groups: Sequence[str], seed: i
         yes_share=float(labels.mean()),
         accuracy=float(right.mean()),
         wilson=wilson(float(right.sum()), len(right)),
-        bootstrap=cluster_bootstrap(right.tolist(), groups, seed=seed),
+        interval=share_interval(right.tolist(), groups),
         baseline=None if baseline is None else float(baseline.mean()),
-        gain=None if baseline is None else cluster_bootstrap((right - baseline).tolist(), groups, seed=seed),
+        gain=None if baseline is None else clustered_mean((right - baseline).tolist(), groups),
         base_rate=same.pop() if len(same) == 1 else None,
     )
 
@@ -277,10 +273,10 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _line(part: JudgedPart) -> str:
-    line = f"{part.accuracy:.4f} (95 %: {part.wider.low:.4f} to {part.wider.high:.4f})"
-    if part.baseline is None or part.gain is None:
+    line = f"{part.accuracy:.4f} (95 %: {interval_text(part.interval)})"
+    if part.baseline is None:
         return line
-    return f"{line}; base rate {part.baseline:.4f}, gain {part.gain.low:+.4f} to {part.gain.high:+.4f}"
+    return f"{line}; base rate {part.baseline:.4f}, gain {interval_text(part.gain, '+.4f')}"
 
 
 def _beside(value: float, baseline: float | None) -> str:

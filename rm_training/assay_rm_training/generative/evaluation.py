@@ -21,7 +21,7 @@ from assay.models.spec import RewardModelSpec
 from assay.runs.coverage import LEAST_USED, Coverage
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
-from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
+from assay.statistics.intervals import Interval, interval_text, share_interval, wilson
 from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_serving.generative.answers import JudgeSample, Writer
@@ -33,12 +33,12 @@ from assay_serving.generative.voting import majority_at, right_by_and, right_by_
 
 @dataclass(frozen=True)
 class Figure:
-    """A share of `total` items. `wilson` takes items as independent; `bootstrap` resamples whole prompts."""
+    """A share of `total` items. `wilson` takes items as independent; `interval` does not, within a prompt."""
 
     value: float
     total: int
     wilson: Interval
-    bootstrap: Interval
+    interval: Interval | None  #: None: undetermined, too few prompts
 
     @classmethod
     def of(cls, credits: Sequence[float], groups: Sequence[str], *, seed: int) -> Figure:
@@ -48,15 +48,11 @@ class Figure:
             sum(credits) / total if total else 0.0,
             total,
             wilson(sum(credits), total),
-            cluster_bootstrap(credits, groups, seed=seed),
+            share_interval(credits, groups) if total else None,
         )
 
-    @property
-    def wider(self) -> Interval:
-        return wider(self.wilson, self.bootstrap)
-
     def text(self) -> str:
-        return f"{self.value:.4f} [{self.wider.low:.4f}, {self.wider.high:.4f}] of {self.total}"
+        return f"{self.value:.4f} [{interval_text(self.interval)}] of {self.total}"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from assay.errors import BadInputError
 from assay.models.length_correction import EVERY, Curve, Form, LengthCorrection, Unit
-from assay.statistics.intervals import Interval, cluster_bootstrap
+from assay.statistics.intervals import Interval, clustered_mean
 from assay_rm_training.length_bias.measure import LengthBias, length_bias
 
 Floats = npt.NDArray[np.float64]
@@ -58,7 +58,7 @@ class CorrectionEffect:
     before: float
     after: float
     change: float
-    interval: Interval
+    interval: Interval | None
     bias_before: LengthBias
     bias_after: LengthBias
     by_mixing: dict[float, float]
@@ -182,7 +182,7 @@ def effect_of(
         before=float(right.mean()),
         after=float(now.mean()),
         change=float((now - right).mean()),
-        interval=cluster_bootstrap((now - right).tolist(), scored.groups, seed=seed),
+        interval=clustered_mean((now - right).tolist(), scored.groups),
         bias_before=length_bias(scored.rewards, scored.lengths, scored.groups, unit=template.unit, seed=seed),
         bias_after=length_bias(after_rewards, scored.lengths, scored.groups, unit=template.unit, seed=seed),
         by_mixing={m: float(a.mean()) for m, a in accuracies.items()},

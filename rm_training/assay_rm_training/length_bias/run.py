@@ -20,6 +20,7 @@ from assay.models.spec import FILE, RewardModelSpec
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import locate_model
 from assay.score import Score
+from assay.statistics.intervals import bounds, interval_text
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import table, write_section
 from assay_rm_training.length_bias.fit import CorrectionEffect, ScoredLengths, effect_of, fit_correction
@@ -158,7 +159,7 @@ def length_lines(
             "",
             f"Correction `{correction.name}` ({correction.form}, mixing {correction.mixing:g}), on {effect.folds} "
             f"left-out parts: accuracy {effect.before:.4f} before, {effect.after:.4f} after, {effect.change:+.4f} "
-            f"({effect.interval.low:+.4f} to {effect.interval.high:+.4f}). Applied only on request.",
+            f"({interval_text(effect.interval, '+.4f')}). Applied only on request.",
         ]
     return lines
 
@@ -179,6 +180,6 @@ def _measured(effect: CorrectionEffect) -> dict[str, Any]:
         "folds": effect.folds,
         "accuracy_before": effect.before,
         "accuracy_after": effect.after,
-        "change_interval": [effect.interval.low, effect.interval.high],
+        "change_interval": list(bounds(effect.interval)),
         "accuracy_by_mixing": {f"{m:g}": a for m, a in effect.by_mixing.items()},
     }

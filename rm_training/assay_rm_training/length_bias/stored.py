@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.errors import BadInputError
-from assay.statistics.intervals import Interval
+from assay.statistics.intervals import Interval, clustered_mean
 from assay.store.database import Connection
 from assay_rm_training.length_bias.measure import Estimate, Floats
 
@@ -150,21 +150,13 @@ def length_correlation(scored: StoredLengths, *, seed: int = 0) -> LengthCorrela
 
 
 def by_length(scored: StoredLengths, *, bins: int = BINS, seed: int = 0) -> list[LengthBin]:
-    """Groups of equal count, shortest first; intervals by bootstrap over prompts, none for a group of one prompt."""
+    """Groups of equal count, shortest first; intervals by prompt, none for a group of too few."""
     order = np.argsort(scored.lengths, kind="stable")
     length_bins = []
     for rows in np.array_split(order, bins):
         if not len(rows):
             continue
-        prompts = [scored.prompts[row] for row in rows]
-        _, member = np.unique(np.asarray(prompts), return_inverse=True)
-        sums = np.bincount(member, weights=scored.rewards[rows])
-        sizes = np.bincount(member).astype(float)
-        interval = None
-        if len(sums) > 1:
-            drawn = _resampled(np.stack([sums, sizes], axis=1), seed)
-            low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
-            interval = Interval(float(low), float(high))
+        interval = clustered_mean(scored.rewards[rows].tolist(), [scored.prompts[row] for row in rows])
         lengths = scored.lengths[rows]
         length_bins.append(
             LengthBin(

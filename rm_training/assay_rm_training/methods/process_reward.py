@@ -22,7 +22,7 @@ from assay.models.heads import HEAD, apply_head
 from assay.models.spec import Kind, Stepwise
 from assay.runs.coverage import Coverage
 from assay.runs.progress_bar import Advance, silent
-from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
+from assay.statistics.intervals import Interval, interval_text, share_interval
 from assay.workspace import Workspace
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.response_groups import encode_rows
@@ -80,7 +80,7 @@ class ProcessRewardEvaluation(EvaluationReport):
     failures: int
     steps: int
     accuracy: float
-    accuracy_interval: Interval
+    accuracy_interval: Interval | None
     base_rate: float
     with_error: int
     first_error: float | None
@@ -99,10 +99,12 @@ class ProcessRewardEvaluation(EvaluationReport):
         return self.items
 
     def card_rows(self) -> list[tuple[str, str]]:
-        low, high = self.accuracy_interval.low, self.accuracy_interval.high
         first_error = "no response has a wrong step" if self.first_error is None else f"{self.first_error:.4f}"
         return [
-            ("accuracy of steps", f"{self.accuracy:.4f} (95 %: {low:.4f} to {high:.4f}) of {self.steps}"),
+            (
+                "accuracy of steps",
+                f"{self.accuracy:.4f} (95 %: {interval_text(self.accuracy_interval)}) of {self.steps}",
+            ),
             *self.warning_rows(),
             ("calling every step right", f"{self.base_rate:.4f}"),
             ("first wrong step found", f"{first_error} of {self.with_error} responses"),
@@ -188,7 +190,7 @@ class ProcessRewardMethod(MethodFields):
             len(rows) - len(scored),
             len(right),
             sum(right) / len(right),
-            wider(wilson(sum(right), len(right)), cluster_bootstrap(right, groups, seed=seed)),
+            share_interval(right, groups),
             sum(labels) / len(labels),
             len(errors),
             sum(errors) / len(errors) if errors else None,

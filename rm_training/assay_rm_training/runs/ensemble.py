@@ -19,6 +19,7 @@ from assay.models.contamination import union
 from assay.runs.model_run import model_folder, model_run
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import folder_digest, locate_model
+from assay.statistics.intervals import interval_text
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import CARD, table
@@ -167,9 +168,7 @@ def _card(
     config: EnsembleConfig,
 ) -> str:
     rows = [[m.model, m.version or "", f"{m.mean:.4g}", f"{m.std:.4g}"] for m in spec.members]
-    scored = [
-        [who, f"{a.value:.4f}", f"{a.bootstrap.low:.4f} to {a.bootstrap.high:.4f}"] for who, a in accuracies.items()
-    ]
+    scored = [[who, f"{a.value:.4f}", interval_text(a.interval)] for who, a in accuracies.items()]
     lines = [
         "---",
         "tags: [reward-model, ensemble, assay]",

@@ -36,7 +36,7 @@ from assay.runs.model_run import model_folder, model_run
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import locate_model
 from assay.score import Score
-from assay.statistics.intervals import Interval, cluster_bootstrap
+from assay.statistics.intervals import Interval, clustered_mean, interval_text
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import table
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, save_checkpoint
@@ -65,12 +65,12 @@ class Segment:
     accuracy: float
     interpolated: float
     gap: float
-    interval: Interval
+    interval: Interval | None
 
     @property
     def barrier(self) -> bool:
         """The accuracy lies significantly below the interpolation."""
-        return self.interval.high < 0
+        return self.interval is not None and self.interval.high < 0
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class MergedModel:
     accuracies: dict[str, float]
     average: float
     gain: float
-    gain_interval: Interval
+    gain_interval: Interval | None
     segments: tuple[Segment, ...]
     head_start: str | None
 
@@ -101,7 +101,7 @@ class MergedModel:
             "members": self.accuracies,
             "average": self.average,
             "gain": self.gain,
-            "gain_interval": asdict(self.gain_interval),
+            "gain_interval": self.gain_interval and asdict(self.gain_interval),
             "segments": [asdict(s) | {"barrier": s.barrier} for s in self.segments],
             "head_start": self.head_start,
         }
@@ -258,7 +258,7 @@ def merge_models(workspace: Workspace, config: MergeConfig) -> MergedModel:
             {name: float(column.mean()) for name, column in zip(names, scored, strict=True)},
             float(average[everywhere].mean()),
             float(gains.mean()),
-            cluster_bootstrap(gains.tolist(), groups, seed=config.seed),
+            clustered_mean(gains.tolist(), groups),
             segments,
             specs[0].head_start,
         )
@@ -285,7 +285,7 @@ def _segment(
 ) -> Segment:
     interpolated = (1 - t) * members[i] + t * members[j]
     gaps = between - interpolated
-    interval = cluster_bootstrap(gaps.tolist(), groups, seed=seed)
+    interval = clustered_mean(gaps.tolist(), groups)
     return Segment(
         names[i], names[j], t, float(between.mean()), float(interpolated.mean()), float(gaps.mean()), interval
     )
@@ -317,12 +317,12 @@ def _card(
             f"{s.first} to {s.second}, t = {s.t:g}",
             f"{s.accuracy:.4f}",
             f"{s.interpolated:.4f}",
-            f"{s.gap:+.4f} ({s.interval.low:+.4f} to {s.interval.high:+.4f})",
+            f"{s.gap:+.4f} ({interval_text(s.interval, '+.4f')})",
             "BARRIER" if s.barrier else "none",
         ]
         for s in merged.segments
     ]
-    gain = f"{merged.gain:+.4f} ({merged.gain_interval.low:+.4f} to {merged.gain_interval.high:+.4f})"
+    gain = f"{merged.gain:+.4f} ({interval_text(merged.gain_interval, '+.4f')})"
     lines = [
         "---",
         "library_name: transformers",

@@ -75,7 +75,7 @@ def pair_figures(
         "accuracy": accuracy.value,
         "accuracy_low": accuracy.wilson.low,
         "accuracy_high": accuracy.wilson.high,
-        "accuracy_bootstrap": asdict(accuracy.bootstrap),
+        "accuracy_by_prompt": accuracy.interval and asdict(accuracy.interval),
         "ties": accuracy.ties,
         "nll": calibration.nll,
         "ece": calibration.ece,

@@ -248,8 +248,9 @@ def _agreement_lines(agreement: dict[str, Any]) -> list[str]:
     ]
     if (order := agreement["order"]) is not None:
         interval = order["interval"]
+        between = f"{interval['low']:.1%}, {interval['high']:.1%}" if interval is not None else "undetermined"
         lines.append(
-            f"  same order in {order['agreement']:.1%} [{interval['low']:.1%}, {interval['high']:.1%}] of "
+            f"  same order in {order['agreement']:.1%} [{between}] of "
             f"{order['pairs']} pairs within {order['prompts']} prompts"
         )
     if agreement["kendall_within"] is not None:

@@ -177,7 +177,7 @@ def test_card_D3_a_cell_over_all_domains_has_the_interval_of_a_mean_of_means() -
     assert found.aggregates[name] == pytest.approx((0.3 + 0.8) / 2)
     spread = 1.96 * np.sqrt((0.3 * 0.7 / 200 + 0.8 * 0.2 / 60) / 4)
     interval = found.intervals[name]
-    assert interval.method == "bootstrap"
+    assert interval.method == "clustered"
     assert (interval.low, interval.high) == pytest.approx((0.55 - spread, 0.55 + spread), abs=0.01)
     assert "overall/detailed>concise" not in found.intervals, "all right everywhere: no draw differs"
     one = evaluated(RM_BENCH, rows[:200], scores[:200])

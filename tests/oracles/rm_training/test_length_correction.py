@@ -157,6 +157,7 @@ def test_taking_a_false_length_off_helps_on_prompts_the_fit_has_not_seen() -> No
     for form in ("linear", "lowess"):
         template = fit_correction(scored, form, name="c", unit="characters")
         effect = effect_of(scored, template, per_domain=False)
+        assert effect.interval is not None
         assert effect.interval.low > 0.05
         assert effect.after == pytest.approx(effect.before + effect.change)
         assert effect.bias_after.within_prompt is not None

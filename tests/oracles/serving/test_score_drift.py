@@ -90,7 +90,7 @@ def test_agreement_by_hand() -> None:
     assert found.order is not None
     assert (found.order.pairs, found.order.prompts) == (4, 2)
     assert found.order.agreement == pytest.approx(2.5 / 4)
-    assert found.order.interval.low < 2.5 / 4 < found.order.interval.high
+    assert found.order.interval is None  # of two prompts
     assert found.kendall_within == pytest.approx((1 / 3 + 0) / 2)
     assert found.spearman_within == pytest.approx((0.5 + 0) / 2)
     assert found.kendall == pytest.approx(kendall_tau_b(old, new))
@@ -110,7 +110,8 @@ def test_another_scale_and_offset_is_full_agreement_and_no_difference() -> None:
     assert found.difference == pytest.approx(0, abs=1e-12)
     assert found.order is not None
     assert found.order.agreement == found.kendall == found.kendall_within == 1
-    assert found.order.interval.low > 0.98
+    assert found.order.interval is not None
+    assert found.order.interval.low > 0.9
     assert found.spearman == pytest.approx(1)
     assert found.drift.psi > found.drift.psi_by_chance
     assert found.drift_aligned is not None

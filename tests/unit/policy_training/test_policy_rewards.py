@@ -198,14 +198,20 @@ def test_unknown_prompt_sources(source: str) -> None:
         load_prompts(source, seed=0)
 
 
+def _width(rate: PassRate) -> float:
+    assert rate.interval is not None
+    return rate.interval.high - rate.interval.low
+
+
 def test_interval_of_a_pass_rate() -> None:
     """Wilson's for prompts of one rollout each, 8 of 10; wider where rollouts of a prompt pass together."""
     alone = PassRate.of([1.0] * 8 + [0.0] * 2, [str(number) for number in range(10)])
     assert (alone.passed, alone.total, alone.share) == (8, 10, 0.8)
-    assert alone.high - alone.low >= 0.9433178 - 0.4901625
+    assert _width(alone) >= 0.9433178 - 0.4901625
+    assert PassRate.of([1.0] * 8, ["same"] * 8).interval is None
     together = PassRate.of([1.0] * 32 + [0.0] * 8, [str(number // 4) for number in range(40)])
     independent = PassRate.of([1.0] * 32 + [0.0] * 8, [str(number) for number in range(40)])
-    assert together.high - together.low > 1.5 * (independent.high - independent.low)
+    assert _width(together) > 1.5 * _width(independent)
     assert PassRate.of([0.0] * 10, list("abcdefghij")).low == pytest.approx(0)
     assert PassRate.of([1.0] * 10, list("abcdefghij")).high == pytest.approx(1)
 

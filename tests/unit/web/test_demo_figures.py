@@ -53,5 +53,4 @@ def test_the_difference_of_two_models_is_over_pairs_that_both_scored(tiny_reward
     base = evaluate(TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu")), [pair])
     raw = with_items(base, [1.0, 1.0, 1.0, None])
     curated = with_items(base, [1.0, 1.0, None, 1.0])
-    found = _difference(curated, raw, seed=0)
-    assert (found.low, found.high) == (0.0, 0.0)
+    assert _difference(curated, raw) is None  # of two pairs: undetermined

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from assay.runs.record import code_version
 from assay.score import ScoreFailure
-from assay.statistics.intervals import Z95, Interval
+from assay.statistics.intervals import Z95, Interval, bounds, interval_text
 from assay.workspace import Workspace
 from assay_policy_training.training.evaluation import PolicyEvaluation
 from assay_web.demo.pipeline import DemoResults, RewardModel
@@ -88,17 +88,17 @@ def _headline(findings: DemoResults) -> Section:
 
 def _verdict(findings: DemoResults) -> str:
     """The conclusion that the intervals support."""
-    low, high = findings.difference.low, findings.difference.high
     gain = _model(findings, "curated").evaluation.accuracy.value - _model(findings, "raw").evaluation.accuracy.value
-    change = f"{100 * gain:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"
-    if low > 0:
+    difference = findings.difference
+    change = f"{100 * gain:+.1f} points [{interval_text(difference, '+.1f', scale=100)}]"
+    if difference is not None and difference.low > 0:
         verdict = f"Curation raised held-out accuracy by {change}."
-    elif high < 0:
+    elif difference is not None and difference.high < 0:
         verdict = f"Curation lowered held-out accuracy by {change}."
     else:
         verdict = f"The change in held-out accuracy, {change}, is within the noise of a run this small."
     return (
-        f"{verdict} The brackets are 95 % intervals, bootstrapped over prompts, of the two models on the same pairs. "
+        f"{verdict} The brackets are 95 % intervals, by prompt, of the two models on the same pairs. "
         "One seed and a few hundred pairs: this shows the machinery, not a benchmark."
     )
 
@@ -175,13 +175,13 @@ def _accuracy(findings: DemoResults) -> Section:
             Series(
                 "accuracy",
                 [*(a.value for a in accuracies), first.length_baseline, first.majority_baseline],
-                low=[*(a.bootstrap.low for a in accuracies), None, None],
-                high=[*(a.bootstrap.high for a in accuracies), None, None],
+                low=[*(bounds(a.interval)[0] for a in accuracies), None, None],
+                high=[*(bounds(a.interval)[1] for a in accuracies), None, None],
             )
         ],
         percent=True,
         reference=0.5,
-        note=f"{first.scored} pairs on topics no training prompt has; 95 % bootstrap intervals over prompts.",
+        note=f"{first.scored} pairs on topics no training prompt has; 95 % intervals over prompts.",
     )
     table = Table(
         ("trained on", "accuracy", "95 % interval", "mean margin", "ECE", "ECE calibrated", "Brier"),
@@ -201,7 +201,7 @@ def _accuracy_row(model: RewardModel) -> tuple[str | float | None, ...]:
     return (
         model.label,
         _percent(evaluation.accuracy.value),
-        _interval(evaluation.accuracy.bootstrap),
+        _interval(evaluation.accuracy.interval),
         evaluation.margin_mean,
         evaluation.calibration.ece,
         calibrated.ece if calibrated else None,
@@ -328,8 +328,8 @@ def _signed(value: float | None) -> str | None:
     return None if value is None else f"{value:+.2f}"
 
 
-def _interval(interval: Interval) -> str:
-    return f"{100 * interval.low:.1f} to {100 * interval.high:.1f} %"
+def _interval(interval: Interval | None) -> str:
+    return interval_text(interval, ".1f", scale=100) + (" %" if interval is not None else "")
 
 
 def _reward(evaluation: PolicyEvaluation | None) -> float | None:
@@ -348,4 +348,6 @@ def _pass_rate(evaluation: PolicyEvaluation | None) -> str | None:
 
 def _pass_rate_with_interval(evaluation: PolicyEvaluation) -> str | None:
     share = evaluation.verifier
-    return f"{100 * share.share:.1f} % [{100 * share.low:.1f}, {100 * share.high:.1f}]" if share else None
+    if share is None or share.low is None or share.high is None:
+        return _percent(share.share) if share else None
+    return f"{100 * share.share:.1f} % [{100 * share.low:.1f}, {100 * share.high:.1f}]"

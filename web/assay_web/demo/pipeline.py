@@ -19,7 +19,7 @@ from assay.models.loading import resolve_model
 from assay.models.spec import Calibration, RewardModelSpec
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import start_run
-from assay.statistics.intervals import Interval, cluster_bootstrap
+from assay.statistics.intervals import Interval, clustered_mean, interval_text
 from assay.workspace import Workspace
 from assay_pipelines.curation.consistency import UNCALIBRATED, ConsistencyReport, Judge
 from assay_pipelines.curation.verifier import VerifierReport
@@ -75,7 +75,7 @@ class DemoResults:
     consistency: ConsistencyReport
     errors: ErrorDetection
     models: list[RewardModel]
-    difference: Interval  #: accuracy of curated - raw on the same pairs, 95 % bootstrap over prompts
+    difference: Interval | None  #: accuracy of curated - raw on the same pairs, 95 %, by prompts
     optimised: Optimised
     snapshots: dict[str, int]
     seconds: dict[str, float] = field(default_factory=dict)
@@ -141,7 +141,7 @@ def run_pipeline(workspace: Workspace, config: DemoConfig, say: Say) -> DemoResu
 
         clock.begin("Reward models on raw and on curated data")
         models = [_train(workspace, config, name, dev_pairs, test_pairs, say) for name in ("raw", "curated")]
-        difference = _difference(models[1].evaluation, models[0].evaluation, config.seed)
+        difference = _difference(models[1].evaluation, models[0].evaluation)
 
         clock.begin("Serve the curated reward model; train a policy against it")
         optimised = optimise(workspace, config, models[1].trained, train, heldout, say)
@@ -249,7 +249,7 @@ def _train(
     accuracy = evaluation.accuracy
     say(
         f"   {plan.name}: {100 * accuracy.value:.1f} % of {accuracy.pairs} held-out gold pairs "
-        f"[{100 * accuracy.bootstrap.low:.1f}, {100 * accuracy.bootstrap.high:.1f}]; "
+        f"[{interval_text(accuracy.interval, '.1f', scale=100)}]; "
         f"choosing the longer: {100 * evaluation.length_baseline:.1f} %"
     )
     return RewardModel(label, trained, evaluation, calibration)
@@ -261,12 +261,12 @@ def _write_calibration(folder: Path, calibration: Calibration) -> None:
     spec.calibrated(calibration).write(folder)
 
 
-def _difference(curated: PairEvaluation, raw: PairEvaluation, seed: int) -> Interval:
-    """Paired: both models on the same pairs, those that both could score, resampled by prompt."""
+def _difference(curated: PairEvaluation, raw: PairEvaluation) -> Interval | None:
+    """Paired: both models on the same pairs, those that both could score, by prompt."""
     right = {item.comparison_id: float(item.margin > 0) for item in raw.items if item.margin is not None}
     shared = [
         (item.prompt_id, float(item.margin > 0) - right[item.comparison_id])
         for item in curated.items
         if item.margin is not None and item.comparison_id in right
     ]
-    return cluster_bootstrap([change for _, change in shared], [prompt for prompt, _ in shared], seed=seed)
+    return clustered_mean([change for _, change in shared], [prompt for prompt, _ in shared])

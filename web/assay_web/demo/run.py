@@ -10,6 +10,7 @@ from typing import Any
 
 from assay.errors import BadInputError
 from assay.runs.record import start_run
+from assay.statistics.intervals import bounds
 from assay.workspace import Workspace
 from assay_web.demo.config import DemoConfig
 from assay_web.demo.pages import compose
@@ -46,11 +47,11 @@ class DemoOutcome:
                 "noise_after": findings.errors.noise_after,
             },
             "accuracy": {
-                m.label: {"value": m.evaluation.accuracy.value, "interval": asdict(m.evaluation.accuracy.bootstrap)}
+                m.label: {"value": m.evaluation.accuracy.value, "interval": bounds(m.evaluation.accuracy.interval)}
                 for m in findings.models
             },
             "length_baseline": findings.models[0].evaluation.length_baseline,
-            "curated_minus_raw": asdict(findings.difference),
+            "curated_minus_raw": bounds(findings.difference),
             "policy": {
                 "before": trained.before.to_dict() if trained.before else None,
                 "after": trained.after.to_dict() if trained.after else None,

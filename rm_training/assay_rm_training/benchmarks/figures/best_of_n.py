@@ -15,7 +15,7 @@ import numpy as np
 from assay.errors import BadInputError
 from assay_rm_training.benchmarks.benchmark import CurvePoint, cluster_of
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
-from assay_rm_training.benchmarks.strata import Floats, Stratum, means, percentile_interval, resampled_means
+from assay_rm_training.benchmarks.strata import Floats, Stratum, mean_interval, means
 
 #: Prompt, proxy and gold score of each sample.
 ScoredList: TypeAlias = tuple[str, Sequence[float], Sequence[float]]
@@ -63,14 +63,16 @@ def curve(lists: Sequence[ScoredList], *, seed: int = 0) -> list[CurvePoint]:
     ]
     stratum = Stratum.of("best_of_n", columns, rows)  # type: ignore[arg-type]
     assert stratum is not None
-    plain, draws = means([stratum]), resampled_means([stratum], seed=seed)
+    plain = means([stratum])
+    present = ~np.isnan(stratum.values)
+    clusters = np.asarray(stratum.clusters)
     return [
         CurvePoint(
             n,
             float(plain[key][0]),
             kl_best_of(n),
-            int((~np.isnan(stratum.values[:, n - 1])).sum()),
-            percentile_interval(draws[key]),
+            int(present[:, n - 1].sum()),
+            mean_interval(stratum.values[present[:, n - 1], n - 1].tolist(), clusters[present[:, n - 1]].tolist()),
         )
         for n, key in enumerate(stratum.keys(), start=1)
     ]

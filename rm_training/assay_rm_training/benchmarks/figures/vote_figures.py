@@ -22,9 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.statistics.rank_correlation import kendall_tau_b, pearson, spearman
+from assay_rm_training.benchmarks.benchmark import cluster_of
 from assay_rm_training.benchmarks.figures.rank_correlation import correlation_interval
 from assay_rm_training.benchmarks.item import BenchmarkItem
-from assay_rm_training.benchmarks.strata import Floats, NamedInterval, percentile_interval
+from assay_rm_training.benchmarks.strata import Floats, NamedInterval, mean_interval
 
 RESAMPLES = 1000
 Given = dict[str, tuple[float, NamedInterval | None]]
@@ -40,9 +41,8 @@ def vote_figures(votes: Sequence[tuple[BenchmarkItem, Sequence[float]]], *, seed
         d = np.array([scores[0] - scores[1] for _, scores in decided])
         y = np.array([item.gold[0] for item, _ in decided])
         losses = (0.5 * (1 + np.tanh(d / 2)) - y) ** 2
-        rows = np.random.default_rng(seed).integers(len(losses), size=(RESAMPLES, len(losses)))
-        interval = percentile_interval(np.array([losses[drawn].mean() for drawn in rows]))
-        out["preference/vote_brier"] = (float(losses.mean()), interval)
+        clusters = [cluster_of(item) for item, _ in decided]
+        out["preference/vote_brier"] = (float(losses.mean()), mean_interval(losses.tolist(), clusters))
     names = sorted({name for item, _ in votes for name in item.models})
     if len(names) < 3:
         return out
@@ -56,8 +56,8 @@ def vote_figures(votes: Sequence[tuple[BenchmarkItem, Sequence[float]]], *, seed
     strengths = [strength(rate) for rate in rates]
     agreement, correlations = _agreement(*rates), {"kendall_tau": kendall_tau_b, "spearman": spearman}
     if len(agreement):
-        drawn = np.random.default_rng([seed, 1]).integers(len(agreement), size=(RESAMPLES, len(agreement)))
-        out["preference/row_pearson"] = (float(agreement.mean()), percentile_interval(agreement[drawn].mean(axis=1)))
+        rows = [str(n) for n in range(len(agreement))]
+        out["preference/row_pearson"] = (float(agreement.mean()), mean_interval(agreement.tolist(), rows))
     met = ~np.isnan(strengths[0]) & ~np.isnan(strengths[1])
     if met.sum() >= 3:
         both = [strengths_of_one[met] for strengths_of_one in strengths]

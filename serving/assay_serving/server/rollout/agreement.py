@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.errors import BadInputError
-from assay.statistics.intervals import Interval, cluster_bootstrap, wider, wilson
+from assay.statistics.intervals import Interval, share_interval
 from assay.statistics.rank_correlation import kendall_tau_b, spearman
 from assay_serving.server.metrics.drift import Drift, Floats, drift
 
@@ -32,7 +32,7 @@ class OrderAgreement:
     pairs: int
     prompts: int
     agreement: float  #: share of the pairs in the same order, a tie of the new model counting half
-    interval: Interval  #: of the agreement, resampling prompts; Wilson's where that is wider
+    interval: Interval | None  #: of the agreement, by prompts; None: undetermined, too few of them
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,7 @@ def order_agreement(groups: list[bytes], old: Floats, new: Floats) -> OrderAgree
         return None
     shares = np.concatenate(credits)
     prompts = [str(index) for index, of_prompt in enumerate(credits) for _ in of_prompt]
-    resampled = cluster_bootstrap(shares.tolist(), prompts)
-    interval = wider(wilson(float(shares.sum()), len(shares)), resampled)
-    return OrderAgreement(len(shares), len(credits), float(shares.mean()), interval)
+    return OrderAgreement(len(shares), len(credits), float(shares.mean()), share_interval(shares.tolist(), prompts))
 
 
 def _prompts(groups: list[bytes], old: Floats, new: Floats) -> Iterator[tuple[Floats, Floats]]:

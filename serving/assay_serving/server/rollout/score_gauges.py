@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from assay.statistics.intervals import bounds
 from assay_serving.server.models.served_model import ServedModel
 from assay_serving.server.rollout.swap import Swap
 
@@ -66,12 +67,10 @@ class ScoreGauges(Collector):
             dropped.add_metric([name], swap.dropped)
             excess.add_metric([name], swap.failure_excess())
             if swap.latest is not None and (order_agreement := swap.latest.order) is not None:
-                for bound, value in (
-                    ("low", order_agreement.interval.low),
-                    ("value", order_agreement.agreement),
-                    ("high", order_agreement.interval.high),
-                ):
-                    order.add_metric([name, bound], value)
+                low, high = bounds(order_agreement.interval)
+                for bound, value in (("low", low), ("value", order_agreement.agreement), ("high", high)):
+                    if value is not None:
+                        order.add_metric([name, bound], value)
         yield from (compared, dropped, excess, order)
 
 

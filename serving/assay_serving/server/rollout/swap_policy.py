@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, Le
 
 from assay.errors import BadInputError
 from assay.settings import Help, check_settings
+from assay.statistics.intervals import bounds
 
 if TYPE_CHECKING:
     from assay_serving.server.rollout.agreement import ModelAgreement
@@ -107,7 +108,7 @@ def check_conditions(
     if measured is not None:
         aligned = measured.drift_aligned
         values |= {
-            "order_agreement": measured.order.interval.low if measured.order is not None else None,
+            "order_agreement": bounds(measured.order.interval)[0] if measured.order is not None else None,
             "kendall_within": measured.kendall_within,
             "spearman_within": measured.spearman_within,
             "drift_psi": aligned.psi if aligned is not None else None,
