@@ -96,10 +96,13 @@ def require_known(versions: frozenset[int]) -> None:
 
 @cache
 def migrations() -> Mapping[int, str]:
-    """Number -> SQL text of every shipped migration; read once, for every unit asks."""
+    """Number -> SQL text of every shipped migration; read once, for every unit asks. Raises BadInputError where two
+    have one number: one of them would never be applied."""
     folder = resources.files("assay.store") / "migrations"
-    return {
-        int(match[1]): entry.read_text(encoding="utf-8")
-        for entry in folder.iterdir()
-        if (match := _MIGRATION.match(entry.name))
-    }
+    texts: dict[int, str] = {}
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if match := _MIGRATION.match(entry.name):
+            if int(match[1]) in texts:
+                raise BadInputError(f"two migrations of the store have the number {match[1]}", file=entry.name)
+            texts[int(match[1])] = entry.read_text(encoding="utf-8")
+    return texts

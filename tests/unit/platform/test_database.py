@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from assay import store
 from assay.errors import BackendError, BadInputError, BusyError
 from assay.store.database import SILENCE_S, Database, registered
 from assay.store.schema import migrate, migrations
@@ -25,6 +26,15 @@ with Database(Path(sys.argv[1])).unit():
     print("held", flush=True)
     sys.stdin.readline()
 """
+
+
+def test_every_migration_file_is_applied(tmp_path: Path) -> None:
+    """Two files of one number would leave one of them out."""
+    files = sorted((Path(store.__file__).parent / "migrations").glob("*.sql"))
+    assert len(migrations()) == len(files)
+    with Database(tmp_path / "new.duckdb").unit() as db:
+        db.execute("SELECT basis FROM decisions")
+        db.execute("SELECT project FROM queues")
 
 
 def test_migrations_from_an_empty_file(tmp_path: Path) -> None:
