@@ -79,7 +79,7 @@ class SettingField:
 
     def check(self, value: Any) -> None:
         """Raises BadInputError that names the field and the bound or the choices."""
-        if value is None and self.default is None:
+        if value is None and (self.default is None or type(None) in get_args(self.type)):
             return
         if self.choices and value not in self.choices:
             raise BadInputError(f"unknown {self.name} {value!r}; one of {', '.join(self.choices)}", field=self.name)

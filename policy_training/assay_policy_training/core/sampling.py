@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
@@ -24,7 +24,8 @@ class Sampling(RecipeSettings, section="sampling"):
     prompts_per_step: Annotated[int, Ge(1)] = 8
     group_size: Annotated[int, Ge(1)] = 8
     max_new_tokens: Annotated[int, Ge(1)] = 128
-    max_prompt_tokens: Annotated[int, Ge(1)] = 512  #: longer prompts lose their oldest turns
+    max_prompt_tokens: Annotated[int, Ge(1)] = 512
+    long_prompts: Literal["filter", "refuse"] = "filter"  #: what becomes of those with more tokens; none is cut
     temperature: Annotated[float, Gt(0)] = 1.0
     top_p: Annotated[float, Gt(0), Le(1)] = 1.0
     prune_log_ratio: Annotated[float | None, Lt(0)] = (

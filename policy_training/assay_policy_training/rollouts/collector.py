@@ -18,9 +18,11 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
+from assay.score import ScoreFailure
 from assay_policy_training.core.batch import RolloutBatch, merge_batches
 from assay_policy_training.core.metrics import Stopwatch
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.protocols import (
     CarriesRows,
@@ -41,6 +43,7 @@ from assay_policy_training.rollouts.generate import (
     merge_rollouts,
 )
 from assay_policy_training.rollouts.prefetch import RolloutPrefetcher, frozen_copy
+from assay_policy_training.rollouts.prompt_length import too_long
 from assay_policy_training.rollouts.rewards import join_parts, verifier_accuracy
 
 
@@ -213,14 +216,26 @@ class RolloutCollector:
                 )
             by_source, accuracy = parallel.share(scored)
             rewards = join_parts(by_source, len(rows))
+            reward = self.recipe.reward(rewards.parts) if len(rows) else torch.zeros(0, dtype=torch.float64)
+            reward = reward.masked_fill(~reward.isfinite(), torch.nan)
+            lengths = self._too_long(completed.items)
+            reward = reward.masked_fill(
+                torch.tensor([bool(failures) for failures in lengths], dtype=torch.bool), torch.nan
+            )
             rewarded = completed.with_(
                 r_parts=rewards.parts,
-                reward=self.recipe.reward(rewards.parts) if len(rows) else torch.zeros(0, dtype=torch.float64),
+                reward=reward,
                 acc=accuracy,
-                failures=tuple(rewards.failures),
+                failures=tuple(a + b for a, b in zip(rewards.failures, lengths, strict=True)),
                 scores=tuple(rewards.scores),
             )
         return rewarded if len(rows) == len(batch) else _with_unfinished(batch, rewarded, rows)
+
+    def _too_long(self, items: Sequence[PromptItem]) -> list[tuple[ScoreFailure, ...]]:
+        """Of each row, why it gets no reward where its context, with what was added to the prompt, had to be cut."""
+        by_item = {id(item): too_long(item, self.policy.renderer) for item in items}
+        failures = [by_item[id(item)] for item in items]
+        return [() if failure is None else (failure,) for failure in failures]
 
     def _keep(self, batch: RolloutBatch) -> Tensor:
         keep = batch.counted  # whatever the filters say: a row without a reward teaches nothing

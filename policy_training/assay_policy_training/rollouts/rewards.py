@@ -165,14 +165,18 @@ def gather_rewards(sources: Sequence[RewardSource], items: Sequence[PromptItem],
 
 
 def join_parts(answers: Sequence[Rewards], rows: int) -> Rewards:
-    """Rewards of several sources for the same rows, joined. Raises BadInputError for two parts of the same name."""
+    """Rewards of several sources for the same rows, joined; an infinite one is a failure. Raises BadInputError for two
+    parts of the same name."""
     parts: dict[str, Tensor] = {}
     failures: list[tuple[ScoreFailure, ...]] = [() for _ in range(rows)]
     scores: list[Mapping[str, Score]] = [{} for _ in range(rows)]
     for rewards in answers:
         if both := parts.keys() & rewards.parts.keys():
             raise BadInputError(f"two reward sources give the part {sorted(both)[0]!r}", field="reward")
-        parts.update(rewards.parts)
+        parts.update({name: part.masked_fill(part.isinf(), torch.nan) for name, part in rewards.parts.items()})
         failures = [a + b for a, b in zip(failures, rewards.failures, strict=True)]
+        for name, part in rewards.parts.items():
+            for row in part.isinf().nonzero().flatten().tolist():
+                failures[row] += (ScoreFailure("not_finite", f"the reward is {part[row]:g}", name),)
         scores = [{**a, **b} for a, b in zip(scores, rewards.scores, strict=True)]
     return Rewards(parts, failures, scores)

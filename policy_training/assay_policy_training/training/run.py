@@ -22,6 +22,8 @@ from assay.data.json_lines import Lines, parse_object
 from assay.domain import prompt_of
 from assay.errors import BackendError, BadInputError
 from assay.models.attention.packing import unwrapped
+from assay.models.chat.renderer import Renderer
+from assay.models.loading import load_tokenizer
 from assay.models.parallelism.distributed import Parallel, world_size
 from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.strategy import resolve
@@ -41,6 +43,7 @@ from assay_policy_training.plugins.samplers.transformers import TransformersSamp
 from assay_policy_training.recipe.loading import recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.process_reward import ProcessReward
+from assay_policy_training.rollouts.prompt_length import select_prompts
 from assay_policy_training.rollouts.rewards import ModelReward
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_policy_training.training.config import PolicyRunConfig
@@ -155,9 +158,22 @@ def _train(
     target: Path,
 ) -> TrainedPolicy:
     recipe = plan.recipe
+    base = locate_model(run.workspace, plan.policy)[0]
+    renderer = Renderer(load_tokenizer(base), max_length=recipe.sampling.max_prompt_tokens)
+    left_out = {}
+    for name, items in (("prompts", prompts), ("evaluation prompts", held_out)):
+        selection = select_prompts(items, renderer, recipe.sampling)
+        if selection.too_long:
+            log.warning("%s: %s; left out", name, selection)
+            left_out[name] = {"too_long": len(selection.too_long), "of": len(items)}
+        if name == "prompts":
+            prompts = selection.items
+        else:
+            held_out = selection.items
+    run.metrics["prompts_left_out"] = left_out
     config = WorkerConfig(
         recipe=recipe_to_dict(recipe),
-        policy=locate_model(run.workspace, plan.policy)[0],
+        policy=base,
         teacher=None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0],
         prompts=tuple(prompts),
         rewards=plan.rewards,

@@ -246,7 +246,7 @@ def _recipe(**changes: Any) -> Recipe:
 
 def _trainer(folder: Path, recipe: Recipe) -> PolicyTrainer:
     folder.mkdir(exist_ok=True)
-    policy = Policy("tiny", device=CPU, max_prompt_tokens=64, lora=recipe.lora, with_reference=True)
+    policy = Policy("tiny", device=CPU, max_prompt_tokens=160, lora=recipe.lora, with_reference=True)
     prompts = ShuffledPrompts(load_prompts("constrained:5", seed=0), seed=1)
     return PolicyTrainer(recipe, policy, prompts, [LetterShare()], folder)
 
@@ -276,7 +276,7 @@ def test_adapter_off_is_the_base(tmp_path: Path) -> None:
     """With LoRA the reference is the model without its adapter: it stays put while the policy moves."""
     recipe = _recipe(lora=Lora(rank=2))
     trainer = _trainer(tmp_path / "lora", recipe)
-    base = Policy("tiny", device=CPU, max_prompt_tokens=64)
+    base = Policy("tiny", device=CPU, max_prompt_tokens=160)
     trainer.train(2)
     probe = trainer.sampler.rollout(ITEMS, 1, seed=0, version=0)
     with torch.no_grad():
@@ -291,6 +291,6 @@ def test_adapter_off_is_the_base(tmp_path: Path) -> None:
     assert reload_difference(tmp_path / "merged", probe, trained, CPU) == pytest.approx(0, abs=1e-4)
     after = trainer.policy.model.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())  # merging leaves the policy as it is
-    merged = Policy(str(tmp_path / "merged"), device=CPU, max_prompt_tokens=64)
+    merged = Policy(str(tmp_path / "merged"), device=CPU, max_prompt_tokens=160)
     with torch.no_grad():
         torch.testing.assert_close(merged.scores(probe, temperature=1.0).logp, moved, atol=1e-4, rtol=1e-4)

@@ -110,6 +110,10 @@ class Renderer:
             raise BadInputError(f"the chat template refuses this conversation: {error}", field="prompt") from error
         return str(text)
 
+    def count(self, prompt: Prompt) -> int:
+        """Tokens of the prompt before any is cut. Raises BadInputError as `render` does."""
+        return len(self._encode_whole(list(prompt), None, ())[0])
+
     def encode(self, prompt: Prompt, response: str | None = None, *, after: Sequence[Message] = ()) -> Encoded:
         """Token ids of the conversation, cut to `max_length`. Raises BadInputError as `render` does.
 
