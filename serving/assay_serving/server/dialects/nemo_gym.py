@@ -135,7 +135,7 @@ class SessionBody(OpenBody):
     resources_session_id: str | None = Field(None, min_length=1)
 
 
-class SessionReply(BaseModel):
+class SeededSession(BaseModel):
     """Empty for an agent; for an environment server its session, which has no tools and no sandbox."""
 
     resources_session_id: str | None = None
@@ -175,7 +175,7 @@ def nemo_gym_routes(service: ScoringService) -> APIRouter:
         scores = await score_all(service, request, body.items(), model=model_parameter(request))
         return scores.reply(comparison(scores.rewards))
 
-    @router.post("/seed_session", responses=described(SessionReply, *SCORING_STATUSES))
+    @router.post("/seed_session", responses=described(SeededSession, *SCORING_STATUSES))
     async def seed_session(body: SessionBody, request: Request) -> Response:
         """NeMo-Gym's `/seed_session`: nothing is kept for a session."""
         session = body.resources_session_id
@@ -183,7 +183,7 @@ def nemo_gym_routes(service: ScoringService) -> APIRouter:
             return json_reply({})
         return json_reply({"resources_session_id": session, "resources_tools": None, "sandbox_access": None})
 
-    @router.post("/close_session", responses=described(SessionReply, *SCORING_STATUSES))
+    @router.post("/close_session", responses=described(SeededSession, *SCORING_STATUSES))
     async def close_session(body: SessionBody, request: Request) -> Response:
         """NeMo-Gym's `/close_session`."""
         session = body.resources_session_id
