@@ -117,6 +117,7 @@ class ScriptedChat(Generic[R]):
     model: str = "fake"
     key: str | None = None  #: the API key that requests must carry
     counts: bool = True  #: whether replies say how many tokens they took
+    count_tokens: Callable[[str], int] = lambda text: len(text) // 4  #: of a text, e.g. by a real tokenizer
     request_type: Callable[[int, int, str, Mapping[str, Any]], R] = ReceivedRequest  # type: ignore[assignment]
     requests: list[R] = field(default_factory=list)
     injected: Counter[str] = field(default_factory=Counter)
@@ -186,8 +187,10 @@ class ScriptedChat(Generic[R]):
     def _reply(
         self, request: R, text: str | None, *, finish: str = "stop", refusal: str | None = None
     ) -> dict[str, Any]:
-        characters = sum(len(m["content"]) for m in request.body["messages"])
-        usage = {"prompt_tokens": max(1, characters // 4), "completion_tokens": max(1, len(text or refusal or "") // 4)}
+        usage = {
+            "prompt_tokens": max(1, sum(self.count_tokens(m["content"]) for m in request.body["messages"])),
+            "completion_tokens": max(1, self.count_tokens(text or refusal or "")),
+        }
         reply: dict[str, Any] = {
             "id": f"chatcmpl-{request.number}",
             "object": "chat.completion",

@@ -192,7 +192,7 @@ def test_an_estimate_is_the_prices_of_what_would_be_asked(curated: tuple[Workspa
         ("verifier", 8, 0),
     ]
     assert (found.people, found.known, found.calls) == (4, False, 8)
-    written = 8 * 100
+    written = 8 * 96
     assert found.cost == pytest.approx(((found.tokens - written) * 2.0 + written * 10.0) / 1e6, rel=0.01)
     (tmp_path / "judges.yaml").write_text(json.dumps({"judges": [entry]}))
     assert estimate_stage1(curated[0], config).cost is None, "no prices are known"

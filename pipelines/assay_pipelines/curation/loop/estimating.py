@@ -1,4 +1,4 @@
-"""What a stage would ask of judges and people, and what that would cost at most, before anything is asked.
+"""What a stage would ask of judges and people, and what that would cost, before anything is asked.
 
 Stage 1: its next step exactly where known, later iterations by their bounds; stage 2: at most every labelled pair. No
 models are loaded; retries and what `not_counted` names are left out.
@@ -28,8 +28,8 @@ SAMPLE = 40  #: questions whose length stands for those that are not known yet
 
 @dataclass(frozen=True, slots=True)
 class JudgeCost:
-    """At most, without retries. `tokens`: in and out, as budgets reserve them. `cost`: None where no prices are given;
-    0 for judges that cost nothing."""
+    """Without retries. `questions`: at most. `tokens`: in and out, as is to be expected of them. `cost`: None where no
+    prices are given; 0 for judges that cost nothing."""
 
     judge: str
     kind: str

@@ -63,7 +63,7 @@ export function Estimate({ estimate }: { estimate: Found }) {
           </Wide>
           <Text size="xs" className="dim">
             {estimate.known
-              ? "Of the questions that are known, at most: tokens are counted as budgets reserve them, real use is often well below."
+              ? "Of the questions that are known; tokens as earlier calls of the model show, or as is typical where there are none."
               : "At most: what later iterations ask is bounded by the settings, and its length taken from a sample of the pool."}{" "}
             Retries are not counted
             {estimate.not_counted.length > 0 && `, nor ${estimate.not_counted.join("; ")}`}.
