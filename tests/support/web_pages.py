@@ -41,11 +41,12 @@ COLOURS = 256  #: of a picture in the documentation
 
 
 @contextmanager
-def running_web(workspace: Workspace, **settings: Any) -> Iterator[str]:
-    """The web server of a workspace on a free port, from a thread of this process; without accounts unless told."""
+def running_web(workspace: Workspace, *, port: int = 0, **settings: Any) -> Iterator[str]:
+    """The web server of a workspace, from a thread of this process, without accounts unless told. `port` 0: any."""
     app = create_app(workspace, WebSettings(**{"open_access": True, **settings}))
     listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind(("127.0.0.1", port))
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

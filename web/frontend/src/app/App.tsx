@@ -1,29 +1,48 @@
-import { lazy } from "react";
-import { Navigate, Route, Routes } from "react-router";
+import { useQueryClient } from "@tanstack/react-query";
+import { Suspense } from "react";
+import { Navigate, Route, Routes, useLocation } from "react-router";
 
 import { useAllows, useSession } from "../api/session";
+import { ErrorBoundary } from "../components/ErrorBoundary";
+import { lazyPage } from "../components/lazyPage";
+import { PageWaiting } from "../components/PageWaiting";
 import { Empty } from "../components/States";
 import { AcceptInvitation } from "../pages/access/AcceptInvitation";
 import { AREAS, type Area } from "./areas";
 import { SessionGate } from "./SessionGate";
 import { Shell } from "./Shell";
 
-const PasswordPage = lazy(() => import("../pages/access/PasswordPage"));
+const PasswordPage = lazyPage(() => import("../pages/access/PasswordPage"));
 
 /** Every address and its page: an invitation's for anybody, the others for somebody who is signed in. */
 export function App() {
   return (
-    <Routes>
-      <Route path="/invitation" element={<AcceptInvitation />} />
-      <Route path="*" element={<Pages />} />
-    </Routes>
+    <ErrorBoundary what="This page">
+      <Routes>
+        <Route path="/invitation" element={<AcceptInvitation />} />
+        <Route path="*" element={<Pages />} />
+      </Routes>
+    </ErrorBoundary>
   );
 }
 
 function AreaFor({ area }: { area: Area }) {
   const { name, role } = useSession();
   const allowed = useAllows(area.needs);
-  if (allowed || area.needs !== "records") return <area.page />; // the others say themselves what they take
+  const { pathname } = useLocation();
+  const queries = useQueryClient();
+  // What failed to be shown may be a reply that is held: the next attempt asks for it again.
+  const forget = () => setTimeout(() => queries.removeQueries({ type: "inactive" }));
+  if (allowed || area.needs !== "records")
+    // the others say themselves what they take
+    return (
+      <ErrorBoundary what={area.label} at={pathname} onFailure={forget}>
+        {/* Of its own, for the navigation to show it: what surrounds all areas goes on showing the area before. */}
+        <Suspense fallback={<PageWaiting />}>
+          <area.page />
+        </Suspense>
+      </ErrorBoundary>
+    );
   return (
     <Empty title={`${area.label} is not for the role ${role}`}>
       You are signed in as {name}, {role}.{" "}
@@ -41,7 +60,7 @@ function Pages() {
         <Routes>
           <Route path="/" element={<Navigate to="/annotate" replace />} />
           {AREAS.map((area) => (
-            <Route key={area.path} path={`${area.path}/*`} element={<AreaFor area={area} />} />
+            <Route key={area.path} path={`${area.path}/*`} element={<AreaFor key={area.path} area={area} />} />
           ))}
           <Route path="/password" element={<PasswordPage />} />
           <Route path="*" element={<Empty title="There is no such page">Choose an area at the left.</Empty>} />

@@ -19,7 +19,7 @@ import { Suspense, type ReactNode } from "react";
 import { NavLink as RouterLink, useLocation } from "react-router";
 
 import { api } from "../api/client";
-import { Waiting } from "../components/States";
+import { PageWaiting } from "../components/PageWaiting";
 import { Undelivered } from "../pages/annotate/Undelivered";
 import { AREAS } from "./areas";
 import { useSession, type Role } from "../api/session";
@@ -72,7 +72,7 @@ export function Shell({ children }: { children: ReactNode }) {
       </AppShell.Navbar>
       <AppShell.Main id="page" tabIndex={-1} style={{ outline: "none" }}>
         <Undelivered person={session.name} />
-        <Suspense fallback={<Waiting />}>{children}</Suspense>
+        <Suspense fallback={<PageWaiting />}>{children}</Suspense>
       </AppShell.Main>
     </AppShell>
   );
