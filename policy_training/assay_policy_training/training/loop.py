@@ -43,6 +43,7 @@ from assay_policy_training.plugins.protocols import (
     negotiate,
 )
 from assay_policy_training.plugins.watch.stop_rules import missing_metrics
+from assay_policy_training.recipe.inactive import inactive_parts
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.collector import CollectedRollouts, RolloutCollector, derived_seed, without_reward
 from assay_policy_training.rollouts.generate import completed_rows
@@ -106,7 +107,9 @@ class PolicyTrainer:
         self.updates = 0  #: optimiser steps done: the version of the weights
         self._updating = False  #: whether the step under way may have changed a weight
         self.stopped: str | None = None  #: why a stop rule ended the run
-        self.warnings = mismatch_warnings(recipe)  #: settings that are accepted but may not be intended
+        #: Settings that are accepted but may not be intended.
+        self.warnings = mismatch_warnings(recipe)
+        self.warnings += [f"{part}: cannot act: {why}" for part, why in inactive_parts(recipe).items()]
         for warning in self.warnings if policy.parallel.main else ():
             log.warning(warning)
 

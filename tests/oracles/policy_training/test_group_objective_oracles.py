@@ -37,6 +37,8 @@ def test_pacs() -> None:
     assert gradient.tolist() == pytest.approx([-0.045606, 0.059365, 0.135393, -0.155615], abs=TOLERANCE)
     weights = class_weights(numbers(1, 0, 0, 0), group)
     assert weights.tolist() == pytest.approx([2, 0.666667, 0.666667, 0.666667], abs=TOLERANCE)
+    one_class = class_weights(numbers(1, 1, 1, 0), torch.tensor([0, 0, 1, 1]))
+    assert one_class.tolist() == [1, 1, 1, 1], "a group of one class counts in full, as in the released code"
 
 
 def test_pacs_baselines_by_group() -> None:

@@ -2,15 +2,15 @@
 
 Covers: the entropy of a step (the mean over its generated tokens, under old), normalised over all steps of the batch;
 the factor of each step's own, never one for the whole batch; the bonus for the step that follows; centring over steps.
-A step is a `segment` (the tokens between two observations); without segments a row is one step, and no bonus is paid.
+A step is a `segment` (the tokens between two observations); rows of one turn are cut into steps at a separator.
 
 Source: arXiv 2509.09265, its equations from secondary sources; zeta as in a third-party port.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge
@@ -18,6 +18,10 @@ from torch import Tensor
 
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.steps import SEPARATOR, segments
+
+if TYPE_CHECKING:
+    from assay_policy_training.core.policy import Policy
 
 
 def empg(
@@ -52,16 +56,25 @@ def empg(
     return torch.zeros_like(adv, dtype=torch.float64).masked_scatter(mask, changed)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Empg(RecipeSettings, section="modulators"):
     """S7: `empg`. Rows without a reward take no part."""
 
     k: Annotated[float, Ge(0)] = 1.0
     k_next: Annotated[float, Ge(0)] = 1.0
     zeta: Annotated[float, Ge(0)] = 0.1
+    separator: str = SEPARATOR  #: of the steps of rows without segments; empty = such a row is one step
+    _tokenizer: Any = field(init=False, default=None, repr=False, compare=False)
     needs: ClassVar[frozenset[str]] = frozenset({"entropy"})
+
+    def attach(self, policy: Policy) -> None:
+        self._tokenizer = policy.tokenizer
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         adv, entropy, mask = batch.estimated_adv, batch.scored_entropy, batch.mask & batch.valid[:, None]
-        modulated = empg(adv, entropy, mask, batch.segment, k=self.k, k_next=self.k_next, zeta=self.zeta)
+        segment = batch.segment
+        if segment is None and self.separator:
+            assert self._tokenizer is not None  # attached before the first step
+            segment = segments(self._tokenizer, batch, self.separator)
+        modulated = empg(adv, entropy, mask, segment, k=self.k, k_next=self.k_next, zeta=self.zeta)
         return modulated.float()

@@ -42,11 +42,12 @@ def against_group(scores: Tensor, group: Tensor, kind: str) -> Tensor:
 
 
 def class_weights(label: Tensor, group: Tensor) -> Tensor:
-    """[n] G / (2 n_class) of each row's own class in its group: 2 and 2/3 for one right row of four."""
+    """[n] G / (2 n_class) of each row's own class in its group: 2 and 2/3 for one right row of four; 1 in a group of
+    one class, as in the released code."""
     size = group_sum(torch.ones_like(label), group)[group]
     right = group_sum(label, group)[group]
     class_size = torch.where(label > 0, right, size - right)
-    return size / (2 * class_size.clamp(min=1))
+    return torch.where(class_size == size, 1.0, size / (2 * class_size.clamp(min=1)))
 
 
 @dataclass(frozen=True)
