@@ -487,3 +487,13 @@ def test_a_server_open_to_the_network_without_keys_is_administered_by_nobody(sco
         assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
         assert client.get("/v1/admin/models").status_code == 403
         assert client.post("/v1/score", json={"prompt": "p", "responses": ["r"]}).status_code == 200
+
+
+def test_orders_are_logged_with_who_gave_them(
+    guarded: Guarded, client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="assay.serving"):
+        client.request("DELETE", "/v1/admin/models/no-such-model", headers={"X-API-Key": guarded.keys["admin"]})
+    (line,) = [line for line in map(TextFormatter().format, served(caplog)) if "event=order" in line]
+    assert " action=unload model=no-such-model client=for-admin " in line
+    assert line.endswith(" outcome=failed")

@@ -1,21 +1,25 @@
 """Routes for administrators: load, unload and swap models, read their statistics.
 
-Covers: bodies and replies of `/v1/admin/`, and the orders they become. Leaves out: executing orders
-(`rollout.lifecycle`), permissions (`auth.middleware`: keys with the scope admin).
+Covers: bodies and replies of `/v1/admin/`, the orders they become, who gave an order, in the log. Leaves out: executing
+orders (`rollout.lifecycle`), permissions (`auth.middleware`: keys with the scope admin).
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from assay.errors import BackendError
 from assay.http.problems import ProblemError
+from assay_serving.server.core.logs import FIELDS
 from assay_serving.server.http.json_route import described, examples, json_reply
 from assay_serving.server.http.request_bodies import Body
 from assay_serving.server.http.service import ScoringService
+
+logger = logging.getLogger("assay.serving")
 
 _STATUSES = (401, 403, 404, 408, 409, 413, 415, 422, 429, 500, 503)
 _SEEING = (401, 403, 404, 422, 429, 503)
@@ -137,59 +141,84 @@ def admin_routes(service: ScoringService) -> APIRouter:
     """Routes over one service's backend."""
     router = APIRouter(prefix="/v1/admin/models", tags=["administration"])
 
-    async def execute(order: dict[str, Any]) -> Response:
+    async def execute(request: Request, order: dict[str, Any]) -> Response:
+        changes = order["action"] not in ("status", "swap_status")
+        outcome: dict[str, Any] | None = None
         try:
             outcome = await service.backend.manage(order)
         except BackendError as error:  # an administrator gets the reason, unlike other clients
             raise ProblemError(500, str(error), code=error.code) from error
+        finally:
+            if changes:
+                _log(request, order, "done" if outcome is not None else "failed")
         return json_reply({name: value for name, value in outcome.items() if name != "plans"})
 
     @router.get("", operation_id="admin_models", responses=described(AdminModelsReply, *_SEEING))
-    async def models() -> Response:
+    async def models(request: Request) -> Response:
         """All models with their statistics, and changes in progress."""
-        return await execute({"action": "status"})
+        return await execute(request, {"action": "status"})
 
     @router.post("", operation_id="load_model", responses=described(AdminModelReply, *_STATUSES))
-    async def load(body: LoadBody) -> Response:
+    async def load(body: LoadBody, request: Request) -> Response:
         """Load a model. Replies when requests to it are scored; other models are served meanwhile."""
-        return await execute({"action": "load", "name": body.name, "plan": body.plan.model_dump()})
+        return await execute(request, {"action": "load", "name": body.name, "plan": body.plan.model_dump()})
 
     # Before the routes of a name alone, because a name may hold slashes.
     @router.post("/{name:path}/swap", operation_id="swap_model", responses=described(SwapReply, *_STATUSES))
-    async def swap(name: str, body: SwapBody) -> Response:
+    async def swap(name: str, body: SwapBody, request: Request) -> Response:
         """Load a model that replaces the one of this name. Replies when it is loaded; with mode now when it is live."""
-        return await execute({"action": "swap", "name": name, **body.order()})
+        return await execute(request, {"action": "swap", "name": name, **body.order()})
 
     @router.get("/{name:path}/swap", operation_id="swap_status", responses=described(SwapReply, *_SEEING))
-    async def swap_status(name: str) -> Response:
+    async def swap_status(name: str, request: Request) -> Response:
         """The swap in progress, or the last one: agreement of the two models, drift, failures, speed."""
-        return await execute({"action": "swap_status", "name": name})
+        return await execute(request, {"action": "swap_status", "name": name})
 
     @router.post("/{name:path}/promote", operation_id="promote_model", responses=described(SwapReply, *_STATUSES))
-    async def promote(name: str) -> Response:
+    async def promote(name: str, request: Request) -> Response:
         """The new model replaces the old one, which is unloaded after its requests in flight."""
-        return await execute({"action": "promote", "name": name})
+        return await execute(request, {"action": "promote", "name": name})
 
     @router.post("/{name:path}/abort", operation_id="abort_swap", responses=described(SwapReply, *_STATUSES))
-    async def abort(name: str) -> Response:
+    async def abort(name: str, request: Request) -> Response:
         """The old model stays; the new one is unloaded."""
-        return await execute({"action": "abort", "name": name})
+        return await execute(request, {"action": "abort", "name": name})
 
     @router.post(
         "/{name:path}/reference", operation_id="set_reference", responses=described(AdminModelReply, *_STATUSES)
     )
-    async def reference(name: str) -> Response:
+    async def reference(name: str, request: Request) -> Response:
         """Measure drift against the present window from now on."""
-        return await execute({"action": "reference", "name": name})
+        return await execute(request, {"action": "reference", "name": name})
 
     @router.get("/{name:path}", operation_id="admin_model", responses=described(AdminModelsReply, *_SEEING))
-    async def model(name: str) -> Response:
+    async def model(name: str, request: Request) -> Response:
         """One model with its statistics."""
-        return await execute({"action": "status", "name": name})
+        return await execute(request, {"action": "status", "name": name})
 
     @router.delete("/{name:path}", operation_id="unload_model", responses=described(UnloadedReply, *_STATUSES))
-    async def unload(name: str) -> Response:
+    async def unload(name: str, request: Request) -> Response:
         """Unload a model. New requests are refused at once; replies when requests in flight are answered."""
-        return await execute({"action": "unload", "name": name})
+        return await execute(request, {"action": "unload", "name": name})
 
     return router
+
+
+def _log(request: Request, order: dict[str, Any], outcome: str) -> None:
+    """A line for an order that changes what is served, with the name of the key that gave it; also of one that failed,
+    or whose sender is gone."""
+    state = request.scope["state"]
+    logger.warning(
+        "order",
+        extra={
+            FIELDS: {
+                "event": "order",
+                "action": order["action"],
+                "model": order.get("name"),
+                "reference": order.get("plan", {}).get("reference"),
+                "client": state["client"].name,
+                "request_id": state["request_id"],
+                "outcome": outcome,
+            }
+        },
+    )
