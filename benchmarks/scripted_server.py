@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--max-queue", type=int, default=ServerSettings.max_queue_items)
     parser.add_argument("--max-body-bytes", type=int, default=ServerSettings.max_body_bytes)
     parser.add_argument("--cache-entries", type=int, default=ServerSettings.cache_entries)
+    parser.add_argument("--request-timeout", type=float, default=ServerSettings.request_timeout_s)
     parser.add_argument("--api-key", action="append", default=[])
     options = parser.parse_args()
     settings = ServerSettings(
@@ -35,6 +36,7 @@ def main() -> None:
         max_queue_items=options.max_queue,
         max_body_bytes=options.max_body_bytes,
         cache_entries=options.cache_entries,
+        request_timeout_s=options.request_timeout,
     )
     plan = ModelConfig("nothing" if options.nothing else "scripted", served_as="scripted")
     config = ServeConfig((plan,), port=options.port, workers=options.workers, settings=settings)

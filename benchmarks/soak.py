@@ -2,12 +2,15 @@
 
 Clients send scores to be given (alone, in groups, in the wire formats of trainers), items on which the engine fails
 or raises, bodies that are too large, cut off, or no JSON; they send slowly, read slowly, or hang up. For the last
-quarter of the time the engine process is killed (SIGKILL) again and again. The engine is scripted: a reward is a
-function of the text, so that each reply is checked against the right one.
+quarter of the time the engine process is killed (SIGKILL) again and again. With `--faults all` engine and HTTP workers
+are killed and stopped (SIGSTOP) all the time, and clients repeat what broke or was refused: nothing may be lost. The
+engine is scripted: a reward is a function of the text, so that each reply is checked against the right one.
 
 The script fails on: a wrong score; a reply to another request than the one sent; a request that ends without a reply
 and without the client's doing; a 5xx other than 503; a wrong body that is taken; no score at all; memory of a process
 that grows between the first and the last part of the time without kills; a server that does not score after it all.
+With all faults besides: a score that no try got; a stopped process that is not replaced within twice the request
+timeout; a /readyz that takes longer than a second while the engine is away. Then 504 is a right reply, too.
 """
 
 from __future__ import annotations
@@ -36,6 +39,10 @@ GROWTH_SHARE, GROWTH_MB = 0.05, 12.0  #: of a process's memory that is allocator
 KILLS_FROM = 0.75  #: of the time
 KILL_EVERY_S = 4.0
 TIMEOUT_S = 30.0
+INSIST_S = 60.0  #: of tries, until a score is lost
+REQUEST_TIMEOUT_S = 10.0  #: of the server that is stopped
+READY_S = 1.0
+PROGRAMS = {"engine": "scripted_child", "HTTP worker": "http_worker"}
 
 
 @dataclass
@@ -51,6 +58,9 @@ class Tally:
     memory: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     kills: int = 0
     recoveries: list[float] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    lost: int = 0
+    slowest_ready: float = 0.0
 
     def blame(self, what: str) -> None:
         self.wrongs += 1
@@ -64,11 +74,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=None, help="of load (default: 120; quick: 20)")
     parser.add_argument("--workers", type=int, default=2, help="HTTP workers")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--faults", choices=("engine", "all"), default="engine", help="which processes end, and how")
     options = parser.parse_args()
     options.clients = options.clients or (64 if options.quick else 256)
     options.seconds = options.seconds or (20.0 if options.quick else 120.0)
     limits = ["--max-queue", "600", "--max-body-bytes", str(MAX_BODY), "--api-key", KEY]
     limits += ["--cache-entries", "2000"]  # full long before memory is looked at
+    if options.faults == "all":
+        limits += ["--request-timeout", str(REQUEST_TIMEOUT_S)]
     with scripted_server("--workers", str(options.workers), *limits, key=KEY) as (url, process):
         tally = asyncio.run(wear_out(url, process, options))
     finish(tally, options)
@@ -86,9 +99,14 @@ async def wear_out(url: str, root: int, options: argparse.Namespace) -> Tally:
     ) as session:
         until = time.monotonic() + options.seconds
         kills_from = until - (1 - KILLS_FROM) * options.seconds
-        work = [client(number, session, url, until, tally, options.seed) for number in range(options.clients)]
-        watching = asyncio.create_task(watch_memory(root, kills_from, tally))
-        killing = asyncio.create_task(kill_engine(root, kills_from, until, session, tally))
+        insists = options.faults == "all"
+        seeds = [(number, options.seed) for number in range(options.clients)]
+        work = [client(number, session, url, until, tally, seed, insists=insists) for number, seed in seeds]
+        watching = asyncio.create_task(watch_memory(root, 0.0 if insists else kills_from, tally))
+        if insists:
+            killing = asyncio.create_task(end_and_stop(root, url, until, tally))
+        else:
+            killing = asyncio.create_task(kill_engine(root, kills_from, until, session, tally))
         await asyncio.gather(*work)
         await killing
         watching.cancel()
@@ -96,10 +114,12 @@ async def wear_out(url: str, root: int, options: argparse.Namespace) -> Tally:
     return tally
 
 
-async def client(number: int, session: Any, url: str, until: float, tally: Tally, seed: int) -> None:
+async def client(
+    number: int, session: Any, url: str, until: float, tally: Tally, seed: int, *, insists: bool = False
+) -> None:
     """One client: one thing after another, drawn from its own seed."""
     drawn = random.Random(f"{seed}-{number}")
-    asker = Asker(session, url, drawn, tally, f"c{number}")
+    asker = Asker(session, url, drawn, tally, f"c{number}", insists=insists)
     things: list[tuple[int, Callable[[], Awaitable[None]]]] = [
         (30, asker.one_item),
         (10, asker.group),
@@ -118,13 +138,20 @@ async def client(number: int, session: Any, url: str, until: float, tally: Tally
         try:
             await thing()
         except Exception as error:
+            if insists and isinstance(error, OSError | IndexError) and "slow" in thing.__name__:
+                tally.statuses["connection broken"] += 1  # with its HTTP worker; raw clients do not insist
+                continue
             tally.blame(f"{thing.__name__}: no reply: {type(error).__name__} {error}"[:300])
 
 
 class Asker:
-    """What one client does. Every request has an id of its own, which its reply must carry."""
+    """What one client does. Every request has an id of its own, which its reply must carry. `insists`: it repeats what
+    broke with a process, or was refused for now."""
 
-    def __init__(self, session: Any, url: str, drawn: random.Random, tally: Tally, name: str) -> None:
+    def __init__(
+        self, session: Any, url: str, drawn: random.Random, tally: Tally, name: str, *, insists: bool = False
+    ) -> None:
+        self.insists = insists
         self.session, self.url, self.drawn, self.tally, self.name = session, url, drawn, tally, name
         self.sent = 0
 
@@ -133,6 +160,25 @@ class Asker:
         return f"{self.name} {self.sent} {words} {mark}".strip()
 
     async def post(self, path: str, body: Any, *, raw: bytes | None = None) -> tuple[int, Any]:
+        """As `post_once`, until there is a reply that is none of a server in trouble."""
+        import aiohttp
+
+        until = time.monotonic() + INSIST_S
+        while True:
+            try:
+                status, reply = await self.post_once(path, body, raw=raw)
+                if not self.insists or status not in (429, 503, 504):
+                    return status, reply
+            except (aiohttp.ClientConnectionError, ConnectionError):
+                if not self.insists:
+                    raise
+                self.tally.statuses["connection broken"] += 1
+            if time.monotonic() > until:
+                self.tally.lost += 1
+                raise TimeoutError(f"no reply in {INSIST_S:g} s of tries")
+            await asyncio.sleep(self.drawn.uniform(0, 0.5))
+
+    async def post_once(self, path: str, body: Any, *, raw: bytes | None = None) -> tuple[int, Any]:
         """Status and decoded body of the reply; what holds for every reply is checked here."""
         self.sent += 1
         sent_id = f"{self.name}-{self.sent}"
@@ -144,7 +190,7 @@ class Asker:
             self.tally.statuses[str(status)] += 1
             if response.headers.get("x-request-id") != sent_id:
                 self.tally.blame(f"{path}: a reply to {response.headers.get('x-request-id')} for {sent_id}")
-            if status >= 500 and status != 503:
+            if status >= 500 and status not in ((503, 504) if self.insists else (503,)):
                 self.tally.blame(f"{path}: {status} {content[:200]!r}")
             if status in (429, 503):
                 if "retry-after" not in response.headers:
@@ -228,15 +274,16 @@ class Asker:
 
     async def large_body(self) -> None:
         try:
-            status, _ = await self.post("/v1/score", {"prompt": "p", "responses": ["x" * (MAX_BODY + 1000)]})
+            status, _ = await self.post_once("/v1/score", {"prompt": "p", "responses": ["x" * (MAX_BODY + 1000)]})
         except OSError:  # the server has answered and hung up while the body was still being sent
             self.tally.statuses["hung up on a large body"] += 1
             return
-        if status != 413:
+        if status != 413 and not (self.insists and status == 503):
             self.tally.blame(f"a body of more than {MAX_BODY} bytes: {status}")
 
     async def hang_up(self) -> None:
-        _, writer = await self._raw(json.dumps({"prompt": "p", "responses": [self.text(SLOW)]}).encode())
+        body = json.dumps({"prompt": "p", "responses": [self.text(SLOW)]}).encode()
+        _, writer = await self._raw(body)
         await asyncio.sleep(self.drawn.uniform(0, 0.02))
         writer.transport.abort()
         self.tally.statuses["client hung up"] += 1
@@ -306,6 +353,53 @@ async def kill_engine(root: int, start: float, until: float, session: Any, tally
         await asyncio.sleep(KILL_EVERY_S)
 
 
+async def end_and_stop(root: int, url: str, until: float, tally: Tally) -> None:
+    """SIGKILL and SIGSTOP to the engine and to an HTTP worker in turn, each once the one before is made good."""
+    import aiohttp
+
+    connector = aiohttp.TCPConnector(force_close=True)
+    headers = {"Authorization": f"Bearer {KEY}"}
+    turn = 0
+    async with aiohttp.ClientSession(url, connector=connector, headers=headers) as session:
+        while time.monotonic() < until:
+            name = ("engine", "HTTP worker")[turn % 2]
+            number = (signal.SIGSTOP, signal.SIGKILL)[turn // 2 % 2]
+            turn += 1
+            pids = [pid for pid, (command, _) in processes(root).items() if PROGRAMS[name] in command]
+            os.kill(pids[0], number)
+            tally.faults[f"{name} {number.name}"] += 1
+            tally.kills += 1
+            began = time.monotonic()
+            while time.monotonic() - began < 2 * REQUEST_TIMEOUT_S:
+                ready = await ready_in_time(session, tally, watched=name == "engine")
+                if ready and pids[0] not in processes(root):
+                    tally.recoveries.append(time.monotonic() - began)
+                    break
+                await asyncio.sleep(0.1)
+            else:
+                tally.blame(f"{name} is not replaced {2 * REQUEST_TIMEOUT_S:g} s after {number.name}")
+                return
+            await asyncio.sleep(1.0)
+
+
+async def ready_in_time(session: Any, tally: Tally, *, watched: bool) -> bool:
+    """Whether /readyz says so; where that is `watched`, it must say something within a second."""
+    import aiohttp
+
+    began = time.monotonic()
+    try:
+        async with session.get("/readyz") as response:
+            ready = bool(response.status == 200)
+    except aiohttp.ClientConnectionError:  # with the HTTP worker that was killed
+        return False
+    seconds = time.monotonic() - began
+    if watched:
+        tally.slowest_ready = max(tally.slowest_ready, seconds)
+        if seconds > READY_S:
+            tally.blame(f"/readyz took {seconds:.2f} s while the engine was away")
+    return ready
+
+
 async def answers_after_all(session: Any, tally: Tally) -> None:
     for _ in range(100):
         async with session.post("/v1/score", json={"prompt": "p", "responses": ["after all"]}) as response:
@@ -364,6 +458,9 @@ def finish(tally: Tally, options: argparse.Namespace) -> None:
         "typed failures": tally.failures,
         "what must not happen": tally.wrongs,
         "engine kills": tally.kills,
+        "lost": tally.lost,
+        "faults": dict(tally.faults),
+        "slowest /readyz while the engine is away, s": round(tally.slowest_ready, 2),
         "seconds to recover": [round(seconds, 2) for seconds in tally.recoveries],
         "memory MB, early and late": list(memory.values()),
     }
