@@ -128,7 +128,9 @@ def untrained(config: TrainingConfig) -> Scorer:
     trainable = method.load(config, pick_device(config.device))
     length = config.max_length or context_length(trainable.model.config)
     renderer = Renderer(trainable.tokenizer, max_length=length)
-    scorer: Scorer = method.engine(trainable.model, renderer, principle_spec(config.base, renderer), name="untrained")
+    scorer: Scorer = method.engine(
+        trainable.model, renderer, principle_spec(config.base, trainable.tokenizer), name="untrained"
+    )
     return scorer
 
 

@@ -207,14 +207,13 @@ def tiny_principle_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_principle_model(tiny_principle_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint folder of a principle model: the base's own weights, with the spec of one."""
-    from assay.models.chat.renderer import Renderer
     from assay.models.loading import load_tokenizer
     from assay.models.spec import weights_digest
     from assay_serving.engines.principle import principle_spec
 
     folder = tmp_path_factory.mktemp("models") / "tiny-principle"
     shutil.copytree(tiny_principle_base, folder)
-    spec = principle_spec(str(folder), Renderer(load_tokenizer(str(folder)), max_length=1024))
+    spec = principle_spec(str(folder), load_tokenizer(str(folder)))
     replace(spec, trained_length=1024, version=weights_digest(folder), parity="passed").write(folder)
     return folder
 

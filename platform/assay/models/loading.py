@@ -8,7 +8,7 @@ run. Leaves out: rendering, devices.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,26 +164,37 @@ def context_length(config: Any) -> int:
     return next((int(limit) for limit in limits if limit), 4096)
 
 
-def spec_of(name: str, *, template_hash: str, max_length: int | None = None) -> RewardModelSpec:
-    """The checkpoint's spec; for one from elsewhere, a spec made from its config (uncalibrated, parity unchecked).
+def stored_spec(name: str) -> RewardModelSpec | None:
+    """The spec in the checkpoint's folder, None for a checkpoint from elsewhere. To be called before anything in its
+    files is run, its chat template included.
 
     Raises BadInputError where the files are not those the spec was written for: its scores would carry a version
     that did not make them.
     """
     folder = Path(resolve_model(name))
-    if folder.is_dir() and (spec := RewardModelSpec.read(folder)) is not None:
-        if (digest := weights_digest(folder)) != spec.version:
-            raise BadInputError(
-                f"{name} is not the checkpoint that its {FILE} describes: files of version {digest}, not {spec.version}"
-            )
+    spec = RewardModelSpec.read(folder) if folder.is_dir() else None
+    if spec is not None and (digest := weights_digest(folder)) != spec.version:
+        raise BadInputError(
+            f"{name} is not the checkpoint that its {FILE} describes: files of version {digest}, not {spec.version}"
+        )
+    return spec
+
+
+def spec_of(name: str, *, template_hash: Callable[[], str], max_length: int | None = None) -> RewardModelSpec:
+    """The checkpoint's spec; for one from elsewhere, a spec made from its config (uncalibrated, parity unchecked).
+
+    `template_hash`: called for the latter only. Raises what `stored_spec` raises.
+    """
+    if (spec := stored_spec(name)) is not None:
         return spec
+    folder = Path(resolve_model(name))
     config = load_config(name)
     limit = context_length(config)
     version = weights_digest(folder) if folder.is_dir() else str(getattr(config, "_commit_hash", None) or "unknown")
     return RewardModelSpec(
         kind="scalar",
         base=name,
-        template_hash=template_hash,
+        template_hash=template_hash(),
         trained_length=min(limit, max_length or limit),
         version=version,
     )

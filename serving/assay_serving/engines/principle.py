@@ -11,7 +11,6 @@ compare them within one principle, or calibrate.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInputError
@@ -19,7 +18,7 @@ from assay.models.chat.principle_renderer import QUESTION, PrincipleRenderer
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.heads import log_odds
-from assay.models.loading import context_length, load_causal_lm, load_tokenizer, resolve_model, spec_of
+from assay.models.loading import context_length, load_causal_lm, load_tokenizer, spec_of, stored_spec
 from assay.models.spec import RewardModelSpec
 from assay_serving.engines.packed import PackedScorer, for_scoring, require_parity
 from assay_serving.engines.token import PrincipleReader
@@ -28,6 +27,7 @@ from assay_serving.scorer import UNLIMITED
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedTokenizerBase
 
     from assay_serving.engines.engine import ModelLoader
 
@@ -54,7 +54,7 @@ class PrincipleScorer(PrincipleReader, PackedScorer):
         """
         name, device = config.reference, pick_device(config.device)
         tokenizer = load_tokenizer(name)
-        spec = principle_spec(name, Renderer(tokenizer, max_length=UNLIMITED), config.question)
+        spec = principle_spec(name, tokenizer, config.question)
         require_parity(config, spec)
         model = load_causal_lm(name, tokenizer, dtype=pick_dtype(device, config.dtype), device=device)
         return cls(
@@ -71,22 +71,21 @@ class PrincipleScorer(PrincipleReader, PackedScorer):
         return log_odds(self.model, states, yes=answers.yes, no=answers.no)[:, None]
 
 
-def principle_spec(name: str, renderer: Renderer, question: str | None = None) -> RewardModelSpec:
+def principle_spec(name: str, tokenizer: PreTrainedTokenizerBase, question: str | None = None) -> RewardModelSpec:
     """The checkpoint's own spec; for a language model without one, a spec made for `question` (default: ours).
 
     Raises BadInputError where the spec is of another kind or names another question.
     """
-    folder = Path(resolve_model(name))
-    stored_spec = RewardModelSpec.read(folder) if folder.is_dir() else None
-    if stored_spec is None:
-        question_renderer = PrincipleRenderer(renderer, question or QUESTION)
-        spec = spec_of(name, template_hash=question_renderer.template_hash)
+    spec = stored_spec(name)
+    if spec is None:
+        question_renderer = PrincipleRenderer(Renderer(tokenizer, max_length=UNLIMITED), question or QUESTION)
+        spec = spec_of(name, template_hash=lambda: question_renderer.template_hash)
         return replace(spec, kind="principle", **question_fields(question_renderer))
-    if stored_spec.kind != "principle":
-        raise BadInputError(f"{name} is a {stored_spec.kind} reward model, not a principle model")
-    if question is not None and question != (stored_spec.question or QUESTION):
-        raise BadInputError(f"{name} was trained with the question {stored_spec.question!r}; leave --question out")
-    return spec_of(name, template_hash=stored_spec.template_hash)  # checks that the files are the spec's
+    if spec.kind != "principle":
+        raise BadInputError(f"{name} is a {spec.kind} reward model, not a principle model")
+    if question is not None and question != (spec.question or QUESTION):
+        raise BadInputError(f"{name} was trained with the question {spec.question!r}; leave --question out")
+    return spec
 
 
 def question_fields(renderer: PrincipleRenderer) -> dict[str, Any]:

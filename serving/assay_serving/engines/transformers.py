@@ -48,8 +48,7 @@ class TransformersScorer(ScalarReader, PackedScorer):
         """
         name, device = config.reference, pick_device(config.device)
         tokenizer = load_tokenizer(name)
-        template_hash = Renderer(tokenizer, max_length=UNLIMITED).template_hash
-        spec = spec_of(name, template_hash=template_hash)
+        spec = spec_of(name, template_hash=lambda: Renderer(tokenizer, max_length=UNLIMITED).template_hash)
         require_parity(config, spec)
         labels, dtype = cls.labels(name, spec), pick_dtype(device, config.dtype)
         model = load_scalar_model(name, tokenizer, dtype=dtype, device=device, labels=labels)

@@ -26,7 +26,7 @@ from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import UNLIMITED, ModelInfo
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 class LocalWriter(TokenWriter):
@@ -84,8 +84,7 @@ class LocalWriter(TokenWriter):
         """
         name, device = config.reference, pick_device(config.device)
         tokenizer = load_tokenizer(name)
-        renderer = Renderer(tokenizer, max_length=UNLIMITED)
-        spec = judge_spec(config, renderer, judging)
+        renderer, spec = judge_spec(config, tokenizer, judging)
         model = load_causal_lm(name, tokenizer, dtype=pick_dtype(device, config.dtype), device=device)
         for_scoring(model)
         info = info_of(config.name, spec, model)
@@ -96,9 +95,9 @@ class LocalWriter(TokenWriter):
 
 
 def judge_spec(
-    config: ModelConfig, renderer: Renderer, judging: Judging | None, *, weights_elsewhere: bool = False
-) -> RewardModelSpec:
-    """The checkpoint's spec, or one for a plain language model with the settings `judging`.
+    config: ModelConfig, tokenizer: PreTrainedTokenizerBase, judging: Judging | None, *, weights_elsewhere: bool = False
+) -> tuple[Renderer, RewardModelSpec]:
+    """The renderer and the checkpoint's spec, or one for a plain language model with the settings `judging`.
 
     `weights_elsewhere`: the folder may hold no weights, so its files are not compared with the spec's version.
     Raises as `LocalWriter.load`.
@@ -110,17 +109,18 @@ def judge_spec(
         raise BadInputError(f"{name} is a {spec.kind} reward model, not a generative one")
     if spec is None and judging is None:
         raise BadInputError(f"{name} has no spec with judge settings; name a format")
+    if spec is not None and not weights_elsewhere and (digest := weights_digest(source)) != spec.version:
+        raise BadInputError(f"{name} is not the checkpoint its spec describes: its files have version {digest}")
+    renderer = Renderer(tokenizer, max_length=UNLIMITED)  # runs the template
     if spec is None:
         published = load_config(name)
         limit = int(getattr(published, "max_position_embeddings", 0) or 4096)
         version = weights_digest(source) if source.is_dir() else str(getattr(published, "_commit_hash", "unknown"))
         spec = RewardModelSpec("generative", name, renderer.template_hash, limit, version, principles=True)
-    elif not weights_elsewhere and (digest := weights_digest(source)) != spec.version:
-        raise BadInputError(f"{name} is not the checkpoint its spec describes: its files have version {digest}")
     spec = replace(spec, judging=judging or spec.judging)
     require_parity(config, spec)
     check_spec(name, spec, renderer)
-    return spec
+    return renderer, spec
 
 
 def end_tokens(generation_config: Any, renderer: Renderer) -> list[int]:

@@ -76,7 +76,7 @@ class RowEngineLoader(ABC):
     def scalar(self) -> Scorer:
         tokenizer = load_tokenizer(self.name)
         spec = self._description() or spec_of(
-            self.name, template_hash=Renderer(tokenizer, max_length=UNLIMITED).template_hash
+            self.name, template_hash=lambda: Renderer(tokenizer, max_length=UNLIMITED).template_hash
         )
         if spec.kind != "scalar":
             raise BadInputError(f"{self.name} is a {spec.kind} reward model, not a scalar one")
@@ -99,7 +99,7 @@ class RowEngineLoader(ABC):
         tokenizer, question = load_tokenizer(self.name), self.config.question
         spec = self._description()
         if spec is None:
-            spec = principle_spec(self.name, Renderer(tokenizer, max_length=UNLIMITED), question)
+            spec = principle_spec(self.name, tokenizer, question)
         elif spec.kind != "principle":
             raise BadInputError(f"{self.name} is a {spec.kind} reward model, not a principle model")
         elif question is not None and question != spec.question:
@@ -129,8 +129,8 @@ class RowEngineLoader(ABC):
         return RowWriter(engine, renderer, replace(info, max_length=length), ends=self._ends(renderer)), spec
 
     def _judge_spec(self, judging: Judging | None) -> tuple[Renderer, RewardModelSpec]:
-        renderer = Renderer(load_tokenizer(self.name), max_length=UNLIMITED)
-        return renderer, judge_spec(self.config, renderer, judging, weights_elsewhere=self.weights_elsewhere)
+        tokenizer = load_tokenizer(self.name)
+        return judge_spec(self.config, tokenizer, judging, weights_elsewhere=self.weights_elsewhere)
 
     def _description(self) -> RewardModelSpec | None:
         """Of a folder without weights; None where the usual checks of files and spec can be made."""

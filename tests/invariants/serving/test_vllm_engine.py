@@ -85,7 +85,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     scalar = RewardModelSpec("scalar", "tiny", renderer.template_hash, 512, version, parity="passed")
     scalar.write(root / "sigmoid")
     shutil.copytree(base, root / "principle")
-    principle = principle_spec(str(root / "principle"), renderer)
+    principle = principle_spec(str(root / "principle"), tokenizer)
     version = weights_digest(root / "principle")
     replace(principle, trained_length=1024, version=version, parity="passed").write(root / "principle")
     return {name: root / name for name in ("base", "sigmoid", "principle")}

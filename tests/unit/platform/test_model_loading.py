@@ -220,13 +220,13 @@ def test_other_weights_under_the_same_spec_are_refused(reward_folder: Path, tmp_
         (tmp_path / file.name).write_bytes(file.read_bytes())
     RewardModelSpec("scalar", "tiny", "abc", 512, weights_digest(tmp_path)).write(tmp_path)
     (tmp_path / "README.md").write_text("a model card may change")
-    assert spec_of(str(tmp_path), template_hash="abc").version == weights_digest(tmp_path)
+    assert spec_of(str(tmp_path), template_hash=lambda: "abc").version == weights_digest(tmp_path)
     model = load_scalar_model(str(tmp_path), load_tokenizer("tiny"), dtype=torch.float32, device=CPU)
     with torch.no_grad():
         model.score.weight.add_(1.0)  # type: ignore[operator, union-attr]
     model.save_pretrained(tmp_path)
     with pytest.raises(BadInputError, match="is not the checkpoint"):
-        spec_of(str(tmp_path), template_hash="abc")
+        spec_of(str(tmp_path), template_hash=lambda: "abc")
 
 
 def test_a_broken_spec_names_its_file(tmp_path: Path) -> None:

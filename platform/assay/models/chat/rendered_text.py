@@ -23,6 +23,7 @@ from assay.domain import Message, Prompt
 from assay.errors import BadInputError
 from assay.models.chat.formats import FAMILIES, ChatForm, Found, Writer
 from assay.models.chat.renderer import FIXED_DATE, Encoded, Renderer
+from assay.models.chat.template_trial import check_first_run
 
 
 class PolicyTemplate:
@@ -152,12 +153,17 @@ def _writer(tokenizer: object, template: str | None) -> Writer:
         options = (
             {} if template is None else {"chat_template": template, "date_string": FIXED_DATE.strftime("%d %b %Y")}
         )
-        try:
+
+        def rendered() -> str:
             return str(
                 tokenizer.apply_chat_template(  # type: ignore[attr-defined]
                     [message.to_dict() for message in messages], tokenize=False, **options
                 )
             )
+
+        check_first_run(str(template or getattr(tokenizer, "chat_template", "")), rendered)
+        try:
+            return rendered()
         except jinja2.TemplateError as error:
             raise BadInputError(f"the chat template refuses this conversation: {error}") from error
 

@@ -3,8 +3,9 @@
 Covers, each with a test: no double BOS and no missing BOS; templates that print today's date are given a fixed
 one; a conversation too long loses its oldest turns, never the end of the response; special-token strings inside
 user text stay text; the position where the response starts comes from the rendered text, not from token
-differences; an identity (`template_hash`) of all that shapes the tokens. Leaves out: padding (the batch's
-matter; every model here pools by mask, so neither padding side nor the pad token can change a score).
+differences; an identity (`template_hash`) of all that shapes the tokens; a template's first run, in a process of its
+own (`template_trial`). Leaves out: padding (the batch's matter; every model here pools by mask, so neither padding side
+nor the pad token can change a score).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import jinja2
 
 from assay.domain import Message, Prompt
 from assay.errors import BadInputError
+from assay.models.chat.template_trial import check_first_run
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -98,7 +100,8 @@ class Renderer:
             messages.append({"role": "assistant", "content": self.plain(response)})
         if not messages:
             raise BadInputError("a conversation needs at least one message", field="prompt")
-        try:
+
+        def rendered() -> str:
             text: Any = self.tokenizer.apply_chat_template(
                 messages,
                 chat_template=self.template,
@@ -106,9 +109,13 @@ class Renderer:
                 add_generation_prompt=response is None,
                 date_string=FIXED_DATE.strftime("%d %b %Y"),
             )
+            return str(text)
+
+        check_first_run(self.template, rendered)
+        try:
+            return rendered()
         except jinja2.TemplateError as error:
             raise BadInputError(f"the chat template refuses this conversation: {error}", field="prompt") from error
-        return str(text)
 
     def count(self, prompt: Prompt) -> int:
         """Tokens of the prompt before any is cut. Raises BadInputError as `render` does."""

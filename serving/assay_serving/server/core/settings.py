@@ -62,6 +62,7 @@ class ServerSettings:
     batch_items: Annotated[int, Ge(1)] = 512  #: most items of one engine call
     engine_call_s: Annotated[float, Gt(0)] = 1.0  #: aimed at; so short that a small request never waits long
     engine_timeout_s: Annotated[float, Gt(0)] = 120.0  #: a longer engine call fails with 504; not ready until it ends
+    load_timeout_s: Annotated[float, Gt(0)] = 1800.0  #: for an administrator's load; then the order fails
     #: A process of the server that gives no sign of life for so long is killed, and another one started.
     hang_timeout_s: Annotated[float, Gt(0)] = 30.0
     cache_entries: Annotated[int, Ge(0)] = 100_000  #: scores in memory, of all models; 0 = none

@@ -327,11 +327,16 @@ class ModelLifecycle:
         return missing.plan, resolved.reference, missing.name
 
     async def _open(self, name: str, folder: str, plan: ModelConfig) -> Scorer:
+        limit = asyncio.timeout(self._settings.load_timeout_s)
         try:
-            return await asyncio.to_thread(open_checked, name, folder, plan, self._workspace)
+            async with limit:
+                return await asyncio.to_thread(open_checked, name, folder, plan, self._workspace)
         except AssayError:
             raise
         except Exception as error:
+            if limit.expired():  # the thread cannot be ended; what it loads after all is dropped
+                within = f"within {self._settings.load_timeout_s:g} s"
+                raise BackendError(f"{plan.reference} is not loaded {within}") from error
             logger.error("loading %s failed\n%s", name, "".join(traceback.format_exception(error)))
             raise BackendError(f"{plan.reference} cannot be loaded: {reason_of(error)}") from error
 
