@@ -17,6 +17,7 @@ from typing import Any
 import typer
 
 from assay import __version__
+from assay.cli.hidden_arguments import process_arguments
 from assay.errors import AssayError, BackendError
 from assay.registry import announced
 from assay.system.fast_exit import exit_fast
@@ -61,7 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit the process. With `arguments` the process is the caller's, and left as it is."""
     if arguments is None:
         collect_less()
-    argv = sys.argv[1:] if arguments is None else arguments
+    argv = process_arguments() if arguments is None else arguments
     try:
         result = _command()(args=argv, standalone_mode=False)
         code = result if isinstance(result, int) else 0

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption
-from assay_serving.commands.serve import LOOPBACK, ServeOptions, serve_options
+from assay_serving.commands.serve import LOOPBACK, ServeOptions, keyless_hosts, serve_options
 from assay_serving.server.core.settings import ServerSettings
 
 
@@ -61,6 +61,6 @@ def serve_chat(
         typer.echo(f"serving {loaded.name} at {url}/v1  (Ctrl-C stops)")
         typer.echo(f"try: assay judge run --judge openai --base-url {url}/v1 --model {loaded.name} --limit 10")
 
-    if host in LOOPBACK and not settings.needs_key:
-        settings = replace(settings, allowed_hosts=())
+    if not settings.needs_key:
+        settings = replace(settings, allowed_hosts=keyless_hosts(None))
     serve_until_stopped(guarded_chat_app(QueuedModel(loaded, max_waiting), settings), listening, announce)

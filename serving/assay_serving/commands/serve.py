@@ -162,9 +162,17 @@ def _with_access_defaults(config: ServeConfig) -> ServerSettings:
     if settings.keys_file is not None and has_keys:
         number = len(read_keys(Path(settings.keys_file)).entries)
         typer.echo(f"keys: {number} in {settings.keys_file}", err=True)
-    if settings.allowed_hosts is None and config.host in LOOPBACK and not settings.needs_key:
-        settings = replace(settings, allowed_hosts=())
+    if not settings.needs_key:
+        settings = replace(settings, allowed_hosts=keyless_hosts(settings.allowed_hosts))
     return settings
+
+
+def keyless_hosts(allowed: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Names that a server without keys answers to, beside localhost and addresses: any other may be a page's whose name
+    was pointed here (DNS rebinding)."""
+    import socket
+
+    return (*(allowed or ()), socket.gethostname().lower())
 
 
 def _serve_here(config: ServeConfig, listening: socket.socket, announce: Callable[[list[ModelInfo]], None]) -> None:

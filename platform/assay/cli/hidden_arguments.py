@@ -1,0 +1,43 @@
+"""Secrets among the arguments of the command, which every user of the machine reads in a list of processes.
+
+A process that was started with one replaces itself at once: same process id, the value hidden in its command line, the
+real arguments in its environment, which only the same user can read, and from which they are removed before anything
+else is started. Better still is not to write the value: the option's environment variable, or a file of keys.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+SECRETS = ("--api-key",)  #: options whose value is hidden
+HIDDEN = "***"
+_VARIABLE = "ASSAY_HIDDEN_ARGUMENTS"
+
+
+def process_arguments() -> list[str]:
+    """The arguments this process was started with. Where one is a secret, the process starts itself anew."""
+    if (stored := os.environ.pop(_VARIABLE, None)) is not None:
+        return [str(argument) for argument in json.loads(stored)]
+    arguments = sys.argv[1:]
+    shown = masked(arguments)
+    if shown != arguments:
+        before = sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)]
+        os.execve(sys.executable, [sys.executable, *before, *shown], {**os.environ, _VARIABLE: json.dumps(arguments)})
+    return arguments
+
+
+def masked(arguments: Sequence[str]) -> list[str]:
+    """The arguments with the values of `SECRETS` hidden."""
+    shown = list(arguments)
+    for place, argument in enumerate(arguments):
+        name, assigned, _ = argument.partition("=")
+        if name not in SECRETS:
+            continue
+        if assigned:
+            shown[place] = f"{name}={HIDDEN}"
+        elif place + 1 < len(shown):
+            shown[place + 1] = HIDDEN
+    return shown
