@@ -16,7 +16,8 @@ Use = Literal["training", "selection", "calibration"]
 @dataclass(frozen=True, slots=True)
 class BenchmarkUse:
     """The state of `data` against a benchmark, where `model` used that data: to train, to select (a step, a penalty, a
-    merge) or to calibrate. `state`: as of `BenchmarkState`; `waived`: the reason that was given."""
+    merge) or to calibrate. `state`: as of `BenchmarkState`; `waived`: the reason that was given.
+    `check`: of the ledger, where there is one: its n-grams and its run."""
 
     benchmark: str
     content_hash: str
@@ -26,6 +27,7 @@ class BenchmarkUse:
     model: str
     overlaps: int = 0
     waived: str | None = None
+    check: str = ""
 
     @property
     def clean(self) -> bool:
@@ -34,7 +36,8 @@ class BenchmarkUse:
     def __str__(self) -> str:
         states = {"clean": "clean", "overlaps": f"{self.overlaps} overlaps", "not_checked": "not checked"}
         waived = f", waived: {self.waived}" if self.waived is not None else ""
-        return f"{self.benchmark}: {self.use} data of {self.model}: {states.get(self.state, self.state)}{waived}"
+        check = f" ({self.check})" if self.check else ""
+        return f"{self.benchmark}: {self.use} data of {self.model}: {states.get(self.state, self.state)}{check}{waived}"
 
 
 def union(*parts: Iterable[BenchmarkUse]) -> tuple[BenchmarkUse, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import typer
+
 from assay.system.plurals import counted
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from assay_rm_training.evaluation.principle import PrincipleEvaluation
     from assay_rm_training.evaluation.report import EvaluationReport
 
+WARNING = "WARNING"  #: the name of a row that is one (`EvaluationReport.warning_rows`)
 SLICES_SHOWN = PRINCIPLES_SHOWN = 20
 
 
@@ -30,14 +33,18 @@ def print_report(report: EvaluationReport) -> None:
 
 
 def print_rows(title: str, rows: Sequence[tuple[str, str]]) -> None:
-    """A table of two columns."""
+    """A table of two columns; warnings are lines below it, which a column would make narrow."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", show_header=False)
     for row in rows:
-        table.add_row(*row)
+        if row[0] != WARNING:
+            table.add_row(*row)
     Console().print(table)
+    for name, text in rows:
+        if name == WARNING:
+            typer.echo(f"{WARNING}: {text}")
 
 
 def print_evaluation(evaluation: PairEvaluation) -> None:

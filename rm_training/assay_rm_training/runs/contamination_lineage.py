@@ -73,7 +73,17 @@ def relevant(
 
 def as_uses(states: Iterable[BenchmarkState], use: Use, data: str, model: str) -> tuple[BenchmarkUse, ...]:
     return tuple(
-        BenchmarkUse(s.benchmark, s.content_hash, use, s.state, Path(data).name, model, s.overlaps, s.waived)
+        BenchmarkUse(
+            s.benchmark,
+            s.content_hash,
+            use,
+            s.state,
+            Path(data).name,
+            model,
+            s.overlaps,
+            s.waived,
+            f"{s.ngram} {s.unit}s, {s.run_id}" if s.ngram is not None else "",
+        )
         for s in states
     )
 

@@ -112,7 +112,7 @@ def test_from_import_to_evaluation(assay: Assay, data: dict[str, Path], tmp_path
     leaky = assay(*train, "--data", "leaky", "--name", "leaky", *waiver)
     assert (leaky["contamination"][0]["state"], leaky["contamination"][0]["waived"]) == ("overlaps", "a test of leaks")
     card = (Path(leaky["path"]) / "README.md").read_text(encoding="utf-8")
-    assert "| contamination | bench: 2 overlaps (13 words" in card
+    assert "| contamination | bench: training data of leaky: 2 overlaps (13 words" in card
     assert "waived: a test of leaks |" in card
     with assay.workspace.store.unit() as db:
         kept = db.execute("SELECT run_id, benchmark, state, reason FROM contamination_waivers").fetchall()
