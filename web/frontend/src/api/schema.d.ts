@@ -2832,8 +2832,8 @@ export interface components {
         JsonValue: unknown;
         /**
          * JudgeCost
-         * @description At most, without retries. `tokens`: in and out, as budgets reserve them. `cost`: None where no prices are given;
-         *     0 for judges that cost nothing.
+         * @description Without retries. `questions`: at most. `tokens`: in and out, as is to be expected of them. `cost`: None where no
+         *     prices are given; 0 for judges that cost nothing.
          */
         JudgeCost: {
             /**
