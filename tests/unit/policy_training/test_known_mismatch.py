@@ -78,7 +78,7 @@ def test_a_run_tells_it_once_and_measures_it_in_every_step(
         rows = made.train()
     told = [record.getMessage() for record in caplog.records if record.name == "assay_policy_training.training.loop"]
     assert told == made.warnings
-    assert len(told) == 1
+    assert len([line for line in told if "cannot act" not in line]) == 1
     assert rows[0].keys() >= {"mismatch_k3", "mismatch_ess"}
     assert rows[1]["mismatch_k3"] > 1e-6, "by the second step the scale is known, and the weights have moved"
 
@@ -88,9 +88,10 @@ def test_nothing_is_told_or_measured_of_a_sampler_that_is_the_trainer(
 ) -> None:
     made = trainer(recipe(), policy, tmp_path)
     (row,) = made.train(1)
-    assert made.warnings == []
+    assert [line for line in made.warnings if "cannot act" not in line] == []
     assert "mismatch_k3" not in row
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert told == made.warnings
 
 
 def recorded(policy: Policy, logprobs: bool) -> list[PromptItem]:
