@@ -169,7 +169,7 @@ class Asker:
                 status, reply = await self.post_once(path, body, raw=raw)
                 if not self.insists or status not in (429, 503, 504):
                     return status, reply
-            except (aiohttp.ClientConnectionError, ConnectionError):
+            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError):
                 if not self.insists:
                     raise
                 self.tally.statuses["connection broken"] += 1

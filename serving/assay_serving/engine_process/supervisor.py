@@ -53,7 +53,7 @@ ENGINE_DRAIN_S = 35.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 LOADING_HANG_S = 300.0  #: without a sign of life, for a child that starts: libraries on a slow disk hold Python up
 OVERDUE_TIMES = 4.0  #: engine timeouts by which a call may exceed the first one, before the engine is replaced
-STEADY_S = 60.0  #: a child that ran this long starts again with the first pause
+STEADY_S = 5.0  #: a child that served this long starts again with the first pause
 _LINE_BYTES = 16 << 20
 
 
@@ -105,6 +105,7 @@ class Supervisor:
         self._children: dict[str, _Child] = {}
         self._ready: dict[str, asyncio.Event] = {}
         self._models: list[ModelInfo] = []
+        self._served_s: dict[str, float] = {}  # of the last child of each name, from its readiness to its end
 
     async def run(self) -> None:
         """Run until SIGTERM or Ctrl-C. Raises the engine's error if it cannot load its models at the start,
@@ -192,13 +193,12 @@ class Supervisor:
         self._ready[name] = asyncio.Event()
         pause = FIRST_PAUSE_S
         while not self._stopping.is_set():
-            started = time.monotonic()
             ended, error = await self._live(name, start)
             if self._stopping.is_set():
                 return
             if not self._ready[name].is_set():
                 raise error or BackendError(f"the {ended} while it started")
-            if time.monotonic() - started > STEADY_S:
+            if self._served_s[name] > STEADY_S:
                 pause = FIRST_PAUSE_S
             logger.warning("%s%s; another one in %.1f s", ended, f": {error}" if error else "", pause)
             with suppress(TimeoutError):
@@ -211,6 +211,7 @@ class Supervisor:
         A child that ran before and cannot be started for lack of processes, memory or files counts as ended, for that
         may pass. Raises BackendError for one that never ran.
         """
+        self._served_s[name] = 0.0
         try:
             child = await start()
         except (OSError, RuntimeError) as error:
@@ -222,6 +223,7 @@ class Supervisor:
         if self._stopping.is_set():
             child.stop()
         failure: Exception | None = None
+        ready_at: float | None = None
         watchdog = asyncio.create_task(self._watch(child), name=f"watchdog of {name}")
         try:
             async for event in child.events():
@@ -234,12 +236,13 @@ class Supervisor:
                     self._plans = event.plans
                 elif isinstance(event, Ready):
                     self._models = list(event.models) or self._models
-                    child.ready = True
+                    child.ready, ready_at = True, time.monotonic()
                     self._ready[name].set()
         finally:
             watchdog.cancel()
         status = await child.process.wait()
         del self._children[name]
+        self._served_s[name] = 0.0 if ready_at is None else time.monotonic() - ready_at
         return f"{name} process {child.process.pid} ended {_how(status)}", failure
 
     async def _watch(self, child: _Child) -> None:
