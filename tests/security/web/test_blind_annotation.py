@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,7 +132,10 @@ def test_agreement_is_for_those_who_do_not_vote_until_the_queue_is_closed(plante
         assert olga.get(live).json()["agreement"] is None
         figures = olga.get(own).json()
         assert (figures["compared"], figures["agreed"], figures["agreement"]) == (0, 0, None)
-        assert vera.get(live).json()["agreement"]["with_ties"]["items"] > 0
+        until = time.monotonic() + 60  # the figures are some seconds old
+        while not vera.get(live).json()["agreement"]["with_ties"]["items"]:
+            assert time.monotonic() < until
+            time.sleep(0.2)
         assert vera.post(f"/api/annotate/queues/{QUEUE}/item").status_code == 403, "who sees votes casts none"
         with signed_in(planted.url, "cora", PASSWORD) as cora:
             cora.post(f"/api/queues/{QUEUE}/close").raise_for_status()
