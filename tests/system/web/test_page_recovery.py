@@ -46,7 +46,7 @@ def test_files_that_an_upgrade_removed_reload_the_page_once(
         page.goto("/annotate")
         page.get_by_text("There are no queues yet").wait_for()
         loads: list[str] = []
-        page.on("load", lambda: loads.append("load"))
+        page.on("load", lambda _: loads.append("load"))
         upgrade(folder)
         page.get_by_role("link", name="Data").click()
         page.get_by_role("heading", name="Data").wait_for()
