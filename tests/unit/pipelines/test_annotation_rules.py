@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from annotating import skip, vote
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from assay.annotation.vote_journal import fold
@@ -65,6 +65,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, list[st
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS, st.integers(1, 3))
+@example([("ann", "next"), ("ann", "pass"), ("bob", "next"), ("bob", "vote"), ("ann", "undo"), ("ann", "vote")], 1)
 def test_the_rule_holds_whatever_people_do(
     filled: tuple[Workspace, list[str]], monkeypatch: pytest.MonkeyPatch, steps: list[tuple[str, str]], overlap: int
 ) -> None:
