@@ -406,7 +406,7 @@ _STANDING = """FROM votes v JOIN items i USING (item_id)
 
 
 def _last_vote(db: sqlite3.Connection, queue: str, annotator: str, adjudication: bool) -> sqlite3.Row | None:
-    """The vote that `undo` takes back. An item that was passed on, and that others have answered since, stays passed."""
+    """The vote that `undo` takes back. An item that was passed on, and that others answered since, stays passed."""
     rows = db.execute(f"SELECT v.* {_STANDING} ORDER BY v.at DESC, v.item_id DESC", (queue, annotator, adjudication))
     return next((v for v in rows if v["counts"] or adjudication or slots_left(db, v["item_id"], annotator)), None)
 
