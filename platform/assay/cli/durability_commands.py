@@ -11,7 +11,7 @@ from assay.cli.options import JsonOption, WorkspaceOption, emit
 
 
 def register(app: typer.Typer) -> None:
-    backups = typer.Typer(name="backup", help="Copies of a workspace.", invoke_without_command=True)
+    backups = typer.Typer(name="backup", invoke_without_command=True)
     backups.callback()(backup)
     backups.command("verify")(verify)
     backups.command("list")(list_backups)

@@ -47,7 +47,8 @@ def wilson(successes: float, total: int, *, z: float = Z95) -> Interval:
 def clustered_mean(values: Sequence[float], groups: Sequence[str]) -> Interval | None:
     """Interval of the mean of `values` [N], whose errors depend on each other within a group (pairs of one prompt).
 
-    None, which is "undetermined", under LEAST_CLUSTERS groups, and for equal values, which tell of no variance.
+    None, which is "undetermined", under LEAST_CLUSTERS groups, and for values that are all 0. Other equal values tell
+    of no variance: their interval is as wide, relative to them, as Wilson's of one success in every group.
 
     The variance is CR2's (Bell and McCaffrey 2002, Bias reduction in standard errors for linear regression with
     multi-stage samples): squared sums of residuals by group, each divided by 1 - n_g / N. The t distribution has
@@ -59,8 +60,11 @@ def clustered_mean(values: Sequence[float], groups: Sequence[str]) -> Interval |
     numbers = np.asarray(values, dtype=float)
     _, member = np.unique(np.asarray(groups), return_inverse=True)
     sizes = np.bincount(member).astype(float)
-    if len(sizes) < LEAST_CLUSTERS or numbers.min() == numbers.max():
+    if len(sizes) < LEAST_CLUSTERS:
         return None
+    if numbers.min() == numbers.max():
+        reach = abs(float(numbers[0])) * (1 - wilson(len(sizes), len(sizes)).low)
+        return Interval(float(numbers[0]) - reach, float(numbers[0]) + reach) if reach else None
     total, mean = float(sizes.sum()), float(numbers.mean())
     sums: npt.NDArray[np.float64] = np.bincount(member, weights=numbers).astype(np.float64)
     share = sizes / total

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from assay.statistics.intervals import Interval
 from assay_rm_training.benchmarks.benchmark import Benchmark, ScoredItems, TiePolicy
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
 from assay_rm_training.benchmarks.report import reduce
@@ -25,9 +26,13 @@ class AggregateDifference:
     high: float | None
 
     @property
+    def interval(self) -> Interval | None:
+        return None if self.low is None or self.high is None else Interval(self.low, self.high)
+
+    @property
     def settled(self) -> bool:
         """Whether the interval excludes 0."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+        return self.interval is not None and (self.interval.low > 0 or self.interval.high < 0)
 
 
 @dataclass(frozen=True)

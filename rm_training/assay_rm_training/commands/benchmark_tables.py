@@ -86,6 +86,8 @@ def _single(console: Console, report: BenchmarkReport, title: str) -> None:
 
 
 def _several(console: Console, result: BenchmarkRun, title: str) -> None:
+    from assay.statistics.intervals import interval_text
+
     reports = result.reports
     table = Table(
         Column("aggregate", overflow="fold"),
@@ -101,14 +103,14 @@ def _several(console: Console, result: BenchmarkRun, title: str) -> None:
             ranked = reports[0].coverage.ranked and report.coverage.ranked
             if (difference := comparison.differences.get(name)) is not None:
                 mark = " *" if difference.settled and ranked else ""
-                cell += f"\n{difference.value:+.4f} [{difference.low:+.4f}, {difference.high:+.4f}]{mark}"
+                cell += f"\n{difference.value:+.4f} [{interval_text(difference.interval, '+.4f')}]{mark}"
             cells.append(cell)
         table.add_row(name, *cells)
     console.print(table)
     common = ", ".join(f"{one.items} with {one.model}" for one in result.comparisons)
     typer.echo(
         f"below each value: difference from {reports[0].model} on the items both have a score of ({common}), 95 % by "
-        "the paired bootstrap over prompts; * excludes 0"
+        "prompts; * excludes 0"
     )
     if len(names) > SHOWN:
         typer.echo(f"{len(names) - SHOWN} more aggregates with --json")

@@ -121,7 +121,7 @@ def test_shared_prompts_give_the_scores_of_padded_rows(checkpoint: Path) -> None
 
 
 def test_a_pass_of_no_tokens_is_refused(checkpoint: Path) -> None:
-    with pytest.raises(BadInputError, match="must be positive"):
+    with pytest.raises(BadInputError, match="must be at least 1"):
         TransformersScorer.load(ModelConfig(str(checkpoint), device="cpu", token_budget=0))
 
 

@@ -49,7 +49,7 @@ def test_curating(curated: tuple[Path, str]) -> None:
 def test_training_and_querying(curated: tuple[Path, str]) -> None:
     folder, _ = curated
     said = run("train_reward_model.py", "mine", "--base", "tiny", "--name", "helpful", cwd=folder)
-    assert re.search(r"^accuracy [01]\.\d{3} \[[01]\.\d{3}, [01]\.\d{3}\]$", said, re.MULTILINE), said
+    assert re.search(r"^accuracy [01]\.\d{3} \[[01]\.\d{3} to [01]\.\d{3}\]$", said, re.MULTILINE), said
     workspace = Workspace.open(folder / "mine")
     with running_server({"helpful": load_scorer(ModelConfig(str(workspace.models / "helpful")))}) as server:
         said = run("query_rewards.py", "--url", server.url, cwd=folder)

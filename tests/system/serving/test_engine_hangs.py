@@ -63,7 +63,8 @@ def timed_ready(url: str) -> tuple[int, float]:
 
 def test_a_hung_engine_is_replaced_and_no_score_hangs(rule_reward: Path, tmp_path: Path) -> None:
     with serving(rule_reward, tmp_path) as (url, supervisor), ThreadPoolExecutor(16) as pool:
-        assert timed_ready(url)[0] == 200
+        while timed_ready(url)[0] != 200:  # a busy machine answers that the engine did not, in time
+            time.sleep(0.2)
         engine = children_of(supervisor)["engine"]
         os.kill(engine, signal.SIGSTOP)
         stopped = time.monotonic()

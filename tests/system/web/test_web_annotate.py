@@ -19,9 +19,11 @@ from assay_pipelines.annotation.queues import create_queue
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_web.access.guard import COOKIE
 from assay_web.accounts.access_file import FILE, AccessFile
+from assay_web.accounts.accounts import add_account
+from assay_web.accounts.passwords import Passwords
 from assay_web.accounts.roles import ROLES
 from assay_web.accounts.sessions import begin_session
-from assay_web.settings import WebSettings
+from assay_web.settings import PasswordCost, WebSettings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -240,10 +242,15 @@ def test_votes_are_turned_into_decisions(place: Workspace, comparisons: list[str
     assert found == [("gold", "people_majority", "dora")]
 
 
+CHEAP = PasswordCost(passes=1, memory_kib=256, lanes=1)
+
+
 def test_roles_see_and_do_what_is_theirs(place: Workspace, comparisons: list[str], url: str) -> None:
     make(place, "roles", comparisons[:4])
     item, conflict = "/api/annotate/queues/roles/item", "/api/annotate/queues/roles/conflict"
     with AccessFile(place.root / FILE) as access:
+        for role in ROLES:
+            add_account(access, Passwords(CHEAP), f"some {role}", role, "a long password", by="test")
         tokens = {role: begin_session(access, f"some {role}", role, WebSettings()) for role in ROLES}
     statuses = {}
     for role, token in tokens.items():

@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import httpx
+import pyarrow as pa
 import pytest
 from web_pages import running_web, signed_in
 
 from assay.http.request_body import BodyLimits
+from assay.store.intake import pair_schema, store_pairs
 from assay.workspace import Workspace
+from assay_pipelines.annotation.items import QueueItem
+from assay_pipelines.annotation.queues import create_queue
 
 LIMITS = BodyLimits(most_bytes=100_000, most_bytes_at_once=150_000, seconds=1.0)
 
@@ -21,6 +25,12 @@ LIMITS = BodyLimits(most_bytes=100_000, most_bytes_at_once=150_000, seconds=1.0)
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     workspace = Workspace.create(tmp_path_factory.mktemp("gate") / "workspace")
+    asked = {"messages": [{"role": "user", "content": "q"}], "first": "yes", "second": "no"}
+    row = {"row": 1, **asked, "source": "s", "record_id": "1"}
+    with workspace.store.unit() as db:
+        store_pairs(db, pa.Table.from_pylist([row], schema=pair_schema()), None)
+        ((comparison,),) = db.execute("SELECT comparison_id FROM comparisons").fetchall()
+    create_queue(workspace, "first", [QueueItem(comparison)], overlap=1, gold_checks=0.0, run_id=None)
     with running_web(workspace, body_limits=LIMITS) as found:
         yield found
 
@@ -98,7 +108,7 @@ def test_what_no_page_asks_is_no_fault_of_the_server(url: str, path: str, status
 def test_numbers_and_origins_out_of_range(url: str) -> None:
     with signed_in(url) as client:
         for ticket in (f"{'9' * 50}-1-vote", f"1-{'9' * 50}-vote", f"{'9' * 5_000}-1-vote", "\u0663-1-vote"):
-            refused = client.post("/api/annotate/queues/none/renewal", json={"ticket": ticket})
+            refused = client.post("/api/annotate/queues/first/renewal", json={"ticket": ticket})
             assert refused.status_code == 422, refused.text
         for field in ({"overlap": 10**18}, {"limit": 10**18}, {"seed": 10**18}):
             assert client.post("/api/queues", json={"name": "many", **field}).status_code == 422
