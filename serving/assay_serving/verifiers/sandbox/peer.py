@@ -119,9 +119,9 @@ class Peer(ABC):
     def _remote(self, number: int, sent: dict[str, Any]) -> Any:
         if sent["kind"] == "exception":
             name, base = str(sent["name"]), _builtin(sent["base"])
-            made = type(name if name.isidentifier() else "Error", (base,), {"__module__": "solution"})
-            self._exceptions[id(made)] = number
-            return made
+            error_class = type(name if name.isidentifier() else "Error", (base,), {"__module__": "solution"})
+            self._exceptions[id(error_class)] = number
+            return error_class
         if sent["kind"] == "coroutine":
             return self._awaited(number)
         return (RemoteClass if sent["kind"] == "class" else Remote)(self, number)
@@ -354,10 +354,10 @@ class RemoteClass(Remote):
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        made = Remote._ask(self, "call", *args, **kwargs)
-        if isinstance(made, Remote):
-            object.__getattribute__(made, "_state")[2] = True
-        return made
+        instance = Remote._ask(self, "call", *args, **kwargs)
+        if isinstance(instance, Remote):
+            object.__getattribute__(instance, "_state")[2] = True
+        return instance
 
     def __instancecheck__(self, value: Any) -> bool:
         return isinstance(value, Remote) and bool(Remote._ask(self, "isinstance", value))

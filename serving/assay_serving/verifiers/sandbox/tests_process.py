@@ -24,12 +24,12 @@ class TestsSide(Peer):
     __test__ = False  #: no class of tests for pytest
 
     def perform(self, operation: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        own = type(target).__module__ == _MODULE
+        of_tests = type(target).__module__ == _MODULE
         if operation == "call" and callable(target):
             return target(*args, **kwargs)
         named = str(args[0]) if operation in ("getattr", "setattr") else ""
         permitted = operation in ("iter", "next") and isinstance(target, Iterator)
-        if own and not named.startswith("_"):
+        if of_tests and not named.startswith("_"):
             permitted |= operation in _READS or (operation == "operator" and args[0] in operator.__all__)
             permitted |= operation == "setattr" and not callable(getattr(type(target), named, None))
         if permitted:
@@ -46,16 +46,16 @@ def run_tests(tests: list[str], entry_point: str, prelude: str, connection: int)
         side.call("run", -1)
         where = "the prelude"
         exec(compile(prelude, "prelude.py", "exec", dont_inherit=True), namespace)
-        own = set(namespace)
+        defined = set(namespace)
         for number, test in enumerate(tests, 1):
             where = f"test {number}"
-            _take_names(side, namespace, own, test, entry_point)
+            _take_names(side, namespace, defined, test, entry_point)
             before = dict(namespace)
             exec(compile(test, f"test_{number}.py", "exec", dont_inherit=True), namespace)
-            own |= {name for name, value in namespace.items() if before.get(name, side) is not value}
-        if entry_point and "check" in own:
+            defined |= {name for name, value in namespace.items() if before.get(name, side) is not value}
+        if entry_point and "check" in defined:
             where = "check"
-            _take_names(side, namespace, own, "", entry_point)
+            _take_names(side, namespace, defined, "", entry_point)
             exec(compile(f"check({entry_point})", "check.py", "exec", dont_inherit=True), namespace)
     except GoneError:
         return {"gone": where}
@@ -66,12 +66,12 @@ def run_tests(tests: list[str], entry_point: str, prelude: str, connection: int)
     return {"passed": True}
 
 
-def _take_names(side: TestsSide, namespace: dict[str, Any], own: set[str], test: str, entry_point: str) -> None:
+def _take_names(side: TestsSide, namespace: dict[str, Any], defined: set[str], test: str, entry_point: str) -> None:
     """Give the tests the names of the program that they do not define themselves.
 
     A program's `abs` or `all` does not replace the tests' built-in function, unless it is what they test.
     """
-    names = set(side.call("names", -1)) - own
+    names = set(side.call("names", -1)) - defined
     used = {node.id for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Name)} & names
     tested = entry_point or used <= set(dir(builtins))
     for name in names & used | (names - namespace.keys()):

@@ -144,13 +144,15 @@ class Values:
 
     def _decode_container(self, sent: dict[str, Any]) -> Any:
         kind = next(name for name in ("list", "dict", "set", "deque", "bytearray") if name in sent)
-        made: Any = {"list": list, "dict": dict, "set": set, "deque": collections.deque, "bytearray": bytearray}[kind]()
+        container: Any = {"list": list, "dict": dict, "set": set, "deque": collections.deque, "bytearray": bytearray}[
+            kind
+        ]()
         if sent.get("as") in _EXACT:
-            made = _EXACT[sent["as"]]()
-        if self.number(made) != sent["n"]:
+            container = _EXACT[sent["as"]]()
+        if self.number(container) != sent["n"]:
             raise ValueError("containers out of order")
-        self.fill(made, sent)
-        return made
+        self.fill(container, sent)
+        return container
 
     def fill(self, container: Any, sent: dict[str, Any]) -> None:
         """Give `container` the content that was sent, in place."""
