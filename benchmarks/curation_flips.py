@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from assay import ids
-from assay.domain import Answer, Comparison, prompt_of
+from assay.domain import Answer, Comparison, prompt_of, response_text
 from assay.workspace import Workspace
 from assay_pipelines.embedding.encoder_loader import open_encoder
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
@@ -53,7 +53,7 @@ def read_rows(folder: Path, each: int, longest: int) -> tuple[list[Row], dict[st
                     continue
                 comparison, swapped = Comparison.of(prompt_of(record["prompt"]), chosen, rejected)
                 sides = (comparison.response_a, comparison.response_b)
-                row = Row(comparison.id, comparison.prompt_id, comparison.prompt, *sides)
+                row = Row(comparison.id, comparison.prompt_id, comparison.prompt, *map(response_text, sides))
                 first_votes.setdefault(comparison.id, (row, "B" if swapped else "A"))
         for comparison_id in sorted(first_votes, key=ids.digest)[:each]:
             row, label = first_votes[comparison_id]

@@ -132,7 +132,7 @@ def run_loop(
             on_gold = LoopModel(models.load(models.train(run, "gold-rm", "trial-gold", gold, [])), Parts.uncalibrated)
             stage2 = run_stage2(
                 Stage2Config(recycle_below=settings.recycle_below),
-                Stage2Parts(workspace, _best(workspace, stage1, models), on_gold),
+                Stage2Parts(workspace, best_of(workspace, stage1, models), on_gold),
                 Selection(("unverified",)),
                 run.id,
             )
@@ -226,7 +226,7 @@ def _labels(workspace: Workspace) -> dict[str, tuple[str, str | None]]:
     return {c: (pool, label) for c, pool, label in rows}
 
 
-def _best(workspace: Workspace, report: Stage1Report, models: ProbeModels) -> LoopModel:
+def best_of(workspace: Workspace, report: Stage1Report, models: ProbeModels) -> LoopModel:
     steps = {(i, s): outcome for i, s, outcome, _ in loop_steps(workspace, report.loop)}
     chosen = next(outcome["best"] for (_, step), outcome in steps.items() if step == "publish")
     trained = steps.get((chosen, "final")) or steps[chosen, "train"]

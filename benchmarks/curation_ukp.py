@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.annotation.votes import MAJORITY, preference, tally
-from assay.domain import Answer, Comparison, PreferencePair, prompt_of
+from assay.domain import Answer, Comparison, PreferencePair, prompt_of, response_text
 from assay.workspace import Workspace
 from assay_pipelines.embedding.encoder_loader import open_encoder
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
@@ -82,7 +82,12 @@ def read_rows(path: Path) -> list[VotedRow]:
             turn = {"A": "B", "B": "A"} if swapped else {}
             votes = tuple(turn.get(v["value"], v["value"]) for v in record["ratings"]["votes"])
             row = VotedRow(
-                comparison.id, record["category"], prompt, comparison.response_a, comparison.response_b, votes
+                comparison.id,
+                record["category"],
+                prompt,
+                response_text(comparison.response_a),
+                response_text(comparison.response_b),
+                votes,
             )
             rows.setdefault(row.comparison_id, row)
     return list(rows.values())

@@ -69,7 +69,7 @@ class Source:
             drawn[near, part + number[near] % PROMPT] += PHRASES
         unlike = np.isin(role, UNLIKE)
         drawn[unlike, PROMPT + RESPONSE :] = again[unlike, PROMPT + RESPONSE :]
-        prompt_text = self.benchmark[number % BENCHMARK_PROMPTS]
+        prompt_text = self.benchmark[number // BLOCK % BENCHMARK_PROMPTS]
         leak, miss = np.isin(role, LEAKS), np.isin(role, MISSES)
         drawn[leak, 3:7] = prompt_text[leak, 2:6]  # 16 words of the benchmark's prompt
         drawn[miss, 3:6] = prompt_text[miss, 2:5]  # 12 words

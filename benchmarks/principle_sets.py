@@ -30,7 +30,7 @@ from typing import Any
 
 from assay.domain import Prompt, prompt_of
 from assay_rm_training.data.principle_rows import PrincipleRow, write_principle_rows
-from assay_rm_training.evaluation.opposite_pairs import opposite_pairs
+from assay_rm_training.evaluation.principle import opposite_pairs
 from assay_rm_training.evaluation.principle_split import base_rates
 
 Record = dict[str, Any]

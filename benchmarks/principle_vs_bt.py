@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.domain import PreferencePair, prompt_of
+from assay.domain import PreferencePair, prompt_of, response_text
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device
 from assay.models.loading import context_length
@@ -83,7 +83,7 @@ def reasons(folder: Path) -> list[Reason]:
 
 def judged(reasons: Sequence[Reason]) -> list[PrincipleRow]:
     """Both sides of every reason as rows; an argument's label under a principle is the majority over its pairs."""
-    balance: dict[tuple[Any, str, str], int] = {}
+    balance: dict[tuple[Any, Any, str], int] = {}
     for reason in reasons:
         for response, vote in ((reason.pair.chosen, 1), (reason.pair.rejected, -1)):
             key = (reason.pair.prompt, response, reason.principle)
@@ -226,7 +226,7 @@ def _topic(reason: Reason) -> str:
 
 
 def _identity(reason: Reason) -> tuple[str, str, str]:
-    return prompt_key(reason.pair.prompt), reason.pair.chosen, reason.pair.rejected
+    return prompt_key(reason.pair.prompt), response_text(reason.pair.chosen), response_text(reason.pair.rejected)
 
 
 def _fields(spec: RewardModelSpec) -> dict[str, Any]:

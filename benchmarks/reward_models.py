@@ -37,9 +37,8 @@ from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.statistics.intervals import bounds
 from assay.workspace import Workspace
-from assay_rm_training.calibration.fitting import fit_calibration
+from assay_rm_training.calibration.fitting import fit_calibration, fit_judgments
 from assay_rm_training.calibration.measures import calibration_report
-from assay_rm_training.calibration.principle import fit_judgments
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.evaluation.principle import evaluate_rows
 from assay_rm_training.evaluation.principle_split import with_cells

@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Sequence
 
+from assay.domain import response_text
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.scorer import ModelInfo, ScoreItem
@@ -24,7 +25,7 @@ def text_of(item: ScoreItem) -> str:
     """All that the reward depends on."""
     if item.rendered is not None:
         return item.rendered.text
-    return "\n".join([*(message.content for message in item.prompt), item.response])
+    return "\n".join([*(message.text for message in item.prompt), response_text(item.response)])
 
 
 def reward_of(text: str) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from assay_command import Run, captured
 from hypothesis import settings
 
 from assay.workspace import Workspace
@@ -179,6 +180,12 @@ def tiny_reward_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         parity="passed",
     ).write(folder)
     return folder
+
+
+@pytest.fixture
+def assay(capsys: pytest.CaptureFixture[str]) -> Run:
+    """The command: arguments to (exit code, standard output, standard error)."""
+    return captured(capsys)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,9 @@ from typing import Literal
 from assay import __version__
 from assay.annotation.vote_journal import fold
 from assay.errors import AssayError
+from assay.store.connection import Connection
 from assay.system.hash_chain import AUDIT_FILE, check_audit_log
+from assay.system.plurals import counted
 from assay.workspace import Workspace
 
 State = Literal["ok", "missing", "problem", "optional"]
@@ -79,6 +81,11 @@ def examine(workspace: Workspace | None) -> Iterator[Check]:
         f"{free:.1f} GB free",
         "" if free >= LOW_DISK_GB else "free some",
     )
+
+
+def _count(db: Connection, table: str) -> int:
+    row = db.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return int(row[0]) if row else 0
 
 
 def _vllm() -> Check:
@@ -146,6 +153,8 @@ def _audit_log(workspace: Workspace) -> Iterator[Check]:
 def _workspace(workspace: Workspace) -> Iterator[Check]:
     from assay.runs.record import mark_dead_runs
     from assay.store.integrity import dangling, examples, read_all, repeated
+    from assay.store.keys import JUDGMENT_TABLES
+    from assay.store.media import missing_media
 
     try:
         dead = mark_dead_runs(workspace)
@@ -154,11 +163,12 @@ def _workspace(workspace: Workspace) -> Iterator[Check]:
             read_all(db)
             schema = db.execute("SELECT max(version) FROM schema_migrations").fetchone()
             counts = {
-                table: (db.execute(f"SELECT count(*) FROM {table}").fetchone() or (0,))[0]
-                for table in ("comparisons", "judgments", "decisions", "snapshots", "artifacts", "runs")
+                table: _count(db, table)
+                for table in ("comparisons", *JUDGMENT_TABLES, "decisions", "snapshots", "artifacts", "runs")
             }
             broken = {reference: (n, examples(db, reference)) for reference, n in dangling(db).items()}
             repeats = repeated(db)
+            images, lost = _count(db, "media"), missing_media(db, workspace.media)
     except AssayError as error:
         yield Check("workspace", "problem", str(error))
         yield _log(workspace)
@@ -171,6 +181,7 @@ def _workspace(workspace: Workspace) -> Iterator[Check]:
     yield Check("references", "ok", "all hold") if not broken else _dangling(broken)
     repeats_text = ", ".join(f"{n} in {table}" for table, n in repeats.items())
     yield Check("keys", "problem" if repeats else "ok", f"repeated: {repeats_text}" if repeats else "all unique")
+    yield _media(workspace, images, lost)
     damaged = sum(1 for _ in workspace.journal.glob("damaged/votes-*.jsonl"))
     text = f"{votes.new} waiting votes put into the store" if votes.new else "no vote is waiting"
     text += f", {damaged} damaged files set aside" if damaged else ""
@@ -182,6 +193,19 @@ def _workspace(workspace: Workspace) -> Iterator[Check]:
     )
     yield _log(workspace)
     yield _backups(workspace)
+
+
+def _media(workspace: Workspace, images: int, lost: list[str]) -> Check:
+    damaged = [path.name for path in workspace.media.damaged()]
+    if not (lost or damaged):
+        return Check("images", "ok", f"{counted(images, 'image')}, all there" if images else "none")
+    parts = [
+        f"{len(names)} {what} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+        for names, what in ((lost, "without a file"), (damaged, "with other bytes than their name says"))
+        if names
+    ]
+    fix = f"import the files again that they came from, or put them back into {workspace.media.root} from a backup"
+    return Check("images", "problem", "; ".join(parts), fix)
 
 
 def _dangling(broken: dict[str, tuple[int, list[str]]]) -> Check:

@@ -1,7 +1,8 @@
-"""The domain types of preference data: messages, prompts, responses, comparisons, judgments, decisions.
+"""The domain types of preference data: prompts, responses, comparisons, judgments, decisions.
 
-Covers: immutable value types and their content-hash identities (the canonical forms live in `assay.ids`).
-Leaves out: storage (`assay.store`), scores (`assay.score`), rendering to tokens (`assay.models.chat.renderer`).
+Covers: immutable value types and their content-hash identities (the canonical forms live in `assay.ids`); messages,
+prompts and responses are those of `assay.conversation`. Leaves out: storage (`assay.store`), scores (`assay.score`),
+rendering to tokens (`assay.models.chat.renderer`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from assay import ids
-from assay.errors import BadInputError
-
-Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
-ROLES: tuple[str, ...] = get_args(Role)
+from assay.conversation.message import ROLES as ROLES
+from assay.conversation.message import Message as Message
+from assay.conversation.message import Prompt as Prompt
+from assay.conversation.message import Response as Response
+from assay.conversation.message import Role as Role
+from assay.conversation.message import prompt_of as prompt_of
+from assay.conversation.message import response_of as response_of
+from assay.conversation.message import response_text as response_text
 
 #: What an annotator can say of one comparison. A and B refer to the comparison's canonical order.
 Answer: TypeAlias = Literal["A", "B", "tie", "both_good", "both_bad", "skip"]
@@ -39,36 +44,6 @@ def swap_answer(answer: Answer) -> Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One turn of a conversation."""
-
-    role: Role
-    content: str
-
-    def __post_init__(self) -> None:
-        if self.role not in ROLES:
-            raise BadInputError(f"unknown role {self.role!r}; one of {', '.join(ROLES)}", field="role")
-
-    def to_dict(self) -> dict[str, str]:
-        return {"role": self.role, "content": self.content}
-
-
-#: A conversation that ends before the assistant's turn.
-Prompt: TypeAlias = tuple[Message, ...]
-
-
-def prompt_of(messages: list[dict[str, str]] | tuple[dict[str, str], ...]) -> Prompt:
-    """Build a prompt from role/content dictionaries. Raises BadInputError on a wrong shape."""
-    turns = []
-    for number, message in enumerate(messages, start=1):
-        try:
-            turns.append(Message(role=message["role"], content=message["content"]))  # type: ignore[arg-type]
-        except (KeyError, TypeError) as error:
-            raise BadInputError(f"message {number} needs 'role' and 'content'", field="prompt") from error
-    return tuple(turns)
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """A prompt and two responses, unordered in identity: swapping the two gives the same comparison.
 
@@ -77,11 +52,11 @@ class Comparison:
     """
 
     prompt: Prompt
-    response_a: str
-    response_b: str
+    response_a: Response
+    response_b: Response
 
     @classmethod
-    def of(cls, prompt: Prompt, first: str, second: str) -> tuple[Comparison, bool]:
+    def of(cls, prompt: Prompt, first: Response, second: Response) -> tuple[Comparison, bool]:
         """The canonical comparison, and whether `first` became B (True = the two were swapped)."""
         pid = ids.prompt_id(prompt)
         swapped = ids.response_id(pid, first) > ids.response_id(pid, second)
@@ -121,6 +96,49 @@ class Judgment:
 
 
 @dataclass(frozen=True, slots=True)
+class ResponseJudgment:
+    """What one annotator said of one response in a number: a rating, a binary label, a recorded score."""
+
+    response_id: str
+    annotator_id: str
+    aspect: str  #: what was asked
+    value: float | None  #: None: looked and could not say
+    low: float | None = None  #: the ends of the scale; None: unbounded or unknown
+    high: float | None = None
+    rationale: str | None = None
+    seconds: float | None = None
+    origin: str = ""  #: as `Judgment.origin`
+
+    @property
+    def id(self) -> str:
+        return ids.response_judgment_id(self.response_id, self.annotator_id, self.aspect, self.value, self.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class StepJudgment:
+    """What one annotator said of a part of one response: of a step, or of a span."""
+
+    response_id: str
+    annotator_id: str
+    start: int  #: in characters of the response
+    end: int  #: not included
+    step: int | None = None  #: 0 = the first; None: a span
+    label: str | None = None  #: what a span is
+    value: float | None = None  #: 1 correct, 0 neutral, -1 wrong; or a probability
+    low: float | None = None
+    high: float | None = None
+    rationale: str | None = None
+    seconds: float | None = None
+    origin: str = ""
+
+    @property
+    def id(self) -> str:
+        return ids.step_judgment_id(
+            self.response_id, self.annotator_id, self.step, self.start, self.end, self.label, self.value, self.origin
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PrincipleAnswer:
     """What an annotator said, with their judgment of the pair, of one response and one principle."""
 
@@ -134,12 +152,12 @@ class PrincipleAnswer:
 class PreferencePair:
     """One training or evaluation row: a comparison with its label resolved to chosen/rejected.
 
-    Only objectives that ask for them see rows that are not plainly decided (`assay_rm_training.data.pair_labels`).
+    Only objectives that ask for them see rows that are not plainly decided (`assay_rm_training.data.pair_dataset`).
     """
 
     prompt: Prompt
-    chosen: str
-    rejected: str
+    chosen: Response
+    rejected: Response
     comparison_id: str = ""
     margin: float | None = None  #: strength of the preference where the label carries one
     weight: float = 1.0

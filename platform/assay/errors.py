@@ -48,6 +48,12 @@ class NotFoundError(AssayError):
     code = "not_found"
 
 
+class ForbiddenError(AssayError):
+    """The caller is known, and may not do this."""
+
+    code = "forbidden"
+
+
 class BusyError(AssayError):
     """A resource is held or full at the moment; the same call may succeed later."""
 

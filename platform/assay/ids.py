@@ -8,18 +8,21 @@ the two equal. Leaves out: run ids, which name events, not content (`assay.runs.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 HEX_DIGITS = 32  # 128 bits: collisions are out of the question at 10^9 rows (about 1e-21)
 FIELD, RECORD = "\x1f", "\x1e"  # ASCII unit and record separators
+TYPED = "typed"  # no role: no text-only conversation has this beginning
 
 
 class HasRoleAndContent(Protocol):
     @property
     def role(self) -> str: ...
     @property
-    def content(self) -> str: ...
+    def content(self) -> object: ...
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 def digest(text: str) -> str:
@@ -39,12 +42,28 @@ def sized(text: str) -> str:
 
 
 def prompt_id(messages: Sequence[HasRoleAndContent]) -> str:
-    return "p-" + digest(RECORD.join(f"{m.role}{FIELD}{sized(m.content)}" for m in messages))
+    """Identity of a conversation: of its texts, or of its JSON where any content is more than text."""
+    turns = [(m.role, m.content) for m in messages]
+    if all(isinstance(content, str) for _, content in turns):
+        return "p-" + digest(RECORD.join(f"{role}{FIELD}{sized(content)}" for role, content in turns))  # type: ignore[arg-type]
+    return "p-" + digest(TYPED + RECORD + conversation_json(messages))
 
 
-def response_id(prompt: str, content: str) -> str:
+def response_id(prompt: str, content: str | Sequence[HasRoleAndContent]) -> str:
     """Identity of a response *to this prompt* (given by its id): scores and votes belong to both."""
-    return "r-" + digest(prompt + FIELD + content)
+    if isinstance(content, str):
+        return "r-" + digest(prompt + FIELD + content)
+    return "r-" + digest(prompt + RECORD + conversation_json(content))
+
+
+def conversation_json(messages: Iterable[HasRoleAndContent]) -> str:
+    """The one JSON text of messages with typed parts: the store holds it, identities are made of it."""
+    return forms_json([message.to_dict() for message in messages])
+
+
+def forms_json(messages: Sequence[dict[str, Any]]) -> str:
+    """`conversation_json` of messages in their JSON form."""
+    return json.dumps(messages, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def comparison_id(prompt: str, first: str, second: str) -> str:
@@ -73,6 +92,29 @@ def principle_id(statement: str) -> str:
 
 def principle_judgment_id(response: str, principle: str, annotator: str, answer: str) -> str:
     return "y-" + digest(FIELD.join((response, principle, annotator, answer)))
+
+
+def response_judgment_id(response: str, annotator: str, aspect: str, value: float | None, origin: str) -> str:
+    return "v-" + digest(FIELD.join((response, annotator, aspect, number_text(value), origin)))
+
+
+def step_judgment_id(
+    response: str,
+    annotator: str,
+    step: int | None,
+    start: int,
+    end: int,
+    label: str | None,
+    value: float | None,
+    origin: str,
+) -> str:
+    parts = (response, annotator, "" if step is None else str(step), str(start), str(end), label or "")
+    return "t-" + digest(FIELD.join((*parts, number_text(value), origin)))
+
+
+def number_text(value: float | None) -> str:
+    """All digits of a finite number, so that no two numbers share a text; empty for None."""
+    return "" if value is None else format(value + 0.0, ".17g")
 
 
 def rows_digest(rows: Iterable[Sequence[object]]) -> str:

@@ -334,7 +334,8 @@ def _text(annotation: Any) -> str:
         return ""
     if isinstance(annotation, str):  # without the range and the description that `assay.settings` reads
         return re.sub(r"^Annotated\[(.+?), (?:Ge|Gt|Le|Lt|Help)\(.*\)\]$", r"\1", annotation)
-    return getattr(annotation, "__name__", str(annotation))
+    plain = inspect.formatannotation(annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation)
+    return re.sub(r"(?<!['\"\w])(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])", "", plain)  # without the modules of its types
 
 
 def _default(default: Any, factory: Any) -> str | None:

@@ -7,6 +7,7 @@ Covers: creating, opening and finding it. Leaves out: what runs do (`assay.runs.
       assay.duckdb     the store                log/           its redo log: the store can be made from it
       models/NAME/     checkpoints           runs/RUN_ID/   metrics, logs, samples
       reports/         HTML                  journal/       acknowledged votes on their way into the store
+      media/           images of conversations, by their hash
       annotation.sqlite                      state of the annotation queues; rebuilt from store and journal if lost
 """
 
@@ -22,6 +23,7 @@ from pathlib import Path
 from assay.errors import BadInputError, NotFoundError
 from assay.store.database import Database
 from assay.store.instances import require_duckdb_path
+from assay.store.media import MediaFolder
 
 MARKER = "assay.toml"
 FORMAT = 1
@@ -116,5 +118,23 @@ class Workspace:
         return self.root / "reports"
 
     @property
+    def media(self) -> MediaFolder:
+        return MediaFolder(self.root / "media")
+
+    @property
     def journal(self) -> Path:
         return self.root / "journal"
+
+    def stored_path(self, path: Path) -> str:
+        """How the store names a path: relative to the workspace where it is inside, so that a copy names its own."""
+        absolute = path.expanduser().resolve()
+        return str(absolute.relative_to(self.root) if absolute.is_relative_to(self.root) else absolute)
+
+    def located_path(self, stored: str) -> Path:
+        """The path that the store names so. Earlier versions stored absolute paths: in a copied or moved workspace
+        those lead into the one that it was copied from, and its own copy, of the same folder and name, is meant."""
+        path = self.root / stored
+        if not path.is_relative_to(self.root) and ((path.parent.parent / MARKER).is_file() or not path.exists()):
+            copied = self.root.joinpath(*path.parts[-2:])
+            return copied if copied.exists() else path
+        return path

@@ -1,7 +1,5 @@
 """`assay rl`: train a policy against a reward. Heavy imports happen inside the command."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -226,7 +224,7 @@ def _resume_hint(every: int) -> Iterator[Callable[[Path], None]]:
         raise
 
 
-def _held_out(plan: Plan) -> list[PromptItem]:
+def _held_out(plan: "Plan") -> "list[PromptItem]":
     from assay_policy_training.plugins.prompts.source import load_prompts
 
     if not plan.evaluate:
@@ -235,7 +233,7 @@ def _held_out(plan: Plan) -> list[PromptItem]:
     return load_prompts(source, seed=plan.recipe.seed, split="heldout")[: plan.evaluate]
 
 
-def _payload(trained: TrainedPolicy) -> dict[str, Any]:
+def _payload(trained: "TrainedPolicy") -> dict[str, Any]:
     return {
         "run": trained.run_id,
         "folder": str(trained.folder),
@@ -245,10 +243,12 @@ def _payload(trained: TrainedPolicy) -> dict[str, Any]:
     }
 
 
-def _text(trained: TrainedPolicy) -> str:
+def _text(trained: "TrainedPolicy") -> str:
+    from assay.models.contamination import KEY, uses_from
     from assay.statistics.intervals import interval_text
 
     lines = [f"policy {trained.policy}", f"run    {trained.run_id} ({trained.folder})"]
+    lines += [f"contamination, carried by the policy: {use}" for use in uses_from(trained.metrics[KEY])]
     if trained.metrics["stopped_early"]:
         lines.append(f"stopped early: {trained.metrics['stopped_early']}")
     rows = [("first step", trained.metrics["first_step"]), ("last step", trained.metrics["last_step"])]
@@ -267,6 +267,10 @@ def _text(trained: TrainedPolicy) -> str:
             if evaluation.kl_k3 is not None:
                 facts.append(f"KL {evaluation.kl_k3:.4f} a token")
             lines.append(f"{label:<11}" + ", ".join(facts))
+    if trained.change is not None:
+        changes = [("reward", trained.change.reward), ("pass rate", trained.change.pass_rate)]
+        facts = [f"{name} {c.value:+.3f} [{interval_text(c.interval, '+.3f')}]" for name, c in changes if c is not None]
+        lines.append(f"{'change':<11}" + ", ".join([*facts, "each prompt with itself"]))
     return "\n".join(lines)
 
 

@@ -4,8 +4,6 @@ Command line and run record derive from them. Leaves out: training (`training_co
 `length_bias`, `generative`), what is no setting of a run: keys, output folders.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -55,7 +53,7 @@ class LoadSettings:
 class EvaluationSettings(LoadSettings):
     """What both ways of `assay eval` have in common. `correct`: a length correction of the model to apply."""
 
-    seed: Annotated[int, Ge(0), Help("Of the order of pairs and of the bootstrap.")] = 0
+    seed: Annotated[int, Ge(0), Help("Of the order of pairs.")] = 0
     limit: Annotated[int, Ge(0), Help("Only the first N pairs or items; 0 = all.")] = 0
     max_length: Annotated[
         int | None, Ge(1), Help("Tokens of a conversation. Default: the length that the model was trained with.")
@@ -148,7 +146,7 @@ class CalibrationConfig(LoadSettings):
     ] = "auto"
     folds: Annotated[int, Ge(2), Help("Parts of the prompts that are left out in turn.")] = 5
     correct: Annotated[str | None, Help("Calibrate rewards under this length correction.", metavar="NAME")] = None
-    seed: Annotated[int, Help("Of the folds, the order of pairs and the bootstrap.")] = 0
+    seed: Annotated[int, Help("Of the folds and the order of pairs.")] = 0
     limit: Limit = 0
     token_budget: TokenBudget = None
 
@@ -168,7 +166,7 @@ class LengthBiasConfig(LoadSettings):
     ceiling: Annotated[float | None, Help("Cut rewards here before the penalty.")] = None
     unit: Annotated[Unit, Help("Of length: tokens or characters.")] = "tokens"
     limit: Limit = 0
-    seed: Annotated[int, Help("Of folds and bootstrap.")] = 0
+    seed: Annotated[int, Help("Of the folds.")] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,8 +3,6 @@
 Leaves out: the methods (`methods/method.py`), the run (`runs/train.py`).
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
@@ -119,7 +117,7 @@ class TrainingConfig:
         """The peak rate of a new head."""
         return self.head_lr or self.learning_rate
 
-    def within(self, longest: int) -> TrainingConfig:
+    def within(self, longest: int) -> "TrainingConfig":
         """With `max_length` set, for a base that reads up to `longest` tokens."""
         return self if self.max_length is not None else replace(self, max_length=longest)
 
@@ -127,7 +125,7 @@ class TrainingConfig:
         return {**asdict(self), "lr": self.learning_rate}
 
     @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> TrainingConfig:
+    def from_dict(cls, payload: dict[str, Any]) -> "TrainingConfig":
         """Inverse of `to_dict`. Raises BadInputError for an unknown field."""
         values = dict(payload)
         lora = values.pop("lora", None)

@@ -100,12 +100,6 @@ class Ranking:
             "results": [result.to_dict() for result in self.results],
         }
 
-    @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> Ranking:
-        """Inverse of `to_dict`; unknown fields are ignored."""
-        results = tuple(score_from_dict(entry) for entry in payload["results"])
-        return cls(tuple(payload["order"]), tuple(payload["ranks"]), results)
-
 
 def prefer(a: ScoreResult, b: ScoreResult, rule: PairRule) -> Preference:
     """The preference that two rewards of one model express."""

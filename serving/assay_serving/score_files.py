@@ -1,15 +1,17 @@
 """Scoring JSON Lines: every input line gives one output line, and a broken line fails alone.
 
 Covers: reading rows with `prompt` and `response` or `responses` (and `label` and `references`, which composed rewards
-read), scoring them in bounded memory, the lines written, counts of failures by reason. Leaves out: the scorer
-(`model_loader`), output and storage (the command).
+read), scoring them in bounded memory, the lines written, a file of them that goes on where it was interrupted, counts
+of failures by reason. Leaves out: the scorer (`model_loader`), storage (the command).
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 from assay.data.conversation import prompt_turns
 from assay.data.json_lines import Lines, RowError, parse_object
 from assay.domain import prompt_of
+from assay.errors import BackendError, BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay.system.plurals import counted
@@ -78,10 +81,73 @@ def read_rows(path: Path, principle: str | None = None) -> Iterator[ScoreRow]:
             yield ScoreRow(number, id=fields.get("id"), error=error)
 
 
+class ScoreFile:
+    """The file of result lines. Until all are there they are in `FILE.part`, beside `FILE.part.json`, which says of
+    what they are: the same rows and scorer go on after its last line, anything else begins anew. What is no file
+    (`/dev/stdout`) is written as it is."""
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        """`identity`: JSON; what the lines depend on. `report`, `last_row`: counts and number of rows that are there.
+
+        Raises BadInputError where the file cannot be written.
+        """
+        self.path, self.report, self.last_row = path, ScoreReport(), 0
+        self._stored = path.is_file() or not path.exists()
+        self._part = path.with_name(f"{path.name}.part") if self._stored else path
+        self._about = path.with_name(f"{path.name}.part.json")
+        try:
+            if self._stored:
+                self._begin(json.dumps(identity, sort_keys=True))
+            self._stream = self._part.open("a", encoding="utf-8")
+        except OSError as error:
+            raise BadInputError(f"cannot be written: {error.strerror}", file=path) from error
+
+    def _begin(self, about: str) -> None:
+        if self._part.is_file() and self._about.is_file() and self._about.read_text(encoding="utf-8") == about:
+            size = 0
+            with self._part.open("rb") as lines:
+                for line in lines:
+                    try:
+                        written = json.loads(line) if line.endswith(b"\n") else None
+                    except ValueError:
+                        written = None
+                    if written is None:  # cut off, or damaged when the power failed: scored again from here
+                        break
+                    size += len(line)
+                    self.last_row = _count_line(self.report, written)
+            os.truncate(self._part, size)
+        else:
+            self._part.write_text("", encoding="utf-8")
+            self._about.write_text(about, encoding="utf-8")
+
+    def write(self, line: str) -> None:
+        with self._disk():
+            self._stream.write(line + "\n")
+
+    def flush(self) -> None:
+        with self._disk():
+            self._stream.flush()
+
+    def close(self, *, complete: bool) -> None:
+        with self._disk():
+            self._stream.close()  # a full disk may show only now, when the buffer is written out
+            if complete and self._stored:
+                self._part.replace(self.path)
+                self._about.unlink()
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise BackendError(f"{self._part}: {error.strerror}; lines written before are kept") from error
+
+
 def score_rows(
     scorer: Scorer,
     rows: Iterable[ScoreRow],
     *,
+    report: ScoreReport | None = None,
     write: Callable[[str], object],
     keep: Callable[[Sequence[ScoreItem], Sequence[ScoreResult]], object] = lambda items, results: None,
     complain: Callable[[str], object] = lambda text: None,
@@ -90,9 +156,9 @@ def score_rows(
     """Score all rows, about ITEMS_AT_ONCE responses at a time.
 
     `write` gets one JSON line a row, in order; `keep` the items and results of each round; `complain` one line for
-    each row that has no score, or not all of them.
+    each row that has no score, or not all of them. `report`: of earlier rows, whose counts it goes on with.
     """
-    report = ScoreReport()
+    report = ScoreReport() if report is None else report
     for chunk in _chunks(rows):
         items = [item for row in chunk for item in row.items]
         results = scorer.score(items, on_progress)
@@ -160,6 +226,19 @@ def _count(report: ScoreReport, row: ScoreRow, results: Sequence[ScoreResult]) -
             report.truncated += result.truncated
         else:
             report.failures[result.code] += 1
+
+
+def _count_line(report: ScoreReport, line: Mapping[str, Any]) -> int:
+    """As `_count`, of a line that was written; the number of its row."""
+    report.rows += 1
+    for payload in line.get("scores", [line.get("score", line)]):
+        if (error := payload.get("error")) is not None:
+            report.failures[error["code"]] += 1
+        else:
+            report.scored += 1
+            report.tokens += payload["tokens"]
+            report.truncated += payload["truncated"]
+    return int(line["row"])
 
 
 def _line(row: ScoreRow, results: Sequence[ScoreResult]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from assay.domain import Prompt
+from assay.domain import Prompt, Response, response_text
+from assay.models.contamination import BenchmarkUse, uses_from
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreResult
 
@@ -47,7 +48,7 @@ class ScoreItem:
     """
 
     prompt: Prompt
-    response: str
+    response: Response
     principle: str | None = None
     rendered: Rendered | None = None
     label: str | None = None
@@ -56,7 +57,7 @@ class ScoreItem:
     @property
     def characters(self) -> int:
         """Length of all its text: the bound of queues and requests before tokens are counted."""
-        size = sum(len(m.content) for m in self.prompt) + len(self.response) + len(self.principle or "")
+        size = sum(len(m.text) for m in self.prompt) + len(response_text(self.response)) + len(self.principle or "")
         if self.rendered is not None:
             size += len(self.rendered.text) + 4 * len(self.rendered.ids)
         return size + sum(map(len, self.references)) + len(self.label or "")
@@ -82,16 +83,20 @@ class ModelInfo:
     curve: dict[str, Any] | None = field(default=None, hash=False)
     bradley_terry: bool = False  #: trained so that a difference of two rewards of one prompt is a log-odds
     question: str | None = None  #: of a principle model: what it asks of a response, `{principle}` in it
+    #: by registered benchmarks, of all that it was made of: bases, members, parts, data
+    contamination: tuple[BenchmarkUse, ...] = ()
     trained_principles: tuple[str, ...] = ()  #: the most frequent of those that it was trained to judge by
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return asdict(self) | {"trained_principles": list(self.trained_principles)}
+        uses = [asdict(use) for use in self.contamination]
+        return asdict(self) | {"trained_principles": list(self.trained_principles), "contamination": uses}
 
     @classmethod
     def from_dict(cls, payload: dict[str, Any]) -> ModelInfo:
         """Inverse of `to_dict`; unknown fields are ignored, so that a newer server can answer an older client."""
         fields = {name: payload[name] for name in cls.__dataclass_fields__ if name in payload}
+        fields["contamination"] = uses_from(fields.get("contamination"))
         return cls(**(fields | {"trained_principles": tuple(fields.get("trained_principles", ()))}))
 
 

@@ -1,4 +1,5 @@
-"""Other projects' own client code against the server: OpenRLHF, verl, LLaMA-Factory, SGLang, OpenAI, Cohere.
+"""Other projects' own client code against the server: OpenRLHF, verl, LLaMA-Factory, SGLang, NeMo-Gym, OpenAI,
+Cohere.
 
 Each runs in the environment that `make peers-env` builds for it, as a program of tests/support/peers, whose docstring
 names what of it is a stand-in; without one its test skips. `ASSAY_PEERS_ENV` names another folder of them. slime ships
@@ -10,9 +11,7 @@ get are the engine's own rewards. TRL is in `test_trl_training`.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import subprocess
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import aiohttp
 import httpx
 import openai
 import pytest
+from peer_programs import said_by
 
 from assay.domain import Message
 from assay.score import Score
@@ -29,11 +29,8 @@ from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-PEERS = Path(os.environ.get("ASSAY_PEERS_ENV", REPOSITORY / ".venv-peers"))
 PROMPT = (Message("user", "Name a metal."),)
 TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
-CLIENT_S = 180
 
 
 @pytest.fixture(scope="module")
@@ -60,21 +57,7 @@ def near(scorer: TransformersScorer, response: str) -> Any:
 
 
 def result_of(peer: str, server: RunningServer, model: Path) -> Any:
-    """What the peer's program prints last, as JSON. Skips where its environment was not built."""
-    if not (PEERS / peer / ".installed").exists():
-        pytest.skip(f"no client of {peer}: make peers-env")
-    program = REPOSITORY / "tests/support/peers" / f"{peer.replace('-', '_')}_client.py"
-    settings = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "WANDB_MODE": "disabled"}
-    done = subprocess.run(
-        [str(PEERS / peer / "bin/python"), str(program), server.url, str(model), TEXT],
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        timeout=CLIENT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return said_by(peer, f"{peer.replace('-', '_')}_client.py", server.url, model, TEXT)
 
 
 def test_openrlhfs_executor(server: RunningServer, tiny_reward_model: Path, gold: Any) -> None:
@@ -107,6 +90,39 @@ def test_coheres_clients(server: RunningServer, scorer: TransformersScorer, tiny
 
 def test_sglangs_runtime_endpoint(server: RunningServer, tiny_reward_model: Path) -> None:
     assert result_of("sglang", server, tiny_reward_model) == ["rm", False]
+
+
+#: Of NeMo-Gym's aggregate metrics, what is left out here (docs/serving/dialects.md).
+LEFT_OUT = re.compile(
+    "across_repeats|/(ci_|sem/|p25/|p75/)|/sample/|expected_num_rollouts|missing_num_rollouts|completion_pct|perf_summary"
+)
+
+
+def test_nemo_gyms_agent_and_environment_server(
+    server: RunningServer, scorer: TransformersScorer, tiny_reward_model: Path, gold: Any
+) -> None:
+    """Rollouts with a session, the comparison of two responses, and the metrics that its own servers would reply."""
+    result = result_of("nemo-gym", server, tiny_reward_model)
+    assert result["agent"] == [gold] * 4
+    assert result["plain"] == result["turn"] == gold
+    assert result["compare"] == [gold, near(scorer, "Glass.")]
+    assert result["not stateless"] == []
+    for ours, its_own in (("aggregated", "its own"), ("aggregated by the agent", "its own of the agent")):
+        expected = {path: value for path, value in leaves(result[its_own]) if not LEFT_OUT.search(path)}
+        actual = {path: value for path, value in leaves(result[ours]) if not LEFT_OUT.search(path)}
+        assert len(expected) > 100
+        assert actual.keys() == expected.keys()
+        for path, value in expected.items():
+            assert actual[path] == (value if isinstance(value, str) else pytest.approx(value)), (ours, path)
+
+
+def leaves(reply: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a JSON reply with its path."""
+    if isinstance(reply, dict | list):
+        for name, value in reply.items() if isinstance(reply, dict) else enumerate(reply):
+            yield from leaves(value, f"{path}/{name}")
+    else:
+        yield path, reply
 
 
 def test_openais_client(server: RunningServer, gold: Any) -> None:

@@ -125,6 +125,18 @@ def check_accessible(page: Page) -> None:
     assert not problems, "\n".join(problems)
 
 
+def check_looks(page: Page, name: str) -> None:
+    """Nothing sticks out and everything can be read, on a phone and a desk, in both schemes."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        for width in (390, 1280):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.wait_for_timeout(400)  # the menu slides away
+            screenshot(page, f"{name}-{scheme}-{width}", full_page=True)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        check_accessible(page)
+
+
 def screenshot(page: Page, name: str, *, full_page: bool = False) -> None:
     """Keep a picture where $ASSAY_SCREENSHOTS names a folder, unless that is the documentation's."""
     if (folder := kept_in()) and folder != DOCUMENTED:

@@ -17,6 +17,7 @@ from assay_web.access.account_routes import router as account_router
 from assay_web.access.routes import router as access_router
 from assay_web.annotate.queue_routes import router as queue_router
 from assay_web.annotate.session_routes import router as session_router
+from assay_web.comparisons.media_routes import router as media_router
 from assay_web.comparisons.routes import router as comparisons_router
 from assay_web.curate.routes import router as curate_router
 from assay_web.curate.stage_routes import router as stage_router
@@ -41,6 +42,7 @@ ROUTERS = (
     rewards_router,
     runs_router,
     comparisons_router,
+    media_router,
     training_set_router,
 )
 

@@ -44,6 +44,12 @@ class Assignment:
         return ShownItem.of(self.payload, self.shown_order)
 
     @property
+    def response_ids(self) -> list[str]:
+        """Of an item that is no pair, in the order shown."""
+        listed: list[str] = self.payload.get("response_ids", [])
+        return listed if self.shown_order == "AB" else listed[::-1]
+
+    @property
     def seal(self) -> str:
         """Identifies the texts: a vote may wait in a browser while the operational file is rebuilt, or another
         workspace is served at the same address, and its ticket could then name another item."""

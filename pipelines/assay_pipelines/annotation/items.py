@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 from assay.data.pair_attributes import PairAttributes
-from assay.domain import Message, Prompt, ShownOrder
+from assay.domain import Prompt, Response, ShownOrder, prompt_of, response_of
 from assay.errors import BadInputError
 from assay_pipelines.annotation.question_types.question_type import PAIR, question_of, question_type
 
@@ -67,14 +68,21 @@ class ShownItem:
     """An item as an annotator sees it: `first` and `second` in the order drawn for them, source and label hidden."""
 
     prompt: Prompt
-    first: str
-    second: str
+    first: Response
+    second: Response
     attributes: PairAttributes | None
     guideline: str
     pre_verification: tuple[str, str] | None  #: of first and second
     reason: str
     principles: tuple[str, ...] = ()
     question: str = PAIR
+    responses: tuple[Response, ...] = ()  #: of an item that is no pair, in the order shown
+    settings: Mapping[str, Any] = field(default_factory=dict)  #: of its question
+
+    @property
+    def shown_responses(self) -> tuple[Response, ...]:
+        """The responses, in the order shown: of a pair, or of an item that is none."""
+        return self.responses or (self.first, self.second)
 
     @classmethod
     def of(cls, payload: Mapping[str, Any], order: ShownOrder) -> ShownItem:
@@ -82,9 +90,9 @@ class ShownItem:
         letters = ("a", "b") if order == "AB" else ("b", "a")
         checked = payload["pre_verification"]
         return cls(
-            prompt=tuple(Message(turn["role"], turn["content"]) for turn in payload["messages"]),
-            first=payload[letters[0]],
-            second=payload[letters[1]],
+            prompt=prompt_of(payload["messages"]),
+            first=response_of(payload[letters[0]]),
+            second=response_of(payload[letters[1]]),
             attributes=PairAttributes.of(payload["attributes"]) if payload["attributes"] else None,
             guideline=payload["guideline"],
             pre_verification=(checked.get(letters[0].upper(), ""), checked.get(letters[1].upper(), ""))
@@ -93,6 +101,11 @@ class ShownItem:
             reason=payload["reason"],
             principles=tuple(payload.get("principles", ())),  # older items lack it
             question=question_of(payload),
+            responses=tuple(
+                response_of(text if turns is None else turns)
+                for text, turns in zip(payload.get("responses", ()), payload.get("turns", repeat(None)), strict=False)
+            )[:: 1 if order == "AB" else -1],
+            settings=payload.get("settings", {}),
         )
 
 

@@ -11,7 +11,7 @@ import sqlite3
 from assay.system.sqlite_file import SQLiteFile
 
 FILE = "annotation.sqlite"
-VERSION = 3  #: 2 added vote_principles, 3 the project of a queue
+VERSION = 4  #: 2 added vote_principles, 3 the project of a queue, 4 vote_labels
 COMPLETE = 0x41535359  # "ASSY", in the file's header
 
 #: Times are seconds since the epoch. An item with a `check_label` is a gold check. `taken`: standing votes that count
@@ -54,6 +54,9 @@ CREATE INDEX IF NOT EXISTS votes_by ON votes (annotator, at);
 CREATE TABLE IF NOT EXISTS vote_principles (
     judgment_id TEXT NOT NULL, response TEXT NOT NULL, principle TEXT NOT NULL, answer TEXT NOT NULL, evidence TEXT,
     PRIMARY KEY (judgment_id, response, principle)) WITHOUT ROWID;
+
+-- What a vote on an item that is no pair says: see assay.annotation.item_answers. Empty: passed on.
+CREATE TABLE IF NOT EXISTS vote_labels (judgment_id TEXT PRIMARY KEY, labels TEXT NOT NULL) WITHOUT ROWID;
 
 -- Entries on their way to the journal: written with what they tell of, deleted once they are durable there.
 CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, entry TEXT NOT NULL);

@@ -71,7 +71,7 @@ def create_queue(
     Raises BadInputError for other settings under a name that is taken,
     for a comparison that the store does not hold, and for new items of a closed queue.
     """
-    _check(name, overlap, gold_checks, lease_seconds)
+    check_queue(name, overlap, gold_checks, lease_seconds)
     settings = (overlap, float(gold_checks), seed, float(lease_seconds), guideline)
     check_project(project or DEFAULT_PROJECT)
     new = Queue(name, "q-" + ids.digest(name), *settings, project or DEFAULT_PROJECT, False, run_id, 0, 0)
@@ -281,7 +281,8 @@ def _set_closed(workspace: Workspace, name: str, closed: bool) -> None:
         sync_events(workspace, ledger)
 
 
-def _check(name: str, overlap: Overlap, gold_checks: float, lease_seconds: float) -> None:
+def check_queue(name: str, overlap: Overlap, gold_checks: float, lease_seconds: float) -> None:
+    """Raises BadInputError for settings that no queue can have."""
     if not _NAME.fullmatch(name):
         raise BadInputError(f"{name!r} is not a queue name: letters, digits, and . _ + - after the first")
     if overlap != "all" and (not isinstance(overlap, int) or overlap < 1):

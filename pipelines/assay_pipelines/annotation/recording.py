@@ -60,11 +60,11 @@ def record_queue(workspace: Workspace, queue: Queue, items: Sequence[QueueItem])
     for item in items:
         first.setdefault(item.comparison_id, item)
     with workspace.store.unit() as db:
-        exists = _check_settings(db, queue)
+        exists = same_settings(db, queue)
         new = [first[comparison] for comparison in _new(db, queue.id, list(first))]
         if exists and not new:
             return 0
-        if exists and _is_closed(db, queue.id):
+        if exists and is_closed(db, queue.id):
             raise BadInputError(
                 f"queue {queue.name!r} is closed: choose a new name, or `assay queue reopen {queue.name}`"
             )
@@ -85,11 +85,7 @@ def record_queue(workspace: Workspace, queue: Queue, items: Sequence[QueueItem])
 
     with workspace.store.unit() as db:
         if not exists:
-            db.execute(
-                """INSERT INTO queues (queue_id, name, overlap, gold_checks, seed, lease_seconds, guideline, run_id,
-                                       project) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
-                [queue.id, queue.name, *queue.settings, queue.run_id, queue.project],
-            )
+            insert_queue(db, queue)
         added = _insert(db, queue, [(i.comparison_id, i.priority, payload_of(i), None) for i in new])
         # a gold check borrows an ordinary item's reason and principles: nothing may tell that it is one
         ordinary = new or [QueueItem("")]
@@ -107,12 +103,26 @@ def record_queue(workspace: Workspace, queue: Queue, items: Sequence[QueueItem])
         if not exists or added:
             event = "extended" if exists else "created"
             record_event(db, queue.id, event, {"items": added, "checks": len(checks)}, queue.run_id)
-        if queue.run_id is not None:
-            db.execute(
-                "INSERT INTO run_links VALUES (?, 'output', 'queue', ?) ON CONFLICT DO NOTHING",
-                [queue.run_id, queue.id],
-            )
+        if exists and queue.run_id is not None:
+            _link_run(db, queue)
     return added
+
+
+def insert_queue(db: Connection, queue: Queue) -> None:
+    """Write a new queue, without items, and that its run made it."""
+    db.execute(
+        """INSERT INTO queues (queue_id, name, overlap, gold_checks, seed, lease_seconds, guideline, run_id,
+                               project) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
+        [queue.id, queue.name, *queue.settings, queue.run_id, queue.project],
+    )
+    if queue.run_id is not None:
+        _link_run(db, queue)
+
+
+def _link_run(db: Connection, queue: Queue) -> None:
+    db.execute(
+        "INSERT INTO run_links VALUES (?, 'output', 'queue', ?) ON CONFLICT DO NOTHING", [queue.run_id, queue.id]
+    )
 
 
 def record_event(db: Connection, queue_id: str, event: str, detail: Mapping[str, Any], run_id: str | None) -> None:
@@ -147,7 +157,7 @@ def sync_events(workspace: Workspace, ledger: Ledger) -> None:
         sqlite.executemany("UPDATE events SET stored = 1 WHERE event_id = ?", [(row["event_id"],) for row in rows])
 
 
-def _check_settings(db: Connection, queue: Queue) -> bool:
+def same_settings(db: Connection, queue: Queue) -> bool:
     """Whether the queue is there already, with these settings."""
     row = db.execute(f"SELECT {', '.join(SETTINGS)} FROM queues WHERE name = ?", [queue.name]).fetchone()
     if row is None:
@@ -158,7 +168,7 @@ def _check_settings(db: Connection, queue: Queue) -> bool:
     return True
 
 
-def _is_closed(db: Connection, queue_id: str) -> bool:
+def is_closed(db: Connection, queue_id: str) -> bool:
     last = db.execute(
         """SELECT arg_max(event, happened_at) FROM queue_events
            WHERE queue_id = ? AND event IN ('closed', 'reopened')""",
@@ -222,7 +232,6 @@ def _draw_checks(db: Connection, queue: Queue, comparisons: list[str], *, ordina
     before, checks = row if row is not None else (0, 0)
     if not before + ordinary:
         return []
-    target = max(LEAST_CHECKS, round((before + ordinary) * rate / (1 - rate)))
     with registered(db, "wanted", pa.table({"comparison_id": pa.array(comparisons, pa.string())})):
         return db.execute(
             """SELECT comparison_id, label FROM current_decisions
@@ -230,8 +239,13 @@ def _draw_checks(db: Connection, queue: Queue, comparisons: list[str], *, ordina
                  AND comparison_id NOT IN (SELECT comparison_id FROM wanted)
                  AND comparison_id NOT IN (SELECT comparison_id FROM queue_items WHERE queue_id = $queue)
                ORDER BY sha256('check' || chr(31) || $seed || chr(31) || comparison_id) LIMIT $limit""",
-            {"queue": queue.id, "seed": str(queue.seed), "limit": max(0, target - checks)},
+            {"queue": queue.id, "seed": str(queue.seed), "limit": max(0, checks_for(before + ordinary, rate) - checks)},
         ).fetchall()
+
+
+def checks_for(items: int, rate: float) -> int:
+    """Gold checks of a queue of so many other items."""
+    return max(LEAST_CHECKS, round(items * rate / (1 - rate)))
 
 
 def _insert(db: Connection, queue: Queue, rows: Sequence[tuple[str, float, str, str | None]]) -> int:

@@ -64,7 +64,8 @@ def carry(workspace: Workspace, ledger: Ledger, name: str) -> int:
     added = 0
     with workspace.store.unit() as db:
         cursor = db.execute(
-            """SELECT i.comparison_id, i.priority, i.check_label, i.payload::VARCHAR, p.messages, a.content, b.content
+            """SELECT i.comparison_id, i.priority, i.check_label, i.payload::VARCHAR,
+                      p.messages, p.conversation, a.content, a.turns, b.content, b.turns
                FROM queue_items i
                JOIN comparisons c USING (comparison_id)
                JOIN prompts p USING (prompt_id)
@@ -76,6 +77,7 @@ def carry(workspace: Workspace, ledger: Ledger, name: str) -> int:
         while rows := cursor.fetchmany(PAGE):
             with ledger.writing(durable=False) as sqlite:
                 added += _add_items(sqlite, name, int(queue[4]), rows)
+    added += _carry_tasks(workspace, ledger, name, queue[1], int(queue[4]))
     with ledger.writing() as sqlite:  # last: a queue that is there has all its items
         sqlite.execute(
             """INSERT OR IGNORE INTO queues (name, queue_id, overlap, gold_checks, seed, lease_seconds, guideline,
@@ -83,6 +85,26 @@ def carry(workspace: Workspace, ledger: Ledger, name: str) -> int:
                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
             (*settings, created, project, closed),
         )
+    return added
+
+
+def _carry_tasks(workspace: Workspace, ledger: Ledger, name: str, queue_id: str, seed: int) -> int:
+    """Items that are no pair, with the texts of their responses."""
+    with workspace.store.unit() as db:
+        rows = db.execute(
+            """SELECT t.item, t.priority, t.payload ->> 'known', t.payload::VARCHAR, p.messages, p.conversation,
+                      list({'text': r.content, 'turns': r.turns}
+                           ORDER BY list_position(t.response_ids, r.response_id))
+               FROM (SELECT *, from_json(payload -> 'response_ids', '["VARCHAR"]') AS response_ids
+                     FROM queue_tasks WHERE queue_id = ?) t
+               JOIN responses r ON list_contains(t.response_ids, r.response_id)
+               JOIN prompts p USING (prompt_id) GROUP BY ALL""",
+            [queue_id],
+        ).fetchall()
+    added = 0
+    for start in range(0, len(rows), PAGE):
+        with ledger.writing(durable=False) as sqlite:
+            added += _add_items(sqlite, name, seed, rows[start : start + PAGE])
     return added
 
 
@@ -117,15 +139,28 @@ def _add_items(db: sqlite3.Connection, queue: str, seed: int, rows: list[Any]) -
         """INSERT OR IGNORE INTO payloads (item_id, payload)
            SELECT item_id, ? FROM items WHERE queue = ? AND comparison_id = ?""",
         (
-            (
-                json.dumps(json.loads(payload) | {"messages": messages, "a": a, "b": b}, ensure_ascii=False),
-                queue,
-                comparison,
-            )
-            for comparison, _, _, payload, messages, a, b in rows
+            (json.dumps(json.loads(payload) | _payload_texts(messages, texts), ensure_ascii=False), queue, comparison)
+            for comparison, _, _, payload, messages, *texts in rows
         ),
     )
     return added
+
+
+def _payload_texts(messages: list[dict[str, str]], texts: list[Any]) -> dict[str, Any]:
+    """`texts`: the prompt's JSON where it is more than text; then of A and of B the text and such JSON, or one list of
+    both for the responses of an item that is no pair."""
+    conversation, *sides = texts
+    payload = {"messages": messages if conversation is None else json.loads(conversation)}
+    if isinstance(sides[0], list):
+        responses = [response["text"] for response in sides[0]]
+        turns = [json.loads(response["turns"]) if response["turns"] else None for response in sides[0]]
+        typed = {"turns": turns} if any(turns) else {}
+        return payload | typed | {"responses": responses, "a": responses[0], "b": (*responses, "")[1]}
+    a, a_turns, b, b_turns = sides
+    return payload | {
+        "a": a if a_turns is None else json.loads(a_turns),
+        "b": b if b_turns is None else json.loads(b_turns),
+    }
 
 
 def _carry_votes(workspace: Workspace, ledger: Ledger, queue: str) -> tuple[int, int]:
@@ -142,6 +177,17 @@ def _carry_votes(workspace: Workspace, ledger: Ledger, queue: str) -> tuple[int,
                WHERE v.queue = ?""",
             [queue],
         ).fetchall()
+        answers = db.execute(
+            """SELECT a.answer_id, a.item, n.name, n.kind, coalesce(a.role, 'queue'), a.attempt,
+                      if(a.labels = '{}', 'skip', 'answered'),
+                      NULL, NULL, a.rationale, coalesce(a.shown_order, 'AB'), a.seconds, epoch(a.created_at),
+                      epoch(w.withdrawn_at), a.labels::VARCHAR
+               FROM queue_answers a JOIN annotators n USING (annotator_id)
+               LEFT JOIN withdrawn_judgments w ON w.judgment_id = a.answer_id
+               WHERE a.queue = ? ORDER BY a.created_at, a.answer_id""",
+            [queue],
+        ).fetchall()
+    rows += [answer[:-1] for answer in answers]
     if not rows:
         return 0, 0
     votes = withdrawn = 0
@@ -168,6 +214,7 @@ def _carry_votes(workspace: Workspace, ledger: Ledger, queue: str) -> tuple[int,
             touched.add(item)
         for judgment, *answer_fields in principle_rows:
             keep_answers(db, judgment, [PrincipleAnswer(*answer_fields)])
+        db.executemany("INSERT OR IGNORE INTO vote_labels VALUES (?, ?)", [(row[0], row[-1]) for row in answers])
         for item in touched:
             recount(db, item)
     return votes, withdrawn

@@ -17,6 +17,7 @@ from assay.errors import BadInputError
 from assay.store.database import Connection, registered
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
+from assay_pipelines.annotation.question_types.question_type import ANSWERED
 from assay_pipelines.annotation.queues import find_queue
 from assay_pipelines.annotation.recording import record_event, sync_events
 from assay_pipelines.annotation.recovery import open_ledger
@@ -48,7 +49,7 @@ class ResolutionReport:
 
 def _decision(queue: str, comparison_id: str, result: VoteResult) -> Decision | None:
     """None for a conflict."""
-    if result.outcome is None:
+    if result.outcome is None or result.outcome == ANSWERED:
         return None
     counts = Counter(vote.outcome for vote in result.votes if vote.outcome is not None)
     listed = ", ".join(f"{_NAMES[o]} {n}" for o, n in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
@@ -87,6 +88,11 @@ def resolve_queue(
         if least < 1:
             raise BadInputError("a decision needs at least one vote", field="least_votes")
         votes = [vote for vote in queue_votes(ledger, queue.name) if vote.check_label is None]
+        if any(vote.answer == ANSWERED for vote in votes):
+            raise BadInputError(
+                f"queue {queue.name!r} asks of single responses or lists: there is nothing to resolve, its labels "
+                f"count as they are, an adjudicator's before others; see `assay queue agreement {queue.name}`"
+            )
         sync_events(workspace, ledger)
     settled = [
         _decision(queue.name, comparison, result)

@@ -13,9 +13,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from assay import ids
+from assay.annotation.item_answers import ItemAnswer, check_answer
 from assay.annotation.vote_journal import JournalWriter, check_vote, fold_if_free
 from assay.domain import AnnotatorKind, Answer, Judgment, PrincipleAnswer, ShownOrder
 from assay.errors import BadInputError, ConflictError, NotFoundError
@@ -34,7 +35,13 @@ from assay_pipelines.annotation.assignment import (
 from assay_pipelines.annotation.items import ShownOpinion, shown_opinions
 from assay_pipelines.annotation.ledger import Ledger
 from assay_pipelines.annotation.question_types.principles import keep_answers, stored_answers
-from assay_pipelines.annotation.question_types.question_type import Submission, VoteRecord, record_submission
+from assay_pipelines.annotation.question_types.question_type import (
+    ANSWERED,
+    Submission,
+    VoteRecord,
+    question_of,
+    record_submission,
+)
 from assay_pipelines.annotation.queues import QueueProgress, find_queue, progress_of
 from assay_pipelines.annotation.recording import sync_events
 from assay_pipelines.annotation.recovery import open_ledger
@@ -52,7 +59,7 @@ class Receipt:
     judges, which the annotator may see now."""
 
     judgment_id: str
-    answer: Answer
+    answer: Answer | Literal["answered"]
     repeated: bool
     assignment: Assignment
 
@@ -189,26 +196,47 @@ class AnnotationService:
                     vote.answer,
                     vote.strength,
                     vote.rationale,
-                )
+                ) and _stored_labels(db, stored["judgment_id"]) == vote.labels
                 if not same or set(stored_answers(db, stored["judgment_id"])) != set(vote.principles):
                     raise BadInputError("there is another vote of yours on this item; undo it first", field="ticket")
                 receipt = Receipt(stored["judgment_id"], vote.answer, True, assignment)
             else:
                 order, started = self._claim(db, name, annotator)
-                judgment = Judgment(
-                    assignment.comparison_id,
-                    ids.annotator_id(self.kind, annotator),
-                    vote.answer,
-                    vote.strength,
-                    vote.confidence,
-                    vote.rationale,
-                    order,
-                    submission.seconds if submission.seconds is not None else max(0.0, now - started),
-                    f"{_ORIGINS[name.role]}/{assignment.queue}/{name.attempt}",
-                )
-                check_vote(judgment, annotator=annotator, kind=self.kind, principles=vote.principles)
-                entry = self._store(db, name, annotator, judgment, vote, assignment.run_id, now)
-                receipt = Receipt(judgment.id, vote.answer, False, assignment)
+                seconds = submission.seconds if submission.seconds is not None else max(0.0, now - started)
+                if vote.labels is not None:
+                    answer = ItemAnswer(
+                        assignment.queue,
+                        assignment.comparison_id,
+                        question_of(assignment.payload),
+                        annotator,
+                        vote.labels,
+                        self.kind,
+                        name.attempt,
+                        vote.rationale,
+                        order,
+                        seconds,
+                        assignment.run_id,
+                        _ORIGINS[name.role],
+                    )
+                    check_answer(answer)
+                    entry = self._store_answer(db, name, answer, vote, now)
+                    receipt = Receipt(answer.id, vote.answer, False, assignment)
+                else:
+                    assert vote.answer != ANSWERED
+                    judgment = Judgment(
+                        assignment.comparison_id,
+                        ids.annotator_id(self.kind, annotator),
+                        vote.answer,
+                        vote.strength,
+                        vote.confidence,
+                        vote.rationale,
+                        order,
+                        seconds,
+                        f"{_ORIGINS[name.role]}/{assignment.queue}/{name.attempt}",
+                    )
+                    check_vote(judgment, annotator=annotator, kind=self.kind, principles=vote.principles)
+                    entry = self._store(db, name, annotator, judgment, vote, assignment.run_id, now)
+                    receipt = Receipt(judgment.id, vote.answer, False, assignment)
         if entry is not None:
             self._deliver(entry)
         else:
@@ -260,6 +288,22 @@ class AnnotationService:
             },
         )
 
+    def _store_answer(
+        self, db: sqlite3.Connection, ticket: Ticket, answer: ItemAnswer, vote: VoteRecord, now: float
+    ) -> _Posted:
+        """As `_store`, of an item that is no pair."""
+        db.execute(
+            "INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?, ?, ?, ?, NULL)",
+            (
+                *(answer.id, ticket.item_id, answer.annotator, ticket.role, ticket.attempt, vote.answer),
+                *(answer.rationale, answer.shown_order, answer.seconds, vote.counts, now),
+            ),
+        )
+        db.execute("INSERT INTO vote_labels VALUES (?, ?)", (answer.id, json.dumps(answer.labels)))
+        drop_lease(db, ticket.item_id, answer.annotator, ticket.role)
+        recount(db, ticket.item_id)
+        return _post(db, {"answer": answer.to_dict(), "at": now})
+
     def standing(self, queue: str, annotator: str, *, adjudication: bool = False) -> AnnotatorStanding:
         """The annotator's standing votes (or adjudications) in the queue; `undo` would take back the last."""
         with self._ledger.reading() as db:
@@ -282,7 +326,7 @@ class AnnotationService:
         caller who got no reply may ask again. Raises ConflictError where it is not the last one any more.
         """
         now = time.time()
-        entry: _Posted | None = None
+        entries: list[_Posted] = []
         with self._ledger.writing() as db:
             row = _queue(db, queue)
             last = _last_vote(db, row["name"], annotator, adjudication)
@@ -294,10 +338,13 @@ class AnnotationService:
                 db.execute("UPDATE votes SET withdrawn_at = ? WHERE judgment_id = ?", (now, last["judgment_id"]))
                 recount(db, last["item_id"])
                 assignment = lease_item(db, row, annotator, last["item_id"], last["role"])
-                entry = _post(db, {"withdraw": last["judgment_id"], "reason": UNDONE, "at": now})
-        if entry is not None:
+                entries = [
+                    _post(db, {"withdraw": judgment_id, "reason": UNDONE, "at": now})
+                    for judgment_id in _judgments_of(db, row, last)
+                ]
+        for entry in entries:
             self._deliver(entry)
-        else:
+        if not entries:
             self._deliver_all()  # the first undo may have failed half-way
         return assignment
 
@@ -388,6 +435,8 @@ class AnnotationService:
         at = datetime.fromtimestamp(entry["at"], UTC)
         if "withdraw" in entry:
             self._journal.withdraw(entry["withdraw"], entry["reason"], at=at)
+        elif "answer" in entry:
+            self._journal.append_answer(ItemAnswer(**entry["answer"]), at=at)
         else:
             self._journal.append(
                 Judgment(**entry["judgment"]),
@@ -409,6 +458,26 @@ def _last_vote(db: sqlite3.Connection, queue: str, annotator: str, adjudication:
     """The vote that `undo` takes back. An item that was passed on, and that others answered since, stays passed."""
     rows = db.execute(f"SELECT v.* {_STANDING} ORDER BY v.at DESC, v.item_id DESC", (queue, annotator, adjudication))
     return next((v for v in rows if v["counts"] or adjudication or slots_left(db, v["item_id"], annotator)), None)
+
+
+def _stored_labels(db: sqlite3.Connection, judgment_id: str) -> dict[str, Any] | None:
+    row = db.execute("SELECT labels FROM vote_labels WHERE judgment_id = ?", (judgment_id,)).fetchone()
+    return None if row is None else json.loads(row["labels"])
+
+
+def _judgments_of(db: sqlite3.Connection, queue: sqlite3.Row, vote: sqlite3.Row) -> list[str]:
+    """What a vote's taking back takes back: itself, and of an answer all that follows from it."""
+    if (labels := _stored_labels(db, vote["judgment_id"])) is None:
+        return [vote["judgment_id"]]
+    item, payload = db.execute(
+        "SELECT comparison_id, payload FROM items JOIN payloads USING (item_id) WHERE item_id = ?", (vote["item_id"],)
+    ).fetchone()
+    (kind,) = db.execute("SELECT kind FROM annotators WHERE name = ?", (vote["annotator"],)).fetchone()
+    question = question_of(json.loads(payload))
+    answer_fields = (labels, kind, vote["attempt"], vote["rationale"])
+    return ItemAnswer(
+        queue["name"], item, question, vote["annotator"], *answer_fields, role=_ORIGINS[vote["role"]]
+    ).judgment_ids()
 
 
 def _assigned_again(db: sqlite3.Connection, ticket: Ticket, annotator: str) -> Assignment | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -10,7 +11,8 @@ from assay.annotation.votes import MAJORITY, Outcome, Tally, tally
 from assay.domain import Answer, ShownOrder
 from assay.store.records import Evidence
 from assay.workspace import Workspace
-from assay_pipelines.annotation.question_types.question_type import outcome_of
+from assay_pipelines.annotation.answer_match import AnswerLabels, consensus, matches
+from assay_pipelines.annotation.question_types.question_type import ANSWERED, outcome_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -27,7 +29,7 @@ class QueueVote:
     judgment_id: str
     comparison_id: str
     annotator: str
-    answer: Answer
+    answer: Answer | Literal["answered"]
     strength: int | None = None
     confidence: float | None = None
     rationale: str | None = None
@@ -36,16 +38,35 @@ class QueueVote:
     at: float = 0.0  #: seconds since the epoch
     role: Role = "vote"
     check_label: str | None = None
+    labels: AnswerLabels | None = None  #: of an answer on what is no pair
     undo: bool = False  #: cast after the annotator had taken an earlier one back
 
     @property
     def outcome(self) -> Outcome | None:
         return outcome_of(self.answer, self.rationale)
 
+    @property
+    def passed(self) -> bool:
+        """Whether a vote on a gold check is the known answer."""
+        if self.labels is not None and self.check_label is not None:
+            return matches(json.loads(self.check_label), self.labels)
+        return self.outcome == self.check_label
+
+    def agrees(self, other_votes: Sequence[QueueVote]) -> bool | None:
+        """Whether it is what most of the others say; None where they have no majority."""
+        if self.answer == ANSWERED and self.labels is not None:
+            most = consensus(
+                [vote.labels for vote in other_votes if vote.answer == ANSWERED and vote.labels is not None]
+            )
+            return None if most is None else matches(self.labels, most)
+        winner = majority(other_votes).winner
+        return None if winner is None else self.outcome == winner
+
 
 _READ = """SELECT v.judgment_id, i.comparison_id, v.annotator, v.answer, v.strength, v.confidence, v.rationale,
-                  v.shown_order, v.seconds, v.at, v.role, i.check_label, v.attempt > 1 AS undo
-           FROM items i JOIN votes v USING (item_id)
+                  v.shown_order, v.seconds, v.at, v.role, i.check_label, l.labels,
+                  v.attempt > 1 AS undo
+           FROM items i JOIN votes v USING (item_id) LEFT JOIN vote_labels l USING (judgment_id)
            WHERE i.queue = ? AND v.withdrawn_at IS NULL"""
 
 
@@ -53,7 +74,7 @@ def queue_votes(ledger: Ledger, queue: str) -> list[QueueVote]:
     """Standing votes of all roles and the gold checks', in the order they were cast."""
     with ledger.reading() as db:
         rows = db.execute(f"{_READ} ORDER BY v.at, v.judgment_id", (queue,)).fetchall()
-    return [_vote(row) for row in rows]
+    return [vote_of(row) for row in rows]
 
 
 def item_votes(db: sqlite3.Connection, item_id: int) -> list[QueueVote]:
@@ -61,7 +82,7 @@ def item_votes(db: sqlite3.Connection, item_id: int) -> list[QueueVote]:
     rows = db.execute(
         _READ.replace("i.queue = ?", "i.item_id = ?") + " AND v.role = 'vote' ORDER BY v.at, v.judgment_id", (item_id,)
     )
-    return [_vote(row) for row in rows]
+    return [vote_of(row) for row in rows]
 
 
 def source_votes(workspace: Workspace, source: str) -> list[QueueVote]:
@@ -101,13 +122,16 @@ def recount(db: sqlite3.Connection, item_id: int) -> None:
     row = db.execute(
         "SELECT q.overlap, i.is_check FROM items i JOIN queues q ON q.name = i.queue WHERE item_id = ?", (item_id,)
     ).fetchone()
-    counts = majority(item_votes(db, item_id))
+    votes = item_votes(db, item_id)
+    counts = majority(votes)
+    answers = [vote.labels for vote in votes if vote.answer == ANSWERED and vote.labels is not None]
+    agreed = counts.winner is not None and not (answers and consensus(answers) is None)
     counted = int(sum(counts.weights.values()))
     done = bool(row["overlap"]) and counted >= row["overlap"] and not row["is_check"]
     enough = done or (not row["overlap"] and counted > 1 and not row["is_check"])
     db.execute(
         "UPDATE items SET taken = ?, done = ?, conflict = ? WHERE item_id = ?",
-        (counted, done, enough and counts.winner is None, item_id),
+        (counted, done, enough and not agreed, item_id),
     )
 
 
@@ -147,7 +171,9 @@ def basis_of(result: VoteResult) -> list[Evidence]:
     return [Evidence("counted", vote.judgment_id) for vote in dict.fromkeys((*result.votes, *result.deciding))]
 
 
-def _vote(row: Any) -> QueueVote:
+def vote_of(row: Any) -> QueueVote:
+    """`row`: of the operational file, with the fields of a vote by name."""
     values = dict(row)
-    values["undo"] = bool(values["undo"])
+    values["undo"] = bool(values.get("undo"))
+    values["labels"] = json.loads(values["labels"]) if values["labels"] else None
     return QueueVote(**values)

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from assay.data.pair_attributes import PairAttributes, store_attributes
+from assay.domain import response_text
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_pipelines.attributes.prompted_model import PromptedModel
@@ -58,7 +59,7 @@ class AttributeExtractor(PromptedModel):
 
     def call(self, question: Question) -> ModelCall[AttributesAnswer]:
         (order,) = orders(question.comparison_id, 0, SEED, both=False)
-        first, second = question.response_a, question.response_b
+        first, second = response_text(question.response_a), response_text(question.response_b)
         if order == "BA":
             first, second = second, first
         return self.ask(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from assay import ids
 from assay.data.response_checks import Verdict
-from assay.domain import Prompt
+from assay.domain import Prompt, Response, response_text
 from assay.runs.progress_bar import Advance, silent
 from assay.store.database import registered
 from assay.workspace import Workspace
@@ -40,9 +40,11 @@ class CorrectnessChecker(PromptedModel):
     def __init__(self, endpoint: EndpointConfig, prompts: Path | None = None) -> None:
         super().__init__(TASK, endpoint, prompts, {})
 
-    def call(self, prompt: Prompt, response_id: str, response: str) -> ModelCall[CorrectnessAnswer]:
+    def call(self, prompt: Prompt, response_id: str, response: Response) -> ModelCall[CorrectnessAnswer]:
         seen = turns(prompt)
-        return self.ask(response_id, CorrectnessAnswer, turns=seen, response=response, mark=mark(response_id))
+        return self.ask(
+            response_id, CorrectnessAnswer, turns=seen, response=response_text(response), mark=mark(response_id)
+        )
 
 
 def preverify(
@@ -58,7 +60,7 @@ def preverify(
     """Check both responses of every question whose attributes say objective (`every_pair`: of all). As
     `judging.asking.ask`, but `asked`, `answered`, `known`, `advance` and the budget's questions count responses."""
     annotator = checker.annotator
-    responses: dict[str, tuple[Prompt, str]] = {}
+    responses: dict[str, tuple[Prompt, Response]] = {}
     for question in questions:
         if every_pair or (question.attributes is not None and question.attributes.objectivity == "objective"):
             prompt_id = ids.prompt_id(question.prompt)

@@ -49,8 +49,8 @@ def add(
         benchmark = add_benchmark(workspace, name, path, run.id, field=field)
         run.metrics.update(asdict(benchmark))
     text = (
-        f"{'registered' if benchmark.created else 'unchanged'} {benchmark.name}: {benchmark.prompts} prompts of "
-        f"{benchmark.rows} rows; "
+        f"{'registered' if benchmark.created else 'unchanged'} {benchmark.name}: {benchmark.prompts} prompts and "
+        f"{benchmark.responses} responses of {benchmark.rows} rows; "
         f"{benchmark.content_hash}\nnow check the data: assay data decontaminate --benchmark {benchmark.name}"
     )
     return CommandResult({"run_id": run.id, **asdict(benchmark)}, text)
@@ -64,8 +64,11 @@ def list_(workspace: Workspace) -> CommandResult:
     from assay_pipelines.hygiene.contamination.benchmarks import list_benchmarks
 
     benchmarks = list_benchmarks(workspace)
-    lines = [f"{b.name}: {b.prompts} prompts of {b.file}; {b.content_hash}" for b in benchmarks]
-    payload = [{key: getattr(b, key) for key in ("name", "content_hash", "prompts", "file")} for b in benchmarks]
+    lines = [
+        f"{b.name}: {b.prompts} prompts and {b.responses} responses of {b.file}; {b.content_hash}" for b in benchmarks
+    ]
+    names = ("name", "content_hash", "prompts", "responses", "file")
+    payload = [{key: getattr(b, key) for key in names} for b in benchmarks]
     return CommandResult({"benchmarks": payload}, "\n".join(lines) or "none: assay data benchmarks add NAME FILE")
 
 
@@ -95,19 +98,20 @@ def decontaminate(
     source: SourceFilter = None,
     category: CategoryFilter = None,
 ) -> CommandResult:
-    """Check every prompt of the store against benchmarks; discard what overlaps, with the text in common as evidence.
+    """Check every text of the store against benchmarks; discard what overlaps, with the text in common as evidence.
 
-    Case, punctuation and white space are ignored. A turn that shares N consecutive words with a benchmark's first-turn
-    prompt overlaps; so does one that equals a benchmark prompt of fewer than N words. --pool, --source
-    and --category limit what is discarded, never what is checked. The check is recorded in the ledger that training
-    reads; after an import, run it again.
+    Case, punctuation, white space, Markdown, zero-width and look-alike characters are ignored. A text that shares N
+    consecutive words with a benchmark's first-turn prompt overlaps, or that holds most of a benchmark's prompt or
+    response, unless the words are common in the store. --encoder also compares embeddings. --pool, --source and
+    --category limit what is discarded, never what is checked. The check is recorded in the ledger that training reads;
+    after an import, run it again.
 
-    Example: `assay data decontaminate --benchmark rm-bench --ngram 13`
+    Example: `assay data decontaminate --benchmark rm-bench --encoder minilm`
     """
     from assay.data.snapshots import POOLS, Selection
     from assay_pipelines.hygiene.contamination.check import (
         check_benchmarks,
-        count_prompts,
+        count_texts,
         discard_overlaps,
     )
 
@@ -115,11 +119,11 @@ def decontaminate(
         raise BadInputError(f"unknown action {action!r}; one of discard, report", field="action")
     chosen = selection_of(pool, source, category)
     selection = chosen if pool else Selection(POOLS, chosen.sources, chosen.categories)
-    total = count_prompts(workspace)
+    total = count_texts(workspace, responses=config.responses)
     with start_run(
         workspace, "decontaminate", {**asdict(config), "action": action, "selection": asdict(selection)}
     ) as run:
-        with progress_bar("checking", total, unit="prompts") as advance:
+        with progress_bar("checking", total, unit="texts") as advance:
             reports = check_benchmarks(workspace, config, run.id, advance=advance)
         gone = discard_overlaps(workspace, reports, config, selection, run.id) if action == "discard" else {}
         examples = _examples(workspace, [report.check_id for report in reports])
@@ -132,16 +136,22 @@ def decontaminate(
     for report in reports:
         done = f"discarded {gone[report.benchmark]}" if action == "discard" else "nothing discarded (--action report)"
         lines.append(
-            f"{report.benchmark}: {report.hits} of {report.prompts} prompts overlap ({config.ngram} {config.unit}s), "
-            f"in {report.comparisons} comparisons; {done}"
+            f"{report.benchmark}: {report.hits} of {report.prompts} prompts overlap ({config.ngram} {config.unit}s)"
+            + (f" and {report.response_hits} of {report.responses} responses" if config.responses else "")
+            + f", in {report.comparisons} comparisons; {done}"
         )
-    lines += [f'  {e["prompt_id"]} turn {e["turn"]}, {config.unit} {e["position"]}: "{e["overlap"]}"' for e in examples]
+    for one in examples:
+        place = f"turn {one['turn']}" if one["response_id"] is None else f"response {one['response_id']}"
+        lines.append(
+            f'  {one["prompt_id"]} {place}, {config.unit} {one["position"]} ({one["tier"]}): "{one["overlap"]}"'
+        )
     lines.append(f"run {run.id}")
     return CommandResult({"run_id": run.id, **payload}, "\n".join(lines))
 
 
 def _examples(workspace: Workspace, checks: list[str]) -> list[dict[str, object]]:
-    names = ("prompt_id", "turn", "position", "benchmark_prompt_id", "overlap", "ngrams")
+    names = ["prompt_id", "response_id", "turn", "position", "benchmark_prompt_id", "overlap", "ngrams"]
+    names += ["tier", "score", "part"]
     with workspace.store.unit() as db:
         rows = db.execute(
             f"""SELECT {", ".join(f'"{n}"' for n in names)} FROM contamination_hits

@@ -1,8 +1,9 @@
-"""`assay curate ...`: verify, consistency, stage1, stage2, status."""
+"""`assay curate ...`: verify, consistency, stage1, stage2, sources, relabel, status."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -13,15 +14,22 @@ import typer
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 from assay.cli.settings_options import settings_options
 from assay.cli.workspace_command import CommandResult, add_commands
+from assay.compute.executor import LOCAL, OnOption, open_executor
+from assay.data.snapshots import HashSlice, Selection
 from assay.errors import BadInputError
-from assay.runs.progress_bar import progress_bar
-from assay.runs.record import start_run
+from assay.runs.progress_bar import Advance, progress_bar
+from assay.runs.record import Run, locate_model, start_run
 from assay.workspace import Workspace
 from assay_pipelines.curation.consistency import ConsistencyConfig
 from assay_pipelines.curation.loop.config import Stage2Config
+from assay_pipelines.curation.loop.relabelling import RelabelConfig
+from assay_pipelines.curation.loop.source_pass import SourcePassConfig
+from assay_pipelines.curation.reliability.estimates import LEAST
 from assay_serving.model_config import ModelConfig
 
 if TYPE_CHECKING:
+    from assay_pipelines.curation.loop.held_out import Refit
+    from assay_pipelines.curation.loop.reward_models import LoopModel
     from assay_pipelines.llm.questions import Demonstration
 
 
@@ -34,12 +42,29 @@ PoolOption = Annotated[
 ]
 
 
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Decide although gold says that the labels would get worse.")
+]
+
+
+@contextmanager
+def _recorded(
+    workspace: Workspace, kind: str, title: str, settings: dict[str, Any], selection: Selection | None = None
+) -> Iterator[tuple[Run, Advance]]:
+    """A run of a pass, and its progress over the selection."""
+    from assay.browsing.candidates import count_candidates
+
+    total = count_candidates(workspace, selection) if selection is not None else None
+    with start_run(workspace, kind, settings) as run, progress_bar(title, total, unit="pairs") as advance:
+        yield run, advance
+
+
 def register(app: typer.Typer) -> None:
     """Add the group `curate`."""
     group = typer.Typer(
         no_args_is_help=True, help="Decide which labels to trust: people, judges, verifiers, reward models."
     )
-    add_commands(group, verify, consistency, stage1, stage2, status)
+    add_commands(group, verify, consistency, stage1, stage2, sources, relabel, status)
     app.add_typer(group, name="curate")
 
 
@@ -54,15 +79,13 @@ def verify(
 
     Example: `assay curate verify --share 0.3`
     """
-    from assay.browsing.candidates import count_candidates
-    from assay.data.snapshots import HashSlice, Selection
     from assay_pipelines.curation.verifier import verify_pool
 
     part = HashSlice(0.0, share, "prompt", seed) if share < 1 else None
     selection = Selection(tuple(pool or ("unverified",)), tuple(source or ()), slice=part)
-    with (
-        start_run(workspace, "curate-verify", {"selection": asdict(selection)}) as run,
-        progress_bar("verifying", count_candidates(workspace, selection), unit="pairs") as advance,
+    with _recorded(workspace, "curate-verify", "verifying", {"selection": asdict(selection)}, selection) as (
+        run,
+        advance,
     ):
         report = verify_pool(workspace, selection, run.id, on_progress=advance)
         run.metrics.update(asdict(report))
@@ -85,26 +108,32 @@ def consistency(
     pool: PoolOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be decided; write nothing.")] = False,
     device: DeviceOption = "auto",
+    on: OnOption = LOCAL,
 ) -> CommandResult:
     """Keep the labels that reward models agree with, flip or discard the others; every decision keeps its reason.
 
     Example: `assay curate consistency --model gold-rm --keep-above 0.5 --flip-below 0.1 --dry-run`
     """
-    from assay.browsing.candidates import count_candidates
-    from assay.data.snapshots import Selection
-    from assay.runs.record import locate_model, start_run
-    from assay_pipelines.curation.consistency import check_pool, load_judge
+    from assay_pipelines.curation.consistency import check_pool
+    from assay_pipelines.judging.reward_model import load_reward_model
 
     selection = Selection(tuple(pool or ("unverified",)), tuple(source or ()))
-    judges = [load_judge(locate_model(workspace, name)[0], device=device) for name in model]
+    executor, models = open_executor(on), [locate_model(workspace, name)[0] for name in model]
+    judges = (
+        [load_reward_model(path, device=device, workspace=workspace.root) for path in models] if on == LOCAL else []
+    )
     settings = {"selection": asdict(selection), **asdict(config), "models": model, "dry_run": dry_run}
-    with (
-        start_run(workspace, "curate-consistency", settings) as run,
-        progress_bar("scoring", count_candidates(workspace, selection), unit="pairs") as advance,
-    ):
-        for judge in judges:
-            run.link("input", "model_version", judge.scorer.info.version)
-        report = check_pool(workspace, judges, config, selection, run.id, dry_run=dry_run, on_progress=advance)
+    with _recorded(workspace, "curate-consistency", "scoring", settings, selection) as (run, advance):
+        report = check_pool(
+            run,
+            judges or models,
+            config,
+            selection,
+            device=device,
+            dry_run=dry_run,
+            executor=executor,
+            on_progress=advance,
+        )
         run.metrics.update(asdict(report))
     return CommandResult(
         {"run": run.id, **asdict(report)},
@@ -124,7 +153,6 @@ def status(workspace: Workspace) -> CommandResult:
 
     Example: `assay curate status`
     """
-    from assay.statistics.intervals import wilson
     from assay_pipelines.curation.status import curation_status
 
     curation = curation_status(workspace)
@@ -135,13 +163,13 @@ def status(workspace: Workspace) -> CommandResult:
     if curation.errors:
         lines += ["", "changed against the source's A/B label"]
         lines += [f"{e.pool + ' / ' + e.rule:<40} {e.against:>6} of {e.decided}" for e in curation.errors]
-    if curation.annotators:
-        lines += ["", "agreement with gold (A/B answers)"]
-        for a in curation.annotators:
-            interval = wilson(a.agreed, a.compared)
+    if curation.reliability:
+        lines += ["", "worth of their labels (P(right), estimated on gold)"]
+        for r in curation.reliability:
+            whose = f"  in {r.category}" if r.category else f"{r.kind} {r.name}"
             lines.append(
-                f"{a.kind + ' ' + a.name:<40} {a.agreed:>6} of {a.compared} "
-                f"({100 * a.rate:.1f} % [{100 * interval.low:.1f}, {100 * interval.high:.1f}])"
+                f"{whose:<40} {100 * r.mean:>5.1f} % [{100 * r.interval.low:.1f}, {100 * r.interval.high:.1f}]  "
+                f"{r.right} of {r.compared}  {r.worth}"
             )
     for loop in curation.loops:
         measured = f", model right on {loop.gold_accuracy:.1%} of {loop.gold_pairs} gold" if loop.gold_pairs else ""
@@ -161,8 +189,6 @@ def stage1(
 
     Example: `assay curate stage1 --example > loop.yaml && assay curate stage1 loop.yaml`
     """
-    from assay.runs.record import start_run
-    from assay.workspace import Workspace
     from assay_pipelines.curation.loop.config import Stage1Config
 
     if example:
@@ -174,11 +200,13 @@ def stage1(
     from assay_pipelines.curation.loop.building import build_parts
     from assay_pipelines.curation.loop.stage1 import run_stage1
     from assay_pipelines.curation.loop.state import RUN_KIND
+    from assay_pipelines.judging.judging_models import record_judges
 
     settings = Stage1Config.read(config)
     here = Workspace.find(workspace)
     parts = build_parts(here, settings)
     with start_run(here, RUN_KIND, settings.to_dict()) as run:
+        record_judges(run, [*parts.judges, *getattr(parts.people, "judges", ())])
         report = run_stage1(settings, parts, run)
         run.metrics.update(asdict(report))
     emit({"run": run.id, **asdict(report)}, "\n".join(_lines(asdict(report), str(config))), as_json=as_json)
@@ -199,29 +227,24 @@ def stage2(
     ] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Only this source; repeatable.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and asked; do nothing.")] = False,
+    force: ForceOption = False,
     device: DeviceOption = "auto",
 ) -> CommandResult:
     """Keep what the gold model and either the best model or the judges agree with; discard or recycle the rest.
 
     Example: `assay curate stage2 --best first-loop --gold gold-rm --recycle-below 0.5 --dry-run`
     """
-    from assay.browsing.candidates import count_candidates
-    from assay.data.snapshots import Selection
-    from assay.runs.record import locate_model, start_run
     from assay_pipelines.curation.loop.demonstrations import demonstrations
-    from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel
     from assay_pipelines.curation.loop.stage2 import Stage2Parts, run_stage2
     from assay_pipelines.embedding.encoder_loader import open_encoder
     from assay_pipelines.judging.config import load_judges
+    from assay_pipelines.judging.judging_models import record_judges, record_models
     from assay_pipelines.llm.budget import Budget, Spending
-    from assay_serving.engines.transformers import TransformersScorer
 
     stage_judges = load_judges(judges, workspace) if judges is not None else []
-    models = []
-    for name in (best, gold):
-        scorer = TransformersScorer.load(ModelConfig(locate_model(workspace, name)[0], device=device))
-        models.append(LoopModel(scorer, scorer.spec.calibration or UNCALIBRATED))
+    (best_model, refit_best), (gold_model, refit_gold) = (_model(workspace, name, device) for name in (best, gold))
     selection = Selection(("unverified",), tuple(source or ()))
+    spending = Spending(Budget(cost=max_cost))
     opened = open_encoder(encoder, device) if encoder is not None and stage_judges else None
     settings = {
         **asdict(config),
@@ -231,12 +254,9 @@ def stage2(
         "encoder": encoder,
         "dry_run": dry_run,
     }
-    with (
-        start_run(workspace, "curate-stage2", settings) as run,
-        progress_bar("stage 2", count_candidates(workspace, selection), unit="pairs") as advance,
-    ):
-        for model in models:
-            run.link("input", "model_version", model.scorer.info.version)
+    with _recorded(workspace, "curate-stage2", "stage 2", settings, selection) as (run, advance):
+        record_models(run, [model.scorer.info for model in (best_model, gold_model)])
+        record_judges(run, stage_judges)
 
         def demonstrate(ids: Sequence[str]) -> Mapping[str, Sequence[Demonstration]]:
             if opened is None:
@@ -245,10 +265,11 @@ def stage2(
 
         report = run_stage2(
             config,
-            Stage2Parts(workspace, models[0], models[1], stage_judges, demonstrate, Spending(Budget(cost=max_cost))),
+            Stage2Parts(workspace, best_model, gold_model, stage_judges, demonstrate, spending, refit_best, refit_gold),
             selection,
             run.id,
             dry_run=dry_run,
+            force=force,
             advance=advance,
         )
         run.metrics.update(asdict(report))
@@ -258,6 +279,7 @@ def stage2(
         f"{report.discarded} {would}discarded; {report.unlabelled} without an A/B label and {report.unscored} that a "
         "model cannot score are left alone",
         f"the best model agrees with the source on {report.sure}",
+        report.quality_text,
     ]
     if stage_judges:
         lines.append(_judging(asdict(report), dry_run))
@@ -266,6 +288,133 @@ def stage2(
     if report.stopped:
         lines.append(f"stopped: {report.stopped}; run it again to go on")
     return CommandResult({"run": run.id, **asdict(report)}, "\n".join(lines))
+
+
+@settings_options(SourcePassConfig)
+def sources(
+    workspace: Workspace,
+    config: SourcePassConfig,
+    judges: Annotated[Path | None, typer.Option(help="File of judges; they are measured on gold, then asked.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A reward model: probes on its features, each trained without the pair, count beside sources."
+        ),
+    ] = None,
+    max_cost: Annotated[float | None, typer.Option(help="Of the judges; run it again to go on.")] = None,
+    source: SourceOption = None,
+    pool: PoolOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be decided; ask and write nothing.")
+    ] = False,
+    force: ForceOption = False,
+    device: DeviceOption = "auto",
+) -> CommandResult:
+    """Label the pool by what sources, judges and a model are worth on gold; judges look where that leaves most open.
+
+    Example: `assay curate sources --model gold-rm --judges judges.yaml --judged 400 --dry-run`
+    """
+    from assay_pipelines.curation.loop.cross_fitted import READING_L2
+    from assay_pipelines.curation.loop.held_out import probe_refit
+    from assay_pipelines.curation.loop.source_pass import run_source_pass
+    from assay_pipelines.judging.config import load_judges
+    from assay_pipelines.judging.judging_models import record_judges, record_models
+    from assay_pipelines.llm.budget import Budget, Spending
+
+    asked = load_judges(judges, workspace) if judges is not None else []
+    path = locate_model(workspace, model)[0] if model is not None else None
+    base = _model(workspace, path, device)[0].scorer.info if path is not None else None
+    selection = Selection(tuple(pool or ("unverified",)), tuple(source or ()))
+    settings = {**asdict(config), "judges": str(judges), "model": model, "dry_run": dry_run, "force": force}
+    with _recorded(workspace, "curate-sources", "sources", settings, selection) as (run, advance):
+        record_judges(run, asked)
+        record_models(run, [base] if base is not None else [])
+        report = run_source_pass(
+            workspace,
+            config,
+            selection,
+            run.id,
+            judges=asked,
+            refit=probe_refit(path, device, l2=(READING_L2,)) if path is not None else None,
+            model_version=base.version if base is not None else None,
+            spending=Spending(Budget(cost=max_cost)),
+            force=force,
+            dry_run=dry_run,
+            advance=advance,
+        )
+        run.metrics.update(asdict(report))
+    would = "would be " if dry_run else ""
+    lines = [
+        f"{report.seen} pairs: {report.kept} {would}kept as their sources say, {report.reversed} {would}turned round, "
+        f"{report.discarded} {would}discarded, as their sources tell nothing; {report.unmeasured} of sources that have "
+        f"met under {LEAST} gold pairs and {report.unlabelled} without an A/B answer are left alone"
+        f"{_overtaken(report.overtaken)}",
+        report.quality_text,
+    ]
+    if model is not None and not report.read_by_model:
+        lines.append("probes on the model rank gold no better than chance: what it reads is not counted")
+    if asked and not dry_run:
+        lines.append(
+            f"judges answered {report.measured_on} gold pairs and {report.judged} others, cost {report.cost:g}"
+        )
+    if report.stopped:
+        lines.append(f"stopped: {report.stopped}; run it again to go on")
+    return CommandResult({"run": run.id, **asdict(report)}, "\n".join(lines))
+
+
+@settings_options(RelabelConfig)
+def relabel(
+    workspace: Workspace,
+    config: RelabelConfig,
+    model: Annotated[str, typer.Option(help="Trained on gold and the good sources: of the workspace, or a folder.")],
+    source: SourceOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be relabelled; write nothing.")] = False,
+    force: ForceOption = False,
+    device: DeviceOption = "auto",
+) -> CommandResult:
+    """Give what `assay curate sources` discarded of sources at chance new labels, by a model of the good ones and gold.
+
+    Example: `assay data snapshot good --pool gold --pool silver && assay train probe --data good --name good-rm &&
+    assay curate relabel --model good-rm --dry-run`
+    """
+    from assay_pipelines.curation.loop.relabelling import run_relabelling
+    from assay_pipelines.judging.judging_models import record_models
+
+    labelling, refit = _model(workspace, model, device)
+    settings = {**asdict(config), "model": model, "sources": source, "dry_run": dry_run, "force": force}
+    with _recorded(workspace, "curate-relabel", "relabelling", settings) as (run, advance):
+        record_models(run, [labelling.scorer.info])
+        report = run_relabelling(
+            workspace,
+            config,
+            labelling,
+            run.id,
+            sources=tuple(source or ()),
+            refit=refit,
+            force=force,
+            dry_run=dry_run,
+            advance=advance,
+        )
+        run.metrics.update(asdict(report))
+    lines = [
+        f"{report.seen} pairs: {report.relabelled} {'would be ' if dry_run else ''}relabelled, {report.against} of "
+        f"them against their source; {report.unsure} too unsure and {report.unscored} that the model cannot score stay "
+        "discarded",
+        report.quality_text,
+    ]
+    return CommandResult({"run": run.id, **asdict(report)}, "\n".join(lines))
+
+
+def _model(workspace: Workspace, name: str, device: str) -> tuple[LoopModel, Refit | None]:
+    """A model, and how to train it again without a fold of gold where it was trained on gold."""
+    from assay_pipelines.curation.loop.held_out import probe_refit, saw_gold
+    from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel
+    from assay_serving.engines.transformers import TransformersScorer
+
+    path = locate_model(workspace, name)[0]
+    scorer = TransformersScorer.load(ModelConfig(path, device=device))
+    refit = probe_refit(path, device) if saw_gold(workspace, scorer.spec) else None
+    return LoopModel(scorer, scorer.spec.calibration or UNCALIBRATED), refit
 
 
 def _judging(report: dict[str, Any], dry_run: bool) -> str:

@@ -36,8 +36,8 @@ def clean(workspace: Workspace, config: CleanConfig) -> CommandResult:
 
     Example: `assay data clean --max-characters 20000`
     """
+    from assay.browsing.pair_pages import count_pairs
     from assay_pipelines.hygiene.cleaning import clean as apply_rules
-    from assay_pipelines.hygiene.pair_pages import count_pairs
 
     with (
         start_run(workspace, "clean", asdict(config)) as run,
@@ -56,8 +56,8 @@ def dedup(workspace: Workspace) -> CommandResult:
 
     Example: `assay data dedup`
     """
+    from assay.browsing.pair_pages import count_pairs
     from assay_pipelines.hygiene.deduplication import dedup as find_duplicates
-    from assay_pipelines.hygiene.pair_pages import count_pairs
 
     with (
         start_run(workspace, "dedup", {}) as run,

@@ -86,6 +86,7 @@ def run(
 
     from assay_pipelines.judging.asking import ask
     from assay_pipelines.judging.config import judge_of, load_judges
+    from assay_pipelines.judging.judging_models import record_judges
     from assay_pipelines.llm.questions import iter_questions
 
     if bool(judge) == (judges is not None):
@@ -114,6 +115,7 @@ def run(
         ExitStack() as stack,
         asking_run(workspace, "judge", settings, selection, limit, len(chosen_judges), "judging") as (run, advance),
     ):
+        record_judges(run, chosen_judges)
         for one in chosen_judges:
             if hasattr(one, "close"):
                 stack.callback(one.close)

@@ -3,6 +3,7 @@ recover, rollouts."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,18 +17,21 @@ from assay.registry import absolute_name
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import start_run
 from assay.workspace import Workspace
-from assay_pipelines.annotation.question_types.question_type import PAIR, QUESTION_TYPES
+from assay_pipelines.annotation.question_types.question_type import PAIR, QUESTION_TYPES, TASKS
 from assay_pipelines.commands.annotate import annotate_queue
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter
 
 if TYPE_CHECKING:
+    from assay.data.snapshots import Selection
     from assay.statistics.agreement import AgreementCoefficients, CoefficientEstimate
     from assay.statistics.intervals import Interval
     from assay_pipelines.annotation.items import QueueItem
     from assay_pipelines.annotation.quality.principle_agreement import PrincipleAgreement
     from assay_pipelines.annotation.recording import Queue
+    from assay_pipelines.annotation.tasks import TaskQuestion
 
 
+_COMPARISONS = {"c-": "comparison"}
 _SIDES = {True: "against the reward", False: "with the reward", None: "-"}
 QueueArgument = Annotated[str, typer.Argument(help="Name of the queue.")]
 
@@ -47,24 +51,45 @@ def create(
     source: SourceFilter = None,
     category: CategoryFilter = None,
     ids: Annotated[
-        Path | None, typer.Option(help="Instead of a selection: a file with one comparison id a line.")
+        Path | None,
+        typer.Option(
+            help="Instead of a selection: a file with one comparison id a line (of a response, or of a prompt to rank)."
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most this many, drawn by hash.")] = None,
     overlap: Annotated[str, typer.Option(help="How many people see each item, or 'all' for everyone.")] = "1",
-    gold_checks: Annotated[float, typer.Option(help="Share of known answers mixed in, from the gold pool.")] = 0.1,
+    gold_checks: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of known answers mixed in: of the gold pool (default 0.1); with --question rating, steps or "
+            "ranking what people agreed on in earlier queues, or adjudicated (default none).",
+            show_default=False,
+        ),
+    ] = None,
     guideline: Annotated[str, typer.Option(help="Shown beside every item.")] = "",
     reason: Annotated[str, typer.Option(help="Why these are asked; shown beside every item.")] = "",
     principle: Annotated[
         list[str] | None, typer.Option(help="Ask of both responses whether they fulfil this; repeatable.")
     ] = None,
     question: Annotated[str, typer.Option(help=f"Question type: {QUESTION_TYPES.help()}.")] = PAIR,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(help="With --question rating: what is rated, NAME or NAME:LOW-HIGH (default 1-5); repeatable."),
+    ] = None,
+    span_label: Annotated[
+        list[str] | None,
+        typer.Option(help="With --question spans: what a span can be; repeatable.", show_default="error"),
+    ] = None,
     lease: Annotated[float, typer.Option(min=0.1, help="Minutes until an untouched item goes to others.")] = 30.0,
     seed: Annotated[int, typer.Option(help="Seed of every order that is drawn.")] = 0,
     project: Annotated[
         str | None, typer.Option(help="Whose members are asked. Default: the project `default`.", show_default=False)
     ] = None,
 ) -> CommandResult:
-    """Make a queue of comparisons for people. Run again with the same settings it adds what is missing.
+    """Make a queue for people. Run again with the same settings it adds what is missing.
+
+    The items are comparisons; with --question rating, steps or spans single responses, with --question ranking prompts
+    whose responses are ranked.
 
     Example: `assay queue create first-round --pool unverified --limit 200 --overlap 3`
     """
@@ -76,6 +101,25 @@ def create(
         raise BadInputError(f"--overlap takes a number or 'all', not {overlap!r}")
     if ids is not None and (pool or source or category):
         raise BadInputError("--ids names the comparisons: leave --pool, --source and --category out")
+    if rate and question != "rating":
+        raise BadInputError("--rate goes with --question rating")
+    if span_label and question != "spans":
+        raise BadInputError("--span-label goes with --question spans")
+    if question in TASKS:
+        if principle:
+            raise BadInputError(f"--principle asks of two responses: not with --question {question}")
+        wanted = selection_of(pool, source, category)
+        asked = _task_question(question, rate, span_label, reason)
+        shared: dict[str, Any] = {
+            "overlap": "all" if overlap == "all" else int(overlap),
+            "gold_checks": gold_checks or 0.0,
+            "guideline": guideline,
+            "seed": seed,
+            "lease_seconds": 60 * lease,
+            "project": project,
+        }
+        return _create_tasks(workspace, name, asked, wanted, ids, limit, alone=not pool, **shared)
+    gold_checks = 0.1 if gold_checks is None else gold_checks
     selection = selection_of(pool or ["unverified"], source, category)
     settings: dict[str, Any] = {
         "queue": name,
@@ -119,6 +163,42 @@ def create(
     return CommandResult(
         {"run": run.id, **asdict(queue)}, f"{_line(queue)}{few}\nvote with: assay annotate {queue.name} --as YOUR-NAME"
     )
+
+
+def _task_question(question: str, rate: list[str] | None, span_label: list[str] | None, reason: str) -> TaskQuestion:
+    from assay_pipelines.annotation.question_types.rating import AnnotationScale
+    from assay_pipelines.annotation.tasks import TaskQuestion
+
+    scales = tuple(map(AnnotationScale.parse, rate or ("overall",)))
+    return TaskQuestion(question, scales, tuple(dict.fromkeys(span_label or ("error",))), reason)
+
+
+def _create_tasks(
+    workspace: Workspace,
+    name: str,
+    question: TaskQuestion,
+    selection: Selection,
+    names: Path | None,
+    limit: int | None,
+    *,
+    alone: bool,
+    seed: int,
+    **settings: Any,
+) -> CommandResult:
+    """A queue of responses or lists. `alone`: also responses that are in no comparison."""
+    from assay_pipelines.annotation.tasks import create_task_queue, named_tasks, tasks_of
+
+    config = {"queue": name, "question": asdict(question), "selection": asdict(selection), "ids": names, "limit": limit}
+    with start_run(workspace, "queue-create", {**config, **settings, "seed": seed}) as run:
+        if names is not None:
+            kinds = {"r-": "response"} | ({"p-": "prompt"} if question.name == "ranking" else {})
+            tasks = named_tasks(workspace, question, _read_ids(names, kinds)[:limit], seed=seed)
+        else:
+            tasks = tasks_of(workspace, question, selection, alone=alone, limit=limit, seed=seed)
+        queue = create_task_queue(workspace, name, tasks, question, run_id=run.id, seed=seed, **settings)
+        run.metrics.update(items=queue.items)
+    text = f"{_line(queue)}\nanswer with: assay annotate {queue.name} --as YOUR-NAME"
+    return CommandResult({"run": run.id, **asdict(queue)}, text)
 
 
 def list_(workspace: Workspace) -> CommandResult:
@@ -276,12 +356,14 @@ def agreement(
     ] = None,
     resamples: Annotated[int, typer.Option(min=10, help="Of the bootstrap behind the intervals.")] = 1000,
 ) -> CommandResult:
-    """How far people agree: percent, Cohen's and Fleiss' kappa, Krippendorff's alpha, with and without ties.
+    """How far people agree: percent, Cohen's and Fleiss' kappa, Krippendorff's alpha, with and without ties; of
+    ratings, steps, spans and rankings percent and alpha.
 
     Example: `assay queue agreement first-round`
     """
     from assay.errors import BadInputError, NotFoundError
     from assay_pipelines.annotation.quality.agreement import agreement_of_votes
+    from assay_pipelines.annotation.quality.label_agreement import label_agreement
     from assay_pipelines.annotation.quality.principle_agreement import principle_agreement
     from assay_pipelines.annotation.queues import get_queue
     from assay_pipelines.annotation.recovery import open_ledger
@@ -295,6 +377,15 @@ def agreement(
         with open_ledger(workspace) as ledger:
             votes = queue_votes(ledger, name)
             principles = principle_agreement(ledger, name)
+            by_label = label_agreement(ledger, name, resamples=resamples)
+        if by_label:
+            lines = [f"{'':<20} {'alpha':>9} {'items':>7} {'labels':>7} {'percent':>9} {'':>21}"]
+            lines += [
+                f"{a.what[:20]:<20} {a.metric:>9} {a.items:>7} {a.labels:>7} "
+                f"{'-' if a.percent is None else f'{100 * a.percent:.1f} %':>9} {_estimate(a.alpha):>21}"
+                for a in by_label
+            ]
+            return CommandResult({"queue": name, "labels": [asdict(a) for a in by_label]}, "\n".join(lines))
     else:
         assert source is not None
         votes = source_votes(workspace, source)
@@ -346,21 +437,22 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _read_ids(path: Path) -> list[str]:
+def _read_ids(path: Path, kinds: Mapping[str, str] = _COMPARISONS) -> list[str]:
+    """`kinds`: what may be named, by the prefix of its ids."""
     from assay.errors import BadInputError
 
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(f"cannot be read: {error}", file=path) from error
-    comparison_ids = []
+    named = []
     for number, line in enumerate(lines, start=1):
         if not (text := line.strip()):
             continue
-        if not text.startswith("c-"):
-            raise BadInputError(f"not a comparison id: {text[:40]!r}", file=path, row=number)
-        comparison_ids.append(text)
-    return comparison_ids
+        if not text.startswith(tuple(kinds)):
+            raise BadInputError(f"not a {' or '.join(kinds.values())} id: {text[:40]!r}", file=path, row=number)
+        named.append(text)
+    return named
 
 
 def _line(queue: Queue) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+from assay.browsing.messages import ConversationTurn
 from assay.data.snapshots import POOLS
-from assay.domain import Prompt, prompt_of
 from assay.errors import BadInputError, NotFoundError
 from assay.models.calibration import Calibration
 from assay.statistics.intervals import Interval, wilson
@@ -150,7 +150,7 @@ class Contradiction:
     """A pair on which the two disagree. Texts are cut to `SHOWN_CHARACTERS`; `characters`: whole, of A and of B."""
 
     comparison_id: str
-    prompt: Prompt
+    prompt: list[ConversationTurn]
     response_a: str
     response_b: str
     characters: tuple[int, int]
@@ -295,7 +295,7 @@ def contradictions(
     page = [
         Contradiction(
             row[0],
-            prompt_of(row[1]),
+            [ConversationTurn(turn["role"], turn["content"]) for turn in row[1]],
             row[2],
             row[3],
             (row[4], row[5]),

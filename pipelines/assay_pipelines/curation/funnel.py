@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from assay.store.database import Connection
+from assay_pipelines.curation.reliability.estimates import SourceReliability, reliabilities
 from assay_pipelines.curation.shown_pairs import ShownPair, shown_pairs
 
 #: The rule of undecided comparisons.
@@ -47,12 +48,13 @@ class RejectedRows:
 
 @dataclass(frozen=True)
 class Funnel:
-    """`comparisons`: all of them, each once."""
+    """`comparisons`: all of them, each once. `reliability`: of sources, judges and people, on gold."""
 
     comparisons: int
     flows: list[FunnelFlow]
     rules: list[RuleCount]
     rejected: list[RejectedRows]
+    reliability: list[SourceReliability]
 
 
 _FLOWS = f"""
@@ -85,7 +87,7 @@ def funnel(db: Connection) -> Funnel:
         for (pool, rule), number in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     ]
     rejected = [RejectedRows(*row) for row in db.execute(_REJECTED).fetchall()]
-    return Funnel(sum(counts.values()), flows, rules, rejected)
+    return Funnel(sum(counts.values()), flows, rules, rejected, reliabilities(db).rows())
 
 
 def decided_by(db: Connection, pool: str, rule: str, *, limit: int, offset: int = 0) -> tuple[list[ShownPair], int]:

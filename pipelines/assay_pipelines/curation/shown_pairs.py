@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from assay.browsing.chosen import ANSWERED, ASKED, DECIDED, SAID, choose
-from assay.browsing.comparison import ConversationTurn
+from assay.browsing.messages import ConversationTurn
 from assay.store.database import Connection
 
 CHARACTERS = 4_000  #: of a text that are shown

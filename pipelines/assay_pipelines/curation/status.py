@@ -6,24 +6,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from assay.statistics.intervals import wilson
 from assay.store.database import Connection
 from assay.workspace import Workspace
-
-
-@dataclass(frozen=True)
-class GoldAgreement:
-    """Agreement of one annotator with the gold labels, over A/B answers only. A verifier's own gold, and the votes that
-    people's gold was made of, are not counted for them."""
-
-    kind: str
-    name: str
-    compared: int
-    agreed: int
-
-    @property
-    def rate(self) -> float:
-        return self.agreed / self.compared
+from assay_pipelines.curation.reliability.estimates import SourceReliability, reliabilities
 
 
 @dataclass(frozen=True)
@@ -54,20 +39,18 @@ class CurationStatus:
     comparisons: int
     pools: dict[str, int]
     rules: dict[tuple[str, str], int]
-    annotators: tuple[GoldAgreement, ...]
     errors: tuple[ErrorsFound, ...]
     loops: tuple[LoopState, ...]
+    reliability: tuple[SourceReliability, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "comparisons": self.comparisons,
             "pools": self.pools,
             "rules": [{"pool": p, "rule": r, "comparisons": n} for (p, r), n in self.rules.items()],
-            "annotators": [
-                {**asdict(a), "rate": a.rate, "interval": asdict(wilson(a.agreed, a.compared))} for a in self.annotators
-            ],
             "errors_found": [asdict(e) for e in self.errors],
             "loops": [asdict(loop) for loop in self.loops],
+            "reliability": [{**asdict(r), "worth": r.worth} for r in self.reliability],
         }
 
 
@@ -80,20 +63,9 @@ def curation_status(workspace: Workspace) -> CurationStatus:
                 "SELECT pool, rule, count(*) FROM current_decisions GROUP BY pool, rule ORDER BY 3 DESC, 1, 2"
             ).fetchall()
         }
-        return CurationStatus(sum(pools.values()), pools, rules, _quality(db), _errors(db), _loops(db))
-
-
-def _quality(db: Connection) -> tuple[GoldAgreement, ...]:
-    rows = db.execute(
-        """SELECT n.kind, n.name, count(*), count(*) FILTER (j.answer = d.label)
-           FROM opinions j JOIN annotators n USING (annotator_id)
-           JOIN current_decisions d USING (comparison_id)
-           WHERE d.pool = 'gold' AND d.label IN ('A', 'B') AND j.answer IN ('A', 'B')
-             AND NOT (d.rule = 'verifier' AND n.kind = 'verifier')
-             AND NOT (d.rule <> 'verifier' AND n.kind = 'human')
-           GROUP BY n.kind, n.name ORDER BY n.kind, n.name"""
-    ).fetchall()
-    return tuple(GoldAgreement(*row) for row in rows)
+        return CurationStatus(
+            sum(pools.values()), pools, rules, _errors(db), _loops(db), tuple(reliabilities(db).rows())
+        )
 
 
 def _errors(db: Connection) -> tuple[ErrorsFound, ...]:

@@ -7,10 +7,18 @@ averaged in, so that the vector does not depend on their order and neither displ
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, fields
+from itertools import chain
+from typing import TYPE_CHECKING
 
+from assay.browsing.pair_pages import selected_pages
+from assay.compute.executor import Executor
+from assay.compute.job import JobSpec
+from assay.compute.local import LocalExecutor
+from assay.compute.scratch_store import scratch
+from assay.compute.stage import import_stage, map_stage, open_stage
 from assay.data.pair_attributes import PairAttributes
 from assay.data.snapshots import CATEGORIES, Selection
 from assay.ids import digest
@@ -18,6 +26,7 @@ from assay.runs.progress_bar import Advance, silent
 from assay.store.database import Connection, registered
 from assay.workspace import Workspace
 from assay_pipelines.embedding.encoder import Encoder
+from assay_pipelines.embedding.encoder_loader import open_encoder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,8 +58,13 @@ _TEXTS = f"""
         JOIN responses a ON a.response_id = c.response_a
         JOIN responses b ON b.response_id = c.response_b
         LEFT JOIN described d ON d.comparison_id = c.comparison_id
+        WHERE {{near}}
     )
     SELECT *, left(sha256(head || chr(31) || coalesce(a || chr(31) || b, '')), 32) AS digest FROM texts"""
+# Those without a vector of this text. Equal texts are adjacent, so that a shard encodes each once.
+_MISSING = f"""
+    SELECT t.* FROM ({_TEXTS}) t LEFT JOIN embeddings e ON e.ref = t.comparison_id AND e.encoder = $space
+    WHERE e.ref IS NULL OR e.digest IS DISTINCT FROM t.digest ORDER BY sha256(t.head), t.comparison_id"""
 
 
 def space_name(encoder: Encoder, *, responses: bool = False) -> str:
@@ -69,6 +83,20 @@ class EmbedReport:
     texts: int = 0
 
 
+class TextEncoding:
+    """Job: the vector of each comparison's text. `encoder`: as `open_encoder` takes it, or an encoder."""
+
+    def __init__(self, encoder: str | Encoder, device: str = "auto") -> None:
+        self._reference, self._device = encoder, device
+
+    def open(self) -> None:
+        reference = self._reference
+        self._encoder = open_encoder(reference, self._device) if isinstance(reference, str) else reference
+
+    def map(self, shard: pa.Table) -> pa.Table:
+        return _encode(self._encoder, shard)
+
+
 def embed_comparisons(
     workspace: Workspace,
     encoder: Encoder,
@@ -78,35 +106,66 @@ def embed_comparisons(
     responses: bool = False,
     page: int = PAGE,
     advance: Advance = silent,
+    executor: Executor | None = None,
+    reference: str = "",
+    device: str = "auto",
 ) -> EmbedReport:
-    """Encode the comparisons without a vector of their present text; each page is stored as soon as it is encoded.
+    """Encode the comparisons without a vector of their present text. Those of a selection are shards
+    (`assay.compute.stage`) of `page` comparisons, so that an interrupted pass goes on where it stopped.
 
-    `advance` counts comparisons, those stored before in one step. The store is not held while the encoder works.
+    `advance` counts comparisons, those stored before in one step. `executor`: where a selection's shards are encoded,
+    elsewhere by the encoder that `reference` and `device` open. The store is not held while the encoder works.
     """
     space = space_name(encoder, responses=responses)
-    with workspace.store.unit() as db:
-        _want(db, which)
-        selected = int(db.execute("SELECT count(*) FROM wanted").fetchall()[0][0])
-        # Equal texts are adjacent, so that a page encodes each once.
-        missing: pa.Table = db.sql(
-            f"""SELECT t.comparison_id FROM ({_TEXTS}) t
-                LEFT JOIN embeddings e ON e.ref = t.comparison_id AND e.encoder = $space
-                WHERE e.ref IS NULL OR e.digest IS DISTINCT FROM t.digest
-                ORDER BY sha256(t.head), t.comparison_id""",
-            params={"space": space, "responses": responses},
-        ).to_arrow_table()
-    advance(selected - missing.num_rows)
-    stored = encoded = 0
-    for start in range(0, missing.num_rows, page):
-        part = missing.slice(start, page)
-        with workspace.store.unit() as db:
-            _want(db, part)
-            rows = db.execute(f"{_TEXTS} ORDER BY sha256(head), comparison_id", {"responses": responses}).fetchall()
-        vectors, texts = _encode(encoder, rows)
-        _store(workspace, space, rows, vectors, run_id)
-        stored, encoded = stored + len(rows), encoded + texts
-        advance(len(rows))
-    return EmbedReport(space, selected, selected - missing.num_rows, stored, encoded)
+    values = {"space": space, "responses": responses}
+    counts: Counter[str] = Counter()
+
+    def write(db: Connection, shard: pa.Table, result: pa.Table) -> Counter[str]:
+        texts = {text for name in ("head", "a", "b") for text in shard.column(name).to_pylist() if text is not None}
+        _store(db, space, result, run_id)
+        return Counter(embedded=shard.num_rows, texts=len(texts))
+
+    if not isinstance(which, Selection):
+        ids = list(dict.fromkeys(which))
+        for start in range(0, len(ids), PAGE):
+            with workspace.store.unit() as db:
+                selected = _want(db, ids[start : start + PAGE])
+                missing = db.sql(_MISSING.format(near="true"), params=values).to_arrow_table()
+            counts["selected"] += selected
+            advance(selected - missing.num_rows)
+            for low in range(0, missing.num_rows, page):
+                texts = missing.slice(low, page)
+                vectors = _encode(encoder, texts)
+                with workspace.store.unit() as db:
+                    counts.update(write(db, texts, vectors))
+                advance(texts.num_rows)
+    else:
+        selection = which
+
+        def export() -> Iterator[pa.Table]:
+            with scratch(workspace) as temporary:
+                pages = selected_pages(workspace, temporary, selection)
+                counts["selected"] = pages.items
+                for table in pages.rows(_MISSING, values):
+                    yield from (table.slice(start, page) for start in range(0, table.num_rows, page))
+
+        spec = JobSpec(
+            f"{__name__}:TextEncoding", {"encoder": reference or encoder.name, "device": device}, encoder.name
+        )
+        here = TextEncoding(encoder) if executor is None or not reference else None
+        if here is not None:
+            here.open()
+        question = {"selection": asdict(which), "space": space}
+        resumed = True
+        while resumed:  # then what has come into the selection since
+            with open_stage(workspace, "embedding", spec, question, export) as stage:
+                counts["selected"] = counts["selected"] or stage.rows
+                advance(counts["selected"] - stage.rows - counts["embedded"])
+                mapped = map_stage(stage, executor or LocalExecutor(), opened=here, advance=advance)
+                counts.update(import_stage(workspace, stage, mapped, write, run_id))
+            resumed = stage.resumed
+    before = counts["selected"] - counts["embedded"]
+    return EmbedReport(space, counts["selected"], before, counts["embedded"], counts["texts"])
 
 
 def load_vectors(workspace: Workspace, space: str, ids: Sequence[str]) -> tuple[list[str], npt.NDArray[np.float32]]:
@@ -137,12 +196,17 @@ def embed_texts(
     advance: Advance = silent,
 ) -> None:
     """Store a vector under each name, replacing the one that this encoder stored before."""
+    import pyarrow as pa
+
     names = sorted(texts)
     for start in range(0, len(names), page):
         part = names[start : start + page]
-        rows = [(name, texts[name], None, None, digest(texts[name])) for name in part]
-        vectors, _ = _encode(encoder, rows)
-        _store(workspace, encoder.name, rows, vectors, run_id)
+        heads = [texts[name] for name in part]
+        empty = pa.nulls(len(part), pa.string())
+        columns = {"comparison_id": part, "head": heads, "a": empty, "b": empty, "digest": list(map(digest, heads))}
+        encoded = _encode(encoder, pa.table(columns))
+        with workspace.store.unit() as db:
+            _store(db, encoder.name, encoded, run_id)
         advance(len(part))
 
 
@@ -181,8 +245,8 @@ class StoredVectors:
         return load_vectors(self._workspace, self._space, [self.ids[int(p)] for p in positions])[1]
 
 
-def _want(db: Connection, which: Selection | Sequence[str] | pa.Table) -> None:
-    """The temporary table `wanted(comparison_id)`."""
+def _want(db: Connection, which: Selection | Sequence[str]) -> int:
+    """The temporary table `wanted(comparison_id)`, and how many there are of them in the store."""
     import pyarrow as pa
 
     if isinstance(which, Selection):
@@ -192,55 +256,45 @@ def _want(db: Connection, which: Selection | Sequence[str] | pa.Table) -> None:
                 LEFT JOIN {CATEGORIES} g ON g.prompt_id = p.prompt_id WHERE {condition}""",
             values,
         ).fetchall()
-        return
-    table = which if isinstance(which, pa.Table) else pa.table({"comparison_id": pa.array(which, pa.string())})
-    with registered(db, "given", table):
-        db.execute("CREATE OR REPLACE TEMP TABLE wanted AS SELECT DISTINCT comparison_id FROM given").fetchall()
+    else:
+        with registered(db, "given", pa.table({"comparison_id": pa.array(which, pa.string())})):
+            db.execute("CREATE OR REPLACE TEMP TABLE wanted AS SELECT DISTINCT comparison_id FROM given").fetchall()
+    return int(db.execute("SELECT count(*) FROM wanted").fetchall()[0][0])
 
 
-def _encode(encoder: Encoder, rows: Sequence[tuple[Any, ...]]) -> tuple[npt.NDArray[np.float32], int]:
-    """Vectors of (id, head, a, b, digest) rows, and how many different texts they took."""
-    import numpy as np
-
-    row_of: dict[str, int] = {}
-    for _, head, a, b, _ in rows:
-        for text in (head, a, b):
-            if text is not None:
-                row_of.setdefault(text, len(row_of))
-    encoded = encoder.encode(list(row_of))
-    vectors = encoded[[row_of[row[1]] for row in rows]].astype(np.float32)
-    if rows and rows[0][2] is not None:
-        answers = encoded[[row_of[row[2]] for row in rows]] + encoded[[row_of[row[3]] for row in rows]]
-        combined = vectors + answers / 2
-        lengths = np.linalg.norm(combined, axis=1, keepdims=True)
-        vectors = np.where(lengths > 1e-6, combined / np.maximum(lengths, 1e-6), vectors).astype(np.float32)
-    return vectors, len(row_of)
-
-
-def _store(
-    workspace: Workspace,
-    space: str,
-    rows: Sequence[tuple[Any, ...]],
-    vectors: npt.NDArray[np.float32],
-    run_id: str | None,
-) -> None:
+def _encode(encoder: Encoder, texts: pa.Table) -> pa.Table:
+    """(ref, vector, digest) of a table of comparison_id, head, a, b (null without responses) and digest."""
     import numpy as np
     import pyarrow as pa
 
+    heads, first, second = (texts.column(name).to_pylist() for name in ("head", "a", "b"))
+    row_of: dict[str, int] = {}
+    for text in chain.from_iterable(zip(heads, first, second, strict=True)):
+        if text is not None:
+            row_of.setdefault(text, len(row_of))
+    encoded = encoder.encode(list(row_of))
+    vectors = encoded[[row_of[text] for text in heads]].astype(np.float32)
+    if heads and first[0] is not None:
+        answers = encoded[[row_of[text] for text in first]] + encoded[[row_of[text] for text in second]]
+        combined = vectors + answers / 2
+        lengths = np.linalg.norm(combined, axis=1, keepdims=True)
+        vectors = np.where(lengths > 1e-6, combined / np.maximum(lengths, 1e-6), vectors).astype(np.float32)
     n, dimension = vectors.shape
-    lists = pa.ListArray.from_arrays(
-        pa.array(np.arange(0, (n + 1) * dimension, dimension, dtype=np.int32)), pa.array(vectors.reshape(-1))
-    )
-    table = pa.table({"ref": [row[0] for row in rows], "vector": lists, "digest": [row[4] for row in rows]})
-    with workspace.store.unit() as db, registered(db, "made", table):
+    offsets = pa.array(np.arange(0, (n + 1) * dimension, dimension, dtype=np.int32))
+    lists = pa.ListArray.from_arrays(offsets, pa.array(vectors.reshape(-1)))
+    return pa.table({"ref": texts.column("comparison_id"), "vector": lists, "digest": texts.column("digest")})
+
+
+def _store(db: Connection, space: str, vectors: pa.Table, run_id: str | None) -> None:
+    with registered(db, "encoded", vectors):
         db.execute(
             """UPDATE embeddings SET vector = m.vector, digest = m.digest, run_id = $run
-               FROM made m WHERE embeddings.ref = m.ref AND embeddings.encoder = $space""",
+               FROM encoded m WHERE embeddings.ref = m.ref AND embeddings.encoder = $space""",
             {"space": space, "run": run_id},
         )
         db.execute(
             """INSERT INTO embeddings (ref, encoder, vector, digest, run_id)
-               SELECT m.ref, $space, m.vector, m.digest, $run FROM made m
+               SELECT m.ref, $space, m.vector, m.digest, $run FROM encoded m
                WHERE NOT EXISTS (SELECT 1 FROM embeddings e WHERE e.ref = m.ref AND e.encoder = $space)""",
             {"space": space, "run": run_id},
         )

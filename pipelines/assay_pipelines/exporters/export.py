@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assay import ids
 from assay.data.snapshots import Selection, get_snapshot
 from assay.errors import BadInputError
 from assay.runs.record import folder_digest
+from assay.store.database import Connection
 from assay.system.atomic_files import replacing, replacing_folder
 from assay.workspace import Workspace
+from assay_pipelines.exporters.conversations import fill_forms
 from assay_pipelines.exporters.hugging_face import MARKER
-from assay_pipelines.exporters.job import ExportFormat, ExportJob, SelectionCounts, select_items
+from assay_pipelines.exporters.job import ExportFormat, ExportJob, SelectionCounts, select_items, select_responses
 from assay_pipelines.exporters.kind import EXPORTERS
+from assay_pipelines.exporters.message_forms import ImageCopies, left_out_notes
 from assay_pipelines.exporters.pseudonyms import Pseudonyms
 
 
@@ -40,11 +43,13 @@ def export(
     *,
     format: str = "auto",
     rationales: bool = False,
+    images: bool = True,
     run_id: str | None = None,
 ) -> ExportReport:
     """Write a snapshot (by name) or a selection to `path`. An existing file is replaced, a folder if an export made it.
 
     `format` "auto": hf for a folder, label-studio for .json, else trl. `rationales`: write people's free text too.
+    `images`: copy images beside the file; otherwise conversations with images are left out.
     Raises BadInputError for an unknown format or ending or nothing to write, NotFoundError for an unknown snapshot.
     """
     path = path.expanduser().resolve()
@@ -58,12 +63,24 @@ def export(
         db.execute("SET preserve_insertion_order = true")
         counts = select_items(db, snapshot, selection)
         _check(exporter, counts)
+        beside = path if exporter.endings else temporary / path.name
+        copies = ImageCopies(workspace.media, beside.with_name(f"{path.name.split('.')[0]}-images"))
+        form = replace(exporter.form, structs=not ending.startswith(".json"))
+        form = form if images else replace(form, holds=form.holds - {"image"})
+        select_responses(db, selection if exporter.needs == "responses" else None)
+        forms = fill_forms(db, form, copies)
+        left_out = _left_out(db, exporter)
         title = snapshot.name if snapshot is not None else path.name
         pseudonyms = Pseudonyms()
-        job = ExportJob(db, temporary, ending, counts, snapshot, selection, rationales, pseudonyms, run_id, title)
+        job = ExportJob(
+            db, temporary, ending, counts, snapshot, selection, rationales, pseudonyms, run_id, title, forms, copies
+        )
         written = exporter.write(job)
+    if exporter.complete is not None:
+        exporter.complete(path, job)
     undecided = counts.matched - counts.pairs
-    return ExportReport(str(path), name, written.rows, exporter.unit, counts.pairs, undecided, written.notes)
+    notes = (*left_out, *written.notes)
+    return ExportReport(str(path), name, written.rows, exporter.unit, counts.pairs, undecided, notes)
 
 
 def content_hash(path: Path) -> str:
@@ -97,3 +114,17 @@ def _check(exporter: ExportFormat, counts: SelectionCounts) -> None:
         raise BadInputError(f"nothing to export: {counts.matched} comparisons match, none of them has a label")
     if exporter.needs == "comparisons" and not counts.matched:
         raise BadInputError("nothing to export: no comparison matches")
+
+
+def _left_out(db: Connection, exporter: ExportFormat) -> tuple[str, ...]:
+    """What the format has no place for, counted by reason. Raises BadInputError where that is all of it."""
+    if exporter.needs == "responses":
+        return ()
+    among = {"pairs": "label IN ('A', 'B')", "labels": "label IS NOT NULL", "comparisons": "true"}[exporter.needs]
+    rows = db.execute(
+        f"SELECT barred, count(*), min(comparison_id) FROM resolved WHERE {among} GROUP BY 1 ORDER BY 2 DESC, 1"
+    ).fetchall()
+    notes = left_out_notes(row for row in rows if row[0])
+    if len(notes) == len(rows):
+        raise BadInputError(f"nothing to export: {'; '.join(notes)}")
+    return notes

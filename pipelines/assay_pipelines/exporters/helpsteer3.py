@@ -8,54 +8,26 @@ the least that HelpSteer3 can say. The order of people's votes differs from row 
 
 from __future__ import annotations
 
-from assay.data.snapshots import Selection
-from assay.errors import BadInputError
 from assay_pipelines.exporters.job import JUDGMENTS, LINES, RESOLVED, ExportFormat, ExportJob, Written
 from assay_pipelines.exporters.pseudonyms import person_of
+from assay_pipelines.exporters.response_selection import selected_responses, write_responses
 from assay_pipelines.principles.filtering import KEPT
 
-#: Where a response came from: its own origin, else that of a comparison it is in.
-_FROM = """
-    SELECT response_id, source, category, language FROM response_origins
-    UNION ALL
-    SELECT unnest([c.response_a, c.response_b]), o.source, o.category, o.language
-    FROM comparisons c JOIN origins o USING (comparison_id)"""
-
 _PRINCIPLES = """
-    SELECT f.category AS domain, f.language, pr.messages AS context, r.content AS response,
-           p.statement AS principle, if(s.answer = 'yes', 'Yes', 'No') AS fulfilment
-    FROM (SELECT response_id, principle_id, min(answer) AS answer FROM standing_principle_judgments j
+    (FROM {responses} JOIN (
+          SELECT response_id, principle_id, min(answer) AS answer FROM standing_principle_judgments j
           WHERE answer IN ('yes', 'no') AND (extractor IS NULL OR judgment_id IN (
                 SELECT judgment_id FROM principle_outcomes JOIN runs USING (run_id)
                 GROUP BY judgment_id HAVING arg_max(stage, started_at) = '{kept}'))
-          GROUP BY ALL HAVING count(DISTINCT answer) = 1) s
-    JOIN responses r USING (response_id)
-    JOIN prompts pr USING (prompt_id)
-    JOIN principles p USING (principle_id)
-    {join} JOIN (SELECT response_id, unnest(min({{'category': category, 'language': language}}))
-          FROM ({origins}) WHERE {condition} GROUP BY response_id) f USING (response_id)
-    ORDER BY response_id, principle_id"""
+          GROUP BY ALL HAVING count(DISTINCT answer) = 1) USING (response_id) JOIN principles USING (principle_id))"""
 
 
 def write_principles(job: ExportJob) -> Written:
-    condition = "true"
-    values: dict[str, list[str]] = {}
-    if job.snapshot is not None:
-        condition = """response_id IN (
-            SELECT unnest([response_a, response_b]) FROM comparisons SEMI JOIN items USING (comparison_id))"""
-    elif job.selection is not None:
-        if job.selection.pools != Selection().pools:
-            raise BadInputError("principle judgments are about single responses, which are in no pool: drop --pool")
-        for column, selected in (("source", job.selection.sources), ("category", job.selection.categories)):
-            if selected:
-                condition += f" AND list_contains(${column}, {column})"
-                values[column] = list(selected)
-    join = "LEFT" if condition == "true" else "INNER"
-    query = _PRINCIPLES.format(origins=_FROM, condition=condition, join=join, kept=KEPT)
-    written = job.copy(query, values=values or None)
-    if not written:
-        raise BadInputError("nothing to export: no yes or no to a principle that is not contradicted")
-    return Written(written)
+    columns = """category AS domain, language, messages AS context, text AS response, statement AS principle,
+        if(answer = 'yes', 'Yes', 'No') AS fulfilment"""
+    rows = _PRINCIPLES.format(responses=selected_responses(job), kept=KEPT)
+    nothing = "no yes or no to a principle that is not contradicted"
+    return write_responses(job, columns, rows, "response_id, principle_id", nothing)
 
 
 _SCORE = "CASE {label} WHEN 'A' THEN -{size} WHEN 'B' THEN {size} ELSE 0 END"
@@ -79,5 +51,5 @@ def write_preferences(job: ExportJob) -> Written:
     return Written(written, (f"{job.counts.ties} of them ties, as 0",) if job.counts.ties else ())
 
 
-HELPSTEER3_PRINCIPLES = ExportFormat(LINES, write_principles, "principle judgments", "nothing")
+HELPSTEER3_PRINCIPLES = ExportFormat(LINES, write_principles, "principle judgments", "responses")
 HELPSTEER3_PREFERENCES = ExportFormat(LINES, write_preferences, "preferences", "labels")

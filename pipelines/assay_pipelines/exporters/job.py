@@ -10,6 +10,8 @@ from typing import Any, Literal
 from assay.data.snapshots import Selection, Snapshot
 from assay.errors import BadInputError
 from assay.store.database import Connection
+from assay_pipelines.exporters.conversations import ConversationForms
+from assay_pipelines.exporters.message_forms import TEXTS, ImageCopies, MessageForm
 from assay_pipelines.exporters.pseudonyms import Pseudonyms
 
 LINES = (".jsonl", ".jsonl.gz", ".parquet")
@@ -21,20 +23,8 @@ ENDINGS = {
     ".json": "FORMAT json, ARRAY true",
 }
 
-#: One row for each comparison: its texts, where it came from (of several origins the first in order), its label.
-RESOLVED = """(
-    SELECT i.comparison_id, i.label, i.margin::DOUBLE AS margin, i.pool, c.prompt_id, pr.messages AS prompt,
-           a.content AS response_a, b.content AS response_b,
-           if(i.label = 'B', b.content, a.content) AS chosen, if(i.label = 'B', a.content, b.content) AS rejected,
-           o.source, o.category, o.license, o.language
-    FROM items i
-    JOIN comparisons c USING (comparison_id)
-    JOIN prompts pr USING (prompt_id)
-    JOIN responses a ON a.response_id = c.response_a
-    JOIN responses b ON b.response_id = c.response_b
-    LEFT JOIN (SELECT comparison_id, unnest(min({'source': source, 'category': category, 'license': license,
-                                                  'language': language}))
-               FROM origins SEMI JOIN items USING (comparison_id) GROUP BY comparison_id) o USING (comparison_id))"""
+#: One row for each comparison that the format has a place for: its texts, its label (`exporters.conversations`).
+RESOLVED = "(SELECT * FROM resolved WHERE barred IS NULL)"
 
 #: Judgments in force. Excludes the samples that a judge's answer was merged from, and judges that replay recorded
 #: votes, whose annotators would be exported twice.
@@ -43,7 +33,7 @@ JUDGMENTS = """(SELECT * FROM standing_judgments WHERE NOT starts_with(origin, '
 
 #: Those with a chosen side.
 PAIRS = f"(SELECT * FROM {RESOLVED} WHERE label IN ('A', 'B'))"
-CHOSEN, REJECTED = (f"[{{'role': 'assistant', 'content': {side}}}]" for side in ("chosen", "rejected"))
+CHOSEN, REJECTED = "chosen_turns", "rejected_turns"  #: as lists of messages
 
 
 @dataclass(frozen=True)
@@ -78,6 +68,8 @@ class ExportJob:
     pseudonyms: Pseudonyms
     run_id: str | None
     title: str
+    forms: ConversationForms
+    copies: ImageCopies
 
     def copy(
         self, query: str, target: Path | None = None, ending: str | None = None, values: dict[str, Any] | None = None
@@ -91,12 +83,17 @@ class ExportJob:
 @dataclass(frozen=True)
 class ExportFormat:
     """A format of the registry `exporter`. `endings` of the file; none: a folder. `unit`: what a row is. `needs`: what
-    the selection must have at least one of."""
+    the selection must have at least one of; "responses": it writes single ones, also those in no comparison. `form`:
+    what its messages hold. `complete`: what is left to do once the file is in its
+    place.
+    """
 
     endings: tuple[str, ...]
     write: Callable[[ExportJob], Written]
     unit: str = "pairs"
-    needs: Literal["pairs", "labels", "comparisons", "nothing"] = "pairs"
+    needs: Literal["pairs", "labels", "comparisons", "responses"] = "pairs"
+    form: MessageForm = TEXTS
+    complete: Callable[[Path, ExportJob], None] | None = None
 
 
 def select_items(db: Connection, snapshot: Snapshot | None, selection: Selection | None) -> SelectionCounts:
@@ -117,3 +114,22 @@ def select_items(db: Connection, snapshot: Snapshot | None, selection: Selection
                   count(margin) FILTER (label IN ('A', 'B')) FROM items"""
     ).fetchall()
     return SelectionCounts(*counts)
+
+
+def select_responses(db: Connection, selection: Selection | None) -> None:
+    """Fill the temporary table `scope` (response_id, prompt_id) by the responses of `items`, and those in no comparison
+    that come from the selection's sources and categories where it names no pools."""
+    sides = "SELECT unnest([response_a, response_b]) AS response_id FROM comparisons"
+    scope = f"{sides} SEMI JOIN items USING (comparison_id)"
+    values: dict[str, Any] = {}
+    if selection is not None and selection.pools == Selection().pools:
+        scope += f" UNION ALL SELECT response_id FROM response_origins WHERE response_id NOT IN ({sides})"
+        for column, selected in (("source", selection.sources), ("category", selection.categories)):
+            if selected:
+                scope += f" AND list_contains(${column}, {column})"
+                values[column] = list(selected)
+    db.execute(
+        f"""CREATE OR REPLACE TEMP TABLE scope AS
+            SELECT response_id, prompt_id FROM responses SEMI JOIN ({scope}) USING (response_id)""",
+        values or None,
+    )

@@ -11,14 +11,14 @@ from typing import Annotated
 
 from annotated_types import Ge
 
+from assay.browsing.pair_pages import pair_pages
+from assay.compute.scratch_store import scratch
 from assay.runs.progress_bar import Advance, silent
 from assay.settings import Help, check_settings
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.discarding import discard
 from assay_pipelines.hygiene.normalisation import blank, same_text
-from assay_pipelines.hygiene.pair_pages import pair_pages
-from assay_pipelines.hygiene.scratch_store import scratch
 
 CONTROL = r"[\x00-\x08\x0B\x0C\x0E-\x1F\x7F]"
 

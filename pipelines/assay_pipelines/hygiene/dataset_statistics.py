@@ -5,14 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from assay.store.database import Connection
+from assay.store.keys import JUDGMENT_TABLES
 
 #: Tables whose rows are counted.
-TABLES = ("prompts", "responses", "comparisons", "origins", "annotators", "judgments", "decisions", "snapshots")
+TABLES = (
+    *("prompts", "responses", "comparisons", "origins", "annotators"),
+    *(*JUDGMENT_TABLES, "feedback", "decisions", "snapshots"),
+)
 
 _LABELS = """
     SELECT count(*) FILTER (label = 'A') AS a, count(*) FILTER (label = 'B') AS b,
            count(*) FILTER (label = 'tie') AS tie, count(*) FILTER (label IS NULL) AS unlabelled
     FROM pools WHERE pool <> 'discarded'"""
+
+
+_BY_KIND = "count(*) FROM standing_{table} JOIN annotators USING (annotator_id) GROUP BY ALL"
 
 
 def statistics(db: Connection, *, categories: int = 20) -> dict[str, Any]:
@@ -27,6 +34,14 @@ def statistics(db: Connection, *, categories: int = 20) -> dict[str, Any]:
         "labels": _one(db, _LABELS),
         "judgments": _counts(
             db, "SELECT kind, count(*) FROM judgments JOIN annotators USING (annotator_id) GROUP BY kind"
+        ),
+        "ratings": _counts(db, f"SELECT aspect || ' by ' || kind, {_BY_KIND.format(table='response_judgments')}"),
+        "steps and spans": _counts(
+            db,
+            f"SELECT if(step IS NULL, 'spans', 'steps') || ' by ' || kind, {_BY_KIND.format(table='step_judgments')}",
+        ),
+        "principle answers": _counts(
+            db, f"SELECT answer || ' by ' || kind, {_BY_KIND.format(table='principle_judgments')}"
         ),
         "decisions": _counts(db, "SELECT pool || ' by ' || rule, count(*) FROM current_decisions GROUP BY 1"),
         "rejects": _counts(

@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from assay.browsing.pair_pages import pair_pages
+from assay.compute.scratch_store import Scratch, row_pages, scratch
 from assay.runs.progress_bar import Advance, silent
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.discarding import discard
 from assay_pipelines.hygiene.pair_keys import make_pair_keys
-from assay_pipelines.hygiene.pair_pages import pair_pages
-from assay_pipelines.hygiene.scratch_store import Scratch, row_pages, scratch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,12 +7,12 @@ opposed     pair_key of those whose statements prefer different responses
 
 from __future__ import annotations
 
+from assay.browsing.pair_pages import PairPages
+from assay.compute.scratch_store import Scratch, row_pages
 from assay.runs.progress_bar import Advance, silent
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.normalisation import same_prompt, same_text
-from assay_pipelines.hygiene.pair_pages import PairPages
-from assay_pipelines.hygiene.scratch_store import Scratch, row_pages
 
 # In two statements: in one, every use of a digest would recompute it and its normal form.
 _DIGESTS = f"""

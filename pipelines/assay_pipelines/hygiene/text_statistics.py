@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from assay.compute.scratch_store import Scratch, row_pages, scratch
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
-from assay_pipelines.hygiene.scratch_store import Scratch, row_pages, scratch
 
 SAMPLE = 5_000  #: prompts whose language is detected
 PLACES = 100  #: stretches of the store from which the sample is taken, so that little of it is read

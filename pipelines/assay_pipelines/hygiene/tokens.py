@@ -1,15 +1,19 @@
 """Texts as hashed words or characters, and their n-grams, as flat NumPy arrays: no Python loop over texts.
 
-Words are in Unicode form NFC and lower case; every character but letters, digits and combining marks separates them.
+Words are in Unicode form NFKC and lower case, without zero-width and other format characters, letters of other scripts
+that look like Latin ones as those; every character but letters, digits and combining marks separates them. The targets
+of Markdown links are left out.
 Unit `character` takes the characters of those words one by one. The hashes are valid within one process only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
+
+from assay_pipelines.hygiene.look_alikes import look_alikes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
 Unit = Literal["word", "character"]
 UNITS: tuple[Unit, ...] = ("word", "character")
 _SEPARATOR = r"[^\p{L}\p{M}\p{N}]+"
+#: Format characters (zero-width, direction, soft hyphen, tags), variation selectors, the grapheme joiner.
+_INVISIBLE = r"[\p{Cf}\x{034F}\x{180B}-\x{180F}\x{FE00}-\x{FE0F}\x{E0100}-\x{E01EF}\x{115F}\x{1160}\x{3164}]+"
+_LINK_TARGET = r"\]\([^()\s]*\)"
 _MULTIPLIER = 0x9E3779B97F4A7C15  # odd, so that multiplying modulo 2^64 loses nothing
 SLICE_BYTES = 8_000_000  #: texts are hashed in slices of about this size, so that memory does not grow with a page
 
@@ -55,11 +62,12 @@ def normalised(texts: pa.Array | pa.ChunkedArray) -> pl.Series:
     import pyarrow as pa
 
     series = pl.Series("text", texts, dtype=pl.String).fill_null("")
-    ascii_only = series.str.len_bytes() == series.str.len_chars()
-    if not ascii_only.all():
-        other = pl.when(~ascii_only).then(series).str.normalize("NFC").str.to_lowercase()
-        words = other.str.replace_all(_SEPARATOR, " ")
-        series = pl.select(pl.when(ascii_only).then(series).otherwise(words)).to_series()
+    linked = series.str.contains("](", literal=True)
+    if linked.any():
+        series = _changed(series, linked, lambda some: some.str.replace_all(_LINK_TARGET, "] "))
+    other = series.str.len_bytes() != series.str.len_chars()
+    if other.any():
+        series = _changed(series, other, _latin_look)
     # ASCII texts as bytes: a table look-up on the buffer is many times faster than a regular expression
     arrow = series.rechunk().to_arrow().cast(pa.large_string())
     _, offsets, buffer = arrow.buffers()
@@ -69,6 +77,22 @@ def normalised(texts: pa.Array | pa.ChunkedArray) -> pl.Series:
     translated = buffer.to_pybytes().translate(_ASCII) if buffer is not None else b""
     table = pa.LargeStringArray.from_buffers(len(arrow), offsets, pa.py_buffer(translated))
     return pl.Series("text", table)
+
+
+def _changed(series: pl.Series, which: pl.Series, change: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """The series with `change` applied to the rows `which`."""
+    return series.scatter(which.arg_true(), change(series.filter(which)))
+
+
+def _latin_look(series: pl.Series) -> pl.Series:
+    """Texts with characters beyond ASCII: their words as the module's text says."""
+    plain = series.str.replace_all(_INVISIBLE, "").str.normalize("NFKC").str.replace_all(_INVISIBLE, "")
+    letters = look_alikes()
+    alike = plain.str.contains(f"[{''.join(letters)}]")
+    if alike.any():
+        # a replaced letter may carry a mark that its Latin form composes with
+        plain = _changed(plain, alike, lambda some: some.str.replace_many(letters).str.normalize("NFKC"))
+    return plain.str.to_lowercase().str.replace_all(_SEPARATOR, " ")
 
 
 def words_of(text: pl.Series) -> pl.Series:

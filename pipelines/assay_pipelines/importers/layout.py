@@ -12,6 +12,7 @@ from assay.data.json_lines import RowError
 from assay_pipelines.importers.rows import RatedCompletion, Row
 
 JsonRecord: TypeAlias = Mapping[str, Any]
+NOTHING = "nothing to read: no label, rating or text"  #: why a record is rejected of which nothing is imported
 
 
 class RecordLayout:
@@ -46,10 +47,10 @@ class RecordLayout:
 
 
 class JoinedLayout(RecordLayout):
-    """Base class of layouts whose pairs take two records: completions of one prompt with opposite labels.
+    """Base class of layouts whose pairs take two records: completions of one prompt that are rated differently.
 
     `completion_field`, `label_field`: columns that rejects name. `unmatched`: why a record without a partner is
-    rejected.
+    rejected, if `parse` gives no rows of it either.
     """
 
     completion_field: str
@@ -58,4 +59,25 @@ class JoinedLayout(RecordLayout):
 
     def completions(self, record: JsonRecord) -> list[RatedCompletion]:
         """The rated completions of one record. Raises RowError."""
+        raise NotImplementedError
+
+    def parse(self, record: JsonRecord) -> list[Row | RowError]:
+        """What the record says beside its part of pairs. Raises RowError."""
+        return []
+
+    def read(self, record: JsonRecord) -> tuple[list[Row | RowError], list[RatedCompletion]]:
+        """`parse` and `completions` of one record."""
+        return self.parse(record), self.completions(record)
+
+
+class GroupedLayout(RecordLayout):
+    """Base class of layouts whose rows take several records of a file, in any order. `parse` is what a record says by
+    itself, for recognising and previewing it."""
+
+    def group_of(self, record: JsonRecord) -> str:
+        """What the records of a group share. Raises RowError."""
+        raise NotImplementedError
+
+    def parse_group(self, records: list[tuple[int, dict[str, Any]]]) -> Iterable[tuple[int, Row | RowError]]:
+        """The rows of a group's numbered records, each with the number of its record."""
         raise NotImplementedError

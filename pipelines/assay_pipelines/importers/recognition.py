@@ -6,13 +6,13 @@ A single record decides nothing: one response that begins with "Human:" is no di
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from assay.data.json_lines import RowError
 from assay.errors import BadInputError
 from assay.registry import unknown
-from assay_pipelines.importers.kind import FAMILIES, IMPORTERS, layout_names
+from assay_pipelines.importers.kind import FAMILIES, IMPORTERS, create_layout, layout_names
 from assay_pipelines.importers.layout import JoinedLayout, JsonRecord, RecordLayout
+from assay_pipelines.importers.rows import RatedCompletion, Row
 
 MATCHED = 0.9  #: of the records that the most general layout matches
 READ = 0.25  #: of the records that the best layout reads
@@ -20,19 +20,22 @@ READ = 0.25  #: of the records that the best layout reads
 
 def members_of(name: str) -> list[RecordLayout]:
     """The layout of that name or reference, or the members of a family. Raises BadInputError for an unknown name."""
-    if name not in FAMILIES and name not in IMPORTERS.names() and ":" not in name:
-        raise unknown("format", name, layout_names(), field="format", more="module:Name or file.py:Name")
-    return [IMPORTERS.create(member, folder=Path()) for member in FAMILIES.get(name, (name,))]
+    if name not in FAMILIES and name not in IMPORTERS.names() and not (":" in name or name.endswith((".yaml", ".yml"))):
+        more = "module:Name, file.py:Name or file.yaml"
+        raise unknown("format", name, layout_names(), field="format", more=more)
+    return [create_layout(member) for member in FAMILIES.get(name, (name,))]
 
 
 def recognise(records: Sequence[JsonRecord], *, mapped: bool) -> RecordLayout | None:
-    """The layout that reads the records; those of installed packages are tried before the built-in ones.
+    """The layout that reads the records; those of installed packages are tried before the built-in ones. None where
+    under half of the records have it.
 
     `mapped`: columns were renamed, so only general layouts apply.
     """
     installed = [name for name in IMPORTERS.names() if name not in IMPORTERS.members]
     layouts: list[RecordLayout] = [IMPORTERS.create(name) for name in (*installed, *IMPORTERS.members)]
-    return _best([layout for layout in layouts if layout.mappable or not mapped], records)
+    best = _best([layout for layout in layouts if layout.mappable or not mapped], records)
+    return best if best is not None and 2 * sum(map(best.matches, records)) >= len(records) else None
 
 
 def select_layout(name: str, records: Sequence[JsonRecord]) -> RecordLayout:
@@ -67,9 +70,13 @@ def _best(layouts: Sequence[RecordLayout], records: Sequence[JsonRecord]) -> Rec
 
 
 def _is_read(layout: RecordLayout, record: JsonRecord) -> bool:
+    return any(not isinstance(row, RowError) for row in trial_parse(layout, record))
+
+
+def trial_parse(layout: RecordLayout, record: JsonRecord) -> list[Row | RatedCompletion | RowError]:
+    """What the layout reads in one record: its rows and the completions that wait for a partner; its RowErrors."""
     try:
-        if isinstance(layout, JoinedLayout):
-            return bool(layout.completions(record))
-        return any(not isinstance(row, RowError) for row in layout.parse(record))
-    except RowError:
-        return False
+        rows, completions = layout.read(record) if isinstance(layout, JoinedLayout) else (layout.parse(record), [])
+        return [*rows, *completions]
+    except RowError as error:
+        return [error]

@@ -2,53 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from assay.data.json_lines import RowError
 from assay.errors import AssayError, BadInputError
+from assay.store.media import MediaFolder
+from assay_pipelines.importers.containers.arrow_file import ArrowFile
 from assay_pipelines.importers.containers.container import Container, Record, content_bytes
 from assay_pipelines.importers.containers.csv_file import Csv
+from assay_pipelines.importers.containers.folder import open_folder
 from assay_pipelines.importers.containers.hub import HubDataset
 from assay_pipelines.importers.containers.json_files import json_container
 from assay_pipelines.importers.containers.parquet_file import Parquet
-from assay_pipelines.importers.formats.hh import looks_like_red_team
-from assay_pipelines.importers.formats.trl import TARGETS
-from assay_pipelines.importers.joining import joined
-from assay_pipelines.importers.layout import JoinedLayout, RecordLayout
+from assay_pipelines.importers.fetching import ImageFetcher
+from assay_pipelines.importers.images import RowImages
+from assay_pipelines.importers.joining import grouped, joined
+from assay_pipelines.importers.layout import NOTHING, GroupedLayout, JoinedLayout, RecordLayout
+from assay_pipelines.importers.mapping import ColumnMapping
 from assay_pipelines.importers.recognition import members_of, recognise, select_layout
 from assay_pipelines.importers.rows import BatchBuilder, ReadBatch, Row
 
 #: Formats that name a container only, for files whose ending does not; the layout is then recognised.
-CONTAINERS = ("auto", "jsonl", "json", "csv", "parquet", "hf")
+CONTAINERS = ("auto", "jsonl", "json", "csv", "parquet", "arrow", "hf")
 #: The first rows show the layout: so many, or three, and then as many as have so many bytes.
 PEEK_ROWS, PEEK_BYTES = 100, 8 * 2**20
-SUFFIXES = frozenset({".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".gz", ".zst"})
+SAMPLE_ROWS = 1000  #: the first rows, which show how many can be read; with as many bytes at most
+
+#: 1-based rows with their records or errors.
+Sample: TypeAlias = list[tuple[int, "dict[str, Any] | RowError"]]
+SUFFIXES = frozenset(
+    {".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".feather", ".gz", ".zst", ".xz"}
+)
 
 
 @dataclass(frozen=True)
 class ImportConfig:
-    """What to read and how. `mapping`: our column -> the source's column. `limit`: rows to read."""
+    """What to read and how. `mapping`: our column -> the source's column or path. `values`: codes of `label` -> labels.
+
+    `limit`: rows to read. `split`: of a data set, a folder or a JSON object of several; None: train. `encoding`: of a
+    CSV file; None: detected. `fetch_images`: get the images whose addresses are of the web; `fetch_from`: hosts whose
+    addresses need not be public for that.
+    """
 
     path: str
     format: str = "auto"
     mapping: dict[str, str] = field(default_factory=dict)
     source: str | None = None
     limit: int | None = None
-    split: str = "train"
+    split: str | None = None
     subset: str | None = None
+    encoding: str | None = None
+    values: dict[str, str] = field(default_factory=dict)
+    fetch_images: bool = False
+    fetch_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         layouts = [] if self.format in CONTAINERS else members_of(self.format)
-        if unknown := sorted(set(self.mapping) - TARGETS):
-            raise BadInputError(f"cannot map to {unknown[0]!r}; columns are {', '.join(sorted(TARGETS))}", field="map")
-        if self.mapping and layouts and not any(layout.mappable for layout in layouts):
+        if self.columns and layouts and not any(layout.mappable for layout in layouts):
             raise BadInputError(f"format {self.format} has fixed columns: drop --map or choose another", field="map")
         if self.limit is not None and self.limit < 1:
             raise BadInputError("must be at least 1", field="limit")
+
+    @cached_property
+    def columns(self) -> ColumnMapping:
+        """`mapping` and `values`, checked."""
+        return ColumnMapping(self.mapping, self.values)
 
 
 @dataclass(frozen=True)
@@ -60,6 +83,8 @@ class ImportSource:
     layout: RecordLayout
     spill: Path
     title: str
+    sample: Sample  #: the first rows, as they stand in the container
+    images: RowImages
 
     @property
     def layout_given(self) -> bool:
@@ -77,9 +102,9 @@ class ImportSource:
 
     def batches(self) -> Iterator[ReadBatch]:
         """Pairs, statements and rejects in bounded batches, in the order of the file."""
-        builder = BatchBuilder(self.name, Path(self.container.name).name)
+        builder = BatchBuilder(self.name, Path(self.container.name).name, self.images)
         records = islice(self.container.records(), self.config.limit)
-        if isinstance(self.layout, JoinedLayout):
+        if isinstance(self.layout, JoinedLayout | GroupedLayout):
             rows = self._joined(builder, records, self.layout)
         else:
             rows = self._parsed(builder, records)
@@ -101,7 +126,10 @@ class ImportSource:
             try:
                 if isinstance(record, RowError):
                     raise record
-                for entry in parse(self._rename(record)):
+                entries = parse(self._rename(record))
+                if not entries:
+                    raise RowError(NOTHING)
+                for entry in entries:
                     if isinstance(entry, RowError):
                         builder.reject(row, entry, entry.detail)
                     else:
@@ -111,13 +139,19 @@ class ImportSource:
             builder.row_done()
             yield
 
-    def _joined(self, builder: BatchBuilder, records: Iterator[Record], layout: JoinedLayout) -> Iterator[None]:
+    def _joined(
+        self, builder: BatchBuilder, records: Iterator[Record], layout: JoinedLayout | GroupedLayout
+    ) -> Iterator[None]:
         def counted() -> Iterator[Record]:
             for row, record, raw in records:
                 builder.row_done()
                 yield row, record if isinstance(record, RowError) else self._rename(record), raw
 
-        for row, pair in joined(counted(), layout, self.container, self.spill):
+        if isinstance(layout, GroupedLayout):
+            rows = grouped(counted(), layout, self.spill)
+        else:
+            rows = joined(counted(), layout, self.container, self.spill)
+        for row, pair in rows:
             if isinstance(pair, RowError):
                 builder.reject(row, pair, None)
             else:
@@ -127,22 +161,26 @@ class ImportSource:
     def _add(self, builder: BatchBuilder, row: int, entry: Row) -> None:
         if self.config.source is not None:
             entry.source = self.config.source
-        builder.add(row, entry)
+        try:
+            builder.add(row, entry)
+        except RowError as error:  # an image of it cannot be read
+            builder.reject(row, error, None)
 
     def _rename(self, record: dict[str, Any]) -> dict[str, Any]:
-        return renamed(record, self.config.mapping)
+        return self.config.columns(record)
 
 
-def open_source(config: ImportConfig, *, spill: Path) -> ImportSource:
+def open_source(config: ImportConfig, *, spill: Path, media: MediaFolder) -> ImportSource:
     """Open a source and choose its layout. Raises BadInputError for an empty file, a missing column, or rows of no
     known layout.
     """
     container = _container(config)
-    _check_columns(config, container)
+    if (columns := container.columns()) is not None:
+        config.columns.require_columns(columns, config.path)
     sample = _sample(container)
     if not sample:
         raise BadInputError("the file is empty: no rows", file=config.path)
-    good = [renamed(record, config.mapping) for _, record in sample if not isinstance(record, RowError)]
+    good = [config.columns(record) for _, record in sample[:PEEK_ROWS] if not isinstance(record, RowError)]
     if not good:
         row, first = sample[0][0], sample[0][1]
         reason = first.reason if isinstance(first, RowError) else "not readable"
@@ -151,42 +189,36 @@ def open_source(config: ImportConfig, *, spill: Path) -> ImportSource:
         if not any(target in record for record in good):
             raise BadInputError(f"no such column; there are {_names(sample)}", file=config.path, field=column)
     layout = _layout(config, good)
-    return ImportSource(config, container, layout, spill, layout.describe(good))
-
-
-def renamed(record: dict[str, Any], mapping: Mapping[str, str]) -> dict[str, Any]:
-    """The record with mapped columns under our names; other columns keep theirs unless that name is taken."""
-    if not mapping:
-        return record
-    mapped_columns = set(mapping.values())
-    out = {name: cell for name, cell in record.items() if name not in mapped_columns and name not in mapping}
-    out.update({target: record[column] for target, column in mapping.items() if column in record})
-    return out
+    path = Path(config.path).expanduser()
+    fetch = ImageFetcher(config.fetch_from) if config.fetch_images or config.fetch_from else None
+    images = RowImages(media, path.parent if path.is_file() else None, fetch)
+    return ImportSource(config, container, layout, spill, layout.describe(good), sample, images)
 
 
 def _container(config: ImportConfig) -> Container:
     if config.path.startswith("hf:") or config.format == "hf":
-        return HubDataset(config.path.removeprefix("hf:"), subset=config.subset, split=config.split)
+        return HubDataset(config.path.removeprefix("hf:"), subset=config.subset, split=config.split or "train")
     path = Path(config.path).expanduser()
     if path.is_dir():
-        raise BadInputError("is a folder; name a file, or hf:FOLDER for a saved data set", file=config.path)
+        return open_folder(path, config.split, lambda file: _file(file, config))
+    return _file(path, config)
+
+
+def _file(path: Path, config: ImportConfig) -> Container:
     if config.format == "csv" or {".csv", ".tsv"} & set(path.suffixes):
-        return Csv(path)
+        return Csv(path, encoding=config.encoding)
     if config.format == "parquet" or path.suffix == ".parquet":
         return Parquet(path)
-    return json_container(path)
+    if config.format == "arrow" or path.suffix in (".arrow", ".feather"):
+        return ArrowFile(path)
+    return json_container(path, config.split)
 
 
 def _layout(config: ImportConfig, records: list[dict[str, Any]]) -> RecordLayout:
     try:
         if config.format not in CONTAINERS:
             return select_layout(config.format, records)
-        if not config.mapping and 2 * sum(map(looks_like_red_team, records)) > len(records):
-            raise BadInputError(
-                "HH-RLHF's red-team set holds one rated transcript a row and no second response to compare it with; "
-                "its preference pairs are in the folders harmless-base and helpful-*"
-            )
-        layout = recognise(records, mapped=bool(config.mapping))
+        layout = recognise(records, mapped=bool(config.columns))
     except BadInputError as error:
         raise BadInputError(str(error), file=config.path) from error
     if layout is not None:
@@ -199,23 +231,14 @@ def _layout(config: ImportConfig, records: list[dict[str, Any]]) -> RecordLayout
     )
 
 
-def _check_columns(config: ImportConfig, container: Container) -> None:
-    columns = container.columns()
-    if columns is None:
-        return
-    for column in config.mapping.values():
-        if column not in columns:
-            raise BadInputError(f"no such column; there are {', '.join(columns)}", file=config.path, field=column)
-
-
-def _sample(container: Container) -> list[tuple[int, dict[str, Any] | RowError]]:
-    sample: list[tuple[int, dict[str, Any] | RowError]] = []
+def _sample(container: Container) -> Sample:
+    sample: Sample = []
     size = 0
     try:
         for row, record, _ in container.records():
             sample.append((row, record))
             size += content_bytes(record)
-            if len(sample) == PEEK_ROWS or (len(sample) >= 3 and size > PEEK_BYTES):
+            if len(sample) == SAMPLE_ROWS or (len(sample) >= 3 and size > PEEK_BYTES):
                 break
     except AssayError:  # the container is damaged: what comes before is to be imported
         if not any(isinstance(record, dict) for _, record in sample):
@@ -223,7 +246,7 @@ def _sample(container: Container) -> list[tuple[int, dict[str, Any] | RowError]]
     return sample
 
 
-def _names(sample: list[tuple[int, dict[str, Any] | RowError]]) -> str:
+def _names(sample: Sample) -> str:
     return ", ".join(sorted({name for _, record in sample if isinstance(record, dict) for name in record})[:20])
 
 

@@ -153,7 +153,7 @@ def reward_model_judge(*, workspace: Workspace, model: str, device: str = "auto"
     if spec is not None and spec.judging is not None and spec.judging.format == "pairwise":
         served_as = model if model != source else None
         return GenerativeJudge(open_judge(ModelConfig(source, served_as=served_as, device=device)))
-    return load_reward_model(source, device=device)
+    return load_reward_model(source, device=device, workspace=workspace.root)
 
 
 def recorded_judge(

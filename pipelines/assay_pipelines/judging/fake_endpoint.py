@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from assay.http.running import running_app
 from assay.ids import digest, fraction
+from assay_pipelines.llm.images import text_of
 from assay_serving.chat.app import create_chat_app
 from assay_serving.chat.scripted import ReceivedRequest, ScriptedChat
 
@@ -35,7 +36,7 @@ class JudgeRequest(ReceivedRequest):
     @cached_property
     def sections(self) -> Mapping[str, str]:
         """The last text under each title, by its mark."""
-        text = self.body["messages"][1]["content"]
+        text = text_of(self.body["messages"][1]["content"])
         marks = list(_SECTION.finditer(text))
         return {
             match["title"]: text[match.end() : following.start()].rstrip("\n")

@@ -11,7 +11,6 @@ larger sum of weight times confidence; where that is equal too, there is no answ
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
 
@@ -77,18 +76,6 @@ def merge_opinions(
         confidences=[opinion.confidence for opinion in opinions.values()],
         threshold=threshold,
     )
-
-
-def accuracy_weights(measured: Mapping[str, tuple[int, int]]) -> dict[str, float]:
-    """Weights from (right, asked) on gold, by annotator: log(p / (1 - p)), the optimal weight of independent judges
-    (Nitzan and Paroush 1982), with p = (right + 1) / (asked + 2), and 0 for a judge no better than chance."""
-    weights = {}
-    for annotator, (right, total) in measured.items():
-        if not 0 <= right <= total:
-            raise ValueError(f"{annotator}: {right} right of {total} asked")
-        p = (right + 1) / (total + 2)
-        weights[annotator] = max(0.0, math.log(p / (1 - p)))
-    return weights
 
 
 def _kind_of_tie(votes: Iterable[Vote]) -> Answer:

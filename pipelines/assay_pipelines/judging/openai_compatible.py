@@ -15,12 +15,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge
-from pydantic import Field
+from pydantic import Field, WithJsonSchema, field_validator
 
-from assay.domain import AnnotatorKind, Answer, ShownOrder, swap_answer
+from assay.annotation.verdict_wording import verdict_of_wording
+from assay.domain import AnnotatorKind, Answer, Response, ShownOrder, response_text, swap_answer
 from assay.errors import BadInputError
 from assay.ids import fraction
 from assay.settings import check_settings
@@ -32,6 +33,7 @@ from assay_pipelines.llm.budget import Spending
 from assay_pipelines.llm.calls import CallLog
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.endpoint import Answered, CallFailure, ModelCall, ModelCaller, Outcome
+from assay_pipelines.llm.images import content_of, images_of
 from assay_pipelines.llm.prompts import GUIDELINE, Prompts, mark, turns
 from assay_pipelines.llm.questions import Question, orders
 from assay_pipelines.llm.replies import StrictAnswer
@@ -39,6 +41,7 @@ from assay_pipelines.llm.replies import StrictAnswer
 SYSTEM, USER = "judge.system.md", "judge.user.md"
 TASK = "judge"
 _NAMED = re.compile(r"\b(candidate|response) ([12])\b", re.IGNORECASE)
+_VERDICTS = {"first": "1", "second": "2", "tie": "tie", "both_good": "both_good", "both_bad": "both_bad"}
 DEMONSTRATIONS = 8  #: at most, as in Skywork-Reward-V2
 
 
@@ -47,8 +50,24 @@ class JudgeAnswer(StrictAnswer):
 
     reasoning: str
     verdict: Literal["1", "2", "tie", "both_good", "both_bad"]
-    strength: Literal[0, 1, 2, 3]
-    confidence: float = Field(ge=0, le=1)
+    strength: Annotated[Literal[0, 1, 2, 3] | None, WithJsonSchema({"enum": [0, 1, 2, 3], "type": "integer"})]
+    confidence: Annotated[float | None, Field(ge=0, le=1), WithJsonSchema({"type": "number"})]
+
+    @field_validator("verdict", mode="before")
+    @classmethod
+    def _in_words(cls, verdict: object) -> object:
+        """ "Candidate 2 is better" is 2."""
+        worded = verdict_of_wording(verdict) if isinstance(verdict, str) and verdict not in _VERDICTS.values() else None
+        return verdict if worded is None else _VERDICTS[worded]
+
+    @classmethod
+    def of_prose(cls, text: str) -> Self | None:
+        """A verdict in the judge's own words, which state neither strength nor confidence."""
+        if (verdict := verdict_of_wording(text)) is None:
+            return None
+        return cls.model_validate(
+            {"reasoning": text.strip(), "verdict": _VERDICTS[verdict], "strength": None, "confidence": None}
+        )
 
 
 @dataclass(frozen=True)
@@ -84,7 +103,7 @@ class LlmJudge:
         self.settings, self.workspace = config, workspace
         self.prompts = Prompts(config.prompts)
         self.prompt_hash = self.prompts.hash(SYSTEM, USER, GUIDELINE)
-        self.endpoint = ModelCaller(config.endpoint, self.prompts)
+        self.endpoint = ModelCaller(config.endpoint, self.prompts, workspace.media)
         guideline = self.prompts.render(GUIDELINE)
         self._system = self.prompts.render(SYSTEM, guideline=guideline)
 
@@ -112,13 +131,31 @@ class LlmJudge:
         self, questions: Sequence[Question], on_result: OnResult, *, spending: Spending, run_id: str | None
     ) -> str | None:
         """As `asking.SpendingJudge`. Raises BackendError where the endpoint refuses every call alike."""
-        items = [self.calls(question) for question in questions]
+        readable = []
+        for index, question in enumerate(questions):
+            if (reason := self._unreadable(question)) is not None:
+                on_result(index, JudgeFailure("images", reason))
+            else:
+                readable.append(index)
+        items = [self.calls(questions[index]) for index in readable]
 
         def finish(index: int, outcomes: Sequence[Outcome[JudgeAnswer]]) -> None:
-            on_result(index, self.result(items[index], outcomes))
+            on_result(readable[index], self.result(items[index], outcomes))
 
         with CallLog(self.workspace, annotator_of(self).id) as log:
             return self.endpoint.ask_all(items, finish, log=log, spending=spending, run_id=run_id)
+
+    def _unreadable(self, question: Question) -> str | None:
+        """Why the images of a comparison cannot be shown; None where they can, or where there are none."""
+        images = images_of(_conversations(question))
+        if images and not self.settings.endpoint.images:
+            return "the comparison has images, and this judge reads text (images: true of its endpoint sends them)"
+        for image in images:
+            if image.content_hash is None:
+                return f"an image was never fetched: {image.url} (assay data import --fetch-images)"
+            if self.workspace.media.find(image.content_hash) is None:
+                return f"image {image.content_hash} is not in the workspace; `assay doctor` names such images"
+        return None
 
     def calls(self, question: Question) -> list[ModelCall[JudgeAnswer]]:
         """The calls that one question takes."""
@@ -131,11 +168,12 @@ class LlmJudge:
             for order in orders(question.comparison_id, n, s.seed, both=s.both_orders)
         ]
 
-    def messages(self, question: Question, order: ShownOrder, sample: int) -> tuple[Mapping[str, str], ...]:
+    def messages(self, question: Question, order: ShownOrder, sample: int) -> tuple[Mapping[str, Any], ...]:
         """The prompt of one question."""
         first, second = _in_order(question.response_a, question.response_b, order)
         demonstrations = []
-        for number, example in enumerate(question.demonstrations[:DEMONSTRATIONS]):
+        shown = question.demonstrations
+        for number, example in enumerate(shown[:DEMONSTRATIONS]):
             drawn = fraction(self.settings.seed, "demonstration", question.comparison_id, sample, number)
             its_order: ShownOrder = "AB" if drawn < 0.5 else "BA"
             candidate_1, candidate_2 = _in_order(example.response_a, example.response_b, its_order)
@@ -155,9 +193,10 @@ class LlmJudge:
             candidate_2=second,
             attributes=question.attributes.to_dict() if question.attributes else None,
             demonstrations=demonstrations,
-            mark=mark(question.comparison_id, *(d.response_a + d.response_b for d in question.demonstrations)),
+            mark=mark(question.comparison_id, *("".join(_in_order(d.response_a, d.response_b, "AB")) for d in shown)),
         )
-        return ({"role": "system", "content": self._system}, {"role": "user", "content": text})
+        content = content_of(text, images_of(_conversations(question)) if self.settings.endpoint.images else ())
+        return ({"role": "system", "content": self._system}, {"role": "user", "content": content})
 
     def result(self, calls: Sequence[ModelCall[JudgeAnswer]], outcomes: Sequence[Outcome[JudgeAnswer]]) -> JudgeResult:
         """The opinion of the votes, or why there is none (see the module)."""
@@ -193,8 +232,14 @@ def vote_of(answer: JudgeAnswer, order: ShownOrder, sample: int, seconds: float 
     )
 
 
-def _in_order(a: str, b: str, order: ShownOrder) -> tuple[str, str]:
-    return (a, b) if order == "AB" else (b, a)
+def _conversations(question: Question) -> tuple[Response, Response, Response]:
+    return question.prompt, question.response_a, question.response_b
+
+
+def _in_order(a: Response, b: Response, order: ShownOrder) -> tuple[str, str]:
+    """As the judge reads them: tool calls written out."""
+    first, second = response_text(a), response_text(b)
+    return (first, second) if order == "AB" else (second, first)
 
 
 def _verdict(answer: Answer, order: ShownOrder) -> str:

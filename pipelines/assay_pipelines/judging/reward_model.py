@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from assay.domain import AnnotatorKind, Answer
@@ -45,24 +46,26 @@ class RewardModelJudge:
             for index, (a, b) in enumerate(zip(scores[::2], scores[1::2], strict=True), start=start):
                 on_result(index, self._result(a, b))
 
-    def opinion(self, reward_a: float, reward_b: float) -> tuple[Answer, float]:
-        """Answer and its probability; a tie at exactly equal rewards."""
-        p = self.calibration.pair_probability(reward_a, reward_b)
-        return ("A", p) if p > 0.5 else ("B", 1 - p) if p < 0.5 else ("tie", 0.5)
-
     def _result(self, a: Any, b: Any) -> JudgeResult:
         for side in (a, b):
             if isinstance(side, ScoreFailure):
                 return JudgeFailure(side.code, side.message)
-        answer, confidence = self.opinion(a.reward, b.reward)
+        answer, confidence = opinion_of(self.calibration, a.reward, b.reward)
         return Opinion(answer, confidence, (Vote(answer, confidence=confidence),))
 
 
-def load_reward_model(model: str, *, device: str = "auto") -> RewardModelJudge:
-    """A model here of any kind that scores, with the calibration of its spec (else none). float32 scores."""
+def opinion_of(calibration: Calibration, reward_a: float, reward_b: float) -> tuple[Answer, float]:
+    """Answer and its probability; a tie at exactly equal rewards."""
+    p = calibration.pair_probability(reward_a, reward_b)
+    return ("A", p) if p > 0.5 else ("B", 1 - p) if p < 0.5 else ("tie", 0.5)
+
+
+def load_reward_model(model: str, *, device: str = "auto", workspace: Path | None = None) -> RewardModelJudge:
+    """A model here of any kind that scores, with the calibration of its spec (else none). float32 scores. `workspace`:
+    of the names in a composed reward."""
     from assay_serving.model_loader import load_scorer
     from assay_serving.model_reference import known_spec
 
     spec = known_spec(model)
     calibration = spec.calibration if spec is not None else None
-    return RewardModelJudge(load_scorer(ModelConfig(model, device=device)), calibration or UNCALIBRATED)
+    return RewardModelJudge(load_scorer(ModelConfig(model, device=device), workspace), calibration or UNCALIBRATED)

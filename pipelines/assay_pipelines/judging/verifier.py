@@ -9,7 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.domain import AnnotatorKind, Answer
+from assay.conversation.message import final_text
+from assay.domain import AnnotatorKind, Answer, Response
 from assay.errors import BackendError, BadInputError
 from assay.workspace import Workspace
 from assay_pipelines.judging.judge import JudgeFailure, OnResult, Opinion, Vote
@@ -55,8 +56,10 @@ class ConstraintJudge:
                 on_result(index, Opinion(answer, 1.0, (Vote(answer, confidence=1.0, rationale=rationale),), rationale))
 
 
-def judge_constraints(meta: Any, response_a: str, response_b: str, comparison_id: str) -> tuple[Answer, str] | None:
-    """Answer and reason; None where there is nothing to check.
+def judge_constraints(
+    meta: Any, response_a: Response, response_b: Response, comparison_id: str
+) -> tuple[Answer, str] | None:
+    """Answer and reason; None where there is nothing to check. Of a response of several turns the last one is checked.
 
     Raises BadInputError for constraints that are wrong, BackendError where a check came to no verdict.
     """
@@ -67,7 +70,7 @@ def judge_constraints(meta: Any, response_a: str, response_b: str, comparison_id
         constraints = [constraint_from_dict(entry) for entry in described]
     except (BadInputError, TypeError, AttributeError) as error:
         raise BadInputError(f"comparison {comparison_id}: {error}", field="meta.constraints") from error
-    a, b = verify(constraints, response_a), verify(constraints, response_b)
+    a, b = (verify(constraints, final_text(response)) for response in (response_a, response_b))
     return compare(a, b), f"A: {_verification_words(a)}; B: {_verification_words(b)}"
 
 

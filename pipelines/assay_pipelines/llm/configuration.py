@@ -38,6 +38,7 @@ class EndpointConfig:
     max_tokens: Annotated[int, Gt(0), Help("Of one answer.")] = 1024
     token_field: str = "max_tokens"  #: or max_completion_tokens
     extra: Mapping[str, Any] = field(default_factory=dict)  #: further fields of the request, e.g. reasoning_effort
+    images: bool = False  #: whether the model reads images: a judge sends those of a comparison
     send_seed: bool = False  #: send the sample's number as `seed`, for endpoints that take it
     structured: Structured = "auto"
     repairs: Annotated[int, Ge(0)] = 1  #: re-asks after a reply that cannot be read
@@ -78,6 +79,7 @@ class EndpointConfig:
             "temperature": self.temperature,
             "top_p": self.top_p,
             "max_tokens": self.max_tokens,
+            **({"images": True} if self.images else {}),
             **({"extra": dict(self.extra)} if self.extra else {}),
         }
 

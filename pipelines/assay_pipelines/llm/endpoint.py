@@ -22,9 +22,11 @@ from functools import partial
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from assay.errors import AssayError, BackendError, BadInputError
+from assay.store.media import MediaFolder
 from assay_pipelines.llm.budget import Reservation, Spending
 from assay_pipelines.llm.calls import Attempt, CallLog
 from assay_pipelines.llm.configuration import EndpointConfig, Structured
+from assay_pipelines.llm.images import image_tokens, sent_messages, text_of
 from assay_pipelines.llm.prompts import Prompts
 from assay_pipelines.llm.replies import ChatReply, StrictAnswer, is_refusal, parse, reply_of, sent_schema
 from assay_serving.chat.client import ANSWERED, PASSING, ChatClient, ChatResult, Post
@@ -44,7 +46,7 @@ class ModelCall(Generic[A]):
 
     task: str
     ref: str
-    messages: tuple[Mapping[str, str], ...]
+    messages: tuple[Mapping[str, Any], ...]
     kind: type[A]
     prompt_hash: str
     order: Literal["AB", "BA"] | None = None
@@ -89,8 +91,9 @@ OnItem: TypeAlias = Callable[[int, Sequence[Outcome[Any]]], None]
 class ModelCaller:
     """One endpoint and its known behaviour: whether it takes a schema, when it may be called again."""
 
-    def __init__(self, config: EndpointConfig, prompts: Prompts) -> None:
-        self.config, self.prompts = config, prompts
+    def __init__(self, config: EndpointConfig, prompts: Prompts, media: MediaFolder | None = None) -> None:
+        """`media`: where the images of messages are."""
+        self.config, self.prompts, self.media = config, prompts, media
         self._structured: Structured = "json_schema" if config.structured == "auto" else config.structured
         self._not_before = 0.0  # of the chat client: it outlives one pass
         self._more_tokens = 1.0  # than `most_tokens` guessed, in the worst reply so far
@@ -98,7 +101,7 @@ class ModelCaller:
         self._failed_in_a_row = self._unreadable_in_a_row = 0
         self.stopped: str | None = None
 
-    def learn(self, messages: Sequence[Mapping[str, str]], reply: ChatReply | None) -> None:
+    def learn(self, messages: Sequence[Mapping[str, Any]], reply: ChatReply | None) -> None:
         """Update the token estimate from a reply; a call without one lets another go first."""
         if reply is None:
             self._first_out = False
@@ -196,7 +199,7 @@ class _Session:
             self._count(failure)
             return failure
 
-    async def _reserve(self, messages: Sequence[Mapping[str, str]]) -> Reservation | CallFailure:
+    async def _reserve(self, messages: Sequence[Mapping[str, Any]]) -> Reservation | CallFailure:
         config = self.endpoint.config
         limits = self.spending.budget
         limited = limits.tokens is not None or limits.cost is not None
@@ -297,7 +300,7 @@ class _Session:
         config, call = self.endpoint.config, state.call
         body: dict[str, Any] = {
             "model": config.model,
-            "messages": list(state.messages),
+            "messages": sent_messages(state.messages, self.endpoint.media),
             "temperature": config.temperature,
             "top_p": config.top_p,
             config.token_field: config.max_tokens,
@@ -352,7 +355,7 @@ class _Session:
             if self.endpoint._failed_in_a_row >= GIVE_UP_AFTER and self.endpoint.stopped is None:
                 self.endpoint.stopped = f"{GIVE_UP_AFTER} calls in a row failed, the last: {failure.message}"
 
-    def _repaired(self, call: ModelCall[A], attempted: _Attempted[A]) -> list[Mapping[str, str]]:
+    def _repaired(self, call: ModelCall[A], attempted: _Attempted[A]) -> list[Mapping[str, Any]]:
         """The conversation with what was wrong, for one more attempt."""
         text = attempted.reply.text if attempted.reply else ""
         schema = json.dumps(sent_schema(call.kind))
@@ -364,9 +367,11 @@ class _Session:
         ]
 
 
-def most_tokens(messages: Sequence[Mapping[str, str]]) -> int:
+def most_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
     """More tokens than the messages are likely to have, whatever the model's tokenizer and template."""
-    return sum(len(m["content"].encode("utf-8", "replace")) for m in messages) // BYTES_PER_TOKEN + 8 * len(messages)
+    size = sum(len(text_of(message["content"]).encode("utf-8", "replace")) for message in messages)
+    images = sum(image_tokens(message["content"]) for message in messages)
+    return size // BYTES_PER_TOKEN + images + 8 * len(messages)
 
 
 @dataclass
@@ -375,7 +380,7 @@ class _CallState(Generic[A]):
 
     call: ModelCall[A]
     key: str
-    messages: list[Mapping[str, str]]
+    messages: list[Mapping[str, Any]]
     attempts: int = 0
 
 

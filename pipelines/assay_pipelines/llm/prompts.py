@@ -91,4 +91,4 @@ def mark(*texts: str) -> str:
 
 def turns(messages: Sequence[Any]) -> list[dict[str, str]]:
     """Messages as the templates get them."""
-    return [{"role": str(m.role), "content": str(m.content)} for m in messages]
+    return [{"role": str(m.role), "content": m.text} for m in messages]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from assay.browsing.candidates import Candidate, candidates_by_id, iter_candidates
 from assay.data.pair_attributes import PairAttributes, load_attributes
 from assay.data.snapshots import Selection
-from assay.domain import Answer, Prompt, ShownOrder
+from assay.domain import Answer, Prompt, Response, ShownOrder
 from assay.ids import fraction
 from assay.workspace import Workspace
 
@@ -21,8 +21,8 @@ class Demonstration:
     """A comparison that people have labelled, shown to a judge as an example."""
 
     prompt: Prompt
-    response_a: str
-    response_b: str
+    response_a: Response
+    response_b: Response
     answer: Answer
     attributes: PairAttributes | None = None
     comparison_id: str | None = None  #: None: made up
@@ -34,8 +34,8 @@ class Question:
 
     comparison_id: str
     prompt: Prompt
-    response_a: str
-    response_b: str
+    response_a: Response
+    response_b: Response
     attributes: PairAttributes | None = None
     demonstrations: tuple[Demonstration, ...] = ()
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -26,6 +26,11 @@ class StrictAnswer(BaseModel):
     """Base of every answer: no missing and no extra fields, no silent conversion."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @classmethod
+    def of_prose(cls, text: str) -> Self | None:
+        """The answer of a text that holds no JSON; None where it does not say, or where this kind takes none."""
+        return None
 
 
 A = TypeVar("A", bound=StrictAnswer)
@@ -63,7 +68,8 @@ def reply_of(payload: Any) -> ChatReply:
 
 
 def parse(text: str, kind: type[A]) -> A:
-    """The answer in the text: the last JSON object in it that is one. Raises ValueError with what is wrong."""
+    """The answer in the text: the last JSON object in it that is one, else what its words say. Raises ValueError with
+    what is wrong."""
     text = _THINKING.sub("", text)
     wrong = "there is no JSON object in it"
     answer: A | None = None
@@ -72,6 +78,8 @@ def parse(text: str, kind: type[A]) -> A:
             answer = kind.model_validate(candidate)
         except ValidationError as error:
             wrong = _first_error(error)
+    if answer is None and "{" not in text and not is_refusal(text):
+        answer = kind.of_prose(text)
     if answer is None:
         raise ValueError(wrong)
     return answer

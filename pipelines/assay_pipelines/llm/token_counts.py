@@ -9,15 +9,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assay_pipelines.llm.images import image_tokens, text_of
 
 _PIECE = re.compile(r"[A-Za-z]+|\d+|[^\W\d_A-Za-z]+|\s+|[^\w\s]+|_+")
 _LETTERS = 9  #: of a word that is one token
 _MESSAGE = 4  #: of a chat template, around each message
 
 
-def typical_tokens(messages: Sequence[Mapping[str, str]]) -> int:
+def typical_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
     """Of a request's messages."""
-    return sum(text_tokens(message["content"]) + _MESSAGE for message in messages)
+    return sum(
+        text_tokens(text_of(content := message["content"])) + image_tokens(content) + _MESSAGE for message in messages
+    )
 
 
 def text_tokens(text: str) -> int:

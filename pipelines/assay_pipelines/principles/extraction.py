@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from assay import ids
-from assay.domain import Prompt, prompt_of
+from assay.conversation.message import stored_prompt
+from assay.domain import Prompt
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.store.database import registered
@@ -173,12 +174,15 @@ def _waiting(workspace: Workspace, extractor: str, source: str | None, again: bo
 def _load(workspace: Workspace, feedback_ids: Sequence[str]) -> list[Feedback]:
     with workspace.store.unit() as db:
         rows = db.execute(
-            """SELECT f.feedback_id, p.messages, r.content, f.content
+            """SELECT f.feedback_id, p.messages, p.conversation, r.content, f.content
                FROM feedback f JOIN (SELECT unnest($wanted) AS feedback_id) USING (feedback_id)
                JOIN responses r USING (response_id) JOIN prompts p USING (prompt_id) ORDER BY f.feedback_id""",
             {"wanted": list(feedback_ids)},
         ).fetchall()
-    return [Feedback(name, prompt_of(messages), response, content) for name, messages, response, content in rows]
+    return [
+        Feedback(name, stored_prompt(messages, conversation), response, content)
+        for name, messages, conversation, response, content in rows
+    ]
 
 
 def _store(

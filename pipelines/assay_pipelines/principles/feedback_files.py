@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from assay.data.conversation import prompt_turns
+from assay.data.conversation import prompt_columns, prompt_turns
 from assay.data.json_lines import Lines, RowError, parse_object
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
@@ -141,9 +141,11 @@ def _statements(row: dict[str, Any], number: int, path: Path) -> Iterator[dict[s
     ratings: dict[str, Any] = ratings_column if isinstance(ratings_column, dict) else {}
     source = str(row.get("source") or path.name)
     record = str(row.get("id") or f"{path.name}#{number}")
+    messages, conversation = prompt_columns(prompt_turns(row.get("prompt")))
     common: dict[str, Any] = {
         "row": number,
-        "messages": prompt_turns(row.get("prompt")),
+        "messages": messages,
+        "conversation": conversation,
         "kind": _KINDS.get(str(row.get("label_type")), "human"),
         "source": source,
         "record_id": record,

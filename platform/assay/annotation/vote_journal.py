@@ -5,10 +5,11 @@ withdrawn votes (nothing is deleted: the judgment is marked as withdrawn); `fold
 store exactly once and retires a file only after the commit. Answers on principles are part of the vote.
 Leaves out: who may vote on what (annotation queues), machine judgments (they go to the store directly).
 
-A line is `{"check": ..., "vote": {...}}` or `{"check": ..., "withdrawal": {...}}`; `check` is the digest of the entry's
-canonical JSON. A vote has the fields of its judgment and, where there are any, `principles`. A writer holds a lock on
-its file while it lives: fold reads the file all the same, but leaves it in place. A torn last line is an entry that was
-never acknowledged; it is counted and left behind. Damage anywhere else is counted and the file set aside.
+A line is `{"check": ..., "vote": {...}}` or `{"check": ..., "withdrawal": {...}}` or, for what is no pair, `{"check":
+..., "answer": {...}}`; `check` is the digest of the entry's canonical JSON. A vote has the fields of its judgment and,
+where there are any, `principles`. A writer holds a lock on its file while it lives: fold reads the file all the same,
+but leaves it in place. A torn last line is an entry that was never acknowledged; it is counted and left behind. Damage
+anywhere else is counted and the file set aside.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from assay import ids
+from assay.annotation.item_answers import ItemAnswer, check_answer, store_answers
 from assay.domain import ANSWERS, FULFILMENTS, AnnotatorKind, Judgment, PrincipleAnswer
 from assay.errors import BackendError, BadInputError, BusyError
 from assay.store import identity
@@ -34,7 +36,7 @@ from assay.store.records import insert_annotator
 from assay.system.atomic_files import sync_folder
 from assay.workspace import Workspace
 
-_Entry: TypeAlias = tuple[str, dict[str, Any]]  # "vote" or "withdrawal", and its fields
+_Entry: TypeAlias = tuple[str, dict[str, Any]]  # "vote", "answer" or "withdrawal", and its fields
 
 FOLDED, DAMAGED = "folded", "damaged"
 ROTATE_BYTES = 1_000_000  #: a writer starts a new file past this, so that fold rereads little
@@ -73,9 +75,15 @@ class JournalWriter:
             vote["principles"] = [asdict(answer) for answer in principles]
         self._write_line("vote", vote if run_id is None else vote | {"run_id": run_id})
 
+    def append_answer(self, answer: ItemAnswer, *, at: datetime | None = None) -> None:
+        """As `append`, for an answer to what is no pair."""
+        check_answer(answer)
+        when = (at or datetime.now(UTC)).isoformat()
+        self._write_line("answer", {**answer.to_dict(), "at": when})
+
     def withdraw(self, judgment_id: str, reason: str, *, at: datetime | None = None) -> None:
         """Withdraw a vote: the judgment stays in the store, is marked and no longer counts. Durable on return."""
-        if not (isinstance(judgment_id, str) and judgment_id.startswith("j-")):
+        if not (isinstance(judgment_id, str) and judgment_id.startswith(("j-", "v-", "t-", "u-"))):
             raise BadInputError(f"not the id of a judgment: {judgment_id!r}", field="judgment_id")
         when = (at or datetime.now(UTC)).isoformat()
         self._write_line("withdrawal", {"judgment_id": judgment_id, "reason": reason, "at": when})
@@ -164,13 +172,8 @@ def fold(workspace: Workspace) -> FoldReport:
             entries += file_entries
             if finished:
                 sound.append((path, damaged))
-        votes = [entry for kind, entry in entries if kind == "vote"]
-        withdrawals = [entry for kind, entry in entries if kind == "withdrawal"]
-        report.files, report.votes = len(files), len(votes)
-        if entries:
-            with workspace.store.unit() as db:
-                report.new = _store(db, votes, report) if votes else 0
-                report.withdrawn = _store_withdrawals(db, withdrawals) if withdrawals else 0
+        report.files = len(files)
+        _store_entries(workspace, entries, report)
         for path, damaged in sound:  # the unit has committed
             target = workspace.journal / (DAMAGED if damaged else FOLDED)
             target.mkdir(exist_ok=True)
@@ -185,14 +188,27 @@ def fold_again(workspace: Workspace) -> FoldReport:
     for folder in (FOLDED, DAMAGED):
         for path in sorted((workspace.journal / folder).glob("votes-*.jsonl")):
             entries, _ = _read(path, report, finished=False)
-            votes = [entry for kind, entry in entries if kind == "vote"]
-            withdrawals = [entry for kind, entry in entries if kind == "withdrawal"]
-            report.files, report.votes = report.files + 1, report.votes + len(votes)
-            if entries:
-                with workspace.store.unit() as db:
-                    report.new += _store(db, votes, report) if votes else 0
-                    report.withdrawn += _store_withdrawals(db, withdrawals) if withdrawals else 0
+            report.files += 1
+            _store_entries(workspace, entries, report)
     return report
+
+
+def _store_entries(workspace: Workspace, entries: list[_Entry], report: FoldReport) -> None:
+    """One unit of work for all of them, if there are any."""
+    votes, answers, withdrawals = (
+        [entry for kind, entry in entries if kind == name] for name in ("vote", "answer", "withdrawal")
+    )
+    report.votes += len(votes) + len(answers)
+    if not entries:
+        return
+    with workspace.store.unit() as db:
+        report.new += _store(db, votes, report) if votes else 0
+        report.new += store_answers(db, ((_answer(entry), entry["at"]) for entry in answers))
+        report.withdrawn += _store_withdrawals(db, withdrawals) if withdrawals else 0
+
+
+def _answer(entry: dict[str, Any]) -> ItemAnswer:
+    return ItemAnswer(**{name: entry[name] for name in ItemAnswer.__dataclass_fields__})
 
 
 @contextmanager
@@ -414,7 +430,7 @@ def _encode(kind: str, entry: dict[str, Any]) -> bytes:
 def _decode(line: bytes) -> _Entry | None:
     try:
         record = json.loads(line)
-        kind = "vote" if "vote" in record else "withdrawal"
+        kind = next((name for name in ("vote", "answer") if name in record), "withdrawal")
         entry = record[kind]
         return (kind, entry) if ids.digest(_canonical(entry)) == record["check"] else None
     except (ValueError, KeyError, TypeError):

@@ -25,7 +25,8 @@ from assay.domain import TIES, Answer
 L = TypeVar("L", bound=Hashable)
 
 #: What a vote on a pair counts as; `undecided`: the annotator looked at the pair and could not decide.
-Outcome: TypeAlias = Literal["A", "B", "tie", "undecided"]
+#: `answered`: a vote on what is no pair, which counts towards the overlap and decides nothing.
+Outcome: TypeAlias = Literal["A", "B", "tie", "undecided", "answered"]
 
 MAJORITY = 0.5  #: the share of the weight that the winner must exceed
 PLURALITY = 0.0  #: the most weight wins, whatever its share

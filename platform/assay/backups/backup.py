@@ -193,17 +193,17 @@ class _Copy:
                     self.advance(size)
                     return
             self._require_room(size)
-            digest, rest = hashlib.sha256(), size
+            digest, remaining = hashlib.sha256(), size
             with copy.open("wb") as sink:
-                while rest and (block := source.read(min(_BLOCK, rest))):
+                while remaining and (block := source.read(min(_BLOCK, remaining))):
                     digest.update(block)
                     sink.write(block)
-                    rest -= len(block)
+                    remaining -= len(block)
                     self.advance(len(block))
                 sink.flush()
                 os.fsync(sink.fileno())
             os.chmod(copy, state.st_mode & 0o777)
-        self.files[name] = CopiedFile(name, size - rest, digest.hexdigest(), state.st_mtime_ns)
+        self.files[name] = CopiedFile(name, size - remaining, digest.hexdigest(), state.st_mtime_ns)
 
     def _sqlite(self, path: Path) -> None:
         """One state of a file that others write to."""

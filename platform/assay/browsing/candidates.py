@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from assay.browsing.chosen import ANSWERED, ASKED, DECIDED, SAID, choose
+from assay.conversation.message import stored_prompt, stored_response
 from assay.data.snapshots import CATEGORIES, Selection
-from assay.domain import Prompt, prompt_of
+from assay.domain import Prompt, Response
 from assay.store.database import Connection
 from assay.workspace import Workspace
 
@@ -26,8 +27,8 @@ _CHOSEN_QUERY = f"""
     WITH decided AS ({DECIDED}), said AS ({SAID}), asked AS ({ASKED}), answered AS ({ANSWERED}),
     met AS (SELECT comparison_id, min(meta::VARCHAR) AS meta
             FROM origins SEMI JOIN chosen USING (comparison_id) WHERE meta IS NOT NULL GROUP BY comparison_id)
-    SELECT c.comparison_id, p.messages, c.response_a, c.response_b, a.content, b.content,
-           coalesce(d.pool, 'unverified'),
+    SELECT c.comparison_id, p.messages, p.conversation, c.response_a, c.response_b,
+           a.content, a.turns, b.content, b.turns, coalesce(d.pool, 'unverified'),
            CASE WHEN d.pool IS NULL THEN s.label WHEN d.pool = 'pending' THEN coalesce(d.label, s.label)
                 ELSE d.label END, s.label, m.meta,
            coalesce(s.judgments, [])
@@ -59,8 +60,8 @@ class Candidate:
     prompt: Prompt
     response_a_id: str
     response_b_id: str
-    response_a: str
-    response_b: str
+    response_a: Response
+    response_b: Response
     pool: str
     label: Label | None
     source_label: Label | None  #: what its sources say, where they agree
@@ -83,7 +84,7 @@ def iter_candidates(workspace: Workspace, selection: Selection, *, page: int = P
                     held += db.execute(_CHOSEN_QUERY).fetchall()
         span = min(2 * span, max(page, MOST))
         while len(held) >= page or (held and last is None):
-            yield [_candidate(*row) for row in held[:page]]
+            yield [candidate_of(*row) for row in held[:page]]
             held = held[page:]
         if last is None:
             return
@@ -96,17 +97,20 @@ def candidates_by_id(workspace: Workspace, comparison_ids: Sequence[str]) -> lis
         return []
     with workspace.store.unit() as db:
         rows = db.execute(_CHOSEN_QUERY).fetchall() if choose(db, comparison_ids) else []
-    candidates = {row[0]: _candidate(*row) for row in rows}
+    candidates = {row[0]: candidate_of(*row) for row in rows}
     return [candidates[comparison] for comparison in comparison_ids if comparison in candidates]
 
 
-def _candidate(
+def candidate_of(
     comparison: str,
     messages: list[dict[str, str]],
+    conversation: str | None,
     a_id: str,
     b_id: str,
     a: str,
+    a_turns: str | None,
     b: str,
+    b_turns: str | None,
     pool: str,
     label: Label | None,
     source_label: Label | None,
@@ -115,11 +119,11 @@ def _candidate(
 ) -> Candidate:
     return Candidate(
         comparison,
-        prompt_of(messages),
+        stored_prompt(messages, conversation),
         a_id,
         b_id,
-        a,
-        b,
+        stored_response(a, a_turns),
+        stored_response(b, b_turns),
         pool,
         label,
         source_label,

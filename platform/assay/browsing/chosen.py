@@ -29,9 +29,9 @@ SAID = """
         FROM judgments SEMI JOIN chosen USING (comparison_id) JOIN annotators USING (annotator_id)
         WHERE kind = 'source' AND answer <> 'skip'
     ) GROUP BY comparison_id"""
-#: prompt_id, messages; response_id, content.
-ASKED = "SELECT prompt_id, messages FROM prompts WHERE rowid IN (SELECT place FROM at_prompts)"
-ANSWERED = "SELECT response_id, content FROM responses WHERE rowid IN (SELECT place FROM at_responses)"
+#: prompt_id, messages, conversation; response_id, content, turns (null: see `assay.conversation.message`).
+ASKED = "SELECT prompt_id, messages, conversation FROM prompts WHERE rowid IN (SELECT place FROM at_prompts)"
+ANSWERED = "SELECT response_id, content, turns FROM responses WHERE rowid IN (SELECT place FROM at_responses)"
 
 
 def choose(db: Connection, comparison_ids: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""All that the store knows of one comparison: texts, origins, judgments, scores, principle votes, decisions.
+"""All that the store knows of one comparison: texts, origins, judgments and other labels, scores, decisions.
 
 Covers: reading it in one unit of work, everything in the comparison's own order (A and B as in the store), times in
 ISO 8601. Leaves out: finding comparisons (`assay.browsing.page`), lineage (`assay.runs.lineage`).
@@ -9,25 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from assay.browsing.messages import ShownMessage, shown_messages, shown_turns
+from assay.conversation.message import stored_prompt, stored_response
 from assay.errors import NotFoundError
 from assay.store.database import Connection
 
 Side = Literal["A", "B"]
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationTurn:
-    """A message as it was written down, whatever its role."""
-
-    role: str
-    content: str
+MARKED_CHARACTERS = 400  #: of a step or span that a record quotes
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseText:
+    """`content`: its text view. `turns`: of a response that is more than text."""
+
     response_id: str
     content: str
+    turns: list[ShownMessage] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,44 @@ class JudgmentRecord:
     created_at: str
     withdrawn_at: str | None
     withdrawn_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRecord:
+    """A label of one response (`aspect`: a rating, binary label or recorded score), of one of its steps (`step`, from
+    0), or of words in it. `words`: the beginning of what is marked. `value` null: none, or the annotator could not say.
+    `low`, `high`: the ends of the scale, where known."""
+
+    side: Side
+    judgment_id: str
+    annotator: str
+    kind: str
+    aspect: str | None
+    step: int | None
+    label: str | None
+    words: str | None
+    value: float | None
+    low: float | None
+    high: float | None
+    rationale: str | None
+    origin: str
+    run_id: str | None
+    created_at: str
+    withdrawn_at: str | None
+    withdrawn_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RankingRecord:
+    """Where a ranking of the prompt's responses has these two; 1 is the best, equal places are ties."""
+
+    annotator: str
+    kind: str
+    origin: str
+    responses: int
+    place_a: int
+    place_b: int
+    created_at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +208,7 @@ class ComparisonRecord:
 
     comparison_id: str
     prompt_id: str
-    prompt: list[ConversationTurn]
+    prompt: list[ShownMessage]
     a: ResponseText
     b: ResponseText
     pool: str
@@ -181,6 +217,8 @@ class ComparisonRecord:
     run_id: str | None
     origins: list[OriginRecord]
     judgments: list[JudgmentRecord]
+    labels: list[LabelRecord]
+    rankings: list[RankingRecord]
     scores: list[ScoreRecord]
     principle_votes: list[PrincipleVote]
     feedback: list[FeedbackText]
@@ -212,6 +250,35 @@ _QUERIES: dict[type[Any], str] = {
         FROM {_rows("judgments", _OF_COMPARISON)} j JOIN annotators n USING (annotator_id)
         LEFT JOIN withdrawn_judgments w USING (judgment_id)
         ORDER BY n.kind <> 'source', j.created_at, n.name, vote, j.origin, j.judgment_id""",
+    LabelRecord: f"""
+        WITH labels AS (FROM {_rows("response_judgments", _OF_RESPONSE)} UNION ALL BY NAME
+            FROM {_rows("step_judgments", _OF_RESPONSE)})
+        SELECT {_SIDE}, judgment_id, n.name AS annotator, n.kind, aspect, step, label,
+            substring(r.content, start + 1, least("end" - start, {MARKED_CHARACTERS})), value, low, high, rationale,
+            origin, l.run_id, {_time("l.created_at")}, {_time("w.withdrawn_at")}, w.reason
+        FROM labels l JOIN annotators n USING (annotator_id)
+        JOIN {_rows("responses", _OF_RESPONSE)} r USING (response_id)
+        LEFT JOIN withdrawn_judgments w USING (judgment_id)
+        ORDER BY aspect, side, n.name, l.created_at, origin, step, start, judgment_id""",
+    RankingRecord: f"""
+        WITH said AS (
+            SELECT annotator_id, origin, created_at, response_a, response_b, answer
+            FROM standing_judgments
+            JOIN (SELECT comparison_id, response_a, response_b FROM comparisons WHERE prompt_id = $prompt)
+                USING (comparison_id)
+            WHERE answer <> 'skip' AND (regexp_matches(origin, '(^|/)ranking(#|$)') OR (annotator_id, origin) IN (
+                SELECT (annotator_id, 'queue/' || queue || '/' || attempt) FROM queue_answers
+                WHERE item = $prompt AND question = 'ranking'))),
+        places AS (
+            SELECT annotator_id, origin, response_id, 1 + count(*) FILTER (lost) AS place, max(created_at) AS said_at
+            FROM (SELECT * EXCLUDE (response_b), response_a AS response_id, answer = 'B' AS lost FROM said
+                  UNION ALL BY NAME
+                  SELECT * EXCLUDE (response_a), response_b AS response_id, answer = 'A' AS lost FROM said)
+            GROUP BY 1, 2, 3)
+        SELECT n.name AS annotator, n.kind, origin, count(*), max(place) FILTER (response_id = $a) AS place_a,
+            max(place) FILTER (response_id = $b) AS place_b, {_time("max(said_at)")}
+        FROM places JOIN annotators n USING (annotator_id) GROUP BY 1, 2, 3
+        HAVING count(*) > 2 AND place_a IS NOT NULL AND place_b IS NOT NULL ORDER BY 1, 3""",
     ScoreRecord: f"""SELECT {_SIDE}, model, model_version, template_hash, principle, reward, probability, uncertainty,
             tokens, truncated, error, run_id, {_time("created_at")}
         FROM {_rows("scores", _OF_RESPONSE)} ORDER BY model, model_version, template_hash, principle, side""",
@@ -241,7 +308,8 @@ _QUERIES: dict[type[Any], str] = {
     SnapshotHolding: """SELECT snapshot_id, s.name AS snapshot, i.label, i.pool, i.weight
         FROM snapshot_items i JOIN snapshots s USING (snapshot_id) WHERE comparison_id = $id ORDER BY s.created_at""",
     BenchmarkOverlap: """SELECT DISTINCT c.benchmark, h.benchmark_prompt_id, h.overlap, h.ngrams
-        FROM contamination_hits h JOIN contamination_checks c USING (check_id) WHERE h.prompt_id = $prompt
+        FROM contamination_hits h JOIN contamination_checks c USING (check_id)
+        WHERE h.prompt_id = $prompt AND (h.response_id IS NULL OR h.response_id IN ($a, $b))
         ORDER BY c.benchmark, h.ngrams DESC""",
 }
 
@@ -256,11 +324,14 @@ def comparison(db: Connection, comparison_id: str) -> ComparisonRecord:
         raise NotFoundError(f"there is no comparison {comparison_id!r}")
     prompt_id, a, b, run_id = row
     parameters = {"id": comparison_id, "prompt": prompt_id, "a": a, "b": b}
-    texts = dict(
-        db.execute(f"SELECT response_id, content FROM {_rows('responses', _OF_RESPONSE)}", {"a": a, "b": b}).fetchall()
-    )
+    texts = {
+        response_id: ResponseText(response_id, content, shown_turns(stored_response(content, turns)))
+        for response_id, content, turns in db.execute(
+            f"SELECT response_id, content, turns FROM {_rows('responses', _OF_RESPONSE)}", {"a": a, "b": b}
+        ).fetchall()
+    }
     prompts = db.execute(
-        f"SELECT messages FROM {_rows('prompts', 'prompt_id = $prompt')}", {"prompt": prompt_id}
+        f"SELECT messages, conversation FROM {_rows('prompts', 'prompt_id = $prompt')}", {"prompt": prompt_id}
     ).fetchall()
     judgments = _records(db, JudgmentRecord, parameters)
     decisions = _records(db, DecisionRecord, parameters)
@@ -268,15 +339,17 @@ def comparison(db: Connection, comparison_id: str) -> ComparisonRecord:
     return ComparisonRecord(
         comparison_id,
         prompt_id,
-        [ConversationTurn(m["role"], m["content"]) for (messages,) in prompts for m in messages],
-        ResponseText(a, texts.get(a, "")),
-        ResponseText(b, texts.get(b, "")),
+        [turn for stored in prompts for turn in shown_messages(stored_prompt(*stored))],
+        texts.get(a) or ResponseText(a, "", None),
+        texts.get(b) or ResponseText(b, "", None),
         decisions[-1].pool if decisions else "unverified",
         decisions[-1].label if decisions else source_label,
         source_label,
         run_id,
         _records(db, OriginRecord, parameters),
         judgments,
+        _records(db, LabelRecord, parameters),
+        _records(db, RankingRecord, parameters),
         _records(db, ScoreRecord, parameters),
         _records(db, PrincipleVote, parameters),
         _records(db, FeedbackText, parameters),

@@ -1,19 +1,22 @@
 """Compressed files as plain streams, which end where they expand beyond measure.
 
-Covers: gzip and zstd, recognised by their first bytes. Leaves out: what the bytes mean; the compression inside Parquet.
+Covers: gzip, zstd and xz, recognised by their first bytes. Leaves out: what the bytes mean; the compression inside
+Parquet.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
+import lzma
 from typing import IO, Any
 
-GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+GZIP_MAGIC, ZSTD_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00"
 #: A compressed file may hold this many times its own size, and always FREE_BYTES. Text compresses 3 to 20 times.
 EXPANSION = 200
 FREE_BYTES = 64 * 2**20
 BUFFER = 1 << 18
+XZ_MEMORY = 256 * 2**20  #: what unpacking xz may take; its strongest level needs 65 MiB
 
 
 class ExpansionError(OSError):
@@ -24,12 +27,14 @@ class ExpansionError(OSError):
 
 
 def decompressed(raw: IO[bytes]) -> IO[bytes]:
-    """The stream's content, whether gzip, zstd or plain. Reading raises ExpansionError beyond EXPANSION."""
-    magic = raw.read(4)
+    """The stream's content, whether gzip, zstd, xz or plain. Reading raises ExpansionError beyond EXPANSION."""
+    magic = raw.read(len(XZ_MAGIC))
     raw.seek(0)
     if magic.startswith(GZIP_MAGIC):
         return io.BufferedReader(_Expanding(gzip.GzipFile(fileobj=raw), raw), BUFFER)
-    if magic == ZSTD_MAGIC:
+    if magic == XZ_MAGIC:
+        return io.BufferedReader(_Expanding(_Xz(raw), raw), BUFFER)
+    if magic.startswith(ZSTD_MAGIC):
         import pyarrow as pa
 
         return io.BufferedReader(_Expanding(pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd"), raw), BUFFER)
@@ -56,3 +61,35 @@ class _Expanding(io.RawIOBase):
         self._bytes += count
         require_expansion(self._bytes, self._raw.tell())
         return count
+
+
+class _Xz:
+    """An xz file of one or more streams, unpacked in bounded memory. Raises EOFError for one that is cut."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw, self._decompressor = raw, _xz_decompressor()
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            if self._decompressor.eof:
+                packed = self._decompressor.unused_data.lstrip(b"\x00") or self._raw.read(BUFFER).lstrip(b"\x00")
+                if not packed:
+                    return 0
+                self._decompressor = _xz_decompressor()
+            elif self._decompressor.needs_input:
+                packed = self._raw.read(BUFFER)
+                if not packed:
+                    raise EOFError("the xz file ends before its end mark")
+            else:
+                packed = b""
+            try:
+                content = self._decompressor.decompress(packed, len(buffer))
+            except lzma.LZMAError as error:
+                raise OSError(str(error)) from error
+            if content:
+                buffer[: len(content)] = content
+                return len(content)
+
+
+def _xz_decompressor() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)

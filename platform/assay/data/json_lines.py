@@ -1,12 +1,14 @@
 """JSON Lines, plain or compressed, read one line at a time with the row that every complaint must name.
 
-Covers: a byte-order mark, blank lines, broken and too large lines as `RowError` (so that one bad row costs one row and
-memory stays bounded), how far into the file the reader is. Leaves out: compression (`assay.data.compression`), what
-the objects mean (`assay.data.conversation`).
+Covers: UTF-8 and UTF-16 with their byte-order marks, blank lines, broken and too large lines as `RowError` (so that one
+bad row costs one row and memory stays bounded), how far into the file the reader is. Leaves out: compression
+(`assay.data.compression`), what the objects mean (`assay.data.conversation`).
 """
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import re
 import zlib
@@ -64,7 +66,7 @@ class Lines:
         return self.size if self._raw.closed else self._raw.tell()
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        with self._raw, decompressed(self._raw) as stream:
+        with self._raw, utf8_content(decompressed(self._raw)) as stream:
             number = 0
             try:
                 for number, line in enumerate(iter(partial(stream.readline, ROW_BYTES + 1), b""), start=1):
@@ -77,6 +79,35 @@ class Lines:
                 raise damaged(self.path, number, error) from error
 
 
+def utf8_content(stream: IO[bytes]) -> IO[bytes]:
+    """The stream as UTF-8 where it begins with the byte-order mark of UTF-16; any other stream as it is."""
+    if not isinstance(stream, io.BufferedReader):
+        stream = io.BufferedReader(stream)  # type: ignore[type-var]
+    start = stream.peek(2)[:2]
+    return io.BufferedReader(_Utf16(stream)) if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else stream
+
+
+class _Utf16(io.RawIOBase):
+    """UTF-16 with a byte-order mark, read as UTF-8; what is no UTF-16 becomes a replacement character."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._left = stream, b""
+        self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._left:
+            piece = self._stream.read(len(buffer))
+            self._left = self._decoder.decode(piece, final=not piece).encode("utf-8", "replace")
+            if not piece and not self._left:
+                return 0
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count
+
+
 def damaged(path: Path, row: int, error: BaseException, *, what: str = "file") -> BadInputError:
     """The error of a file that cannot be read beyond `row`."""
     if isinstance(error, ExpansionError):
@@ -84,8 +115,11 @@ def damaged(path: Path, row: int, error: BaseException, *, what: str = "file") -
     return BadInputError(f"the {what} is damaged after row {row} ({error}); the rows before were read", file=path)
 
 
-def parse_object(line: bytes) -> dict[str, Any]:
-    """One line as a JSON object. Raises RowError, also for a key that occurs twice."""
+def parse_object(line: bytes, *, nan_as_null: bool = False) -> dict[str, Any]:
+    """One line as a JSON object. Raises RowError, also for a key that occurs twice.
+
+    `nan_as_null`: NaN, which is no JSON but is how tables are often written where a value is missing, is null.
+    """
     if len(line) > ROW_BYTES:
         raise RowError(TOO_LARGE)
     try:
@@ -96,10 +130,10 @@ def parse_object(line: bytes) -> dict[str, Any]:
             UnicodeDecodeError,
             RecursionError,
         ):  # the slower reader accepts more, or says why
-            value = _slow_decode(line)
+            value = _slow_decode(line, nan_as_null)
         else:
             if len(_find_keys(line)) != _key_count(value):
-                value = _slow_decode(line)
+                value = _slow_decode(line, nan_as_null)
     except UnicodeDecodeError as error:
         raise RowError("invalid UTF-8") from error
     except json.JSONDecodeError as error:
@@ -111,8 +145,9 @@ def parse_object(line: bytes) -> dict[str, Any]:
     return value
 
 
-def _slow_decode(line: bytes) -> Any:
-    return json.loads(line.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_object)
+def _slow_decode(line: bytes, nan_as_null: bool) -> Any:
+    constant = _null_for_nan if nan_as_null else _no_constant
+    return json.loads(line.decode("utf-8"), parse_constant=constant, object_pairs_hook=_object)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -130,20 +165,25 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _key_count(value: Any) -> int:
     """Keys of all objects in a decoded value. A text with a quote before a colon makes `_find_keys` count more."""
-    count, rest = 0, [value]
-    while rest:
-        node = rest.pop()
+    count, pending = 0, [value]
+    while pending:
+        node = pending.pop()
         if type(node) is dict:
             count += len(node)
-            rest += [child for child in node.values() if type(child) is dict or type(child) is list]
+            pending += [child for child in node.values() if type(child) is dict or type(child) is list]
         elif type(node) is list:
-            rest += [child for child in node if type(child) is dict or type(child) is list]
+            pending += [child for child in node if type(child) is dict or type(child) is list]
     return count
 
 
 def _skip_line(stream: IO[bytes]) -> None:
     while (piece := stream.readline(_SKIP_BYTES)) and not piece.endswith(b"\n"):
         pass
+
+
+def _null_for_nan(name: str) -> None:
+    if name != "NaN":
+        _no_constant(name)
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from assay import ids
-from assay.domain import Pool, PreferencePair, prompt_of
+from assay.conversation.message import stored_prompt, stored_response
+from assay.domain import Pool, PreferencePair, Response
 from assay.errors import BadInputError, NotFoundError
 from assay.store.database import Connection
 from assay.workspace import Workspace
@@ -107,9 +108,12 @@ class Snapshot:
 
 CATEGORIES = """(SELECT c.prompt_id, min(o.category) AS category
     FROM comparisons c JOIN origins o USING (comparison_id) GROUP BY c.prompt_id)"""
-# A row of `ids.rows_digest`: DuckDB writes a DOUBLE as Python does.
+# A row of `ids.rows_digest`: DuckDB writes a DOUBLE as Python does. A preference that is NULL leaves no field, so that
+# what was selected before there were any keeps its hash.
 _ITEMS = """
-    SELECT concat_ws(chr(31), comparison_id, label, coalesce(margin::VARCHAR, ''), weight::VARCHAR, pool) || chr(30)
+    SELECT concat_ws(
+        chr(31), comparison_id, label, coalesce(margin::VARCHAR, ''), weight::VARCHAR, pool, preference::VARCHAR
+    ) || chr(30)
     FROM {table} ORDER BY comparison_id"""
 
 
@@ -162,8 +166,9 @@ def load_pairs(workspace: Workspace, name: str) -> list[PreferencePair]:
     with workspace.store.unit() as db:
         snapshot = _find(db, name)
         cursor = db.execute(
-            """SELECT pr.messages, if(i.label = 'A', a.content, b.content), if(i.label = 'A', b.content, a.content),
-                      i.comparison_id, i.margin, i.weight, coalesce(o.source, ''), coalesce(o.category, '')
+            """SELECT pr.messages, pr.conversation, a.content, a.turns, b.content, b.turns, i.label, i.comparison_id,
+                      i.margin, i.weight, coalesce(o.source, ''), coalesce(o.category, ''),
+                      coalesce(i.preference, 1.0)
                FROM snapshot_items i
                JOIN comparisons c USING (comparison_id)
                JOIN prompts pr USING (prompt_id)
@@ -177,9 +182,17 @@ def load_pairs(workspace: Workspace, name: str) -> list[PreferencePair]:
             [snapshot.id],
         )
         return [
-            PreferencePair(prompt_of(messages), chosen, rejected, comparison, margin, weight, source, category)
-            for messages, chosen, rejected, comparison, margin, weight, source, category in _rows(cursor)
+            PreferencePair(
+                stored_prompt(messages, conversation),
+                *_chosen_first(stored_response(a, a_turns), stored_response(b, b_turns), label),
+                *columns,
+            )
+            for messages, conversation, a, a_turns, b, b_turns, label, *columns in _rows(cursor)
         ]
+
+
+def _chosen_first(a: Response, b: Response, label: str) -> tuple[Response, Response]:
+    return (a, b) if label == "A" else (b, a)
 
 
 def _create(db: Connection, name: str, selection: Selection, run_id: str | None) -> Snapshot:
@@ -190,8 +203,12 @@ def _create(db: Connection, name: str, selection: Selection, run_id: str | None)
     grouped = f"LEFT JOIN {CATEGORIES} g ON g.prompt_id = p.prompt_id" if by_category else ""
     db.execute(
         f"""CREATE OR REPLACE TEMP TABLE selected AS
-            SELECT p.comparison_id, p.label, p.margin::DOUBLE AS margin, 1.0::DOUBLE AS weight, p.pool
-            FROM pools p {grouped} WHERE {condition}""",
+            SELECT p.comparison_id, p.label, p.margin::DOUBLE AS margin,
+                   coalesce(w.weight, 1.0)::DOUBLE AS weight, p.pool, w.preference
+            FROM pools p {grouped} LEFT JOIN (
+                SELECT comparison_id, weight, preference FROM current_decisions
+                WHERE weight IS NOT NULL OR preference IS NOT NULL) w ON w.comparison_id = p.comparison_id
+            WHERE {condition}""",
         values,
     )
     unlabelled = _number(db, "SELECT count(*) FROM selected WHERE label IS NULL")
@@ -214,8 +231,8 @@ def _create(db: Connection, name: str, selection: Selection, run_id: str | None)
             [snapshot, name, content, items, json.dumps(asdict(selection)), run_id],
         )
         db.execute(
-            """INSERT INTO snapshot_items (snapshot_id, comparison_id, label, margin, weight, pool)
-               SELECT ?, comparison_id, label, margin, weight, pool FROM selected""",
+            """INSERT INTO snapshot_items (snapshot_id, comparison_id, label, margin, weight, pool, preference)
+               SELECT ?, comparison_id, label, margin, weight, pool, preference FROM selected""",
             [snapshot],
         )
     db.execute("DROP TABLE selected")

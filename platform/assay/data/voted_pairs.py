@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.data.conversation import prompt_turns, split_pair, text_of
+from assay.conversation.message import stored_prompt, stored_response
+from assay.data.conversation import ResponseForm, prompt_turns, response_form_of, row_turns, split_pair
 from assay.data.json_lines import RowError
+from assay.data.pairs import from_snapshot_or_file
 from assay.data.row_files import number_of, read_rows
-from assay.domain import Comparison, Prompt, prompt_of
-from assay.errors import NotFoundError
+from assay.domain import Comparison, Prompt, Response, prompt_of, response_of
 from assay.workspace import Workspace
 
 Outcome = Literal["first", "second", "tie"]
@@ -53,8 +54,8 @@ class VotedPair:
     """One comparison: two responses, the label if it has one, and the votes (the label's own where nobody voted)."""
 
     prompt: Prompt
-    first: str
-    second: str
+    first: Response
+    second: Response
     label: Outcome | None
     votes: Votes
     comparison_id: str = ""
@@ -66,16 +67,7 @@ class VotedPair:
 
 def load_voted_pairs(workspace: Workspace | None, data: str | Path) -> list[VotedPair]:
     """`data` names a snapshot or a file; a snapshot comes first. Raises NotFoundError for neither."""
-    path = Path(data).expanduser()
-    if workspace is not None:
-        try:
-            return snapshot_votes(workspace, str(data))
-        except NotFoundError:
-            if not path.is_file():
-                raise NotFoundError(f"{data!r} is neither a snapshot of {workspace.root} nor a file") from None
-    if not path.is_file():
-        raise NotFoundError(f"no such file: {data} (a snapshot needs a workspace: --workspace)")
-    return read_voted_pairs(path)
+    return from_snapshot_or_file(workspace, data, snapshot_votes, read_voted_pairs)
 
 
 def snapshot_votes(workspace: Workspace, name: str) -> list[VotedPair]:
@@ -100,7 +92,8 @@ def snapshot_votes(workspace: Workspace, name: str) -> list[VotedPair]:
                           count(*) FILTER (answer = 'B') AS b, count(*) FILTER (answer = 'tie') AS ties
                    FROM said GROUP BY comparison_id, is_source
                    QUALIFY row_number() OVER (PARTITION BY comparison_id ORDER BY is_source) = 1)
-               SELECT pr.messages, a.content, b.content, i.label, i.comparison_id, i.margin, i.weight,
+               SELECT pr.messages, pr.conversation, a.content, a.turns, b.content, b.turns,
+                      i.label, i.comparison_id, i.margin, i.weight,
                       coalesce(v.a, 0), coalesce(v.b, 0), coalesce(v.ties, 0),
                       coalesce(o.source, ''), coalesce(o.category, '')
                FROM items i
@@ -117,11 +110,23 @@ def snapshot_votes(workspace: Workspace, name: str) -> list[VotedPair]:
             [snapshot.id],
         ).fetchall()
     pairs = []
-    for messages, first, second, label, comparison, margin, weight, a, b, ties, source, category in rows:
+    for messages, conversation, first, first_turns, second, second_turns, label, comparison, *columns in rows:
+        margin, weight, a, b, ties, source, category = columns
         outcome = _OUTCOMES[label]
         votes = Votes(a, b, ties) if a + b + ties else _votes_of(outcome)
         pairs.append(
-            VotedPair(prompt_of(messages), first, second, outcome, votes, comparison, margin, weight, source, category)
+            VotedPair(
+                stored_prompt(messages, conversation),
+                stored_response(first, first_turns),
+                stored_response(second, second_turns),
+                outcome,
+                votes,
+                comparison,
+                margin,
+                weight,
+                source,
+                category,
+            )
         )
     return pairs
 
@@ -140,6 +145,8 @@ def _parse(record: dict[str, Any]) -> list[VotedPair]:
     assert isinstance(ratings, dict)
     responses = record.get("responses")
     outcome: Outcome | None
+    first: ResponseForm
+    second: ResponseForm
     if record.get("chosen") is not None or record.get("rejected") is not None:
         turns, first, second = split_pair(record.get("prompt"), record.get("chosen"), record.get("rejected"))
         outcome = "first"
@@ -149,7 +156,7 @@ def _parse(record: dict[str, Any]) -> list[VotedPair]:
             votes = _votes(ratings, swapped=responses == [second, first], fits=responses in ([first, second], None))
     elif isinstance(responses, list) and len(responses) == 2:
         turns = prompt_turns(record.get("prompt"))
-        first, second = (text_of(text, "responses") for text in responses)
+        first, second = (response_form_of(text, "responses") for text in responses)
         outcome, votes = _label(record, ratings), _votes(ratings, swapped=False, fits=True)
     else:
         return []
@@ -157,16 +164,16 @@ def _parse(record: dict[str, Any]) -> list[VotedPair]:
         raise RowError("the two sides are identical")
     if first == second or (outcome is None and not votes.total):
         return []
-    prompt = prompt_of(turns)
+    prompt = prompt_of(row_turns(record, turns, first, second))
+    sides = response_of(first), response_of(second)
     margin = record.get("margin")
     return [
         VotedPair(
             prompt,
-            first,
-            second,
+            *sides,
             outcome,
             votes if votes.total else _votes_of(outcome),
-            Comparison.of(prompt, first, second)[0].id,
+            Comparison.of(prompt, *sides)[0].id,
             None if margin is None else number_of(margin, "margin"),
             source=str(record.get("source") or ""),
             category=str(record.get("category") or ""),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -17,7 +17,16 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from assay.errors import AssayError, BadInputError, BusyError, ConflictError, LateError, NotFoundError, RateLimitError
+from assay.errors import (
+    AssayError,
+    BadInputError,
+    BusyError,
+    ConflictError,
+    ForbiddenError,
+    LateError,
+    NotFoundError,
+    RateLimitError,
+)
 
 MEDIA_TYPE = "application/problem+json"
 CLIENT_GONE = 499  #: nobody reads it; nginx's number, for metrics and logs
@@ -55,7 +64,7 @@ _MEANINGS = {
 }
 _MAX_FIELDS = 10
 #: How pydantic calls a branch of a union in the place of an error.
-_BRANCH = re.compile(r"str|int|float|bool|constrained-(str|int|float)|(list|literal)\[.*\]", re.DOTALL)
+_BRANCH = re.compile(r"str|int|float|bool|constrained-(str|int|float)|(list|literal|function-after)\[.*\]", re.DOTALL)
 
 
 class ProblemError(Exception):
@@ -114,19 +123,24 @@ def too_many_items(items: int, most: int) -> ProblemError:
 
 def problem_of(error: AssayError) -> ProblemError:
     """The reply to an error of ours that concerns the whole request."""
-    if isinstance(error, NotFoundError):
-        return ProblemError(404, str(error))
-    if isinstance(error, BadInputError):
-        return ProblemError(422, str(error))
-    if isinstance(error, ConflictError):
-        return ProblemError(409, str(error))
+    for kind, status in _STATUSES.items():
+        if isinstance(error, kind):
+            return ProblemError(status, str(error))
     if isinstance(error, BusyError):
         seconds = max(1, math.ceil(error.retry_after or 1))
         status = 429 if isinstance(error, RateLimitError) else 503
         return ProblemError(status, str(error), headers={"Retry-After": str(seconds)})
-    if isinstance(error, LateError):
-        return ProblemError(504, str(error))
     return ProblemError(500, "the server failed", code=error.code)
+
+
+#: Of the errors whose text is for the client; the first class that fits counts.
+_STATUSES: dict[type[AssayError], int] = {
+    NotFoundError: 404,
+    ForbiddenError: 403,
+    BadInputError: 422,
+    ConflictError: 409,
+    LateError: 504,
+}
 
 
 def problem_of_invalid(error: RequestValidationError) -> ProblemError:
@@ -139,30 +153,25 @@ def problem_of_invalid(error: RequestValidationError) -> ProblemError:
     return ProblemError(422, f"{where}{first['message']}", more={"errors": fields})
 
 
-def install_handlers(app: FastAPI) -> None:
-    """Make every error of a route a problem; what no handler takes is the gate's matter."""
+def install_handlers(
+    app: FastAPI,
+    reply: Callable[[ProblemError, str | None], Response] = lambda problem, request_id: problem.response(request_id),
+) -> None:
+    """Make every error of a route a problem; what no handler takes is the gate's matter. `reply`: the problem as the
+    application's clients read it."""
 
-    async def on_problem(request: Request, error: Exception) -> Response:
-        assert isinstance(error, ProblemError)
-        return error.response(request_id_of(request))
+    def handler(problem: Callable[[Any], ProblemError]) -> Callable[[Request, Exception], Any]:
+        async def handle(request: Request, error: Exception) -> Response:
+            return reply(problem(error), request_id_of(request))
 
-    async def on_assay_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, AssayError)
-        return problem_of(error).response(request_id_of(request))
+        return handle
 
-    async def on_http_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        problem = ProblemError(error.status_code, str(error.detail), headers=error.headers)
-        return problem.response(request_id_of(request))
-
-    async def on_invalid(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        return problem_of_invalid(error).response(request_id_of(request))
-
-    app.add_exception_handler(ProblemError, on_problem)
-    app.add_exception_handler(AssayError, on_assay_error)
-    app.add_exception_handler(HTTPException, on_http_error)
-    app.add_exception_handler(RequestValidationError, on_invalid)
+    app.add_exception_handler(ProblemError, handler(lambda error: error))
+    app.add_exception_handler(AssayError, handler(problem_of))
+    app.add_exception_handler(
+        HTTPException, handler(lambda e: ProblemError(e.status_code, str(e.detail), headers=e.headers))
+    )
+    app.add_exception_handler(RequestValidationError, handler(problem_of_invalid))
 
 
 def _field_error(error: Mapping[str, Any]) -> dict[str, str]:

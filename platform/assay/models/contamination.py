@@ -6,11 +6,17 @@ training (`assay.runs.contamination_gate`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+from assay.errors import BadInputError
+
 Use = Literal["training", "selection", "calibration"]
+KEY = "contamination_lineage"  #: of a run's metrics: what its models carry
+FILE = "contamination.json"  #: beside the weights of a model without a spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,23 @@ class BenchmarkUse:
 def union(*parts: Iterable[BenchmarkUse]) -> tuple[BenchmarkUse, ...]:
     """Every use once, in the order of the parts."""
     return tuple(dict.fromkeys(use for part in parts for use in part))
+
+
+def write_uses(folder: Path, uses: Iterable[BenchmarkUse]) -> None:
+    """Into the folder of a model without a spec, e.g. a policy; nothing for no uses."""
+    if payload := [asdict(use) for use in uses]:
+        (folder / FILE).write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")
+
+
+def read_uses(folder: Path) -> tuple[BenchmarkUse, ...]:
+    """Those that `write_uses` wrote; () without such a file. Raises BadInputError for a file that is none."""
+    path = folder / FILE
+    if not path.is_file():
+        return ()
+    try:
+        return uses_from(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise BadInputError(f"not a list of benchmark uses: {error}", file=path) from error
 
 
 def uses_from(payload: Iterable[Mapping[str, Any]] | None) -> tuple[BenchmarkUse, ...]:

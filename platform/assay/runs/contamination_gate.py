@@ -5,8 +5,9 @@ waivers and their record, which benchmarks a set of prompts belongs to. Leaves o
 registering benchmarks (`assay_pipelines.hygiene.contamination`). A workspace without benchmarks has no state to ask
 for.
 
-A check covers every prompt that was in the store when it ran. It holds for a snapshot as long as the imports that
-brought the snapshot's prompts have brought no other prompts since (`contamination_coverage`).
+A check covers every prompt, and unless it was told otherwise every response, that was in the store when it ran. It
+holds for a snapshot as long as the imports that brought the snapshot's prompts and responses have brought no others
+since (`contamination_coverage`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ State = Literal["clean", "overlaps", "not_checked", "unknown"]
 
 @dataclass(frozen=True)
 class BenchmarkState:
-    """One benchmark's line. `overlaps`: items of the data whose prompt shares text with the benchmark.
+    """One benchmark's line. `overlaps`: items of the data whose prompt or responses hold text of the benchmark.
 
     `ngram`, `unit`, `run_id` are of the check, None where there is none. `waived`: the reason given at training.
     """
@@ -53,27 +54,31 @@ class BenchmarkState:
 
 
 _CHECKS = """
-    WITH need AS (
-        SELECT DISTINCT coalesce(p.run_id, '') AS import_run
-        FROM snapshot_items i JOIN comparisons c USING (comparison_id) JOIN prompts p USING (prompt_id)
-        WHERE i.snapshot_id = $snapshot
+    WITH compared AS (
+        SELECT c.prompt_id, c.response_a, c.response_b
+        FROM snapshot_items i JOIN comparisons c USING (comparison_id) WHERE i.snapshot_id = $snapshot
+    ), need AS (
+        SELECT coalesce(run_id, '') AS import_run FROM prompts WHERE prompt_id IN (SELECT prompt_id FROM compared)
+        UNION SELECT coalesce(run_id, '') FROM responses
+        WHERE response_id IN (SELECT response_a FROM compared UNION ALL SELECT response_b FROM compared)
     ), now AS (
-        SELECT import_run, count(*) AS prompts
-        FROM (SELECT coalesce(run_id, '') AS import_run FROM prompts) JOIN need USING (import_run) GROUP BY import_run
+        SELECT import_run, (SELECT count(*) FROM prompts p WHERE coalesce(p.run_id, '') = import_run) AS prompts,
+               (SELECT count(*) FROM responses r WHERE coalesce(r.run_id, '') = import_run) AS responses
+        FROM need
     )
     SELECT k.check_id, k.benchmark, k.ngram, k.unit, k.run_id
     FROM contamination_checks k JOIN benchmarks b ON b.benchmark = k.benchmark AND b.content_hash = k.benchmark_hash
     WHERE NOT EXISTS (
         SELECT 1 FROM now n LEFT JOIN contamination_coverage v ON v.check_id = k.check_id
             AND v.import_run = n.import_run
-        WHERE v.prompts IS DISTINCT FROM n.prompts)
+        WHERE (n.prompts > 0 AND v.prompts IS DISTINCT FROM n.prompts)
+            OR (k.responses IS NOT NULL AND v.responses IS DISTINCT FROM n.responses))
     QUALIFY row_number() OVER (
         PARTITION BY k.benchmark
         ORDER BY k.unit = 'word' AND k.ngram > 13, k.created_at DESC, k.check_id) = 1"""
 _OVERLAPS = """
-    SELECT count(*) FROM snapshot_items i JOIN comparisons c USING (comparison_id)
-    WHERE i.snapshot_id = $snapshot
-      AND c.prompt_id IN (SELECT prompt_id FROM contamination_hits WHERE check_id = $check)"""
+    SELECT count(DISTINCT comparison_id) FROM snapshot_items i JOIN contaminated_comparisons h USING (comparison_id)
+    WHERE i.snapshot_id = $snapshot AND h.check_id = $check"""
 
 
 def registered_benchmarks(db: Connection) -> dict[str, str]:
@@ -171,7 +176,7 @@ def record_waivers(workspace: Workspace, run_id: str, data: str, states: Sequenc
 
 def first_turn(pair: PreferencePair) -> str | None:
     """The text of the first user turn: what benchmarks are known by."""
-    return next((message.content for message in pair.prompt if message.role == "user"), None)
+    return next((message.text for message in pair.prompt if message.role == "user"), None)
 
 
 def benchmark_prompt_id(text: str) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from assay.errors import NotFoundError
+from assay.runs.record import find_artifact, recorded_path
 from assay.store.database import Connection
 from assay.store.records import BasisRelation
 from assay.workspace import Workspace
@@ -26,6 +26,8 @@ PREFIXES: dict[str, str] = {
     "c-": "comparison",
     "a-": "annotator",
     "j-": "judgment",
+    "v-": "response judgment",
+    "t-": "step judgment",
     "y-": "principle judgment",
     "d-": "decision",
     "q-": "queue",
@@ -59,6 +61,18 @@ _ABOUT: dict[str, str] = {
             || if(w.judgment_id IS NULL, '', ', taken back')
         FROM (SELECT * FROM judgments WHERE rowid IN (SELECT rowid FROM judgments WHERE judgment_id IN {these}))
         JOIN annotators USING (annotator_id) LEFT JOIN withdrawn_judgments w USING (judgment_id)""",
+    "response judgment": """SELECT judgment_id, 'rating of ' || aspect || ' by ' || kind || ' ' || name || ': '
+            || coalesce(value::VARCHAR, 'skipped') || coalesce(' of ' || low || ' to ' || high, '')
+            || if(w.judgment_id IS NULL, '', ', taken back')
+        FROM (SELECT * FROM response_judgments
+              WHERE rowid IN (SELECT rowid FROM response_judgments WHERE judgment_id IN {these}))
+        JOIN annotators USING (annotator_id) LEFT JOIN withdrawn_judgments w USING (judgment_id)""",
+    "step judgment": """SELECT judgment_id, coalesce('step ' || (step + 1), 'span') || ', characters ' || start
+            || ' to ' || "end" || ', by ' || kind || ' ' || name || ': ' || concat_ws(' ', label, value)
+            || if(w.judgment_id IS NULL, '', ', taken back')
+        FROM (SELECT * FROM step_judgments
+              WHERE rowid IN (SELECT rowid FROM step_judgments WHERE judgment_id IN {these}))
+        JOIN annotators USING (annotator_id) LEFT JOIN withdrawn_judgments w USING (judgment_id)""",
     "principle judgment": """SELECT judgment_id, 'principle judgment ' || answer || ' by ' || kind || ' ' || name
             || if(bool_and(gone), ', taken back', '') || ': ' || left(any_value(statement), 70)
         FROM (SELECT judgment_id, principle_id, annotator_id, answer, false AS gone FROM principle_judgments
@@ -90,7 +104,12 @@ _BY_RUN = {
     "responses": "response_id",
     "comparisons": "comparison_id",
     "judgments": "judgment_id",
+    "response_judgments": "judgment_id",
+    "step_judgments": "judgment_id",
 }
+
+
+_ONE_RESPONSE = {"response judgment": "response_judgments", "step judgment": "step_judgments"}
 
 
 def _written_by(table: str, key: str) -> str:
@@ -143,6 +162,16 @@ _UP: dict[str, dict[str, str]] = {
             WHERE judgment_id = $id ORDER BY position""",
         "asked in": "SELECT queue_id AS id FROM queue_votes WHERE judgment_id = $id",
         "written by": _written_by("judgments", "judgment_id"),
+    },
+    **{
+        kind: {
+            "by": f"SELECT annotator_id AS id FROM {table} WHERE judgment_id = $id",
+            "of": f"SELECT response_id AS id FROM {table} WHERE judgment_id = $id",
+            "asked in": f"""SELECT queue_id AS id FROM {table} j JOIN queues q ON j.origin LIKE 'queue/%'
+                AND split_part(j.origin, '/', 2) = q.name WHERE judgment_id = $id""",
+            "written by": _written_by(table, "judgment_id"),
+        }
+        for kind, table in _ONE_RESPONSE.items()
     },
     "principle judgment": {
         "said with": "SELECT vote_id AS id FROM principle_votes WHERE judgment_id = $id ORDER BY created_at, 1",
@@ -205,6 +234,10 @@ _DOWN: dict[str, dict[str, str]] = {
     "response": {
         "compared in": """SELECT comparison_id AS id FROM comparisons
             WHERE response_a = $id OR response_b = $id ORDER BY 1""",
+        **{
+            f"has {kind}s": f"SELECT judgment_id AS id FROM {table} WHERE response_id = $id ORDER BY created_at, 1"
+            for kind, table in _ONE_RESPONSE.items()
+        },
         "judged by principle in": """SELECT judgment_id AS id FROM standing_principle_judgments
             WHERE response_id = $id ORDER BY created_at, 1""",
     },
@@ -216,7 +249,10 @@ _DOWN: dict[str, dict[str, str]] = {
             WHERE comparison_id = $id ORDER BY 1""",
         "led to": _based_on("retrieved near", "duplicate of"),
     },
-    "annotator": {"said": "SELECT judgment_id AS id FROM judgments WHERE annotator_id = $id ORDER BY created_at, 1"},
+    "annotator": {
+        said: f"SELECT judgment_id AS id FROM {table} WHERE annotator_id = $id ORDER BY created_at, 1"
+        for said, table in (("said", "judgments"), ("rated", "response_judgments"), ("marked", "step_judgments"))
+    },
     "principle judgment": {
         "filtered in": """SELECT DISTINCT run_id AS id FROM principle_outcomes
             WHERE judgment_id = $id AND run_id IS NOT NULL ORDER BY 1""",
@@ -305,8 +341,9 @@ def lineage(workspace: Workspace, name: str, direction: Direction, *, depth: int
 
     `depth`: steps from the root; `width`: neighbours shown of each relation. Raises NotFoundError.
     """
+    at_path = find_artifact(workspace, recorded_path(name))
     with workspace.store.unit() as db:
-        root = _resolve(db, name)
+        root = _resolve(db, name, at_path[1] if at_path else None)
         if root is None:
             raise NotFoundError(f"nothing in {workspace.root} has the id or name {name!r}")
         return _grow(db, root, _UP if direction == "up" else _DOWN, depth, width, set())
@@ -373,23 +410,16 @@ def _node(db: Connection, ref: str) -> LineageNode | None:
     return None if description is None else LineageNode(ref, *description)
 
 
-def _resolve(db: Connection, name: str) -> LineageNode | None:
+def _resolve(db: Connection, name: str, at_path: str | None) -> LineageNode | None:
     if (node := _node(db, name)) is not None:
         return node
     row = db.execute(
         """SELECT snapshot_id FROM snapshots WHERE name = $name
-           UNION ALL (SELECT artifact_id FROM artifacts WHERE name = $name OR path = $path OR content_hash = $name
+           UNION ALL (SELECT artifact_id FROM artifacts WHERE name = $name OR content_hash = $name
                       ORDER BY created_at DESC)
+           UNION ALL SELECT $at_path WHERE $at_path IS NOT NULL
            UNION ALL SELECT ref FROM run_links WHERE kind = 'file' AND ref = $path
            LIMIT 1""",
-        {"name": name, "path": _path(name)},
+        {"name": name, "path": recorded_path(name), "at_path": at_path},
     ).fetchone()
     return _node(db, row[0]) if row is not None else None
-
-
-def _path(name: str) -> str:
-    """As paths are recorded; what cannot be one is left as it is."""
-    try:
-        return str(Path(name).expanduser().resolve())
-    except (OSError, ValueError, RuntimeError):  # too long; a zero character; `~` of nobody known here
-        return name

@@ -60,11 +60,12 @@ class Run:
         The id is of the content AND the run, so two runs that make equal bytes keep their own lineage.
         """
         artifact = ("m-" if kind in ("reward_model", "policy") else "f-") + _short(f"{content_hash}{self.id}{name}")
+        stored = self.workspace.stored_path(path)
         with self.workspace.store.unit() as db:
             db.execute(
                 """INSERT INTO artifacts (artifact_id, kind, name, path, content_hash, spec, run_id)
                    VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
-                [artifact, kind, name, str(path), content_hash, json.dumps(dict(spec or {})), self.id],
+                [artifact, kind, name, stored, content_hash, json.dumps(dict(spec or {})), self.id],
             )
             db.execute(
                 "INSERT INTO run_links VALUES (?, 'output', 'artifact', ?) ON CONFLICT DO NOTHING",
@@ -175,24 +176,48 @@ def locate_model(
     """
     if workspace is None:
         return name, None
-    path_like = "/" in name or name.startswith((".", "~"))
+    artifact = find_artifact(workspace, name, kinds)
+    if artifact is not None:
+        path, artifact_id = artifact
+        return (name if _is_path_like(name) else str(path)), artifact_id
+    if not _is_path_like(name) and not Path(name).exists():
+        with workspace.store.unit() as db:
+            near = _near(db, name, kinds)
+        if near:
+            raise NotFoundError(f"no model {name!r}; the workspace has {', '.join(near)}")
+    return name, None
+
+
+def find_artifact(workspace: Workspace, name: str, kinds: Sequence[str] = ()) -> tuple[Path, str] | None:
+    """(path, id) of the newest artifact that has this id or name, or, for what looks like a path, this path; of any
+    kind where none is given."""
+    path_like = _is_path_like(name)
     with workspace.store.unit() as db:
-        row = db.execute(
-            f"""SELECT path, artifact_id FROM artifacts
-                WHERE list_contains($kinds, kind)
-                  AND {"path = $path" if path_like else "(artifact_id = $name OR name = $name)"}
-                ORDER BY created_at DESC LIMIT 1""",
-            {
-                "kinds": list(kinds),
-                **({"path": str(Path(name).expanduser().resolve())} if path_like else {"name": name}),
-            },
-        ).fetchone()
-        near = [] if row is not None or path_like or Path(name).exists() else _near(db, name, kinds)
-    if near:
-        raise NotFoundError(f"no model {name!r}; the workspace has {', '.join(near)}")
-    if row is None:
-        return name, None
-    return (name if path_like else str(workspace.root / row[0])), str(row[1])
+        rows = db.execute(
+            """SELECT path, artifact_id FROM artifacts
+               WHERE (list_contains($kinds, kind) OR len($kinds) = 0)
+                 AND ($path_like OR artifact_id = $name OR name = $name)
+               ORDER BY created_at DESC""",
+            {"kinds": list(kinds), "name": name, "path_like": path_like},
+        ).fetchall()
+    absolute = recorded_path(name) if path_like else None
+    for stored, artifact in rows:
+        path = workspace.located_path(stored)
+        if absolute is None or str(path) == absolute:
+            return path, str(artifact)
+    return None
+
+
+def recorded_path(name: str) -> str:
+    """As paths are recorded; what cannot be one is left as it is."""
+    try:
+        return str(Path(name).expanduser().resolve())
+    except (OSError, ValueError, RuntimeError):  # too long; a zero character; `~` of nobody known here
+        return name
+
+
+def _is_path_like(name: str) -> bool:
+    return "/" in name or name.startswith((".", "~"))
 
 
 def _near(db: Connection, name: str, kinds: Sequence[str]) -> list[str]:

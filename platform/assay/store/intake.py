@@ -32,14 +32,17 @@ def pair_schema() -> pa.Schema:
 
     text, small = pa.string(), pa.int8()
     vote = pa.struct(
-        [("kind", text), ("voter", text), ("label", text), ("strength", small), ("rationale", text)]
-    )  # kind: an AnnotatorKind; voter: unique within the source
+        [("kind", text), ("voter", text), ("label", text), ("strength", small), ("rationale", text), ("origin", text)]
+    )  # kind: an AnnotatorKind; voter: unique within the source; origin: tells repeated votes apart, null else
     return pa.schema(
         [
             ("row", pa.int64()),  # 1-based
             ("messages", pa.list_(pa.struct([("role", text), ("content", text)]))),
+            ("conversation", text),  # nullable: JSON (`ids.forms_json`) of messages that are more than text
             ("first", text),
             ("second", text),
+            ("first_turns", text),  # nullable: JSON of a response that is more than text; `first` is its text view
+            ("second_turns", text),
             ("label", text),  # nullable; one of LABELS
             ("strength", small),  # nullable; 0-3
             ("rationale", text),  # nullable
@@ -81,9 +84,9 @@ class IntakeCounts:
 
 
 _SIDES = f"""
-    SELECT *, {identity.response_id("prompt_id", '"first"')} AS first_id,
-              {identity.response_id("prompt_id", '"second"')} AS second_id
-    FROM (SELECT *, {identity.prompt_id("messages")} AS prompt_id FROM incoming)"""
+    SELECT *, {identity.response_id("prompt_id", '"first"', "first_turns")} AS first_id,
+              {identity.response_id("prompt_id", '"second"', "second_turns")} AS second_id
+    FROM (SELECT *, {identity.prompt_id("messages", "conversation")} AS prompt_id FROM incoming)"""
 
 _STAGE = f"""
     CREATE OR REPLACE TEMP TABLE intake AS
@@ -99,20 +102,33 @@ def _canonical(label: str) -> str:
     )
 
 
+# Of each comparison that was voted on: the record of the source that had it first. An annotator's vote in a later
+# record is another vote, whose origin is that record, also where it says the same.
+_FIRST_RECORDS = """
+    CREATE OR REPLACE TEMP TABLE first_records AS
+    WITH voted AS (SELECT DISTINCT comparison_id, source FROM intake WHERE votes IS NOT NULL)
+    SELECT comparison_id, source, arg_min(record_id, place) AS first_record
+    FROM (SELECT comparison_id, source, record_id, rowid AS place FROM origins SEMI JOIN voted USING (comparison_id,
+    source)
+          UNION ALL
+          SELECT comparison_id, source, record_id, 8000000000000000000 + "row" FROM intake WHERE votes IS NOT NULL)
+    GROUP BY comparison_id, source"""
+
 # The source's own label and the votes of its annotators, one row each, in the order of the file.
 _VOICES = f"""
     CREATE OR REPLACE TEMP TABLE voices AS
     WITH said AS (
         SELECT "row", comparison_id, 'source' AS kind, source AS name, {_canonical("label")} AS answer,
-               strength, rationale, annotator
+               strength, rationale, annotator, '' AS origin
         FROM intake WHERE label IS NOT NULL
         UNION ALL
         SELECT "row", comparison_id, vote.kind, source || '/' || vote.voter, {_canonical("vote.label")},
-               vote.strength, vote.rationale, NULL
-        FROM (SELECT "row", comparison_id, source, first_id, second_id, unnest(votes) AS vote
-              FROM intake WHERE votes IS NOT NULL)
+               vote.strength, vote.rationale, NULL, concat_ws('/', occasion, nullif(vote.origin, ''))
+        FROM (SELECT "row", comparison_id, source, first_id, second_id, unnest(votes) AS vote,
+                     if(record_id = first_record, NULL, record_id) AS occasion
+              FROM intake JOIN first_records USING (comparison_id, source) WHERE votes IS NOT NULL)
     )
-    SELECT *, {identity.judgment_id("comparison_id", "annotator_id", "answer", "strength", "''")} AS judgment_id
+    SELECT *, {identity.judgment_id("comparison_id", "annotator_id", "answer", "strength", "origin")} AS judgment_id
     FROM (SELECT *, {identity.annotator_id("kind", "name")} AS annotator_id FROM said)"""
 
 # The narrow tables that decide what is new: each key of the batch once, and where in `intake` it stands. Within a batch
@@ -146,13 +162,14 @@ _REFERS_TO: dict[str, str] = {
 
 _INSERTS: dict[str, str] = {
     "prompts": """
-        INSERT INTO prompts (prompt_id, messages, run_id)
-        SELECT prompt_id, messages, $run FROM intake WHERE rowid IN (SELECT place FROM fresh)""",
+        INSERT INTO prompts (prompt_id, messages, conversation, run_id)
+        SELECT prompt_id, messages, conversation, $run FROM intake WHERE rowid IN (SELECT place FROM fresh)""",
     "responses": """
-        INSERT INTO responses (response_id, prompt_id, content, run_id)
-        SELECT first_id, prompt_id, "first", $run FROM intake WHERE 2 * rowid IN (SELECT place FROM fresh)
+        INSERT INTO responses (response_id, prompt_id, content, turns, run_id)
+        SELECT first_id, prompt_id, "first", first_turns, $run FROM intake WHERE 2 * rowid IN (SELECT place FROM fresh)
         UNION ALL
-        SELECT second_id, prompt_id, "second", $run FROM intake WHERE 2 * rowid + 1 IN (SELECT place FROM fresh)""",
+        SELECT second_id, prompt_id, "second", second_turns, $run FROM intake
+        WHERE 2 * rowid + 1 IN (SELECT place FROM fresh)""",
     "comparisons": """
         INSERT INTO comparisons (comparison_id, prompt_id, response_a, response_b, run_id)
         SELECT comparison_id, prompt_id, least(first_id, second_id), greatest(first_id, second_id), $run FROM intake
@@ -162,8 +179,8 @@ _INSERTS: dict[str, str] = {
         SELECT comparison_id, source, record_id, category, license, language, meta, $run FROM intake
         WHERE rowid IN (SELECT place FROM fresh)""",
     "judgments": """
-        INSERT INTO judgments (judgment_id, comparison_id, annotator_id, answer, strength, rationale, run_id)
-        SELECT judgment_id, comparison_id, annotator_id, answer, strength, rationale, $run FROM voices
+        INSERT INTO judgments (judgment_id, comparison_id, annotator_id, answer, strength, rationale, origin, run_id)
+        SELECT judgment_id, comparison_id, annotator_id, answer, strength, rationale, origin, $run FROM voices
         WHERE rowid IN (SELECT place FROM fresh)""",
 }
 
@@ -182,6 +199,7 @@ def store_pairs(db: Connection, batch: pa.Table | pa.RecordBatch, run_id: str | 
     """
     with registered(db, "incoming", batch):
         db.execute(_STAGE)
+    db.execute(_FIRST_RECORDS)
     db.execute(_VOICES)
     db.execute(_ANNOTATORS)
     existing: dict[str, int] = {}
@@ -194,7 +212,7 @@ def store_pairs(db: Connection, batch: pa.Table | pa.RecordBatch, run_id: str | 
         old = f"ANTI JOIN known_{table} USING ({keys})" if existing[table] else ""
         db.execute(f"CREATE OR REPLACE TEMP VIEW fresh AS SELECT place FROM candidates_{table} {old}")
         counts[table] = _changed(db, statement, {"run": run_id})
-    db.execute("DROP VIEW fresh; DROP TABLE voices; DROP TABLE intake")
+    db.execute("DROP VIEW fresh; DROP TABLE voices; DROP TABLE first_records; DROP TABLE intake")
     for table in _CANDIDATES:
         db.execute(f"DROP TABLE candidates_{table}; DROP TABLE IF EXISTS known_{table}")
     return IntakeCounts(**counts)

@@ -29,6 +29,13 @@ REFERENCES: tuple[tuple[str, str, str, str], ...] = (
     ("judgment_demonstrations", "comparison_id", "comparisons", "comparison_id"),
     ("queue_decisions", "position", "decisions", "position"),
     ("response_origins", "response_id", "responses", "response_id"),
+    *(
+        (table, column, target, column)
+        for table in ("response_judgments", "step_judgments")
+        for column, target in (("response_id", "responses"), ("annotator_id", "annotators"), ("run_id", "runs"))
+    ),
+    ("queue_tasks", "queue_id", "queues", "queue_id"),
+    ("queue_answers", "annotator_id", "annotators", "annotator_id"),
     ("feedback", "response_id", "responses", "response_id"),
     ("feedback", "annotator_id", "annotators", "annotator_id"),
     ("attributes", "comparison_id", "comparisons", "comparison_id"),

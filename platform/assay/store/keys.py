@@ -19,9 +19,17 @@ KEYS: dict[str, tuple[str, ...]] = {
     "origins": ("comparison_id", "source", "record_id"),
     "judgments": ("judgment_id",),
     "decisions": ("position",),
+    "media": ("content_hash",),
     "scores": ("response_id", "model_version", "template_hash", "principle"),
+    "response_origins": ("response_id", "source", "record_id"),
+    "response_judgments": ("judgment_id",),
+    "step_judgments": ("judgment_id",),
+    "queue_answers": ("answer_id",),
     "snapshot_items": ("snapshot_id", "comparison_id"),
 }
+
+#: One table for each thing that is judged: comparisons, single responses, parts of responses.
+JUDGMENT_TABLES = ("judgments", "response_judgments", "step_judgments")
 
 #: Keys of the tables whose rows an UPDATE may change.
 UPDATE_KEYS: dict[str, tuple[str, ...]] = {

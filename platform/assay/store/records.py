@@ -11,10 +11,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from assay import ids
-from assay.domain import AnnotatorKind, Judgment, Pool, Prompt
+from assay.conversation.message import is_typed, response_text
+from assay.domain import AnnotatorKind, Judgment, Pool, Prompt, Response
 from assay.score import Score, ScoreResult
 from assay.store.database import Connection, registered
 from assay.store.keys import KEYS, unknown
@@ -43,6 +45,8 @@ class Decision:
     margin: float | None = None
     iteration: int = 0
     basis: Sequence[Evidence] | None = None  #: None: not recorded; empty: the comparison's own text
+    weight: float | None = None  #: of its loss in a training; None: 1
+    preference: float | None = None  #: P(the label is right), a soft label of a training; None: 1
 
 
 def insert_annotator(db: Connection, kind: AnnotatorKind, name: str, config: Mapping[str, Any] | None = None) -> str:
@@ -55,52 +59,32 @@ def insert_annotator(db: Connection, kind: AnnotatorKind, name: str, config: Map
     return annotator
 
 
+_JUDGMENT_COLUMNS = {
+    "judgment_id": "text",
+    "comparison_id": "text",
+    "annotator_id": "text",
+    "answer": "text",
+    "strength": "small",
+    "confidence": "real",
+    "rationale": "text",
+    "shown_order": "text",
+    "seconds": "real",
+    "origin": "text",
+}
+_judgment_values = attrgetter("id", *list(_JUDGMENT_COLUMNS)[1:])
+
+
 def insert_judgments(db: Connection, judgments: Iterable[Judgment], run_id: str | None) -> int:
     """Annotators must be known already (`insert_annotator`)."""
-    names = (
-        "judgment_id",
-        "comparison_id",
-        "annotator_id",
-        "answer",
-        "strength",
-        "confidence",
-        "rationale",
-        "shown_order",
-        "seconds",
-        "origin",
-    )
-    types = ("text", "text", "text", "text", "small", "real", "text", "text", "real", "text")
-    rows = {
-        j.id: (
-            j.id,
-            j.comparison_id,
-            j.annotator_id,
-            j.answer,
-            j.strength,
-            j.confidence,
-            j.rationale,
-            j.shown_order,
-            j.seconds,
-            j.origin,
-        )
-        for j in reversed(list(judgments))  # of equal judgments the first counts
-    }
-    columns = ", ".join(names)
-    return _insert(
-        db,
-        list(rows.values()),
-        names,
-        types,
-        f"INSERT INTO judgments ({columns}, run_id) SELECT {columns}, $run FROM ({unknown('judgments', 'incoming')})",
-        run_id,
-    )
+    rows = {j.id: _judgment_values(j) for j in reversed(list(judgments))}  # of equal judgments the first counts
+    return _insert_new(db, "judgments", list(rows.values()), _JUDGMENT_COLUMNS, run_id)
 
 
 def insert_decisions(db: Connection, decisions: Iterable[Decision], run_id: str | None) -> int:
     """Append decisions in the given order. One that repeats what is already in force, on the same basis, is not written
     again."""
-    names = ("comparison_id", "pool", "label", "margin", "rule", "reason", "iteration", "basis")
-    types = ("text", "text", "text", "real", "text", "text", "big", "basis")
+    texts = dict.fromkeys(("comparison_id", "pool", "label", "rule", "reason"), "text")
+    columns = texts | {"margin": "real", "iteration": "big", "basis": "basis", "weight": "real", "preference": "real"}
     rounds: list[list[tuple[Any, ...]]] = []  # one decision per comparison each, so that positions keep the order
     seen: dict[str, int] = {}
     for d in decisions:
@@ -108,57 +92,54 @@ def insert_decisions(db: Connection, decisions: Iterable[Decision], run_id: str 
         if turn == len(rounds):
             rounds.append([])
         basis = None if d.basis is None else [{"relation": e.relation, "ref": e.ref} for e in sorted(set(d.basis))]
-        rounds[turn].append((d.comparison_id, d.pool, d.label, d.margin, d.rule, d.reason, d.iteration, basis))
+        rounds[turn].append(
+            (d.comparison_id, d.pool, d.label, d.rule, d.reason, d.margin, d.iteration, basis, d.weight, d.preference)
+        )
     statement = """
-        INSERT INTO decisions (comparison_id, iteration, pool, label, margin, rule, reason, basis, run_id)
-        SELECT i.comparison_id, i.iteration, i.pool, i.label, i.margin, i.rule, i.reason, i.basis, $run
+        INSERT INTO decisions (
+            comparison_id, iteration, pool, label, margin, rule, reason, basis, weight, preference, run_id)
+        SELECT i.comparison_id, i.iteration, i.pool, i.label, i.margin, i.rule, i.reason, i.basis,
+               i.weight, i.preference, $run
         FROM incoming i LEFT JOIN current_decisions d USING (comparison_id)
         WHERE d.comparison_id IS NULL
            OR (i.pool, i.iteration, i.rule, i.reason) IS DISTINCT FROM (d.pool, d.iteration, d.rule, d.reason)
            OR i.label IS DISTINCT FROM d.label OR i.margin IS DISTINCT FROM d.margin
+           OR i.weight IS DISTINCT FROM d.weight OR i.preference IS DISTINCT FROM d.preference
            OR (d.basis IS NOT NULL AND i.basis IS DISTINCT FROM d.basis)"""
-    return sum(_insert(db, rows, names, types, statement, run_id) for rows in rounds)
+    return sum(_insert(db, rows, columns, statement, run_id) for rows in rounds)
 
 
 def insert_demonstrations(db: Connection, shown: Mapping[str, Sequence[str]]) -> None:
     """`shown`: judgment id -> the comparisons that its judge was shown as examples. One that has some keeps them."""
     rows = [(judgment, n, comparison) for judgment, those in shown.items() for n, comparison in enumerate(those)]
-    columns = ("judgment_id", "position", "comparison_id")
+    columns = {"judgment_id": "text", "position": "big", "comparison_id": "text"}
     statement = f"""
         INSERT INTO judgment_demonstrations ({", ".join(columns)})
         SELECT {", ".join(columns)} FROM incoming ANTI JOIN judgment_demonstrations USING (judgment_id)"""
-    _insert(db, rows, columns, ("text", "big", "text"), statement, None)
+    _insert(db, rows, columns, statement, None)
 
 
-def insert_responses(db: Connection, responses: Sequence[tuple[Prompt, str]], run_id: str | None) -> list[str]:
+def insert_responses(db: Connection, responses: Sequence[tuple[Prompt, Response]], run_id: str | None) -> list[str]:
     """Write prompts and their responses (rollouts, samples); returns the response ids in the given order."""
-    prompts: dict[str, list[dict[str, str]]] = {}
-    answers: dict[str, tuple[str, str]] = {}
+    prompts: dict[str, tuple[list[dict[str, str]], str | None]] = {}
+    answers: dict[str, tuple[str, str, str | None]] = {}
     order: list[str] = []
     for prompt, content in responses:
         prompt_id = ids.prompt_id(prompt)
         response_id = ids.response_id(prompt_id, content)
-        prompts.setdefault(prompt_id, [m.to_dict() for m in prompt])
-        answers.setdefault(response_id, (prompt_id, content))
+        if prompt_id not in prompts:
+            texts = [{"role": m.role, "content": m.text} for m in prompt]
+            prompts[prompt_id] = texts, ids.conversation_json(prompt) if is_typed(prompt) else None
+        if response_id not in answers:
+            turns = None if isinstance(content, str) else ids.conversation_json(content)
+            answers[response_id] = prompt_id, response_text(content), turns
         order.append(response_id)
-    _insert(
-        db,
-        list(prompts.items()),
-        ("prompt_id", "messages"),
-        ("text", "messages"),
-        f"""INSERT INTO prompts (prompt_id, messages, run_id)
-            SELECT prompt_id, messages, $run FROM ({unknown("prompts", "incoming")})""",
-        run_id,
-    )
-    _insert(
-        db,
-        [(response_id, *answer) for response_id, answer in answers.items()],
-        ("response_id", "prompt_id", "content"),
-        ("text", "text", "text"),
-        f"""INSERT INTO responses (response_id, prompt_id, content, run_id)
-            SELECT response_id, prompt_id, content, $run FROM ({unknown("responses", "incoming")})""",
-        run_id,
-    )
+    prompt_rows = [(prompt_id, *columns) for prompt_id, columns in prompts.items()]
+    prompt_columns = {"prompt_id": "text", "messages": "messages", "conversation": "text"}
+    _insert_new(db, "prompts", prompt_rows, prompt_columns, run_id)
+    response_rows = [(response_id, *answer) for response_id, answer in answers.items()]
+    response_columns = dict.fromkeys(("response_id", "prompt_id", "content", "turns"), "text")
+    _insert_new(db, "responses", response_rows, response_columns, run_id)
     return order
 
 
@@ -178,21 +159,15 @@ def insert_scores(
     `model`, `version` and `template_hash` are of the model that was asked, `principles` what each was asked by: a
     failure does not carry them.
     """
-    names = (
-        "response_id",
-        "model_version",
-        "template_hash",
-        "principle",
-        "model",
-        "reward",
-        "probability",
-        "uncertainty",
-        "tokens",
-        "truncated",
-        "error",
-        "calibration",
-    )
-    types = ("text", "text", "text", "text", "text", "real", "real", "real", "big", "flag", "text", "text")
+    columns = dict.fromkeys(("response_id", "model_version", "template_hash", "principle", "model"), "text") | {
+        "reward": "real",
+        "probability": "real",
+        "uncertainty": "real",
+        "tokens": "big",
+        "truncated": "flag",
+        "error": "text",
+        "calibration": "text",
+    }
     rows: dict[tuple[str, str], tuple[Any, ...]] = {}
     for (response_id, result), requested_principle in zip(scores, chain(principles, repeat(None)), strict=False):
         values: tuple[Any, ...]
@@ -204,8 +179,7 @@ def insert_scores(
             values = (None, None, None, None, None, f"{result.code}: {result.message}", None)
             principle = requested_principle or ""
         rows[response_id, principle] = (response_id, version, template_hash, principle, model, *values)
-    columns = ", ".join(names)
-    update = ", ".join(f"{n} = i.{n}" for n in names[5:])
+    update = ", ".join(f"{n} = i.{n}" for n in list(columns)[5:])
     same = " AND ".join(f"scores.{key} = i.{key}" for key in KEYS["scores"])
     late = f"""
         UPDATE scores SET {update}, run_id = $run FROM incoming i
@@ -214,21 +188,28 @@ def insert_scores(
         UPDATE scores SET probability = i.probability, calibration = i.calibration FROM incoming i
         WHERE {same} AND scores.reward IS NOT NULL AND i.calibration IS DISTINCT FROM scores.calibration
           AND i.calibration IS NOT NULL"""
-    new = f"INSERT INTO scores ({columns}, run_id) SELECT {columns}, $run FROM ({unknown('scores', 'incoming')})"
     incoming = list(rows.values())
-    _insert(db, incoming, names, types, recalibrated, run_id)
-    return _insert(db, incoming, names, types, late, run_id) + _insert(db, incoming, names, types, new, run_id)
+    _insert(db, incoming, columns, recalibrated, run_id)
+    return _insert(db, incoming, columns, late, run_id) + _insert_new(db, "scores", incoming, columns, run_id)
+
+
+def _insert_new(
+    db: Connection, table: str, rows: Sequence[tuple[Any, ...]], columns: Mapping[str, str], run_id: str | None
+) -> int:
+    """Insert the rows whose key the table does not have."""
+    names = ", ".join(columns)
+    statement = f"INSERT INTO {table} ({names}, run_id) SELECT {names}, $run FROM ({unknown(table, 'incoming')})"
+    return _insert(db, rows, columns, statement, run_id)
 
 
 def _insert(
     db: Connection,
     rows: Sequence[tuple[Any, ...]],
-    names: Sequence[str],
-    types: Sequence[str],
+    columns: Mapping[str, str],
     statement: str,
     run_id: str | None,
 ) -> int:
-    """Run `statement` over `rows` as the Arrow table `incoming`, which has columns `names` of `types`."""
+    """Run `statement` over `rows` as the Arrow table `incoming`. `columns`: name -> type."""
     import pyarrow as pa
 
     if not rows:
@@ -242,10 +223,9 @@ def _insert(
         "basis": pa.list_(pa.struct([("relation", pa.string()), ("ref", pa.string())])),
         "messages": pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())])),
     }
-    columns = zip(*rows, strict=True)
-    table = pa.table(
-        [pa.array(column, type=kinds[kind]) for column, kind in zip(columns, types, strict=True)], names=list(names)
-    )
+    values = zip(*rows, strict=True)
+    arrays = [pa.array(column, type=kinds[kind]) for column, kind in zip(values, columns.values(), strict=True)]
+    table = pa.table(arrays, names=list(columns))
     with registered(db, "incoming", table):
         row = db.execute(statement, {"run": run_id} if "$run" in statement else {}).fetchone()
     return int(row[0]) if row else 0

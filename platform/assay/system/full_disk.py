@@ -41,15 +41,15 @@ def full_disk_line(error: BaseException, paths: Iterable[str] = ()) -> str | Non
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """The error, what it was raised from or while, and the members of groups; each once."""
-    rest, seen = [error], set[int]()
-    while rest:
-        each = rest.pop(0)
+    pending, seen = [error], set[int]()
+    while pending:
+        each = pending.pop(0)
         if id(each) in seen:
             continue
         seen.add(id(each))
         yield each
-        rest += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
-        rest += [cause for cause in (each.__cause__, each.__context__) if cause is not None]
+        pending += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        pending += [cause for cause in (each.__cause__, each.__context__) if cause is not None]
 
 
 def _path_in(*errors: BaseException) -> str | None:

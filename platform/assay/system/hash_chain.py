@@ -18,6 +18,7 @@ from assay.errors import BackendError
 
 #: File and table of the audit log in a workspace, and what its lines hold, in the order in which it is hashed.
 AUDIT_FILE, AUDIT_TABLE = "access.sqlite", "audit"
+CHAINED_SINCE = 4  #: version of the file
 AUDIT_FIELDS = ("id", "at", "person", "action", "subject", "detail", "address")
 
 
@@ -46,8 +47,11 @@ def check_audit_log(root: Path) -> ChainState | None:
     try:
         db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=30)
         try:
-            if "hash" not in {row[1] for row in db.execute(f"PRAGMA table_info({AUDIT_TABLE})")}:
-                return None
+            columns = {row[1] for row in db.execute(f"PRAGMA table_info({AUDIT_TABLE})")}
+            if not {*AUDIT_FIELDS, "hash"} <= columns:
+                (version,) = db.execute("PRAGMA user_version").fetchone()
+                missing = "its hashes are missing" if columns else "the whole log is missing"
+                return ChainState(0, "", 1, missing) if version >= CHAINED_SINCE else None
             return _walk(db)
         finally:
             db.close()

@@ -16,7 +16,7 @@ from assay.errors import BackendError, BadInputError
 
 
 @contextmanager
-def locked_name(target: Path) -> Iterator[Callable[[str], None]]:
+def locked_name(target: Path, *, hint: str = "choose another --name") -> Iterator[Callable[[str], None]]:
     """Hold the name of the folder `target`, which need not be there. Yields a function that records who holds it.
 
     Raises BadInputError where another process holds it, BackendError when the disk fails.
@@ -31,7 +31,7 @@ def locked_name(target: Path) -> Iterator[Callable[[str], None]]:
         holder = ""
         with suppress(OSError):  # it may just have ended, and the file with it
             holder = path.read_text(encoding="utf-8", errors="replace")
-        raise BadInputError(f"{holder or 'another run'} is making it; choose another --name", file=target)
+        raise BadInputError(f"{holder or 'another run'} is making it; {hint}", file=target)
 
     def record_holder(holder: str) -> None:
         os.ftruncate(handle, 0)

@@ -9,8 +9,6 @@ without a loss token count nowhere. Leaves out: ranks (multiply by their number 
 Oracle: [[1,1],[2,2,2,2]] -> 1.666667 / 1.5 / 5.0 / 1.25 (norm 4).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -9,8 +9,6 @@ Notation: B rows (one row = one rollout), S context positions, T response positi
 responses right, so position S-1 predicts response token 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
@@ -78,7 +76,7 @@ class RolloutBatch:
     def __len__(self) -> int:
         return len(self.uid)
 
-    def with_(self, **changes: Any) -> RolloutBatch:
+    def with_(self, **changes: Any) -> "RolloutBatch":
         """A copy with some fields replaced."""
         return replace(self, **changes)
 
@@ -159,7 +157,7 @@ class RolloutBatch:
         """[B] int64: see `group_index`."""
         return group_index(self.uid, device=self.tokens.device)
 
-    def select(self, rows: Tensor | Sequence[int]) -> RolloutBatch:
+    def select(self, rows: Tensor | Sequence[int]) -> "RolloutBatch":
         """These rows in this order; `rows` holds indices. Padding stays, so shapes [.,T] do not change."""
         index = torch.as_tensor(rows, dtype=torch.long)
         order = index.tolist()

@@ -4,9 +4,6 @@ Leaves out: schedules beyond a linear warm-up (`plugins.schedules`), the critic'
 sampling settings (`sampling`), prefetching (`rollouts.prefetch`).
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge, Gt
@@ -15,7 +12,6 @@ from assay.errors import BadInputError
 from assay_policy_training.core.settings import RecipeSettings
 
 
-@dataclass(frozen=True)
 class Optimisation(RecipeSettings, section="optimisation"):
     """AdamW and how a batch of rollouts is worked through."""
 
@@ -44,7 +40,6 @@ class Optimisation(RecipeSettings, section="optimisation"):
         return self.lr * min(1.0, step / self.warmup_steps) if self.warmup_steps else self.lr
 
 
-@dataclass(frozen=True)
 class Asynchrony(RecipeSettings, section="asynchrony"):
     """`lag`: a step trains on rollouts generated with the weights of `lag` steps earlier; 0 = with its own weights.
 

@@ -3,8 +3,6 @@
 Leaves out: which numbers a step reports (`training.metrics`).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,7 +41,7 @@ class TokenMeans:
             self.add(f"kl_{kind}", kl_estimate(kind, logp.detach(), logp_ref), mask)
 
     @classmethod
-    def joined(cls, parts: Sequence[TokenMeans]) -> TokenMeans:
+    def joined(cls, parts: "Sequence[TokenMeans]") -> "TokenMeans":
         """Those of several processes, each of which saw other tokens and the same minibatches."""
         total_means = cls()
         for part in parts:

@@ -1,7 +1,5 @@
 """Splits the rows of an optimiser step into micro-batches for one pass each, and distributes them over processes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

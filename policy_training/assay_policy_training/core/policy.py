@@ -6,8 +6,6 @@ LoRA the reference is the model with its adapter off; else it is a frozen copy, 
 Leaves out: sampling (`samplers`), optimising (`loop`).
 """
 
-from __future__ import annotations
-
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Set
@@ -85,7 +83,7 @@ class Policy:
         self._recomputed = checkpointed_layers(self.model) if gradient_checkpointing else []
         self.parallel = SingleProcess()  #: how its work is divided among processes
 
-    def _load_teacher(self, name: str, dtype: torch.dtype) -> PreTrainedModel:
+    def _load_teacher(self, name: str, dtype: torch.dtype) -> "PreTrainedModel":
         tokenizer = load_tokenizer(name)
         if tokenizer.get_vocab() != self.tokenizer.get_vocab():
             raise BadInputError(f"{name} has another vocabulary than {self.name}", field="teacher")
@@ -261,11 +259,11 @@ def merged_weights(base: Any) -> dict[str, Tensor]:
     adapted: dict[str, Any] = {name: module for name, module in base.named_modules() if isinstance(module, LoraLayer)}
     state = {}
     for name, values in base.state_dict().items():
-        layer, _, rest = name.partition(".base_layer.")
-        if rest == "weight":
+        layer, _, parameter = name.partition(".base_layer.")
+        if parameter == "weight":
             values = (values + adapted[layer].get_delta_weight("default").to(values.dtype)).cpu()
-        if rest or not any(name.startswith(f"{inside}.") for inside in adapted):
-            state[f"{layer}.{rest}" if rest else name] = values
+        if parameter or not any(name.startswith(f"{inside}.") for inside in adapted):
+            state[f"{layer}.{parameter}" if parameter else name] = values
     return state
 
 

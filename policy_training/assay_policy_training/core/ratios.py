@@ -13,8 +13,6 @@ Leaves out: the full KL over the vocabulary (`logprobs.full_kl`), the plug-ins t
 Source of the estimators: J. Schulman, "Approximating KL divergence"; gradients checked numerically in tests/oracles.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

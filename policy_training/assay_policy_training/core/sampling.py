@@ -4,10 +4,7 @@ Covers: the number of rollouts, temperature, the two ways of truncating the voca
 not follow, and `prune_log_ratio`, which it does). Leaves out: the samplers themselves.
 """
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -17,7 +14,6 @@ from torch import Tensor
 from assay_policy_training.core.settings import RecipeSettings
 
 
-@dataclass(frozen=True)
 class Sampling(RecipeSettings, section="sampling"):
     """One step's rollouts. `prune_log_ratio`: see `prune`; None = the whole vocabulary."""
 

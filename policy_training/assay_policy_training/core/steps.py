@@ -4,8 +4,6 @@ Covers: steps cut at a separator, in text and in tokens alike; `segment` of a ba
 score. Leaves out: the source of the values (`process_reward`), their use (`shaping.process`).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,7 +38,7 @@ def step_prefixes(text: str, separator: str = SEPARATOR) -> list[str]:
     return [separator.join(pieces[: end + 1]) for end in ends]
 
 
-def segments(tokenizer: PreTrainedTokenizerBase, batch: RolloutBatch, separator: str = SEPARATOR) -> Tensor:
+def segments(tokenizer: "PreTrainedTokenizerBase", batch: RolloutBatch, separator: str = SEPARATOR) -> Tensor:
     """[B,T] int64: step number of each token that is there, 0 elsewhere. A token belongs to the step it begins in."""
     present = batch.present
     numbers = torch.zeros(present.shape, dtype=torch.long)

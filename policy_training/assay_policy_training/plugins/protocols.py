@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -35,11 +35,9 @@ from assay.score import Score, ScoreFailure
 from assay_policy_training.core.aggregation import LossCounts
 from assay_policy_training.core.batch import RolloutBatch, required
 from assay_policy_training.core.config import Asynchrony, Optimisation
+from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
-
-if TYPE_CHECKING:
-    from assay_policy_training.core.policy import Policy
 
 Scope: TypeAlias = Literal["token", "sequence", "group"]
 

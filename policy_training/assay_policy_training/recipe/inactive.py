@@ -5,11 +5,9 @@ fitted once. Leaves out: mismatches that nothing corrects (`corrections.known_mi
 (`ChecksRecipe`).
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 
-from assay_policy_training.plugins.corrections.known_mismatch import known_mismatches
+from assay_policy_training.plugins.corrections.mismatch import known_mismatches
 from assay_policy_training.plugins.samplers.transformers import Transformers
 from assay_policy_training.recipe.schema import Recipe
 
@@ -44,5 +42,5 @@ def inactive_parts(recipe: Recipe) -> dict[str, str]:
 
 def samples_exactly(recipe: Recipe) -> bool:
     """Whether mu is known to be old up to rounding in float32: the trainer's own weights, model code and precision."""
-    own = isinstance(recipe.sampler, Transformers) and not recipe.optimisation.autocast
-    return own and not known_mismatches(recipe)
+    in_process = isinstance(recipe.sampler, Transformers) and not recipe.optimisation.autocast
+    return in_process and not known_mismatches(recipe)

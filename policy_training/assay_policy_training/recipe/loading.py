@@ -5,8 +5,6 @@ the name of a member of its kind, `package.module:Class`, or `file.py:Class` bes
 keys are the fields of that dataclass. A chain (`shaping`, `filters`, ...) is a list of such sections.
 """
 
-from __future__ import annotations
-
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass

@@ -4,8 +4,6 @@ Covers: the sections, and which combinations are refused. Leaves out: reading an
 between runs (the policy, the reward, the prompts), which the command line names.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,8 +14,8 @@ from assay_policy_training.core.policy import Lora
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.auxiliary.kl import KlLoss
 from assay_policy_training.plugins.compositions.weighted import Composition
-from assay_policy_training.plugins.corrections.known_mismatch import check_mismatch, check_single_correction
-from assay_policy_training.plugins.filters.enough_valid import EnoughValid
+from assay_policy_training.plugins.corrections.mismatch import check_mismatch, check_single_correction
+from assay_policy_training.plugins.filters.groups import EnoughValid
 from assay_policy_training.plugins.objectives.ratio_clip import Reinforce
 from assay_policy_training.plugins.prompts.source import Shuffled
 from assay_policy_training.plugins.protocols import (

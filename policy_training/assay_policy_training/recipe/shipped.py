@@ -3,8 +3,6 @@
 Leaves out: what a recipe means (`loading`). Imports nothing heavy.
 """
 
-from __future__ import annotations
-
 import re
 from importlib import resources
 from pathlib import Path

@@ -8,8 +8,6 @@ each generates a share of the prompts, and all see all rows. Leaves out: generat
 (`prefetch`), everything after collection (`training.loop`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ Reward sources that compare the rows of a batch say `whole_batch = True`; these,
 in the trainer's own thread (`RolloutGenerator.all_rewards`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass

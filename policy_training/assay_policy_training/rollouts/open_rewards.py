@@ -4,8 +4,6 @@ Covers: clients of reward servers, waited for and closed with the command; which
 out: how a name is written (`reward_uri`), the sources themselves (`rewards`, `process_reward`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from urllib.parse import urlsplit
@@ -15,9 +13,8 @@ import typer
 from assay.models.parallelism.distributed import is_follower
 from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.rollouts.outage import DEFAULT_LIMIT_S, WaitingScorer
-from assay_policy_training.rollouts.process_reward import ProcessReward
 from assay_policy_training.rollouts.reward_uri import ANSWER, MEMBER, REWARDS, STEPS, parse_reward
-from assay_policy_training.rollouts.rewards import AnswerPart, ModelReward
+from assay_policy_training.rollouts.rewards import AnswerPart, ModelReward, ProcessReward
 from assay_serving.client import RemoteScorer, RewardClient
 
 LOADING_S = 60.0  #: for which a server that answers that it is not ready is waited for at the start

@@ -5,8 +5,6 @@ retries of one request, which come first (`assay_serving.client.retries`); the w
 (`open_rewards`).
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

@@ -8,8 +8,6 @@ Determinism: everything with memory (prompts, contexts, filters, schedules, such
 trainer's thread; the other thread only generates, and calls sources without memory.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -4,8 +4,6 @@ Covers: the check of a run's prompts before it starts, and that of the contexts 
 (hints make a prompt longer). Leaves out: the length of responses (`sampling.max_new_tokens`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,11 +36,11 @@ class PromptSelection:
 
     def __str__(self) -> str:
         total = len(self.items) + len(self.too_long)
-        named = ", ".join(f"{long.row} ({long.tokens}: {long.text!r})" for long in self.too_long[:NAMED])
+        too_long = ", ".join(f"{long.row} ({long.tokens}: {long.text!r})" for long in self.too_long[:NAMED])
         more = f" and {len(self.too_long) - NAMED} more" if len(self.too_long) > NAMED else ""
         prompts = "prompt" if total == 1 else "prompts"
         verb = "has" if len(self.too_long) == 1 else "have"
-        return f"{len(self.too_long)} of {total} {prompts} {verb} more than {self.limit} tokens: {named}{more}"
+        return f"{len(self.too_long)} of {total} {prompts} {verb} more than {self.limit} tokens: {too_long}{more}"
 
 
 def select_prompts(items: Sequence[PromptItem], renderer: Renderer, sampling: Sampling) -> PromptSelection:
@@ -56,7 +54,7 @@ def select_prompts(items: Sequence[PromptItem], renderer: Renderer, sampling: Sa
         if tokens <= limit:
             selection.items.append(item)
         else:
-            selection.too_long.append(LongPrompt(row, tokens, item.prompt[-1].content[:40]))
+            selection.too_long.append(LongPrompt(row, tokens, item.prompt[-1].text[:40]))
     if selection.too_long and (sampling.long_prompts == "refuse" or not selection.items):
         raise BadInputError(str(selection), field=FIELD)
     return selection

@@ -11,8 +11,6 @@ row:direction                 a number of the prompt's row, e.g. a drawn directi
 module:Class, file.py:Class   any `RewardSource`, created without arguments; so are names that packages install
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ due, JSON Lines logs that are truncated to their size at the checkpoint when a r
 state (`resume`), the final policy (`policy.Policy.save`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The settings of a policy run beside its recipe: `assay rl` derives its options from them. Imports nothing heavy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -5,8 +5,6 @@ the weights). Leaves out: the run record, evaluation and saving, which the first
 and weights are divided (`assay.models.parallelism.strategy`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

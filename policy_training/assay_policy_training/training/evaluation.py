@@ -1,22 +1,21 @@
 """Evaluation of a policy on held-out prompts, before and after training, with the same seed.
 
 Covers: mean reward through the same client as in training, the verifier's pass rate with its interval, length, KL to
-the reference; contexts that are part of the task (`protocols.TaskContext`, such as a direction of preference). Hints
-are help in training, and are not shown. Leaves out: comparing with another policy, over-optimisation against a held-out
-reward model (give it as one more reward source of weight 0).
+the reference, the change between two evaluations of the same prompts; contexts that are part of the task
+(`protocols.TaskContext`, such as a direction of preference). Hints are help in training, and are not shown. Leaves out:
+comparing with another policy, over-optimisation against a held-out reward model (give it as one more reward source of
+weight 0).
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 
 from assay.errors import BadInputError
-from assay.statistics.intervals import Interval, bounds, share_interval
+from assay.statistics.intervals import Interval, bounds, clustered_mean, share_interval
 from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -41,7 +40,7 @@ class PassRate:
     high: float | None
 
     @classmethod
-    def of(cls, passed: Sequence[float], prompts: Sequence[str]) -> PassRate:
+    def of(cls, passed: Sequence[float], prompts: Sequence[str]) -> "PassRate":
         """Of rollouts that passed (1) or not (0), each with its prompt; at least one."""
         count, total = int(sum(passed)), len(passed)
         interval = share_interval(passed, prompts)
@@ -69,9 +68,60 @@ class PolicyEvaluation:
     entropy: float  #: nats per token
     kl_k1: float | None  #: nats per token, to the reference
     kl_k3: float | None
+    #: Means over the samples of each prompt, in the order of the prompts; None where nothing was measured.
+    prompt_rewards: tuple[float | None, ...] = field(default=(), repr=False)
+    prompt_pass_rates: tuple[float | None, ...] = field(default=(), repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """The figures, without those of each prompt."""
+        return {name: value for name, value in asdict(self).items() if not name.startswith("prompt_")}
+
+
+@dataclass(frozen=True)
+class Change:
+    """`value`: mean over the `prompts` that both evaluations measured, after - before. The 95 % interval is over
+    prompts, each compared with itself; None: undetermined."""
+
+    value: float
+    interval: Interval | None
+    prompts: int
+
+    def to_dict(self) -> dict[str, Any]:
+        low, high = bounds(self.interval)
+        return {"value": self.value, "low": low, "high": high, "prompts": self.prompts}
+
+
+@dataclass(frozen=True)
+class PolicyChange:
+    """Between two evaluations of the same prompts. None where one of them did not measure it."""
+
+    reward: Change | None
+    pass_rate: Change | None
+
+    @classmethod
+    def between(cls, before: PolicyEvaluation, after: PolicyEvaluation) -> "PolicyChange":
+        """Raises BadInputError for evaluations of different numbers of prompts."""
+        if before.prompts != after.prompts:
+            raise BadInputError(f"{before.prompts} prompts before and {after.prompts} after have no change in common")
+        return cls(
+            _change(before.prompt_rewards, after.prompt_rewards),
+            _change(before.prompt_pass_rates, after.prompt_pass_rates),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "reward": self.reward.to_dict() if self.reward else None,
+            "pass_rate": self.pass_rate.to_dict() if self.pass_rate else None,
+        }
+
+
+def _change(before: Sequence[float | None], after: Sequence[float | None]) -> Change | None:
+    pairs = zip(before, after, strict=True)
+    changes = {str(prompt): b - a for prompt, (a, b) in enumerate(pairs) if a is not None and b is not None}
+    if not changes:
+        return None
+    values = list(changes.values())
+    return Change(sum(values) / len(values), clustered_mean(values, list(changes)), len(values))
 
 
 def evaluate_policy(
@@ -96,8 +146,8 @@ def evaluate_policy(
     batch = TransformersSampler(policy, sampling).rollout(items, samples, seed=seed, version=0)
     repeated = [item for item in items for _ in range(samples)]
     reward = (composition or Composition())(gather_rewards(rewards, repeated, batch.responses).parts)
-    per_prompt = reward.view(len(items), samples).nanmean(1)
-    per_prompt = per_prompt[~per_prompt.isnan()]
+    prompt_rewards = reward.view(len(items), samples).nanmean(1)
+    per_prompt = prompt_rewards[~prompt_rewards.isnan()]
     present = reward[~reward.isnan()]
     accuracy = verifier_accuracy(repeated, batch.responses)
     checked = [row for row, passed in enumerate(accuracy.isnan().tolist()) if not passed]
@@ -126,4 +176,10 @@ def evaluate_policy(
         entropy=measured["entropy"],
         kl_k1=measured.get("kl_k1"),
         kl_k3=measured.get("kl_k3"),
+        prompt_rewards=_numbers(prompt_rewards),
+        prompt_pass_rates=_numbers(accuracy.double().view(len(items), samples).nanmean(1)),
     )
+
+
+def _numbers(values: torch.Tensor) -> tuple[float | None, ...]:
+    return tuple(None if math.isnan(value) else value for value in values.tolist())

@@ -5,8 +5,6 @@ of the policy being updated. An objective of scope group runs in two passes (see
 processes each takes some of the micro-batches, and the gradients are summed. Leaves out: the optimiser's step (`loop`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, cast
 

@@ -5,8 +5,6 @@ bit (on a CPU). Leaves out: collecting rollouts (`rollouts.collector`), the grad
 mathematics of each method (the plug-ins of a `Recipe`), the final save (`run`), evaluation.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,8 +25,7 @@ from assay_policy_training.core.metrics import Stopwatch, TokenMeans
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.corrections.importance import policy_tokens
-from assay_policy_training.plugins.corrections.known_mismatch import known_mismatches, mismatch_warnings
-from assay_policy_training.plugins.corrections.mismatch import mismatch_metrics
+from assay_policy_training.plugins.corrections.mismatch import known_mismatches, mismatch_metrics, mismatch_warnings
 from assay_policy_training.plugins.protocols import (
     AdaptiveLoss,
     Observer,

@@ -5,8 +5,6 @@ a step (no verifier, no reference, no update) is left out of the step, never wri
 (`assay.runs.json_log`), plotting them (the web part).
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Covers: plug-ins that need a single process, or whole weights. Leaves out: how w
 (`assay.models.parallelism.strategy`), prefetching, which needs a single process too (`rollouts.collector`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

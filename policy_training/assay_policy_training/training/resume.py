@@ -4,8 +4,6 @@ Covers: weights, optimiser, random state, every plug-in with memory (`Stateful`)
 the logs. Leaves out: the files (`checkpoint`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -54,7 +52,7 @@ class StepStart:
     logs: dict[str, int]  #: name -> bytes
 
     @classmethod
-    def of(cls, trainer: ResumableTrainer) -> StepStart:
+    def of(cls, trainer: ResumableTrainer) -> "StepStart":
         """Tensors are not copied: no plug-in changes one in place before the update."""
         device = trainer.policy.device
         return cls(

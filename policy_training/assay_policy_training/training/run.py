@@ -5,8 +5,6 @@ rollouts as artifacts, scored rollouts in the store. Leaves out: the loop (`loop
 opening reward sources (the caller does, so that any `RewardSource` works).
 """
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import json
@@ -14,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,15 +21,16 @@ from assay.domain import prompt_of
 from assay.errors import BackendError, BadInputError
 from assay.models.attention.packing import unwrapped
 from assay.models.chat.renderer import Renderer
+from assay.models.contamination import KEY, BenchmarkUse, read_uses, union, write_uses
 from assay.models.loading import load_tokenizer
 from assay.models.parallelism.distributed import Parallel, world_size
 from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.strategy import resolve
-from assay.models.spec import weights_digest
+from assay.models.spec import RewardModelSpec, weights_digest
 from assay.runs.json_log import METRICS_FILE
 from assay.runs.model_run import RunPlan, copy_run_files, model_folder, model_run
 from assay.runs.progress_bar import progress_bar
-from assay.runs.record import Run, folder_digest, locate_model, mark_dead_runs
+from assay.runs.record import Run, find_artifact, folder_digest, locate_model, mark_dead_runs
 from assay.runs.tensorboard_log import TensorBoardLog
 from assay.score import Score
 from assay.system.atomic_files import replacing
@@ -42,13 +41,12 @@ from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.rollouts.process_reward import ProcessReward
 from assay_policy_training.rollouts.prompt_length import select_prompts
-from assay_policy_training.rollouts.rewards import ModelReward
+from assay_policy_training.rollouts.rewards import ModelReward, ProcessReward
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_policy_training.training.config import PolicyRunConfig
 from assay_policy_training.training.distributed import WorkerConfig
-from assay_policy_training.training.evaluation import PolicyEvaluation, evaluate_policy
+from assay_policy_training.training.evaluation import PolicyChange, PolicyEvaluation, evaluate_policy
 from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings
 from assay_policy_training.training.loop import ROLLOUTS_FILE, PolicyTrainer
 from assay_serving.score_records import save_scores
@@ -79,7 +77,7 @@ class Plan(RunPlan, PolicyRunConfig):
         }
 
     @classmethod
-    def read(cls, workspace: Workspace, run_id: str) -> Plan:
+    def read(cls, workspace: Workspace, run_id: str) -> "Plan":
         """Raises NotFoundError for a run that is not a policy training."""
         payload = cls.read_payload(workspace, run_id)
         recipe = recipe_from_dict(payload.pop("recipe"))
@@ -100,6 +98,11 @@ class TrainedPolicy:
     steps: list[dict[str, Any]]  #: metrics of every step, those before a resume included
     before: PolicyEvaluation | None
     after: PolicyEvaluation | None
+
+    @property
+    def change(self) -> PolicyChange | None:
+        """On the held-out prompts, each compared with itself."""
+        return PolicyChange.between(self.before, self.after) if self.before and self.after else None
 
 
 def train_policy(
@@ -171,10 +174,13 @@ def _train(
         else:
             held_out = selection.items
     run.metrics["prompts_left_out"] = left_out
+    teacher = None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0]
+    carried = carried_uses([base, *([teacher] if teacher else [])], [*rewards, *watched])
+    run.metrics[KEY] = [asdict(use) for use in carried]
     config = WorkerConfig(
         recipe=recipe_to_dict(recipe),
         policy=base,
-        teacher=None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0],
+        teacher=teacher,
         prompts=tuple(prompts),
         rewards=plan.rewards,
         device=plan.device,
@@ -221,6 +227,7 @@ def _train(
         policy = parallel.assembled(trainer.policy, lambda: config.load(device))
     with checkpoint_on_failure(trainer):
         policy.save(target)  # before anything else that may fail
+        write_uses(target, carried)
         spec = {"base": plan.policy, "base_version": trainer.policy_version, "recipe": recipe.name}
         spec |= {"updates": str(trainer.updates), "version": weights_digest(target)}
         policy_artifact = run.add_artifact("policy", plan.name, target, content_hash=folder_digest(target), spec=spec)
@@ -252,9 +259,10 @@ def _train(
         del trainer, policy, sampler, parallel  # the optimiser and the weights: the saved ones are loaded alone
         gc.collect()
         difference = run.metrics["reload_difference"] = reload_difference(target, probe, trained, device)
-        if after is not None:
+        if before is not None and after is not None:
+            run.metrics["change"] = PolicyChange.between(before, after).to_dict()
             with replacing(run.folder / EVALUATION_FILE) as temporary:
-                payload = {"before": run.metrics["before"], "after": run.metrics["after"]}
+                payload = {name: run.metrics[name] for name in ("before", "after", "change")}
                 temporary.write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")
         if not difference <= RELOAD_TOLERANCE:
             raise BackendError(
@@ -263,6 +271,19 @@ def _train(
             )
     return TrainedPolicy(
         run.id, run.folder, target, policy_artifact, rollouts_artifact, dict(run.metrics), steps, before, after
+    )
+
+
+def carried_uses(models: Sequence[str], rewards: Sequence[RewardSource]) -> tuple[BenchmarkUse, ...]:
+    """What a policy inherits of registered benchmarks: from the models that it begins with and learns from, and from
+    the reward models that it is trained on or stopped by, as their server states it."""
+    folders = [Path(model).expanduser() for model in models]
+    specs = [RewardModelSpec.read(folder) if folder.is_dir() else None for folder in folders]
+    infos = [source.scorer.info for source in rewards if isinstance(source, ModelReward | ProcessReward)]
+    return union(
+        *(read_uses(folder) for folder in folders),
+        *(spec.contamination for spec in specs if spec is not None),
+        *(info.contamination for info in infos),
     )
 
 
@@ -293,25 +314,24 @@ def _inputs(workspace: Workspace, plan: Plan, rewards: Sequence[RewardSource], r
     for source in rewards:
         if isinstance(source, ModelReward | ProcessReward):
             info = source.scorer.info
-            artifact = _artifact_of(workspace, "reward_model", version=info.version)
+            artifact = _artifact_of_version(workspace, info.version)
             inputs |= {artifact: "artifact"} if artifact else {info.version: "model_version"}
     for name in (plan.policy, plan.recipe.teacher):
-        if name and (artifact := _artifact_of(workspace, "policy", name=name)):
-            inputs[artifact] = "artifact"
+        if name and (policy := find_artifact(workspace, name, ("policy",))):
+            inputs[policy[1]] = "artifact"
     read = [plan.prompts, *([plan.evaluation_prompts] if plan.evaluation_prompts else [])]
     read += getattr(plan.recipe.sampler, "files", ())
     return inputs | {str(Path(name).resolve()): "file" for name in read if Path(name).is_file()}
 
 
-def _artifact_of(workspace: Workspace, kind: str, *, version: str = "", name: str = "") -> str | None:
-    """The newest artifact of that kind whose spec has the version, or whose id, name or path is `name`."""
+def _artifact_of_version(workspace: Workspace, version: str) -> str | None:
+    """The newest artifact of a reward model of that version."""
     with workspace.store.unit() as db:
         row = db.execute(
             """SELECT artifact_id FROM artifacts
-               WHERE kind = $kind AND (spec ->> 'version' = $version OR content_hash = $version
-                     OR artifact_id = $name OR name = $name OR path = $name)
+               WHERE kind = 'reward_model' AND $version IN (spec ->> 'version', content_hash)
                ORDER BY created_at DESC LIMIT 1""",
-            {"kind": kind, "version": version or None, "name": name or None},
+            {"version": version},
         ).fetchone()
     return None if row is None else str(row[0])
 

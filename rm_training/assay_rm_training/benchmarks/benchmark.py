@@ -4,8 +4,6 @@ Covers: the figures that a protocol returns, tie policies. Leaves out: the proto
 evaluation (`report.py`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The registered benchmarks, which `--bench` names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +28,7 @@ BENCHMARKS: Kind[Any] = Kind(
 )
 
 
-def benchmark(name: str, *, folder: Path | None = None) -> Benchmark:
+def benchmark(name: str, *, folder: Path | None = None) -> "Benchmark":
     """The benchmark of this name; in a registered name `_`, spaces and capitals do not matter.
 
     Raises BadInputError with the nearest names.

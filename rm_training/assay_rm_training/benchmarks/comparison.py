@@ -4,8 +4,6 @@ The differences are taken by prompt, over the items that both have a score of. L
 function of per-item figures (PPE's figures over models).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,14 +3,12 @@
 Leaves out: reading files (`records.py`), matching recorded scores to items (`recorded.py`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from assay.domain import Message, Prompt, prompt_of
+from assay.domain import Message, Prompt, Response, prompt_of
 from assay.errors import BadInputError
 
 #: Decisive verdicts of a pairwise game.
@@ -81,7 +79,7 @@ class BenchmarkItem:
 
     id: str
     prompt: Prompt
-    responses: tuple[str, ...]
+    responses: tuple[Response, ...]
     gold: tuple[float, ...]
     subset: str = ""
     part: str = ""

@@ -7,8 +7,6 @@ A score that is null, NaN or infinite makes its item a counted failure, as does 
 item, a second row for an item, a wrong number of scores, and values that are not numbers are errors.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Covers: finding the files, one `Record` per row with file and row number, digest
 of fields (the protocols), importing into a workspace (`assay data import`).
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -4,8 +4,6 @@ Covers: reading the items, reducing a protocol's figures, aggregates with failed
 `--json` prints. Leaves out: getting scores (`recorded.py`, `scoring.py`), several models (`comparison.py`), the store.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -68,13 +66,12 @@ class BenchmarkReport:
     @property
     def coverage(self) -> Coverage:
         """Of the items; `truncated` counts scored ones, None where the scores do not say."""
-        known = self.truncated_share is not None
         return Coverage(
             self.counts["items"],
             self.counts["scored"],
             "items",
             self.failures,
-            self.counts["truncated"] if known else None,
+            self.counts["truncated"] if self.truncated_share is not None else None,
         )
 
     @property

@@ -4,8 +4,6 @@ An item with a response that could not be scored fails, with the code of the fir
 loading models (`assay_serving.model_loader`), recorded scores (`recorded.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -52,7 +50,7 @@ def score_items(
     return outcomes
 
 
-def judge_items(judge: PairwiseJudge, items: Sequence[BenchmarkItem], *, advance: Advance = silent) -> list[Outcome]:
+def judge_items(judge: "PairwiseJudge", items: Sequence[BenchmarkItem], *, advance: Advance = silent) -> list[Outcome]:
     """Two games per item, the second with the responses exchanged; decisions in the item's A and B. An unreadable reply
     is a null decision, not a failure. `advance` counts games."""
     from assay_serving.generative.pairwise import PairQuestion

@@ -1,26 +1,37 @@
-"""Reading benchmark results from the store: leaderboards, one result with its parts, best-of-n curves.
+"""Benchmark results in the store and on disk: writing, leaderboards, one result with its parts, best-of-n curves.
 
 Covers: the newest result of each model under the same protocol on the same items, all of one result, its items by
-subset. Leaves out: writing (`results_store.py`), the protocols.
+subset. Leaves out: the protocols.
+
+Per-item results on disk and in the workspace's store (migration 0010). A Parquet file of results is also a file of
+recorded scores: `assay eval --bench ... --scores items.parquet` reads it back. Leaves out: the run record
+(`assay_rm_training.runs.benchmark`).
 """
 
-from __future__ import annotations
-
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from assay.errors import NotFoundError
 from assay.runs.coverage import Coverage
+from assay.runs.record import Run
 from assay.statistics.intervals import LEAST_CLUSTERS, wilson
-from assay.store.database import Connection
-from assay_rm_training.benchmarks.benchmark import CurvePoint
+from assay.store.database import Connection, registered
+from assay.system.atomic_files import replacing
+from assay_rm_training.benchmarks.benchmark import Benchmark, CurvePoint, TiePolicy, cluster_of
+from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
+from assay_rm_training.benchmarks.report import BenchmarkReport
 from assay_rm_training.benchmarks.strata import NamedInterval, mean_interval
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Headline aggregates of benchmarks without `overall`, in order of preference.
 HEADLINES = ("overall", "preference/accuracy", "correctness/pair_accuracy", "pooled")
@@ -204,3 +215,82 @@ def _result(
 
 def _point(n: int, gold: float, kl: float, items: int, interval: Mapping[str, Any] | None = None) -> CurvePoint:
     return CurvePoint(n, gold, kl, items, NamedInterval(**interval) if interval else None)
+
+
+COLUMNS = (
+    "bench",
+    "model",
+    "key",
+    "id",
+    "part",
+    "subset",
+    "prompt_hash",
+    "scores",
+    "decisions",
+    "gold",
+    "credit",
+    "truncated",
+    "failure",
+)
+
+
+def item_table(
+    benchmark: Benchmark, model: str, items: Sequence[BenchmarkItem], outcomes: Sequence[Outcome], ties: TiePolicy
+) -> "pa.Table":
+    """One row per item, columns `COLUMNS`; a failed item has a failure and neither scores nor credit."""
+    import pyarrow as pa
+
+    texts, numbers = pa.list_(pa.string()), pa.list_(pa.float64())
+    types = {"scores": numbers, "gold": numbers, "decisions": texts, "credit": pa.float64(), "truncated": pa.bool_()}
+    rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for item, outcome in zip(items, outcomes, strict=True):
+        credit = benchmark.credit(item, outcome, ties) if outcome.failure is None else None
+        values = (
+            benchmark.name,
+            model,
+            item.key,
+            item.id,
+            item.part,
+            item.subset,
+            cluster_of(item),
+            outcome.scores,
+            outcome.decisions,
+            item.gold,
+            None if credit is None or math.isnan(credit) else credit,
+            outcome.truncated,
+            outcome.failure,
+        )
+        for name, value in zip(COLUMNS, values, strict=True):
+            rows[name].append(value)
+    return pa.table({name: pa.array(rows[name], type=types.get(name, pa.string())) for name in COLUMNS})
+
+
+def write_parquet(path: Path, table: "pa.Table") -> None:
+    """Write atomically."""
+    import pyarrow.parquet as pq
+
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+def store_results(run: Run, report: BenchmarkReport, table: "pa.Table", *, version: str | None) -> None:
+    """Aggregates and items of one model, in one unit of work."""
+    payload = report.to_dict()
+    with run.workspace.store.unit() as db:
+        db.execute(
+            """INSERT INTO benchmark_results
+               (run_id, bench, model, model_version, aggregates, intervals, counts, protocol)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
+            [
+                run.id,
+                report.bench,
+                report.model,
+                version,
+                *(json.dumps(payload[name]) for name in ("aggregates", "intervals", "counts", "protocol")),
+            ],
+        )
+        with registered(db, "incoming_items", table):
+            columns = ", ".join(COLUMNS)
+            db.execute(
+                f"INSERT INTO benchmark_items (run_id, {columns}) SELECT ?, {columns} FROM incoming_items", [run.id]
+            )

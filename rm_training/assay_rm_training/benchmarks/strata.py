@@ -9,8 +9,6 @@ sizes are the benchmark's, not chance) with a small-sample correction. Leaves ou
 protocols).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +48,7 @@ class Stratum:
     clusters: tuple[str, ...]
 
     @classmethod
-    def of(cls, name: str, columns: Sequence[str], rows: Iterable[tuple[str, Sequence[float]]]) -> Stratum | None:
+    def of(cls, name: str, columns: Sequence[str], rows: Iterable[tuple[str, Sequence[float]]]) -> "Stratum | None":
         """`rows`: cluster and figures of each item; None where there is no row."""
         members = list(rows)
         if not members:

@@ -7,8 +7,6 @@ The choice of the method is cross-validated, too: with `auto` each outer fold ch
 final calibration is fitted on all pairs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast
@@ -20,6 +18,7 @@ from assay.errors import BadInputError
 from assay.models.calibration import CALIBRATION_METHODS, Calibration, CalibrationMethod
 from assay_rm_training.calibration.fitting import NoBetterThanChanceError, fit_calibration, fit_temperature
 from assay_rm_training.calibration.measures import (
+    MEASURES,
     CalibrationReport,
     Floats,
     pair_losses,
@@ -149,5 +148,6 @@ def _losses(chosen: Floats) -> Floats:
 
 
 def _figures(report: CalibrationReport) -> dict[str, Any]:
-    figures: dict[str, Any] = {name: getattr(report, name) for name in ("ece", "ece_equal_mass", "brier", "nll")}
-    return figures | {"intervals": {name: [i.low, i.high] for name, i in report.intervals.items()}}
+    figures: dict[str, Any] = {name: getattr(report, name) for name in MEASURES}
+    bounds = {name: [one.low, one.high] if one else None for name, one in report.intervals.items()}
+    return figures | {"intervals": bounds}

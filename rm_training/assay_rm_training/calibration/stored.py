@@ -4,8 +4,6 @@ Covers: runs of `assay calibrate` and of `assay eval --data`, before and after; 
 scores carry its probability. Leaves out: measuring (`measures.py`), writing (`assay.runs.calibrations`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +13,7 @@ from typing import Any
 from assay.models.calibration import Calibration
 from assay.statistics.intervals import Interval, wilson
 from assay.store.database import Connection
-from assay_rm_training.calibration.measures import Bin
-
-FIGURES = ("ece", "ece_equal_mass", "brier", "nll")
+from assay_rm_training.calibration.measures import MEASURES, UNBIASED, Bin
 
 
 @dataclass(frozen=True)
@@ -30,11 +26,11 @@ class MeasuredBin:
 
 @dataclass(frozen=True)
 class MeasuredReliability:
-    """One side of a measurement: bins and figures, and 95 % intervals of those that have one."""
+    """One side of a measurement: bins and figures, and 95 % intervals of those that have one, None if undetermined."""
 
     bins: Sequence[MeasuredBin]
     figures: Mapping[str, float]
-    intervals: Mapping[str, Interval]
+    intervals: Mapping[str, Interval | None]
 
 
 @dataclass(frozen=True)
@@ -143,9 +139,9 @@ def _run(run_id: str, kind: str, at: float, config: Mapping[str, Any], metrics: 
 
 
 def _side(measured: Mapping[str, Any]) -> MeasuredReliability:
-    bins = [Bin(**one) for one in measured["bins"]]
+    bins, intervals = [Bin(**one) for one in measured["bins"]], measured.get("intervals") or {}
     return MeasuredReliability(
         [MeasuredBin(b, wilson(b.observed * b.pairs, b.pairs)) for b in bins],
-        {name: measured[name] for name in FIGURES if measured.get(name) is not None},
-        {name: Interval(**interval) for name, interval in (measured.get("intervals") or {}).items()},
+        {name: measured[name] for name in MEASURES if measured.get(name) is not None},
+        {name: Interval(**one) if (one := intervals[name]) else None for name in UNBIASED if name in intervals},
     )

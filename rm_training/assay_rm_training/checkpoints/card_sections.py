@@ -1,26 +1,61 @@
-"""Sections of a model card that are written or replaced later: parity, calibration, length bias.
+"""Model cards: the templates in `cards/`, and the sections that are written or replaced later: parity, calibration,
+length bias.
 
-Covers: replacing a section of a README in place, the tables of those sections. Leaves out: the card as training
-writes it (`model_card.py`).
+Covers: rendering a card, replacing a section of a README in place, the tables of those sections. Leaves out: what
+training writes into its card (`model_card.py`).
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from assay.models.calibration import Calibration
 from assay.models.spec import ParityCheck
+from assay.statistics.intervals import interval_text
 from assay.system.atomic_files import replacing
+from assay_rm_training.calibration.measures import MEASURES, measure_text
 
 CARD = "README.md"
 
 
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("assay_rm_training.checkpoints", "cards"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Markdown
+    )
+    templates.filters |= {
+        "cell": _cell,
+        "number": _number,
+        "interval": interval_text,
+        "uses": lambda uses: "; ".join(map(str, uses)) or "not checked: no benchmark was registered",
+    }
+    return templates
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _number(value: float, form: str = ".4f") -> str:
+    return format(value, form)
+
+
+def render_card(card: str, **values: Any) -> str:
+    """The model card of this template of `cards/`; its filters: `cell` (of a table), `number`, `interval`, `uses`."""
+    return _templates().get_template(f"{card}.md").render(values)
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a Markdown table; a `|` inside a cell is escaped."""
-    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (head, *rows)]
+    cells = [[_cell(text) for text in row] for row in (head, *rows)]
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return [lines[0], "|" + "---|" * len(head), *lines[1:]]
 
@@ -41,13 +76,6 @@ def write_section(folder: Path, title: str, lines: Sequence[str]) -> None:
     card = path.read_text(encoding="utf-8") if path.is_file() else ""
     with replacing(path) as temporary:
         temporary.write_text(with_section(card, title, lines), encoding="utf-8")
-
-
-def warning_lines(warnings: Sequence[str]) -> list[str]:
-    """A block that stands before the card's figures; nothing without warnings."""
-    if not warnings:
-        return []
-    return ["> **Warnings**", ">", *(f"> - {warning}" for warning in warnings), ""]
 
 
 def parity_lines(checks: Sequence[ParityCheck]) -> list[str]:
@@ -78,21 +106,14 @@ def calibration_lines(calibration: Calibration | None) -> list[str]:
     measured: Mapping[str, Any] = calibration.measured
     if not measured:
         return [*lines, "", "Not measured on pairs left out of the fit."]
-    names = {
-        "ece": "calibration error, 10 equal bins",
-        "ece_equal_mass": "calibration error, 10 bins of equal count",
-        "brier": "Brier score",
-        "nll": "negative log-likelihood",
-    }
     rows = [
-        [label, *(_with_interval(measured[when], name) for when in ("before", "after"))]
-        for name, label in names.items()
+        [label, *(measure_text(measured[when], name) for when in ("before", "after"))]
+        for name, label in MEASURES.items()
+        if name in measured["before"]
     ]
-    lines += ["", f"On left-out pairs ({measured['folds']} folds by prompt), 95 % by bootstrap over prompts:", ""]
+    lines += [
+        "",
+        f"On left-out pairs ({measured['folds']} folds by prompt), 95 % by prompt of what has an interval:",
+        "",
+    ]
     return [*lines, *table(["", "before", "after"], rows)]
-
-
-def _with_interval(figures: Mapping[str, Any], name: str) -> str:
-    interval = figures.get("intervals", {}).get(name)
-    value = f"{figures[name]:.4f}"
-    return f"{value} ({interval[0]:.4f} to {interval[1]:.4f})" if interval else value

@@ -5,8 +5,6 @@ float32, single and batched, the engine's other code paths, vLLM where configure
 compares (`parity.py`), the model card's text (`model_card.py`), lineage.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """The model card (README.md) of a checkpoint, from the figures of its run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 from assay import __version__
 from assay.models.spec import Kind, RewardModelSpec
 from assay.system.plurals import counted
-from assay_rm_training.checkpoints.card_sections import calibration_lines, table, warning_lines
+from assay_rm_training.checkpoints.card_sections import calibration_lines, render_card
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.evaluation.pairs import PairEvaluation
 from assay_rm_training.evaluation.report import EvaluationReport
@@ -101,37 +99,21 @@ def model_card(
         ("made by", f"Assay {__version__}; where it came from: `assay lineage {spec.run_id}`"),
         ("contamination", "; ".join(contamination) or "not checked: no benchmark was registered"),
     ]
-    lines = [
-        *front_matter(name, spec, pipeline, method.tags, evaluation, eval_name),
-        f"# {name}",
-        "",
-        f"A {spec.kind} reward model on `{spec.base}`, trained by Assay. {reading}",
-        "",
-        *warning_lines(warnings),
-        *_table(rows),
-        "",
-        "## Intended use and limits",
-        "",
-        *_limits(spec, evaluation),
-        "",
-        "## Evaluation",
-        "",
-    ]
-    if evaluation is None:
-        lines.append("None was made with the training.")
-    else:
-        lines += [
-            f"On {eval_name}, float32, through the serving engine; a tie is wrong.",
-            *([f"{evaluated_seen} of its rows have a prompt that was trained on."] if evaluated_seen else []),
-            "",
-            *_table(evaluation.card_rows()),
-        ]
-        if isinstance(evaluation, PairEvaluation) and evaluation.slices:
-            lines += ["", *_slices(evaluation)]
-    lines += ["", "## Calibration", "", *calibration_lines(spec.calibration)]
-    lines += ["", "## Length bias", "", *_length(evaluation)]
-    lines += ["", "## Configuration", "", "```json", json.dumps(settings, indent=2, default=str), "```"]
-    return "\n".join(lines) + "\n"
+    return render_card(
+        "trained",
+        name=name,
+        spec=spec,
+        front_matter="\n".join(front_matter(name, spec, pipeline, method.tags, evaluation, eval_name)),
+        reading=reading,
+        warnings=warnings,
+        rows=rows,
+        evaluation=evaluation,
+        of_pairs=isinstance(evaluation, PairEvaluation),
+        eval_name=eval_name,
+        evaluated_seen=evaluated_seen,
+        calibration="\n".join(calibration_lines(spec.calibration)),
+        settings=json.dumps(settings, indent=2, default=str),
+    )
 
 
 def front_matter(
@@ -168,48 +150,3 @@ def front_matter(
         eval_results=results or None,
     )
     return ["---", *data.to_yaml().strip().splitlines(), "---"]
-
-
-def _limits(spec: RewardModelSpec, evaluation: EvaluationReport | None) -> list[str]:
-    lines = [
-        "- Meant for ranking responses to one prompt, for best-of-n and as a reward in training; rewards of different "
-        "prompts are not comparable.",
-        f"- Conversations past {spec.trained_length} tokens lose their oldest turns; a response too long has no score.",
-        "- It repeats the preferences and the errors of its data. Under optimisation its errors are found: hold out "
-        "pairs, watch length and the distance to the starting policy, and look at the best-rewarded samples.",
-    ]
-    if isinstance(evaluation, PairEvaluation) and evaluation.accuracy.wilson.low <= evaluation.length_baseline:
-        lines.append(
-            f"- On its evaluation data choosing the longer response (characters) is right in "
-            f"{evaluation.length_baseline:.4f} of the pairs, no worse than the lower end of this model's "
-            "interval: what it adds to length is not shown."
-        )
-    return lines
-
-
-def _slices(evaluation: PairEvaluation) -> list[str]:
-    rows = [
-        [
-            s.by,
-            s.name,
-            str(s.pairs),
-            f"{s.accuracy:.4f}",
-            f"{s.wilson.low:.4f} to {s.wilson.high:.4f}",
-            f"{s.length:.4f}",
-        ]
-        for s in evaluation.slices
-    ]
-    return table(["by", "slice", "pairs", "accuracy", "95 %", "choosing the longer (characters)"], rows)
-
-
-def _length(evaluation: EvaluationReport | None) -> list[str]:
-    if not isinstance(evaluation, PairEvaluation) or evaluation.reward_length_correlation is None:
-        return ["Not measured; `assay length-bias` does."]
-    return [
-        f"Correlation of reward and length in characters over the evaluation's responses: "
-        f"{evaluation.reward_length_correlation:.3f}. `assay length-bias` reports more, and fits a correction."
-    ]
-
-
-def _table(rows: Sequence[tuple[str, str]]) -> list[str]:
-    return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]

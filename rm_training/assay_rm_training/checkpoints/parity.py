@@ -5,8 +5,6 @@ code paths such as padding on the other side), the verdict for the spec. Works o
 reloading (`checkpoint.py`), checking existing checkpoints (`runs/verify.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 python vllm_child.py ROWS.json REWARDS.json
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

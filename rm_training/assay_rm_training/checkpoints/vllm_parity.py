@@ -5,8 +5,6 @@ comparison. Leaves out: serving with vLLM, and principle and generative models, 
 give. `ASSAY_VLLM_PYTHON` names the Python of that environment; without it the check is not made.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """`assay calibrate`: fit probabilities of rewards, measured on pairs left out of the fit."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,17 +8,11 @@ import typer
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.settings_options import settings_options
 from assay.system.plurals import counted
-from assay_rm_training.commands.run_options import WaiveOption
+from assay_rm_training.commands.train.options import WaiveOption
 from assay_rm_training.run_settings import CalibrationConfig
 
 if TYPE_CHECKING:
-    from assay_rm_training.calibration.measures import CalibrationReport
     from assay_rm_training.runs.calibrate import CalibrationOutcome
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command `calibrate`."""
-    app.command("calibrate")(calibrate)
 
 
 @settings_options(CalibrationConfig)
@@ -58,11 +50,11 @@ def calibrate(
         _show(outcome)
 
 
-def _show(outcome: CalibrationOutcome) -> None:
+def _show(outcome: "CalibrationOutcome") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from assay_rm_training.calibration.plot import reliability_lines
+    from assay_rm_training.calibration.measures import MEASURES, measure_text, reliability_lines
 
     fitted_result = outcome.calibrated
     fitted = fitted_result.calibration
@@ -81,13 +73,9 @@ def _show(outcome: CalibrationOutcome) -> None:
     table = Table(
         "", "before", "after", title=f"on {fitted_result.folds} left-out folds by prompt (95 %)", title_justify="left"
     )
-    for name, label in (
-        ("ece", "calibration error, 10 equal bins (a, b]"),
-        ("ece_equal_mass", "calibration error, 10 bins of equal count"),
-        ("brier", "Brier score"),
-        ("nll", "negative log-likelihood"),
-    ):
-        table.add_row(label, _cell(fitted_result.before, name), _cell(fitted_result.after, name))
+    before, after = asdict(fitted_result.before), asdict(fitted_result.after)
+    for name, label in MEASURES.items():
+        table.add_row(label, measure_text(before, name), measure_text(after, name))
     Console().print(table)
     for title, report in (("before", fitted_result.before), ("after", fitted_result.after)):
         typer.echo(f"reliability {title}: | said, o won, * both")
@@ -98,8 +86,3 @@ def _show(outcome: CalibrationOutcome) -> None:
         typer.echo(f"{counted(outcome.refreshed, 'stored score')} took its probability")
     if outcome.run_id is not None:
         typer.echo(f"drawn: assay report {outcome.run_id}")
-
-
-def _cell(report: CalibrationReport, name: str) -> str:
-    value, interval = asdict(report)[name], report.intervals.get(name)
-    return f"{value:.4f} ({interval.low:.4f} to {interval.high:.4f})" if interval else f"{value:.4f}"

@@ -1,6 +1,4 @@
-"""`assay eval`: evaluate reward models on preference pairs or on a benchmark."""
-
-from __future__ import annotations
+"""`assay eval` and `assay eval-judge`: evaluate reward models on pairs or on a benchmark, and generative judges."""
 
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -9,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
-from assay.cli.settings_options import replace_parameter
+from assay.cli.settings_options import replace_parameter, settings_options
 from assay.settings import fields_of
 from assay.system.plurals import counted
-from assay_rm_training.run_settings import BENCHMARK, PAIRS, BenchmarkConfig, EvalConfig
+from assay_rm_training.commands.evaluation_tables import print_rows
+from assay_rm_training.run_settings import BENCHMARK, PAIRS, BenchmarkConfig, EvalConfig, JudgeEvalConfig
 
 if TYPE_CHECKING:
     from assay.workspace import Workspace
-    from assay_rm_training.runs.evaluate import EvaluationRun
-    from assay_rm_training.runs.evaluate_principle import PrincipleEvaluationRun
+    from assay_rm_training.runs.evaluate import EvaluationRun, PrincipleEvaluationRun
 
 
 @dataclass(frozen=True)
@@ -36,11 +34,6 @@ _OPTIONS = [
     for name, field in sorted(_DECLARED.items(), key=lambda item: item[1].panel != PAIRS)
     if name != "model"
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command `eval`."""
-    app.command("eval")(eval_)
 
 
 @replace_parameter(EvalOptions, _OPTIONS, lambda **settings: EvalOptions(settings))
@@ -106,7 +99,7 @@ def eval_(
 _OF_BENCHMARKS = ("paths", "scores", "judges", "principle", "server_model")
 
 
-def _pairs(here: Workspace | None, config: EvalConfig, out: Path | None, as_json: bool) -> None:
+def _pairs(here: "Workspace | None", config: EvalConfig, out: Path | None, as_json: bool) -> None:
     from assay_rm_training.commands.evaluation_tables import print_evaluation
     from assay_rm_training.runs.evaluate import evaluate_model
 
@@ -141,10 +134,10 @@ def _pairs(here: Workspace | None, config: EvalConfig, out: Path | None, as_json
         typer.echo(f"items and figures in {report.folder}")
 
 
-def _judgments(here: Workspace | None, config: EvalConfig, out: Path | None, as_json: bool) -> None:
+def _judgments(here: "Workspace | None", config: EvalConfig, out: Path | None, as_json: bool) -> None:
     """Of a principle model: judged responses instead of pairs."""
     from assay_rm_training.commands.evaluation_tables import print_judgments
-    from assay_rm_training.runs.evaluate_principle import evaluate_judgments
+    from assay_rm_training.runs.evaluate import evaluate_judgments
 
     report = evaluate_judgments(here, config, out=out)
     if as_json:
@@ -163,10 +156,36 @@ def _judgments(here: Workspace | None, config: EvalConfig, out: Path | None, as_
         typer.echo(f"items and figures in {report.folder}")
 
 
-def _payload(report: EvaluationRun | PrincipleEvaluationRun) -> dict[str, Any]:
+def _payload(report: "EvaluationRun | PrincipleEvaluationRun") -> dict[str, Any]:
     return {
         **report.evaluation.to_dict(),
         "run_id": report.run_id,
         "folder": str(report.folder) if report.folder else None,
         "fitted": asdict(report.fitted) if report.fitted else None,
     }
+
+
+@settings_options(JudgeEvalConfig)
+def eval_judge(
+    config: JudgeEvalConfig,
+    out: Annotated[Path | None, typer.Option(help="Folder for evaluation.json and items.jsonl.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", envvar="OPENAI_API_KEY", help="Of the endpoint.", show_default=False)
+    ] = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Evaluate a generative judge: accuracy by rule, both orders, consistency, position bias, parse failures, votes.
+
+    Example: `assay eval-judge --judge judge --data gold-holdout --samples 5 --temperature 0.7`
+    """
+    from assay.workspace import Workspace
+    from assay_rm_training.generative.judging_run import evaluate_judge_model
+
+    report = evaluate_judge_model(Workspace.find_optional(workspace), config, api_key=api_key, out=out)
+    if as_json:
+        emit(report.to_dict(), "", as_json=True)
+        return
+    print_rows(report.title, report.evaluation.rows())
+    if report.folder is not None:
+        typer.echo(f"items and figures in {report.folder}")

@@ -83,7 +83,7 @@ def print_evaluation(evaluation: PairEvaluation) -> None:
     if evaluation.slices:
         slices = Table("by", "slice", "pairs", "accuracy", "95 %", "longer", title_justify="left")
         for part in evaluation.slices[:SLICES_SHOWN]:
-            interval = f"{part.wilson.low:.3f} to {part.wilson.high:.3f}"
+            interval = interval_text(part.interval, ".3f")
             slices.add_row(part.by, part.name, str(part.pairs), f"{part.accuracy:.3f}", interval, f"{part.length:.3f}")
         console.print(slices)
         console.print("longer: accuracy of choosing the response of more characters")
@@ -96,11 +96,13 @@ def print_judgments(evaluation: PrincipleEvaluation) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from assay.statistics.intervals import interval_text
+
     print_rows(f"{evaluation.model.name} on {counted(evaluation.rows, 'judged response')}", evaluation.card_rows())
     console = Console()
     parts = Table("principle", "rows", "yes", "accuracy", "95 %", "base rate", title_justify="left")
     for part in evaluation.principles[:PRINCIPLES_SHOWN]:
-        interval = f"{part.wilson.low:.3f} to {part.wilson.high:.3f}"
+        interval = interval_text(part.interval, ".3f")
         baseline = "" if part.baseline is None else f"{part.baseline:.3f}"
         parts.add_row(
             part.name, str(part.rows), f"{100 * part.yes_share:.0f} %", f"{part.accuracy:.3f}", interval, baseline

@@ -1,7 +1,5 @@
 """`assay length-bias`: measure length bias, and fit a named correction that the model keeps."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,11 +11,6 @@ from assay_rm_training.run_settings import LengthBiasConfig
 
 if TYPE_CHECKING:
     from assay_rm_training.length_bias.run import LengthBiasRun
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command `length-bias`."""
-    app.command("length-bias")(bias)
 
 
 @settings_options(LengthBiasConfig)
@@ -38,7 +31,7 @@ def bias(config: LengthBiasConfig, workspace: WorkspaceOption = None, as_json: J
         _show(report)
 
 
-def _show(report: LengthBiasRun) -> None:
+def _show(report: "LengthBiasRun") -> None:
     from rich.console import Console
     from rich.table import Table
 

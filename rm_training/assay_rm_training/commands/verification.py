@@ -1,7 +1,5 @@
 """`assay verify`: check that a checkpoint gives the same scores however they are computed."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from typing import Annotated
 
@@ -10,11 +8,6 @@ import typer
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.settings_options import settings_options
 from assay_rm_training.run_settings import VerificationConfig
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command `verify`."""
-    app.command("verify")(verify)
 
 
 @settings_options(VerificationConfig, exclude=("write",))

@@ -4,14 +4,12 @@ Covers: what all methods share, whether an item is a pair, a ranked list or one 
 (per method), the batches of a run (`batch_order.py`), the forward pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from assay import ids
-from assay.domain import PreferencePair
+from assay.domain import PreferencePair, response_text
 from assay.runs.coverage import Coverage
 
 Item = TypeVar("Item")
@@ -52,7 +50,8 @@ class EncodedDataset(Generic[Item]):
 
 def tags_of(pair: PreferencePair) -> Tags:
     prompt = ids.prompt_id(pair.prompt)
-    return Tags(pair.source, pair.category, prompt, len(pair.chosen), len(pair.rejected), pair.margin)
+    chosen, rejected = len(response_text(pair.chosen)), len(response_text(pair.rejected))
+    return Tags(pair.source, pair.category, prompt, chosen, rejected, pair.margin)
 
 
 def micro_batches(batch: Sequence[int], costs: Mapping[int, int], token_budget: int) -> list[list[int]]:

@@ -5,13 +5,12 @@ out: reading and dividing rows (`assay_rm_training.data.principle_rows`, `princi
 (`principle.py`).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from assay import ids
+from assay.conversation.message import identity_of
 from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, group_of
 from assay.models.chat.principle_renderer import PrincipleRenderer
@@ -42,7 +41,8 @@ def encode_judgments(
         rows,
         lambda row: "judged both ways" if _question(row) in both_ways else _encode(row, renderer),
         unit="rows",
-        identity=lambda row: (ids.prompt_id(row.prompt), row.response, row.principle, row.fulfilled, row.weight),
+        identity=_identity,
+        name_of=lambda row: f"{ids.response_id(ids.prompt_id(row.prompt), row.response)}, {row.principle}",
         advance=advance,
     )
     responses: dict[Any, list[tuple[tuple[int, ...], int, float]]] = defaultdict(list)
@@ -68,11 +68,16 @@ def _encode(row: PrincipleRow, renderer: PrincipleRenderer) -> tuple[tuple[Princ
     return (row, encoded.ids), encoded.truncated
 
 
-def _question(row: PrincipleRow) -> tuple[Any, str, str]:
+def _identity(row: PrincipleRow) -> tuple[Any, ...]:
+    """The fields of a row that the digest is of."""
+    return ids.prompt_id(row.prompt), identity_of(row.response), row.principle, row.fulfilled, row.weight
+
+
+def _question(row: PrincipleRow) -> tuple[Any, Any, str]:
     return row.prompt, row.response, row.principle
 
 
-def _contradicted(rows: Sequence[PrincipleRow]) -> set[tuple[Any, str, str]]:
+def _contradicted(rows: Sequence[PrincipleRow]) -> set[tuple[Any, Any, str]]:
     answers: dict[tuple[Any, str, str], set[bool]] = defaultdict(set)
     for row in rows:
         answers[_question(row)].add(row.fulfilled)

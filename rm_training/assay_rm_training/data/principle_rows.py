@@ -9,8 +9,6 @@ making such rows from feedback (`assay principles`), dividing them into training
     {"prompt": "..." or [...], "response": "...", "principle": "clarity", "fulfilment": "yes", "source": "mine"}
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -20,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.conversation.message import response_form, stored_prompt, stored_response
 from assay.data.conversation import prompt_turns, text_of
 from assay.data.json_lines import Lines, RowError, parse_object
-from assay.domain import Prompt, prompt_of
+from assay.domain import Prompt, Response, prompt_of
 from assay.errors import BadInputError, NotFoundError
 from assay.workspace import Workspace
 
@@ -46,7 +45,7 @@ class PrincipleRow:
     """One judged response. `weight`: in the training loss."""
 
     prompt: Prompt
-    response: str
+    response: Response
     principle: str
     fulfilled: bool
     source: str = ""
@@ -108,7 +107,7 @@ def to_record(row: PrincipleRow) -> dict[str, Any]:
     """Inverse of `principle_row_of`, in Assay's own fields."""
     return {
         "prompt": [message.to_dict() for message in row.prompt],
-        "response": row.response,
+        "response": response_form(row.response),
         "principle": row.principle,
         "fulfilment": "yes" if row.fulfilled else "no",
         "source": row.source,
@@ -141,21 +140,28 @@ def filtered_rows(workspace: Workspace, run: str | None = None) -> list[Principl
                 raise NotFoundError(f"{workspace.root} has no filtered principles yet: assay principles filter")
             run = str(judgments[0])
         training_rows = db.execute(
-            """SELECT q.messages, r.content, p.statement, j.answer, coalesce(min(o.source), ''),
-                      coalesce(min(o.category), '')
+            """SELECT q.messages, q.conversation, r.content, r.turns, p.statement, j.answer,
+                      coalesce(min(o.source), ''), coalesce(min(o.category), '')
                FROM principle_outcomes k JOIN standing_principle_judgments j USING (judgment_id)
                JOIN principles p USING (principle_id) JOIN responses r USING (response_id)
                JOIN prompts q USING (prompt_id) LEFT JOIN response_origins o ON o.response_id = r.response_id
                WHERE k.run_id = ? AND k.stage = 'kept' AND j.answer IN ('yes', 'no')
-               GROUP BY q.messages, r.content, p.statement, j.answer, r.response_id
+               GROUP BY q.messages, q.conversation, r.content, r.turns, p.statement, j.answer, r.response_id
                ORDER BY r.response_id, p.statement""",
             [run],
         ).fetchall()
     if not training_rows:
         raise NotFoundError(f"run {run} kept no principle: see assay principles report")
     return [
-        PrincipleRow(prompt_of(messages), response, principle, answer == "yes", source, category)
-        for messages, response, principle, answer, source, category in training_rows
+        PrincipleRow(
+            stored_prompt(messages, conversation),
+            stored_response(content, turns),
+            principle,
+            answer == "yes",
+            source,
+            category,
+        )
+        for messages, conversation, content, turns, principle, answer, source, category in training_rows
     ]
 
 
@@ -210,4 +216,4 @@ def principle_key(principle: str) -> str:
 
 def prompt_key(prompt: Prompt) -> str:
     """A key that is equal for conversations that differ in case and white space only."""
-    return "\x1e".join(f"{m.role}\x1f{' '.join(m.content.casefold().split())}" for m in prompt)
+    return "\x1e".join(f"{m.role}\x1f{' '.join(m.text.casefold().split())}" for m in prompt)

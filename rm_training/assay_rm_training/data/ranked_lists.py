@@ -5,8 +5,6 @@ file's), each comparison in exactly one list. Leaves out: single pairs (`assay.d
 import` first).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +15,7 @@ from assay.data.conversation import prompt_turns, text_of
 from assay.data.json_lines import RowError
 from assay.data.row_files import number_of, read_rows
 from assay.data.voted_pairs import VotedPair, read_voted_pairs, snapshot_votes
-from assay.domain import Prompt, prompt_of
+from assay.domain import Prompt, Response, prompt_of
 from assay.errors import BadInputError, NotFoundError
 from assay.workspace import Workspace
 
@@ -29,7 +27,7 @@ class RankedList:
     """`ranks`: 1 is the best; equal ranks are ties. At least two responses, all different."""
 
     prompt: Prompt
-    responses: tuple[str, ...]
+    responses: tuple[Response, ...]
     ranks: tuple[int, ...]
     weight: float = 1.0
     source: str = ""
@@ -125,7 +123,7 @@ class _Graph:
     prompt: Prompt
     source: str
     category: str
-    texts: dict[str, int] = field(default_factory=dict)
+    texts: dict[Response, int] = field(default_factory=dict)
     level: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def add(self, pair: VotedPair) -> None:

@@ -3,14 +3,12 @@
 Covers: the reasons a row is left out, the loop over rows. Leaves out: the forward pass (`packed_forward.py`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from assay import ids
-from assay.domain import Prompt
+from assay.domain import Prompt, Response
 from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, group_of
 from assay.models.chat.renderer import Encoded, Renderer
@@ -36,16 +34,16 @@ class Conversations(NamedTuple):
         return [prefix + len(branch) - start for branch, start in zip(self.group.branches, self.starts, strict=True)]
 
 
-def encode_responses(renderer: Renderer, prompt: Prompt, responses: Sequence[str]) -> Conversations | str:
+def encode_responses(renderer: Renderer, prompt: Prompt, responses: Sequence[Response]) -> Conversations | str:
     """The encoded conversations, or why not: 'reason' or 'reason: detail'."""
     encoded: list[Encoded] = []
-    for response in responses:
+    for number, response in enumerate(responses, start=1):
         try:
             conversation = renderer.encode(prompt, response)
         except BadInputError as error:
-            return f"cannot be rendered: {error}"
+            return f"cannot be rendered: response {number}: {error}"
         if conversation.response_cut:
-            return f"does not fit: a response alone passes {renderer.max_length} tokens (max_length)"
+            return f"does not fit: response {number} alone passes {renderer.max_length} tokens (max_length)"
         encoded.append(conversation)
     if len({conversation.ids for conversation in encoded}) < len(encoded):
         return "two responses are the same tokens"
@@ -61,12 +59,14 @@ def encode_rows(
     unit: str,
     tags_of: Callable[[Row], Tags] | None = None,
     identity: Callable[[Row], tuple[Any, ...]] = lambda row: (repr(row),),
+    name_of: Callable[[Row], str] = lambda row: ids.prompt_id(getattr(row, "prompt", ())),
     advance: Advance = silent,
 ) -> EncodedDataset[Item]:
     """Encode all rows; `encode` returns an item and whether it was truncated, or why there is none ('reason: detail').
 
-    `unit`: what a row is called, plural. `identity`: the fields of a row that the digest is of. Raises BadInputError
-    when nothing remains, naming the first fault.
+    `unit`: what a row is called, plural. `identity`: the fields of a row that the digest is of. `name_of`: the id by
+    which the first fault names a row, of its prompt unless another is given. Raises BadInputError when nothing remains,
+    with that fault.
     """
     items: list[Item] = []
     tags: list[Tags] = []
@@ -77,7 +77,8 @@ def encode_rows(
         outcome = encode(row)
         if isinstance(outcome, str):
             left_out[outcome.partition(": ")[0]] += 1
-            first_fault = first_fault or f"{unit.removesuffix('s')} {number}: {outcome}"
+            named = f" ({name})" if (name := name_of(row)) else ""
+            first_fault = first_fault or f"{unit.removesuffix('s')} {number}{named}: {outcome}"
         else:
             items.append(outcome[0])
             truncated += outcome[1]

@@ -7,8 +7,6 @@ A pair with a side that could not be scored is left out of the accuracy, and cou
 accuracy if those pairs counted as wrong.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,23 +16,25 @@ from typing import Any
 import numpy as np
 
 from assay import ids
-from assay.domain import PreferencePair
+from assay.domain import PreferencePair, response_text
 from assay.errors import BadInputError
 from assay.models.spec import Calibration
 from assay.runs.coverage import Coverage
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreResult
+from assay.statistics.intervals import interval_text
 from assay_rm_training.calibration.measures import CalibrationReport, calibration_report
 from assay_rm_training.data.encoded_dataset import tags_of
 from assay_rm_training.evaluation.metrics import (
     Accuracy,
+    Slice,
     length_baseline,
     length_correlation,
     majority_baseline,
     pair_accuracy,
+    slices,
 )
 from assay_rm_training.evaluation.report import EvaluationReport
-from assay_rm_training.evaluation.slices import Slice, slices
 from assay_serving.scorer import ScoreItem, Scorer
 
 
@@ -99,7 +99,7 @@ class PairEvaluation(EvaluationReport):
     def card_rows(self) -> list[tuple[str, str]]:
         accuracy = self.accuracy
         return [
-            ("accuracy", f"{accuracy.value:.4f} (95 %: {accuracy.wilson.low:.4f} to {accuracy.wilson.high:.4f})"),
+            ("accuracy", f"{accuracy.value:.4f} (95 % by prompt: {interval_text(accuracy.interval)})"),
             *self.warning_rows(),
             ("pairs", f"{self.scored} scored of {self.pairs}, {accuracy.ties} ties"),
             ("choosing the longer response (characters)", f"{self.length_baseline:.4f}"),
@@ -140,8 +140,10 @@ def evaluate(
     scored_pairs = [pair for pair, _ in scored_rows]
     chosen = np.array([item.chosen for _, item in scored_rows], dtype=float)
     rejected = np.array([item.rejected for _, item in scored_rows], dtype=float)
-    accuracy = pair_accuracy(chosen, rejected, [item.prompt_id for _, item in scored_rows], seed=seed)
-    lengths = [len(p.chosen) for p in scored_pairs] + [len(p.rejected) for p in scored_pairs]
+    prompts = [item.prompt_id for _, item in scored_rows]
+    accuracy = pair_accuracy(chosen, rejected, prompts, seed=seed)
+    lengths = [len(response_text(p.chosen)) for p in scored_pairs]
+    lengths += [len(response_text(p.rejected)) for p in scored_pairs]
     d = chosen - rejected
     return PairEvaluation(
         model=scorer.info,
@@ -155,8 +157,8 @@ def evaluate(
         reward_length_correlation=length_correlation([*chosen, *rejected], lengths),
         margin_mean=float(d.mean()),
         margin_std=float(d.std()),
-        calibration=calibration_report(d, seed=seed),
-        calibrated=calibration_report(d, calibration=calibration, seed=seed) if calibration else None,
+        calibration=calibration_report(d, seed=seed, groups=prompts),
+        calibrated=calibration_report(d, calibration=calibration, seed=seed, groups=prompts) if calibration else None,
         truncated_share=sum(item.truncated for _, item in scored_rows) / len(scored_rows),
         slices=slices([tags_of(pair) for pair in scored_pairs], d),
         seed=seed,

@@ -7,8 +7,6 @@ Near-duplicates stay on one side: prompts that differ in case and white space, p
 for case, order, punctuation and words that carry no meaning ("clarity of the response" and "Response clarity").
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence

@@ -4,8 +4,6 @@ Covers: the two files of an evaluation. Leaves out: the metrics (`evaluation/pai
 `evaluation/principle.py`, `multi_objective.py`, `process_reward.py`, `generative/evaluation.py`).
 """
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable

@@ -8,8 +8,6 @@ A pair without a readable decision counts as wrong, as benchmarks count it (Judg
 over all answers. Items whose question failed (too long, memory) are left out, and counted.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -41,7 +39,7 @@ class Figure:
     interval: Interval | None  #: None: undetermined, too few prompts
 
     @classmethod
-    def of(cls, credits: Sequence[float], groups: Sequence[str], *, seed: int) -> Figure:
+    def of(cls, credits: Sequence[float], groups: Sequence[str], *, seed: int) -> "Figure":
         """`credits` in 0..1, one an item. Raises BadInputError for none."""
         total = len(credits)
         return cls(

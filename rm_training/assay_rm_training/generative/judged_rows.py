@@ -6,9 +6,11 @@ tokens (`sft`), evaluation (`evaluation`).
 A file's rows are JSON objects with `prompt` and either `responses` with `verdict` (A or B of two; Yes, No or 1..10 of
 one) or `chosen` and `rejected`; `rationale` and `principle` are optional. A pair is two rows for a pointwise judge: Yes
 for the chosen, No for the rejected response. A rationale "CHOSEN: ... || REJECTED: ..." is one for each side.
-"""
 
-from __future__ import annotations
+Content-free rows: a negative test of judges, in which an answer without content must not win. Covers: building such
+rows from judged ones, for evaluation and training: a pair becomes its better response against a content-free one, a
+single response a content-free one with verdict No. Leaves out: the strings (`assay_serving`), the evaluation.
+"""
 
 import logging
 import re
@@ -21,9 +23,10 @@ from assay import ids
 from assay.data.conversation import prompt_turns, text_of
 from assay.data.json_lines import Lines, RowError, parse_object
 from assay.data.pairs import pair_of
-from assay.domain import Comparison, Prompt, prompt_of
+from assay.domain import Comparison, Prompt, Response, prompt_of
 from assay.errors import BadInputError, NotFoundError
 from assay.workspace import Workspace
+from assay_serving.generative.content_free import CONTENT_FREE
 from assay_serving.generative.pairwise import PairQuestion
 from assay_serving.generative.templates import PAIRWISE, POINTWISE, JudgeFormat
 from assay_serving.generative.verdict import JudgeVerdict, read_verdict
@@ -44,14 +47,14 @@ class JudgedRow:
     """`label` and `rationale` are about `responses` in their order."""
 
     prompt: Prompt
-    responses: tuple[str, ...]
+    responses: tuple[Response, ...]
     label: str
     rationale: str = ""
     principle: str | None = None
     source: str = ""
     category: str = ""
 
-    def swapped(self) -> JudgedRow | None:
+    def swapped(self) -> "JudgedRow | None":
         """The same judgment with the two responses in the other order; None where the rationale names its sides in a
         way that cannot be swapped. Raises ValueError for a row of one response."""
         first, second = self.responses
@@ -79,7 +82,8 @@ class JudgedRow:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        return (ids.prompt_id(self.prompt), *self.responses, self.label, self.rationale, self.principle or "")
+        responses = (r if isinstance(r, str) else ids.conversation_json(r) for r in self.responses)
+        return (ids.prompt_id(self.prompt), *responses, self.label, self.rationale, self.principle or "")
 
 
 def swap_mentions(rationale: str) -> str | None:
@@ -132,8 +136,8 @@ def rows_of(record: dict[str, Any], form: JudgeFormat) -> list[JudgedRow]:
     pair = pair_of(record)
     responses = record.get("responses")
     texts = (pair.chosen, pair.rejected)
-    if isinstance(responses, list) and sorted(map(str, responses)) == sorted(texts):
-        texts = (str(responses[0]), str(responses[1]))  # the order of the rationale
+    if responses == [pair.rejected, pair.chosen]:
+        texts = (pair.rejected, pair.chosen)  # the order of the rationale
     label = "AB"[texts.index(pair.chosen)]
     return from_pair(
         JudgedRow(pair.prompt, texts, label, _rationale(record), _principle(record), pair.source, pair.category), form
@@ -233,3 +237,26 @@ def _rationales(workspace: Workspace, comparisons: Sequence[str]) -> dict[str, l
         if text is not None:
             by_comparison.setdefault(str(comparison), []).append((str(answer), text))
     return by_comparison
+
+
+#: The rationale of such a row in training, by number of responses.
+REASONS = {1: "The response says nothing.", 2: "Response B says nothing."}
+
+
+def content_free_rows(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[JudgedRow]:
+    """One row per prompt, with the strings in turn. Raises BadInputError for rating formats."""
+    if len(form.labels) != 2:
+        raise BadInputError(f"a {form.name} judge has no verdict that would be wrong", field="format")
+    empty_rows: list[JudgedRow] = []
+    seen = set()
+    for row in rows:
+        if row.prompt in seen:
+            continue
+        seen.add(row.prompt)
+        empty = CONTENT_FREE[len(empty_rows) % len(CONTENT_FREE)]
+        if form.responses == 1:
+            empty_rows.append(replace(row, responses=(empty,), label="No", rationale=""))
+        else:
+            better = row.responses["AB".index(row.label)]
+            empty_rows.append(replace(row, responses=(better, empty), label="A", rationale=""))
+    return empty_rows

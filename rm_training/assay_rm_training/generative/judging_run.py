@@ -3,8 +3,6 @@
 Leaves out: what is measured (`evaluation`). Works without a workspace, and then leaves no run record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,9 +12,8 @@ from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import locate_model
 from assay.workspace import Workspace
-from assay_rm_training.generative.content_free import content_free_rows
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
-from assay_rm_training.generative.judged_rows import JudgedRow, read_judged
+from assay_rm_training.generative.judged_rows import JudgedRow, content_free_rows, read_judged
 from assay_rm_training.run_settings import JudgeEvalConfig
 from assay_rm_training.runs.recorded import recorded_run, write_report
 from assay_serving.generative.answers import Writer

@@ -6,8 +6,6 @@ resume, the checkpoint with its parity, the artifacts. Leaves out: the reward (`
     RUN/ plan.json (what --resume needs)  metrics.jsonl  rollouts.jsonl  evaluation.json  items.jsonl  before/
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -35,7 +33,7 @@ from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_policy_training.training.loop import PolicyTrainer
 from assay_policy_training.training.run import add_rollouts, copy_checkpoint
-from assay_rm_training.checkpoints.card_sections import warning_lines
+from assay_rm_training.checkpoints.card_sections import render_card
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow
@@ -83,7 +81,7 @@ class JudgePlan(RunPlan):
         return {**self.__dict__, "recipe": recipe_to_dict(self.recipe)}
 
     @classmethod
-    def read(cls, workspace: Workspace, run_id: str) -> JudgePlan:
+    def read(cls, workspace: Workspace, run_id: str) -> "JudgePlan":
         """Raises NotFoundError for another kind of run."""
         payload = cls.read_payload(workspace, run_id)
         if "format" not in payload:
@@ -292,37 +290,16 @@ def _card(
     after: JudgeEvaluation | None,
     warnings: Sequence[str],
 ) -> str:
-    recipe, sampling = plan.recipe, plan.recipe.sampling
-    weights = ", ".join(f"{part} {weight:g}" for part, weight in weights_of(recipe).weights.items() if weight)
-    rows = [
-        ("data", f"{plan.data} ({spec.snapshot or 'a file'})"),
-        ("run", spec.run_id or "outside a workspace"),
-        ("trained", f"GRPO, recipe {recipe.name}: reward {weights}; {len(steps)} steps of "
-         f"{sampling.prompts_per_step} questions x {sampling.group_size} answers, lr {recipe.optimisation.lr:g}"),
-        ("format", f"{plan.format}, question `{plan.form.hash}`"),
-        ("asked with", f"{plan.samples} samples, temperature {plan.temperature:g}, {sampling.max_new_tokens} tokens"),
-        ("trained length", f"{spec.trained_length} tokens of question"),
-        ("template hash", f"`{spec.template_hash}`"),
-        ("contamination", "; ".join(map(str, spec.contamination)) or "not checked: no benchmark was registered"),
-    ]  # fmt: skip
-    lines = [
-        "---",
-        "library_name: transformers",
-        "pipeline_tag: text-generation",
-        "tags: [reward-model, generative, judge, assay]",
-        "---",
-        f"# {name}",
-        "",
-        f"A generative reward model on `{spec.base}`, trained by Assay. A stock language model that reasons and then "
-        "judges: the reward is read at the verdict, after the reasoning.",
-        "",
-        *warning_lines(warnings),
-        "| | |",
-        "|---|---|",
-        *(f"| {key} | {value} |" for key, value in rows),
-    ]
-    for when, evaluation in (("before", before), ("after", after)):
-        if evaluation is not None:
-            lines += ["", f"## Evaluation {when} training, on {plan.eval_data}", "", "| | |", "|---|---|"]
-            lines += [f"| {key} | {value} |" for key, value in evaluation.rows()]
-    return "\n".join(lines) + "\n"
+    weights = weights_of(plan.recipe).weights
+    evaluations = [(when, one) for when, one in (("before", before), ("after", after)) if one is not None]
+    return render_card(
+        "judge",
+        name=name,
+        plan=plan,
+        recipe=plan.recipe,
+        spec=spec,
+        weights=", ".join(f"{part} {weight:g}" for part, weight in weights.items() if weight),
+        steps=len(steps),
+        warnings=warnings,
+        evaluations=evaluations,
+    )

@@ -8,8 +8,6 @@ The batch's loss is the mean over its answer tokens: an item's loss is the mean 
 number.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +20,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from assay import ids
+from assay.domain import Comparison
 from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, forward
 from assay.models.chat.renderer import Renderer
@@ -32,9 +31,8 @@ from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_policy_training.core.logprobs import check_head, vocabulary_head
 from assay_rm_training.data.encoded_dataset import EncodedDataset
-from assay_rm_training.generative.content_free import REASONS, content_free_rows
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
-from assay_rm_training.generative.judged_rows import JudgedRow, read_judged
+from assay_rm_training.generative.judged_rows import REASONS, JudgedRow, content_free_rows, read_judged
 from assay_rm_training.methods.method import MethodFields
 from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.trainable_model import TrainableModel, prepare
@@ -208,7 +206,7 @@ class GenerativeSft(MethodFields):
             encoded = self._encode(row, renderer)
             if isinstance(encoded, str):
                 left_out[encoded] += 1
-                first_fault = first_fault or f"row {number}: {encoded}"
+                first_fault = first_fault or f"row {number}{_comparison(row)}: {encoded}"
             else:
                 items.append(encoded)
             advance(1)
@@ -259,6 +257,11 @@ class GenerativeSft(MethodFields):
             ("loss", f"cross-entropy of rationale and verdict (weight {self.verdict_weight:g}); {order_text}"),
             ("asked with", f"{self.samples} samples, temperature {self.temperature:g}, {self.max_new_tokens} tokens"),
         ]
+
+
+def _comparison(row: JudgedRow) -> str:
+    """The id of a pair's comparison, as messages name it."""
+    return f" ({Comparison.of(row.prompt, *row.responses)[0].id})" if len(row.responses) == 2 else ""
 
 
 def encode_answer(row: JudgedRow, form: JudgeFormat, renderer: Renderer) -> EncodedOrder | str:

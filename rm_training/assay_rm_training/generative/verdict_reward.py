@@ -10,8 +10,6 @@ Parts, weighed by the recipe's `reward.weights` (as in J1, arXiv 2505.10320, and
   consistency  J1 (arXiv 2505.10320): 1 to rollout i of both orders if both are right, else 0; of pairs only
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any

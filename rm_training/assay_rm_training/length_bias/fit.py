@@ -5,8 +5,6 @@ range of mixing weights. Leaves out: applying it (`assay.models.length_correctio
 `assay_serving.engines.length_corrected`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -39,7 +37,7 @@ class ScoredLengths:
     def __len__(self) -> int:
         return len(self.rewards[0])
 
-    def rows(self, rows: npt.NDArray[np.intp]) -> ScoredLengths:
+    def rows(self, rows: npt.NDArray[np.intp]) -> "ScoredLengths":
         (rc, rr), (lc, lr) = self.rewards, self.lengths
         return ScoredLengths(
             (rc[rows], rr[rows]),
@@ -183,8 +181,8 @@ def effect_of(
         after=float(now.mean()),
         change=float((now - right).mean()),
         interval=clustered_mean((now - right).tolist(), scored.groups),
-        bias_before=length_bias(scored.rewards, scored.lengths, scored.groups, unit=template.unit, seed=seed),
-        bias_after=length_bias(after_rewards, scored.lengths, scored.groups, unit=template.unit, seed=seed),
+        bias_before=length_bias(scored.rewards, scored.lengths, scored.groups, unit=template.unit),
+        bias_after=length_bias(after_rewards, scored.lengths, scored.groups, unit=template.unit),
         by_mixing={m: float(a.mean()) for m, a in accuracies.items()},
     )
 

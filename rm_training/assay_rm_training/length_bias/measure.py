@@ -6,9 +6,7 @@ A model may rightly prefer longer answers where annotators do, so measures are g
 correlation controls for the label, and the win share of the longer side is given for both.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,18 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.errors import BadInputError
-from assay.statistics.intervals import Interval, wilson
+from assay.statistics.intervals import (
+    Interval,
+    clustered_correlation,
+    clustered_slope,
+    share_interval,
+    within_groups,
+)
 
 Floats = npt.NDArray[np.float64]
-RESAMPLES = 400
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its 95 % interval, by bootstrap over prompts or Wilson's, of `pairs` pairs."""
+    """A figure with its 95 % interval by prompt, None where it is undetermined, of `pairs` pairs."""
 
     value: float
-    interval: Interval
+    interval: Interval | None
     pairs: int
 
 
@@ -64,7 +67,6 @@ def length_bias(
     groups: Sequence[str],
     *,
     unit: str = "tokens",
-    seed: int = 0,
 ) -> LengthBias:
     """Rewards and lengths of the chosen [N] and of the rejected [N] sides; `groups` [N]: prompt ids.
 
@@ -73,58 +75,49 @@ def length_bias(
     (rc, rr), (lc, lr) = rewards, lengths
     if not len(rc):
         raise BadInputError("no scored pairs to measure length bias on")
-    _, member = np.unique(np.asarray(groups), return_inverse=True)
-    parts = np.split(np.argsort(member, kind="stable"), np.cumsum(np.bincount(member))[:-1])
-    rng = np.random.default_rng(seed)
-    draws = [rng.integers(len(parts), size=len(parts)) for _ in range(RESAMPLES)]
-
-    def estimate(figure: Callable[[npt.NDArray[np.intp]], float | None]) -> Estimate | None:
-        value = figure(np.arange(len(rc)))
-        if value is None:
-            return None
-        resampled = [figure(np.concatenate([parts[i] for i in draw])) for draw in draws]
-        finite = [x for x in resampled if x is not None]
-        low, high = np.quantile(finite, [0.025, 0.975]) if finite else (value, value)
-        return Estimate(value, Interval(float(low), float(high)), len(rc))
-
-    def centred(rows: npt.NDArray[np.intp]) -> tuple[Floats, Floats, Floats]:
-        """Reward, length and label (1 chosen, 0 rejected) of both sides, each prompt's mean taken off."""
-        where = np.concatenate([member[rows], member[rows]])
-        columns = (
-            np.concatenate([rc[rows], rr[rows]]),
-            np.concatenate([lc[rows], lr[rows]]),
-            np.concatenate([np.ones(len(rows)), np.zeros(len(rows))]),
-        )
-        size = np.maximum(np.bincount(where), 1)
-        r, length, label = (c - (np.bincount(where, weights=c) / size)[where] for c in columns)
-        return r, length, label
-
-    def partial(rows: npt.NDArray[np.intp]) -> float | None:
-        r, length, label = centred(rows)
-        return correlation(residual(r, label), residual(length, label))
-
-    def slope(rows: npt.NDArray[np.intp]) -> float | None:
-        r, length, _ = centred(rows)
-        square = float(length @ length)
-        return 100.0 * float(r @ length) / square if square > 0 else None
-
+    sides = [*groups, *groups]
+    reward, length = np.concatenate([rc, rr]), np.concatenate([lc, lr])
+    label = np.repeat([1.0, 0.0], len(rc))
+    (r, n, of_label), _ = within_groups((reward, length, label), sides)
     right = rc > rr
     longer_preferred = np.where(lc > lr, right, rr > rc)
+
+    def share(outcomes: npt.NDArray[np.bool_], rows: npt.NDArray[np.bool_]) -> Estimate | None:
+        if not rows.any():
+            return None
+        values = outcomes[rows].astype(float)
+        interval = share_interval(values, [group for group, used in zip(groups, rows, strict=True) if used])
+        return Estimate(float(values.mean()), interval, len(values))
+
     return LengthBias(
         unit=unit,
         pairs=len(rc),
-        overall=estimate(
-            lambda rows: correlation(np.concatenate([rc[rows], rr[rows]]), np.concatenate([lc[rows], lr[rows]]))
-        ),
-        within_prompt=estimate(lambda rows: correlation(*centred(rows)[:2])),
-        given_label=estimate(partial),
-        slope=estimate(slope),
-        chosen_longer=_share(right[lc > lr]),
-        chosen_shorter=_share(right[lc < lr]),
-        equal=_share(right[lc == lr]),
-        longer_wins=_share(longer_preferred[lc != lr]),
-        longer_chosen=_share((lc > lr)[lc != lr]),
+        overall=correlation_estimate(reward, length, sides, len(rc)),
+        within_prompt=correlation_estimate(r, n, sides, len(rc)),
+        given_label=correlation_estimate(residual(r, of_label), residual(n, of_label), sides, len(rc)),
+        slope=slope_estimate(reward, length, sides, len(rc)),
+        chosen_longer=share(right, lc > lr),
+        chosen_shorter=share(right, lc < lr),
+        equal=share(right, lc == lr),
+        longer_wins=share(longer_preferred, lc != lr),
+        longer_chosen=share(lc > lr, lc != lr),
     )
+
+
+def correlation_estimate(reward: Floats, length: Floats, groups: Sequence[str], count: int) -> Estimate | None:
+    """Pearson's correlation [N, N], None where either does not vary; `count`: what the estimate is said to be of."""
+    value = correlation(reward, length)
+    return None if value is None else Estimate(value, clustered_correlation(reward, length, groups), count)
+
+
+def slope_estimate(reward: Floats, length: Floats, groups: Sequence[str], count: int) -> Estimate | None:
+    """Reward per 100 units of length within groups [N]; None where no length varies within one."""
+    (r, n), _ = within_groups((reward, length), groups)
+    square = float(n @ n)
+    if square <= 0:
+        return None
+    interval = clustered_slope(length / 100, reward, groups)
+    return Estimate(100.0 * float(r @ n) / square, interval, count)
 
 
 def correlation(x: Floats, y: Floats) -> float | None:
@@ -139,9 +132,3 @@ def residual(y: Floats, x: Floats) -> Floats:
     x = x - x.mean()
     square = float(x @ x)
     return np.asarray(y - y.mean() - (x * (float(x @ y) / square) if square > 0 else 0.0))
-
-
-def _share(outcomes: npt.NDArray[np.bool_]) -> Estimate | None:
-    if not len(outcomes):
-        return None
-    return Estimate(float(outcomes.mean()), wilson(float(outcomes.sum()), len(outcomes)), len(outcomes))

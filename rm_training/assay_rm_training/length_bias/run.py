@@ -3,8 +3,6 @@
 Leaves out: the figures (`measure.py`), the fits (`fit.py`).
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -93,7 +91,7 @@ def measure_length_bias(workspace: Workspace | None, config: LengthBiasConfig) -
             [ids.prompt_id(pairs[i].prompt) for i in scored_pairs],
             [pairs[i].category if config.per_domain else "" for i in scored_pairs],
         )
-        bias = length_bias(scored.rewards, scored.lengths, scored.groups, unit=config.unit, seed=config.seed)
+        bias = length_bias(scored.rewards, scored.lengths, scored.groups, unit=config.unit)
         correction = effect = written = None
         if config.fit is not None:
             correction = fit_correction(
@@ -170,7 +168,7 @@ def written(estimate: Estimate | None) -> list[str]:
         return ["none", "", "0"]
     return [
         f"{estimate.value:.4f}",
-        f"{estimate.interval.low:.4f} to {estimate.interval.high:.4f}",
+        interval_text(estimate.interval),
         str(estimate.pairs),
     ]
 

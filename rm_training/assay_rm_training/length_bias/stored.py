@@ -5,8 +5,6 @@ the labelled pairs of which both sides have scores. Leaves out: length in tokens
 corrections (`assay length-bias`); the figures over pairs (`measure.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,14 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.errors import BadInputError
-from assay.statistics.intervals import Interval, clustered_mean
+from assay.statistics.intervals import Interval, clustered_mean, within_groups
 from assay.store.database import Connection
-from assay_rm_training.length_bias.measure import Estimate, Floats
+from assay_rm_training.length_bias.measure import Estimate, Floats, correlation_estimate, slope_estimate
 
 RESPONSES, PAIRS = 20_000, 3_000  #: at most so many are read
-RESAMPLES = 1000
 BINS = 10
-_CELLS = 1_000_000  # resampled indices held at once
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,8 @@ class LengthBin:
 @dataclass(frozen=True)
 class LengthCorrelation:
     """Pearson's correlation of reward and length over responses, and with each prompt's means taken off both; `slope`:
-    reward per 100 characters within prompts. None where nothing varies. `pairs` of an estimate counts responses."""
+    reward per 100 characters within prompts. None where nothing varies. `pairs` of an estimate counts responses, within
+    prompts those of prompts with several."""
 
     overall: Estimate | None
     within_prompt: Estimate | None
@@ -121,35 +118,22 @@ def labelled_lengths(db: Connection, of: ScoredModelRef, *, most: int = PAIRS) -
     )
 
 
-def length_correlation(scored: StoredLengths, *, seed: int = 0) -> LengthCorrelation:
-    """Each figure with its 95 % interval by bootstrap over prompts. Raises BadInputError for no responses."""
+def length_correlation(scored: StoredLengths) -> LengthCorrelation:
+    """Each figure with its 95 % interval by prompt. Raises BadInputError for no responses."""
     if not len(scored.rewards):
         raise BadInputError("no scored responses to measure length bias on")
-    _, member = np.unique(np.asarray(scored.prompts), return_inverse=True)
-    size = np.bincount(member).astype(float)
-
-    def moments(r: Floats, length: Floats) -> Floats:
-        """[prompts, 6]: count and sums of r, l, rr, ll, rl of each prompt's responses."""
-        columns = (np.ones(len(r)), r, length, r * r, length * length, r * length)
-        return np.stack([np.bincount(member, weights=column) for column in columns], axis=1)
-
-    # Centred at the grand means, against cancellation.
-    r, length = scored.rewards - scored.rewards.mean(), scored.lengths - scored.lengths.mean()
-    plain = moments(r, length)
-    within = moments(
-        r - (np.bincount(member, weights=r) / size)[member],
-        length - (np.bincount(member, weights=length) / size)[member],
-    )
-    drawn = _resampled(np.concatenate([plain, within], axis=1), seed)
-    plain_draws, within_draws = drawn[:, :6], drawn[:, 6:]
+    rewards, lengths, count = scored.rewards, scored.lengths, len(scored.rewards)
+    (r, n), member = within_groups((rewards, lengths), scored.prompts)
+    several = np.bincount(member)[member] > 1  # single responses tell nothing of what happens within a prompt
+    prompts = [prompt for prompt, used in zip(scored.prompts, several, strict=True) if used]
     return LengthCorrelation(
-        _estimate(_pearson(plain.sum(0)[None]), _pearson(plain_draws), len(r)),
-        _estimate(_pearson(within.sum(0)[None]), _pearson(within_draws), len(r)),
-        _estimate(_slope(within.sum(0)[None]), _slope(within_draws), len(r)),
+        correlation_estimate(rewards, lengths, scored.prompts, count),
+        correlation_estimate(r[several], n[several], prompts, int(several.sum())) if prompts else None,
+        slope_estimate(rewards[several], lengths[several], prompts, int(several.sum())) if prompts else None,
     )
 
 
-def by_length(scored: StoredLengths, *, bins: int = BINS, seed: int = 0) -> list[LengthBin]:
+def by_length(scored: StoredLengths, *, bins: int = BINS) -> list[LengthBin]:
     """Groups of equal count, shortest first; intervals by prompt, none for a group of too few."""
     order = np.argsort(scored.lengths, kind="stable")
     length_bins = []
@@ -169,46 +153,6 @@ def by_length(scored: StoredLengths, *, bins: int = BINS, seed: int = 0) -> list
             )
         )
     return length_bins
-
-
-def _resampled(moments: Floats, seed: int) -> Floats:
-    """Sums over prompts drawn with replacement: [prompts, columns] to [RESAMPLES, columns]."""
-    rng, groups = np.random.default_rng(seed), len(moments)
-    out = np.empty((RESAMPLES, moments.shape[1]))
-    step = max(1, _CELLS // groups)
-    for start in range(0, RESAMPLES, step):
-        draws = min(step, RESAMPLES - start)
-        drawn = rng.integers(groups, size=(draws, groups)) + groups * np.arange(draws)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=draws * groups).reshape(draws, groups).astype(float)
-        out[start : start + draws] = times @ moments
-    return out
-
-
-def _pearson(m: Floats) -> Floats:
-    """Of moments [draws, 6]; NaN where either does not vary."""
-    n, sr, sl, srr, sll, srl = m.T
-    with np.errstate(invalid="ignore", divide="ignore"):
-        vr, vl = srr - sr * sr / n, sll - sl * sl / n
-        varies = (vr > 1e-12 * np.maximum(srr, 1e-300)) & (vl > 1e-12 * np.maximum(sll, 1e-300))
-        out: Floats = np.where(varies, (srl - sr * sl / n) / np.sqrt(vr * vl), np.nan)
-    return out
-
-
-def _slope(m: Floats) -> Floats:
-    """Reward per 100 units of length, of moments within prompts [draws, 6]; NaN where no length varies."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        out: Floats = np.where(m[:, 4] > 0, 100.0 * m[:, 5] / m[:, 4], np.nan)
-    return out
-
-
-def _estimate(value: Floats, draws: Floats, count: int) -> Estimate | None:
-    if not np.isfinite(value[0]):
-        return None
-    finite = draws[np.isfinite(draws)]
-    if len(finite) < 2:
-        return None
-    low, high = np.quantile(finite, [0.025, 0.975])
-    return Estimate(float(value[0]), Interval(float(low), float(high)), count)
 
 
 def _floats(column: Sequence[float] | npt.NDArray[np.float64]) -> Floats:

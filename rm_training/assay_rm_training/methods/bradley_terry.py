@@ -4,8 +4,6 @@ Covers: the method `bt` and its task, with ties and split votes where the loss l
 losses (`objectives/`), labels from votes (`pair_labels.py`), the forward pass (`packed_forward.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -20,14 +18,19 @@ from assay.models.spec import Kind
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_rm_training.data.encoded_dataset import EncodedDataset
-from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs
-from assay_rm_training.data.pair_labels import read_labelled_pairs
+from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs, read_labelled_pairs
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.method import MethodFields
 from assay_rm_training.methods.task import BatchLoss
-from assay_rm_training.model.auxiliary_heads import Parameter, attach, auxiliary_module, detach_modules
 from assay_rm_training.model.packed_forward import GroupTask, rewards_of, tokens_of
-from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
+from assay_rm_training.model.trainable_model import (
+    Parameter,
+    TrainableModel,
+    attach,
+    auxiliary_module,
+    detach_modules,
+    load_trainable,
+)
 from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.objectives.regularisers import positive_mean
 from assay_rm_training.training_config import TrainingConfig

@@ -8,8 +8,6 @@ weight where it is tied to the embeddings) and dropped at saving. Two departures
 head is the stock linear one, not an MLP, so that every engine loads it; and its dropout is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
@@ -23,9 +21,8 @@ from assay_rm_training.data.encoded_dataset import EncodedDataset, micro_batches
 from assay_rm_training.data.pair_dataset import EncodedPair
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.task import BatchLoss
-from assay_rm_training.model.auxiliary_heads import attach, auxiliary_module
 from assay_rm_training.model.packed_forward import GroupTask, rewards_of, tokens_of
-from assay_rm_training.model.trainable_model import TrainableModel, has_reward_head
+from assay_rm_training.model.trainable_model import TrainableModel, attach, auxiliary_module, has_reward_head
 from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.objectives.regularisers import text_dpo, text_nll, text_sft
 from assay_rm_training.training_config import TrainingConfig
@@ -53,7 +50,7 @@ class GrmPair(NamedTuple):
 class GrmTask(GroupTask[GrmPair]):
     """Losses of pairs with the text term. Figure `text`: the chosen response's mean log-probability per token."""
 
-    def __init__(self, trainable: TrainableModel, config: TrainingConfig, method: Grm) -> None:
+    def __init__(self, trainable: TrainableModel, config: TrainingConfig, method: "Grm") -> None:
         super().__init__(trainable, config)
         self._method = method
 

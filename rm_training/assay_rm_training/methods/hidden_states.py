@@ -5,8 +5,6 @@ allows (`assay.models.attention.packing`); the cache in memory and, with a works
 that later training and scoring on the same backbone needs no forward pass. Leaves out: heads (`probe.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

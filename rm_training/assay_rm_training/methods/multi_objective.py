@@ -1,14 +1,12 @@
 """Multi-objective regression on named ratings: one head per rating, folded into the stock head by an aggregation.
 
 Covers: the method `ratings` and its task, standardising ratings, its evaluation. Leaves out: the loss and the
-aggregations (`objectives/regression.py`), reading ratings (`assay_rm_training.data.ratings`).
+aggregations (`objectives/regression.py`), reading ratings (`assay_rm_training.data.response_labels`).
 
 Every rating is standardised by the mean and deviation of the training rows, so that scales of 1-5 and 0-100 count
 alike and no head needs a bias. The saved reward of a linear aggregation is the aggregate in the ratings' units minus
 its value at the training means.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,17 +25,24 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import Score
 from assay.statistics.rank_correlation import Vector, pearson, spearman
 from assay.workspace import Workspace
-from assay_rm_training.benchmarks.figures.rank_correlation import correlation_interval
+from assay_rm_training.benchmarks.figures.vote_figures import correlation_interval
 from assay_rm_training.data.encoded_dataset import EncodedDataset
-from assay_rm_training.data.ratings import RatedResponse, load_ratings
 from assay_rm_training.data.response_groups import encode_responses, encode_rows
+from assay_rm_training.data.response_labels import RatedResponse, load_ratings
 from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.methods.method import MethodFields
 from assay_rm_training.methods.task import BatchLoss
-from assay_rm_training.model.auxiliary_heads import attach, auxiliary_module, detach_modules, new_linear, set_head
 from assay_rm_training.model.packed_forward import GroupTask, tokens_of
-from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
-from assay_rm_training.objectives.regression import Aggregation, fold, masked_mse
+from assay_rm_training.model.trainable_model import (
+    TrainableModel,
+    attach,
+    auxiliary_module,
+    detach_modules,
+    load_trainable,
+    new_linear,
+    set_head,
+)
+from assay_rm_training.objectives.responses import Aggregation, fold, masked_mse
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.ratings import RatingsScorer
 from assay_serving.engines.transformers import TransformersScorer

@@ -7,8 +7,6 @@ Bradley-Terry is on r_Q + r_L. r_Q is the model's head, which is saved; r_L is d
 response.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -20,9 +18,8 @@ from assay.models.heads import HEAD, apply_head
 from assay_rm_training.data.pair_dataset import EncodedPair
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.task import BatchLoss
-from assay_rm_training.model.auxiliary_heads import attach, auxiliary_module, new_linear
 from assay_rm_training.model.packed_forward import GroupTask, tokens_of
-from assay_rm_training.model.trainable_model import TrainableModel
+from assay_rm_training.model.trainable_model import TrainableModel, attach, auxiliary_module, new_linear
 from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.objectives.regularisers import length_terms, orthogonality
 from assay_rm_training.training_config import TrainingConfig
@@ -39,7 +36,7 @@ class OdinTask(GroupTask[EncodedPair]):
     """Loss of a pair: Bradley-Terry on r_Q + r_L, plus the orthogonality of the two heads (the same for every pair);
     the correlations with length are a term of the whole batch. `accuracy` and `margin` are of r_Q alone."""
 
-    def __init__(self, trainable: TrainableModel, config: TrainingConfig, method: Odin) -> None:
+    def __init__(self, trainable: TrainableModel, config: TrainingConfig, method: "Odin") -> None:
         super().__init__(trainable, config)
         self._method = method
 

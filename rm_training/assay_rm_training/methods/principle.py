@@ -8,8 +8,6 @@ Formulas: arXiv 2509.21319 as read in notes and on the released model's card: th
 all other positions masked, the reward log P(Yes) - log P(No).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar

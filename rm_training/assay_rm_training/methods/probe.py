@@ -8,8 +8,6 @@ Less accurate than full training on much data, but it costs one forward pass per
 fit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.sparse.linalg import LinearOperator, cg
 
 from assay import ids
 from assay.domain import PreferencePair
@@ -68,12 +67,18 @@ class Probe:
 
 
 def fit_head(
-    differences: Floats, weights: Floats, *, l2: float, label_smoothing: float = 0.0, start: Floats | None = None
+    differences: Floats,
+    weights: Floats,
+    *,
+    l2: float,
+    label_smoothing: float | Floats = 0.0,
+    start: Floats | None = None,
 ) -> Floats:
     """The w [H] that minimises sum_i v_i loss(w . d_i) / sum_i v_i + l2/2 |w|^2 over d = chosen - rejected [N, H].
 
-    loss(z) = -(1-e) log s(z) - e log s(-z). Strictly convex: Newton steps, halved until the objective falls, each
-    solved by conjugate gradients, which need no H x H matrix. `start`: initial value; does not change the optimum.
+    loss(z) = -(1-e) log s(z) - e log s(-z), with one e, or one for each pair [N]. Strictly convex: Newton steps, halved
+    until the objective falls, each solved by conjugate gradients, which need no H x H matrix. `start`: initial value;
+    does not change the optimum.
     """
     v = weights / weights.sum()
     w = np.zeros(differences.shape[1]) if start is None else start
@@ -100,21 +105,10 @@ def fit_head(
 
 def _newton_step(differences: Floats, curvature: Floats, l2: float, gradient: Floats) -> Floats:
     """x of (D^T diag(curvature) D + l2) x = gradient, more exact near the optimum."""
-    x = np.zeros_like(gradient)
-    residual = gradient.copy()
-    direction = residual.copy()
-    norm = start = float(residual @ residual)
-    enough = start * min(0.01, start)
-    for _ in range(10 * len(gradient)):
-        if norm <= enough:
-            break
-        image = differences.T @ (curvature * (differences @ direction)) + l2 * direction
-        size = norm / float(direction @ image)
-        x += size * direction
-        residual -= size * image
-        previous, norm = norm, float(residual @ residual)
-        direction = residual + (norm / previous) * direction
-    return x
+    size = len(gradient)
+    image = LinearOperator((size, size), lambda x: differences.T @ (curvature * (differences @ x)) + l2 * x)
+    step: Floats = cg(image, gradient, rtol=min(0.1, float(np.linalg.norm(gradient))), maxiter=10 * size)[0]
+    return step
 
 
 def train_probe(
@@ -137,18 +131,21 @@ def train_probe(
     scale = np.concatenate([chosen, rejected]).astype(np.float64).std(axis=0) + 1e-6
     d /= scale
     weights = np.array([pairs[i].weight for i in used], dtype=np.float64)
+    if not weights.sum() > 0:
+        raise BadInputError("no pair to train on: every weight is 0")
+    smoothing = _smoothing([pairs[i] for i in used], config.label_smoothing)
     gold_chosen, gold_rejected, some = _sides(cache, gold, advance)
     candidates: dict[float, tuple[float, float]] = {}
     if len(some):
         head = None
         for l2 in sorted(config.l2, reverse=True):  # each starts from the one before
-            head = fit_head(d, weights, l2=l2, label_smoothing=config.label_smoothing, start=head)
+            head = fit_head(d, weights, l2=l2, label_smoothing=smoothing, start=head)
             z = ((gold_chosen - gold_rejected) / scale) @ head
             candidates[l2] = (float((z > 0).mean()), float(np.logaddexp(0.0, -z).mean()))
     elif len(config.l2) > 1:
-        candidates = _cross_validated(d, weights, [pairs[i] for i in used], config)
+        candidates = _cross_validated(d, weights, smoothing, [pairs[i] for i in used], config)
     best = min(candidates, key=lambda l2: (candidates[l2][1], -l2)) if candidates else config.l2[0]
-    head = fit_head(d, weights, l2=best, label_smoothing=config.label_smoothing) / scale
+    head = fit_head(d, weights, l2=best, label_smoothing=smoothing) / scale
     return Probe(
         head.astype(np.float32),
         best,
@@ -159,8 +156,14 @@ def train_probe(
     )
 
 
+def _smoothing(pairs: Sequence[PreferencePair], believed: float) -> Floats:
+    """P(the label is wrong) [N]: of a pair's own soft label, flipped with the share `believed` beside."""
+    wrong = 1.0 - np.array([pair.preference for pair in pairs], dtype=np.float64)
+    return believed + (1.0 - 2.0 * believed) * wrong
+
+
 def _cross_validated(
-    d: Floats, weights: Floats, pairs: Sequence[PreferencePair], config: ProbeConfig
+    d: Floats, weights: Floats, smoothing: Floats, pairs: Sequence[PreferencePair], config: ProbeConfig
 ) -> dict[float, tuple[float, float]]:
     """Penalty -> (accuracy, NLL) on pairs whose prompt was left out of the fit; empty where there is one fold only."""
     folds = np.array([int(ids.prompt_id(pair.prompt)[-8:], 16) % config.folds for pair in pairs])
@@ -173,10 +176,13 @@ def _cross_validated(
         out = folds == fold
         head = None
         for l2 in penalties:
-            head = fit_head(d[~out], weights[~out], l2=l2, label_smoothing=config.label_smoothing, start=head)
+            head = fit_head(d[~out], weights[~out], l2=l2, label_smoothing=smoothing[~out], start=head)
             z[l2][out] = d[out] @ head
     total = weights.sum()
-    return {l2: (float((q > 0).mean()), float(weights @ np.logaddexp(0.0, -q) / total)) for l2, q in z.items()}
+    return {
+        l2: (float((q > 0).mean()), float(weights @ (np.logaddexp(0.0, -q) + smoothing * q) / total))
+        for l2, q in z.items()
+    }
 
 
 class ProbeScorer:

@@ -1,11 +1,9 @@
 """Process reward models: one logit per labelled step from the stock head.
 
 Covers: the method `steps`, its task and its evaluation. Leaves out: the token a step is read at
-(`assay.models.chat.step_reader`), the loss (`objectives/steps.py`), labels (`assay_rm_training.data.step_labels`),
+(`assay.models.chat.step_reader`), the loss (`objectives/steps.py`), labels (`assay_rm_training.data.response_labels`),
 scoring (`assay_serving.engines.process_reward`).
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,13 +24,13 @@ from assay.statistics.intervals import Interval, interval_text, share_interval
 from assay.workspace import Workspace
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.response_groups import encode_rows
-from assay_rm_training.data.step_labels import SteppedResponse, load_steps
+from assay_rm_training.data.response_labels import SteppedResponse, load_steps
 from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.methods.method import MethodFields
 from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.packed_forward import GroupTask, tokens_of
 from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
-from assay_rm_training.objectives.steps import step_loss
+from assay_rm_training.objectives.responses import step_loss
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.process_reward import StepScorer, StepScores
 from assay_serving.scorer import ScoreItem, Scorer

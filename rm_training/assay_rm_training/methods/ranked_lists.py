@@ -2,9 +2,9 @@
 
 Covers: the method `lists` and its task. Leaves out: the losses (`objectives/lists.py`), reading lists and building
 them from comparisons (`assay_rm_training.data.ranked_lists`).
-"""
 
-from __future__ import annotations
+A scorer that scores each response once, however many comparisons it is in. Leaves out: scoring, storing scores.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from assay.models.attention.packing import TokenGroup
 from assay.models.chat.renderer import Renderer
 from assay.models.spec import Kind
 from assay.runs.progress_bar import Advance, silent
+from assay.score import ScoreResult
 from assay.workspace import Workspace
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.ranked_lists import RankedList, load_ranked_lists
 from assay_rm_training.data.response_groups import encode_responses, encode_rows
-from assay_rm_training.evaluation.memoised_scorer import MemoisedScorer
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.method import MethodFields
 from assay_rm_training.methods.task import BatchLoss
@@ -31,7 +31,7 @@ from assay_rm_training.model.trainable_model import TrainableModel, load_trainab
 from assay_rm_training.objectives import lists
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.transformers import TransformersScorer
-from assay_serving.scorer import ScoreItem, Scorer
+from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
 
 ListLoss = Literal["plackett_luce", "pairs"]
 
@@ -48,7 +48,7 @@ class ListTask(GroupTask[EncodedList]):
     """Losses of ranked lists. Figures of a list: `accuracy`, the share of its ordered pairs that are ranked right;
     `top`, whether the highest reward is a best response's."""
 
-    def __init__(self, trainable: TrainableModel, config: TrainingConfig, method: RankedLists) -> None:
+    def __init__(self, trainable: TrainableModel, config: TrainingConfig, method: "RankedLists") -> None:
         super().__init__(trainable, config)
         self._loss = lists.plackett_luce if method.loss == "plackett_luce" else lists.all_pairs
         self._centring = method.centring
@@ -147,3 +147,22 @@ def _encode(row: RankedList, renderer: Renderer) -> tuple[EncodedList, bool] | s
     return (
         encoded if isinstance(encoded, str) else (EncodedList(encoded.group, row.ranks, row.weight), encoded.truncated)
     )
+
+
+class MemoisedScorer:
+    """Wraps another scorer for one evaluation."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._scorer = scorer
+        self._known: dict[ScoreItem, ScoreResult] = {}
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._scorer.info
+
+    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
+        """As the wrapped scorer; progress counts responses not scored before."""
+        new = list(dict.fromkeys(item for item in items if item not in self._known))
+        if new:
+            self._known.update(zip(new, self._scorer.score(new, on_progress), strict=True))
+        return [self._known[item] for item in items]

@@ -4,8 +4,6 @@ Covers: the protocol between `training/loop.py` and training methods. Leaves out
 (`methods/method.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar

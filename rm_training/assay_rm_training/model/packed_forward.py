@@ -4,8 +4,6 @@ Covers: packed and prefix-shared where the configuration and the model allow, th
 class of tasks over groups. Leaves out: the pass itself (`assay.models.attention.packing`), heads and losses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 

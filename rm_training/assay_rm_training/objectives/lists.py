@@ -9,8 +9,6 @@ probability that some order of theirs happens, which is exact; so a list of equa
 all others equal" are a choice of the best.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 

@@ -3,13 +3,11 @@
 Leaves out: their formulas (`pair.py`, `ties.py`), their settings and regularisers (`objective.py`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from assay.registry import Kind
 
-_PAIR, _TIES = "assay_rm_training.objectives.pair", "assay_rm_training.objectives.ties"
+_PAIR = "assay_rm_training.objectives.pair"
 
 LOSSES: Kind[Any] = Kind(
     "loss",
@@ -17,13 +15,13 @@ LOSSES: Kind[Any] = Kind(
     "loss per pair [B]; or a TieLoss, which learns from ties.",
     {
         "bradley_terry": f"{_PAIR}:bradley_terry",
-        "davidson": f"{_TIES}:DAVIDSON",
+        "davidson": f"{_PAIR}:DAVIDSON",
         "focal": f"{_PAIR}:focal",
         "focal_internlm": f"{_PAIR}:focal_internlm",
         "hinge": f"{_PAIR}:hinge",
         "margin_mse": f"{_PAIR}:margin_mse",
         "pointwise": f"{_PAIR}:pointwise",
-        "rao_kupper": f"{_TIES}:RAO_KUPPER",
+        "rao_kupper": f"{_PAIR}:RAO_KUPPER",
         "tempered_log": f"{_PAIR}:tempered_log",
     },
     option="--loss",

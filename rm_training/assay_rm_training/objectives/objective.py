@@ -4,8 +4,6 @@ Covers: a registered loss (`losses.py`) with its settings, the per-pair regulari
 per-pair weights and the mean over an accumulated batch (the training loop), terms of a full batch.
 """
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,8 +14,8 @@ import torch
 from assay.errors import BadInputError
 from assay_rm_training.objectives import pair
 from assay_rm_training.objectives.losses import LOSSES
+from assay_rm_training.objectives.pair import TieLoss, outcome_loss
 from assay_rm_training.objectives.regularisers import centring, log_barrier, squares
-from assay_rm_training.objectives.ties import TieLoss, outcome_loss
 
 
 class PairLoss(NamedTuple):

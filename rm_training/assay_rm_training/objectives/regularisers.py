@@ -5,8 +5,6 @@ length and orthogonality terms. Leaves out: their weights (`objective.py` and th
 and the heads (the tasks).
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 

@@ -5,8 +5,6 @@ With recorded scores alone nothing is loaded and no workspace is needed; in a wo
 per-item results in the store. Leaves out: the protocols (`benchmarks`), printing (`commands`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,7 +15,7 @@ from typing import Any
 
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
-from assay.models.contamination import BenchmarkUse
+from assay.models.contamination import BenchmarkUse, union
 from assay.runs.contamination_gate import BenchmarkState, evaluated_contamination
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, locate_model, start_run
@@ -30,7 +28,7 @@ from assay_rm_training.benchmarks.comparison import ModelComparison, compare
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
 from assay_rm_training.benchmarks.recorded import read_recorded
 from assay_rm_training.benchmarks.report import BenchmarkItems, BenchmarkReport, read_items, report
-from assay_rm_training.benchmarks.results_store import item_table, store_results, write_parquet
+from assay_rm_training.benchmarks.stored_results import item_table, store_results, write_parquet
 from assay_rm_training.run_settings import BenchmarkConfig
 from assay_rm_training.runs.contamination_lineage import relevant, uses_of_model
 from assay_serving.model_config import ModelConfig
@@ -251,10 +249,11 @@ def _contamination(
 def _lineage(
     workspace: Workspace | None, one: Contender, contamination: Sequence[tuple[BenchmarkState, int]]
 ) -> tuple[BenchmarkUse, ...]:
-    if one.info is None or is_url(one.reference):
+    if one.info is None:
         return ()
-    source = locate_model(workspace, one.reference)[0]
-    return relevant(uses_of_model(workspace, source), contamination if workspace is not None else None)
+    here = () if is_url(one.reference) else uses_of_model(workspace, locate_model(workspace, one.reference)[0])
+    carried = union(here, one.info.contamination)
+    return relevant(carried, contamination if workspace is not None else None)
 
 
 def _inputs(workspace: Workspace, config: BenchmarkConfig) -> dict[str, str]:

@@ -4,8 +4,6 @@ Covers: models, ensembles, rewards under a length correction; updating the spec,
 the probabilities of stored scores. Leaves out: the fit (`calibration`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -65,7 +63,9 @@ def calibrate_model(
     require_folder(source, config.model)
     states = states_of_use(workspace, config.data, pairs, "calibration", waivers or {})
     with recorded_run(workspace, "calibrate", asdict(config), model=(source, artifact), data=[config.data]) as run:
-        scorer = load_scorer(config.model_config(source, served_as=config.model))
+        scorer = load_scorer(
+            config.model_config(source, served_as=config.model), workspace.root if workspace is not None else None
+        )
         with progress_bar("scoring", 2 * len(pairs), unit="responses") as advance:
             evaluation = evaluate(scorer, pairs, seed=config.seed, advance=advance)
         scored = [item for item in evaluation.items if item.failure is None]

@@ -4,8 +4,7 @@ Covers: uses of benchmarks by a base, members of a merge or an ensemble, the rew
 labels; data of early stopping and calibration. Leaves out: training data (`assay.runs.contamination_gate`).
 """
 
-from __future__ import annotations
-
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,21 +12,26 @@ from typing import Any
 
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
-from assay.models.contamination import BenchmarkUse, Use, union
+from assay.models.contamination import KEY, BenchmarkUse, Use, read_uses, union, uses_from
 from assay.models.spec import RewardModelSpec
 from assay.runs.contamination_gate import BenchmarkState, benchmarks_in, contamination_of, record_waivers
 from assay.runs.record import Run
 from assay.workspace import Workspace
 from assay_rm_training.runs.recorded import snapshot_id
+from assay_serving.composition.part_loader import models_of
 from assay_serving.engines.ensemble import FILE as ENSEMBLE_FILE
 from assay_serving.engines.ensemble import EnsembleSpec
-from assay_serving.model_reference import is_ensemble
+from assay_serving.model_reference import is_composed, is_ensemble
 
-_JUDGES = """
+_DECIDING = """
     WITH deciding AS (
         SELECT d.run_id FROM snapshot_items i JOIN decisions d USING (comparison_id) WHERE i.snapshot_id = $snapshot
         UNION SELECT j.run_id FROM snapshot_items i JOIN judgments j USING (comparison_id)
-        WHERE i.snapshot_id = $snapshot)
+        WHERE i.snapshot_id = $snapshot)"""
+_CARRIED = f"""{_DECIDING}
+    SELECT DISTINCT r.metrics ->> '$.{KEY}' FROM deciding JOIN runs r USING (run_id)
+    WHERE r.metrics ->> '$.{KEY}' IS NOT NULL ORDER BY 1"""
+_JUDGES = f"""{_DECIDING}
     SELECT DISTINCT a.path FROM deciding JOIN run_links l ON l.run_id = deciding.run_id AND l.direction = 'input'
     JOIN artifacts a ON l.kind = 'artifact' AND a.artifact_id = l.ref
         OR l.kind = 'model_version' AND a.spec ->> 'version' = l.ref
@@ -35,8 +39,8 @@ _JUDGES = """
 
 
 def uses_of_model(workspace: Workspace | None, source: str) -> tuple[BenchmarkUse, ...]:
-    """What the model at `source` (a folder, an ensemble's file) carries. Of a spec from before uses were carried: its
-    training data by the workspace's ledger, and what its base carries."""
+    """What the model at `source` (a folder, the file of an ensemble or of a composed reward) carries. Of a spec from
+    before uses were carried: its training data by the workspace's ledger, and what its base carries."""
     path = Path(source).expanduser()
     if path.exists() and is_ensemble(source):
         file = path / ENSEMBLE_FILE if path.is_dir() else path
@@ -44,9 +48,11 @@ def uses_of_model(workspace: Workspace | None, source: str) -> tuple[BenchmarkUs
         beside = [(file.parent / member.model, member.model) for member in ensemble.members]
         sources = [str(folder.resolve()) if folder.exists() else name for folder, name in beside]
         return union(ensemble.contamination, *(uses_of_model(workspace, member) for member in sources))
+    if path.exists() and is_composed(source):
+        return union(*(uses_of_model(workspace, model) for model in models_of(path, workspace)))
     spec = RewardModelSpec.read(path) if path.is_dir() else None
     if spec is None:
-        return ()
+        return read_uses(path)
     if spec.contamination or workspace is None:
         return spec.contamination
     own = as_uses(_states(workspace, spec), "training", spec.snapshot or "a file", path.name)
@@ -59,8 +65,10 @@ def uses_of_judges(workspace: Workspace, snapshot: str | None) -> tuple[Benchmar
     if snapshot is None:
         return ()
     with workspace.store.unit() as db:
+        carried = db.execute(_CARRIED, {"snapshot": snapshot}).fetchall()
         paths = [row[0] for row in db.execute(_JUDGES, {"snapshot": snapshot}).fetchall()]
-    return union(*(uses_of_model(workspace, str(workspace.root / path)) for path in paths))
+    recorded = (uses_from(json.loads(uses)) for (uses,) in carried)
+    return union(*recorded, *(uses_of_model(workspace, str(workspace.located_path(path))) for path in paths))
 
 
 def relevant(

@@ -4,8 +4,6 @@ Covers: the description file under `workspace.models / NAME`, held-out accuracy 
 accuracy by uncertainty. Leaves out: combining scores (`assay_serving.engines.ensemble`).
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,10 +17,9 @@ from assay.models.contamination import union
 from assay.runs.model_run import model_folder, model_run
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import folder_digest, locate_model
-from assay.statistics.intervals import interval_text
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
-from assay_rm_training.checkpoints.card_sections import CARD, table
+from assay_rm_training.checkpoints.card_sections import CARD, render_card
 from assay_rm_training.evaluation.metrics import Accuracy
 from assay_rm_training.run_settings import EnsembleConfig
 from assay_rm_training.runs.contamination_lineage import uses_of_model
@@ -83,7 +80,7 @@ def build_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsembl
         target,
     ):
         scorers = [
-            load_scorer(config.model_config(source, served_as=member))
+            load_scorer(config.model_config(source, served_as=member), workspace.root)
             for member, (source, _) in zip(config.members, located, strict=True)
         ]
         names = [_as_written(source, target, workspace) for source, _ in located]
@@ -102,7 +99,9 @@ def build_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsembl
         target.mkdir(parents=True)
         spec.write(target / FILE)
         with replacing(target / CARD) as temporary:
-            temporary.write_text(_card(target.name, spec, ensemble, accuracies, unsure, config), encoding="utf-8")
+            figures: dict[str, Any] = {"eval_data": config.eval_data, "accuracies": accuracies, "unsure": unsure}
+            card = render_card("ensemble", name=target.name, spec=spec, version=ensemble.info.version, **figures)
+            temporary.write_text(card, encoding="utf-8")
         artifact = run.add_artifact(
             "reward_model",
             target.name,
@@ -157,38 +156,3 @@ def _figures(
             doubt.append(item.uncertainty)
     thirds = np.array_split(np.argsort(doubt, kind="stable"), 3) if len(right) >= 3 else []
     return accuracies, tuple(float(np.mean([right[i] for i in third])) for third in thirds)
-
-
-def _card(
-    name: str,
-    spec: EnsembleSpec,
-    ensemble: EnsembleScorer,
-    accuracies: dict[str, Accuracy],
-    unsure: tuple[float, ...],
-    config: EnsembleConfig,
-) -> str:
-    rows = [[m.model, m.version or "", f"{m.mean:.4g}", f"{m.std:.4g}"] for m in spec.members]
-    scored = [[who, f"{a.value:.4f}", interval_text(a.interval)] for who, a in accuracies.items()]
-    lines = [
-        "---",
-        "tags: [reward-model, ensemble, assay]",
-        "---",
-        f"# {name}",
-        "",
-        f"An ensemble of {len(rows)} reward models, combined by `{spec.combine}`; the uncertainty of a score is the",
-        f"members' deviation ({spec.variance} variance). Scale {spec.scale}, measured on {spec.standardised_on}.",
-        f"Version {ensemble.info.version}. A response that one member cannot score has no score.",
-        "",
-        "## Members",
-        "",
-        *table(["member", "version", "mean", "std"], rows),
-    ]
-    uses = "; ".join(map(str, spec.contamination))
-    lines += ["", f"Contamination: {uses or 'not checked: no benchmark was registered'}."]
-    if scored:
-        lines += ["", "## Evaluation", "", f"On {config.eval_data}; intervals over prompts.", ""]
-        lines += table(["", "accuracy", "95 %"], scored)
-        if unsure:
-            uncertainties = ", ".join(f"{value:.4f}" for value in unsure)
-            lines += ["", f"Accuracy by thirds of the pairs, from the least uncertain to the most: {uncertainties}."]
-    return "\n".join(lines) + "\n"

@@ -10,8 +10,6 @@ fine-tuning. Members should differ in seed, data order and learning rate. Connec
 members the accuracy along the segment must not fall below the interpolation of the ends.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -36,9 +34,9 @@ from assay.runs.model_run import model_folder, model_run
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import locate_model
 from assay.score import Score
-from assay.statistics.intervals import Interval, clustered_mean, interval_text
+from assay.statistics.intervals import Interval, clustered_mean
 from assay.workspace import Workspace
-from assay_rm_training.checkpoints.card_sections import table
+from assay_rm_training.checkpoints.card_sections import render_card
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, save_checkpoint
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.run_settings import MergeConfig
@@ -107,7 +105,7 @@ class MergedModel:
         }
 
 
-def weighted_state(parts: Sequence[tuple[Path, float]]) -> dict[str, torch.Tensor]:
+def weighted_state(parts: Sequence[tuple[Path, float]]) -> "dict[str, torch.Tensor]":
     """Sum of weight * tensor in float32 over checkpoints' safetensors. Raises BadInputError where names, shapes or
     integer tensors differ."""
     import torch
@@ -264,7 +262,7 @@ def merge_models(workspace: Workspace, config: MergeConfig) -> MergedModel:
         )
         if not merged.barriers or config.allow_barrier:
             sample = [ScoreItem(p.prompt, text) for p in pairs[: SAMPLE // 2] for text in (p.chosen, p.rejected)]
-            card = _card(target.name, spec, merged, specs, config)
+            card = render_card("merged", name=target.name, spec=spec, merged=merged, members=specs, data=config.data)
             spec, _ = save_checkpoint(
                 TrainableModel(model, tokenizer, new_head=False), spec, renderer, target, sample=sample, card=card
             )
@@ -303,52 +301,3 @@ def _right(scorer: TransformersScorer, pairs: Sequence[PreferencePair], advance:
 def _config(folder: Path) -> dict[str, Any]:
     payload: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return {key: value for key, value in payload.items() if key not in _IGNORED}
-
-
-def _card(
-    name: str, spec: RewardModelSpec, merged: MergedModel, members: Sequence[RewardModelSpec], config: MergeConfig
-) -> str:
-    rows = [
-        [member, member_spec.version, member_spec.run_id or "", f"{accuracy:.4f}"]
-        for (member, accuracy), member_spec in zip(merged.accuracies.items(), members, strict=True)
-    ]
-    checked = [
-        [
-            f"{s.first} to {s.second}, t = {s.t:g}",
-            f"{s.accuracy:.4f}",
-            f"{s.interpolated:.4f}",
-            f"{s.gap:+.4f} ({interval_text(s.interval, '+.4f')})",
-            "BARRIER" if s.barrier else "none",
-        ]
-        for s in merged.segments
-    ]
-    gain = f"{merged.gain:+.4f} ({interval_text(merged.gain_interval, '+.4f')})"
-    lines = [
-        "---",
-        "library_name: transformers",
-        "pipeline_tag: text-classification",
-        "tags: [reward-model, bradley-terry, warm, assay]",
-        "---",
-        f"# {name}",
-        "",
-        f"A scalar reward model on `{spec.base}`: the average of the weights of {len(rows)} reward models (WARM), in",
-        "float32, by Assay.",
-        "",
-        "## Members",
-        "",
-        *table(["member", "version", "run", f"accuracy on {config.data}"], rows),
-        "",
-        f"The average: {merged.average:.4f} on {merged.pairs} pairs, {gain} over the members' mean. Heads started as: "
-        f"{merged.head_start or 'not recorded'}.",
-        "",
-        "## Barrier check",
-        "",
-        *table(["segment", "accuracy", "interpolated", "difference, 95 %", "barrier"], checked),
-        "",
-        "Contamination: "
-        + ("; ".join(map(str, spec.contamination)) or "not checked: no benchmark was registered")
-        + ".",
-        "",
-        f"Trained length {spec.trained_length} tokens, template hash `{spec.template_hash}`, run {spec.run_id}.",
-    ]
-    return "\n".join(lines) + "\n"

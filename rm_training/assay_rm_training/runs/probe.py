@@ -4,8 +4,6 @@ Covers: what `assay train probe` and the curation loop share. Leaves out: the fi
 (`hidden_states.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ from assay.runs.model_run import reserved_folder
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run
 from assay.workspace import Workspace
-from assay_rm_training.checkpoints.card_sections import warning_lines
+from assay_rm_training.checkpoints.card_sections import render_card
 from assay_rm_training.checkpoints.checkpoint import save_checkpoint
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
@@ -157,29 +155,18 @@ def _save_probe(
         uses_of_model(run.workspace, backbone.base),
         uses_of_judges(run.workspace, snapshot_id(run.workspace, data)),
     )
-    card = "\n".join(
-        [
-            "---",
-            "library_name: transformers",
-            "pipeline_tag: text-classification",
-            "tags: [reward-model, bradley-terry, linear-probe, assay]",
-            "---",
-            f"# {folder.name}",
-            "",
-            f"A scalar reward model by Assay: a Bradley-Terry head at its optimum on the frozen `{backbone.base}`.",
-            "",
-            *warning_lines(_coverage(probe).of_training()),
-            "| | |",
-            "|---|---|",
-            f"| data | {data} ({snapshot_id(run.workspace, data) or 'a file'}) |",
-            f"| pairs | {probe.pairs} used, {probe.left_out} left out: a side is too long |",
-            f"| run | {run.id} |",
-            f"| penalty | L2 {probe.l2:g}, by {probe.chosen_on} (NLL of each tried: {tried or 'one only'}) |",
-            f"| trained length | {backbone.renderer.max_length} tokens |",
-            f"| template hash | `{backbone.renderer.template_hash}` |",
-            f"| contamination | {'; '.join(map(str, uses)) or 'not checked: no benchmark was registered'} |",
-            "",
-        ]
+    card = render_card(
+        "probe",
+        name=folder.name,
+        base=backbone.base,
+        renderer=backbone.renderer,
+        warnings=_coverage(probe).of_training(),
+        probe=probe,
+        data=data,
+        snapshot=snapshot_id(run.workspace, data),
+        run=run.id,
+        tried=tried,
+        uses=uses,
     )
     spec, _ = save_checkpoint(
         with_head(backbone.trainable, probe),

@@ -4,8 +4,6 @@ records without workspace.
 Leaves out: the record itself (`assay.runs.record`), names of models (`assay.runs.model_run`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict

@@ -6,8 +6,6 @@ Covers: resuming an interrupted run. Leaves out: the loop (`training/loop.py`), 
     RUN/ run.json (what --resume needs)  metrics.jsonl  state.pt (until done)  evaluation.json  items.jsonl
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -104,7 +102,7 @@ class TrainingPlan(RunPlan):
         return {**self.__dict__, "config": self.config.to_dict(), "method": method_payload(self.method)}
 
     @classmethod
-    def read(cls, workspace: Workspace, run_id: str) -> TrainingPlan:
+    def read(cls, workspace: Workspace, run_id: str) -> "TrainingPlan":
         """Raises NotFoundError for a run that is not a training."""
         payload = cls.read_payload(workspace, run_id)
         config, method = TrainingConfig.from_dict(payload["config"]), method_of(payload["method"])

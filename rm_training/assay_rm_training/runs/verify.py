@@ -5,8 +5,6 @@ outcome to spec and card. Leaves out: what a check compares (`parity.py`). Check
 make (trained = saved) keep their recorded outcome.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

@@ -4,8 +4,6 @@ Covers: batches of one size, and batches that grow at the start of the run (larg
 gradients still agree). Leaves out: what happens inside a batch (`encoded_dataset.micro_batches`).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ out: the run record, evaluation and saving, which the first process does alone a
 (`runs/train.py`); how work and weights are divided (`assay.models.parallelism.strategy`).
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

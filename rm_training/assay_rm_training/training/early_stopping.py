@@ -7,8 +7,6 @@ The metric of the chosen step is the best of several on the same data, so it is 
 evaluate on data that no step was chosen by (`--final-data`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +56,7 @@ def should_stop(best: BestEvaluation | None, patience: int) -> bool:
     return best is not None and 0 < patience <= best.since
 
 
-def save_best(folder: Path, step: int, weights: Mapping[str, torch.Tensor | None]) -> None:
+def save_best(folder: Path, step: int, weights: "Mapping[str, torch.Tensor | None]") -> None:
     """Replace `folder/best.pt` atomically. The state of the same step must be saved before."""
     import torch
 
@@ -71,7 +69,7 @@ def saved_step(folder: Path) -> int | None:
     return int(_load(folder)["step"]) if (folder / FILE).is_file() else None
 
 
-def load_best(folder: Path, step: int) -> dict[str, torch.Tensor]:
+def load_best(folder: Path, step: int) -> "dict[str, torch.Tensor]":
     """The weights of `step`. Raises BackendError where another step's are kept."""
     payload = _load(folder)
     if payload["step"] != step:

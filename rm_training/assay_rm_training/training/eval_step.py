@@ -5,8 +5,6 @@ Covers: the items' rewards in the training's number format, divided among proces
 method's evaluation, float32 through the serving engine), the choice of a step (`early_stopping.py`).
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,11 +18,10 @@ from assay.models.parallelism.strategy import SingleProcess
 from assay.statistics.intervals import wilson
 from assay_rm_training.calibration.measures import calibration_report
 from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags
-from assay_rm_training.evaluation.metrics import length_correlation, outcomes, pair_accuracy
-from assay_rm_training.evaluation.slices import slices
+from assay_rm_training.evaluation.metrics import length_correlation, outcomes, pair_accuracy, slices
 from assay_rm_training.methods.task import TrainingTask
 from assay_rm_training.model.trainable_model import TrainableModel
-from assay_rm_training.training.micro_batches import forward_passes
+from assay_rm_training.training.batch_losses import forward_passes
 from assay_rm_training.training.profiler import StepClock
 from assay_rm_training.training_config import TrainingConfig
 

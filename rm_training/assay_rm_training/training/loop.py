@@ -8,9 +8,9 @@ lineage (`runs/train.py`).
 The gradient of a step is that of sum_i w_i loss_i / sum_i w_i over all its items: the denominator is fixed before the
 first backward pass, so it does not depend on how the batch is split into forward passes or among processes. A term of
 the full batch may be added (`batch_losses.py`).
-"""
 
-from __future__ import annotations
+The learning rate is a pure function of the step, so that resuming has no scheduler state to restore.
+"""
 
 import math
 import time
@@ -28,16 +28,14 @@ from assay.system.graceful_stop import stop_on_signal
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.methods.task import TrainingTask
 from assay_rm_training.model.trainable_model import TrainableModel
-from assay_rm_training.training.batch_losses import batch_term
+from assay_rm_training.training.batch_losses import batch_term, forward_passes
 from assay_rm_training.training.batch_order import StepPlan
 from assay_rm_training.training.eval_step import measure
-from assay_rm_training.training.lr_schedules import lr_factor
-from assay_rm_training.training.micro_batches import forward_passes
 from assay_rm_training.training.profiler import StepClock, peak_memory
 from assay_rm_training.training.resume_state import Position
 from assay_rm_training.training.run_files import RunFiles
 from assay_rm_training.training.summary import RunTotals, StepMeasurement, StepSums, TrainingSummary
-from assay_rm_training.training_config import TrainingConfig
+from assay_rm_training.training_config import Schedule, TrainingConfig
 
 Item = TypeVar("Item")
 
@@ -227,3 +225,30 @@ def _step(
         return {}
     squares = [(p.detach() - old).square().sum() for p, old in zip(parameters, before, strict=True)]
     return {"update_norm": math.sqrt(sum(float(parallel.full(square)) for square in squares))}
+
+
+def lr_factor(
+    schedule: Schedule,
+    step: int,
+    total: int,
+    *,
+    warmup_ratio: float,
+    min_lr_ratio: float = 0.0,
+    decay_ratio: float = 0.2,
+) -> float:
+    """Factor on the peak rate for optimiser step `step` of `total`, counted from 1.
+
+    Rises linearly over the first round(warmup_ratio * total) steps, then stays (`constant`), or falls linearly or as
+    a half cosine towards `min_lr_ratio`, which it would reach one step after the last (so no step has a rate of 0).
+    `wsd` (warm-up, stable, decay: MiniCPM, arXiv 2404.06395) stays until the last round(decay_ratio * total) steps
+    and falls linearly in them.
+    """
+    warmup = round(warmup_ratio * total)
+    if step <= warmup:
+        return step / max(1, warmup)
+    if schedule == "constant":
+        return 1.0
+    begin = warmup if schedule != "wsd" else max(warmup, total - round(decay_ratio * total))
+    done = max(0.0, (step - begin - 1) / max(1, total - begin))
+    falling = 0.5 * (1.0 + math.cos(math.pi * done)) if schedule == "cosine" else 1.0 - done
+    return min_lr_ratio + (1.0 - min_lr_ratio) * falling if min_lr_ratio else falling

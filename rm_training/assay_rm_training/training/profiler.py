@@ -4,8 +4,6 @@ On a GPU the host only launches work and waits where it reads a result, so a par
 parts; the sum is exact. Leaves out: profiling of kernels.
 """
 
-from __future__ import annotations
-
 import resource
 import sys
 import time

@@ -6,8 +6,6 @@ position are functions of the step and need no state. Leaves out: the finished m
 the best evaluation (`early_stopping.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

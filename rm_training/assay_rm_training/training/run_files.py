@@ -8,8 +8,6 @@ Covers: resuming with all of them consistent, early stopping, the final weights.
 (`assay.runs.json_log`, `resume_state.py`, `early_stopping.py`, `assay.runs.tensorboard_log`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path

@@ -3,8 +3,6 @@
 Leaves out: held-out metrics (`eval_step.py`), the rows of metrics.jsonl (`training/loop.py`).
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -92,7 +90,7 @@ class StepSums:
             self.each.setdefault(name, []).extend(values.tolist())
         self.counts = (self.counts[0] + counts[0], self.counts[1] + counts[1], self.counts[2] + counts[2])
 
-    def merge(self, other: StepSums) -> None:
+    def merge(self, other: "StepSums") -> None:
         self.loss += other.loss
         self.figures.update(other.figures)
         for name, values in other.each.items():

@@ -7,19 +7,16 @@ Covers: the route over any completer, its errors. Leaves out: streaming; the com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from starlette.exceptions import HTTPException
 
 from assay import __version__
-from assay.errors import AssayError
 from assay.http.docs_pages import mount_pages
-from assay.http.problems import ProblemError, problem_of, problem_of_invalid
+from assay.http.problems import ProblemError, install_handlers
 from assay_serving.chat.bodies import ChatCompletionRequest
 from assay_serving.chat.completion import TooLongError
 from assay_serving.chat.replies import openai_error
@@ -60,7 +57,11 @@ def chat_router(
             raise ProblemError(
                 400, f"{field} is not supported by this server", code="unsupported_parameter", more=errors
             )
-        reply = await completer.complete(body, request)
+        try:
+            reply = await completer.complete(body, request)
+        except TooLongError as error:
+            errors = {"errors": [{"field": "messages", "message": str(error)}]}
+            raise ProblemError(400, str(error), code="context_length_exceeded", more=errors) from error
         return reply if isinstance(reply, Response) else JSONResponse(dict(reply))
 
     return router
@@ -80,15 +81,7 @@ def create_chat_app(completer: ModelCompleter) -> FastAPI:
         return {"object": "list", "data": completer.cards()}
 
     app.include_router(chat_router(completer))
-    handlers: dict[type[Exception], Callable[[Any], ProblemError]] = {
-        ProblemError: lambda error: error,
-        TooLongError: _too_long,
-        AssayError: problem_of,
-        RequestValidationError: problem_of_invalid,
-        HTTPException: lambda error: ProblemError(error.status_code, str(error.detail)),
-    }
-    for kind, problem in handlers.items():
-        app.add_exception_handler(kind, _handler(problem))
+    install_handlers(app, refusal)
     return app
 
 
@@ -98,16 +91,3 @@ def refusal(problem: ProblemError, request_id: str | None = None) -> Response:
     if status == 401:
         problem = ProblemError(401, problem.detail, code="invalid_api_key", headers=problem.headers)
     return JSONResponse(openai_error(status, problem), status, problem.headers)
-
-
-def _handler(problem: Callable[[Any], ProblemError]) -> Callable[[Request, Exception], Any]:
-    async def handle(_: Request, error: Exception) -> Response:
-        return refusal(problem(error))
-
-    return handle
-
-
-def _too_long(error: TooLongError) -> ProblemError:
-    return ProblemError(
-        400, str(error), code="context_length_exceeded", more={"errors": [{"field": "messages", "message": str(error)}]}
-    )

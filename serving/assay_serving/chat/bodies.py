@@ -8,20 +8,18 @@ clients send many.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from assay.http.body_lists import ListOf
+from assay_serving.chat.message_bodies import MessageFields
 
 MAX_TOKENS = 512  #: where the request names no limit
 
 
-class ChatMessage(BaseModel):
+class ChatMessage(MessageFields):
     model_config = ConfigDict(extra="ignore")
-
-    role: Literal["system", "user", "assistant", "tool"]
-    content: str
 
 
 class ChatCompletionRequest(BaseModel):

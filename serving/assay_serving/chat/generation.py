@@ -25,6 +25,7 @@ from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
 from assay.models.spec import weights_digest
 from assay_serving.chat.bodies import ChatCompletionRequest
 from assay_serving.chat.completion import Completion, TooLongError, cut_at
+from assay_serving.chat.message_bodies import messages_of
 from assay_serving.chat.replies import chat_reply
 from assay_serving.scorer import UNLIMITED
 
@@ -146,7 +147,7 @@ class QueuedModel:
         try:
             completion = await asyncio.to_thread(
                 model.complete,
-                [Message(m.role, m.content) for m in body.messages],
+                messages_of(body.messages),
                 max_tokens=body.limit,
                 temperature=body.temperature,
                 top_p=body.top_p,

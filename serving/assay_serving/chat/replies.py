@@ -3,42 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Literal
-
-from pydantic import BaseModel
+from typing import Any
 
 from assay.http.problems import ProblemError
 from assay_serving.chat.completion import Completion
-
-
-class AssistantMessage(BaseModel):
-    role: Literal["assistant"]
-    content: str
-
-
-class Choice(BaseModel):
-    index: int
-    message: AssistantMessage
-    finish_reason: Literal["stop", "length"]
-    logprobs: None
-
-
-class ChatUsage(BaseModel):
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
-class ChatCompletionResponse(BaseModel):
-    """`system_fingerprint`: version of the checkpoint."""
-
-    id: str
-    object: Literal["chat.completion"]
-    created: int
-    model: str
-    system_fingerprint: str
-    choices: list[Choice]
-    usage: ChatUsage
 
 
 def openai_error(status: int, problem: ProblemError) -> dict[str, Any]:
@@ -50,7 +18,7 @@ def openai_error(status: int, problem: ProblemError) -> dict[str, Any]:
 
 
 def chat_reply(request_id: str, model: str, version: str, completion: Completion) -> dict[str, Any]:
-    """The JSON of `ChatCompletionResponse`."""
+    """A chat completion; `system_fingerprint`: version of the checkpoint."""
     return {
         "id": f"chatcmpl-{request_id}",
         "object": "chat.completion",

@@ -188,7 +188,7 @@ class ScriptedChat(Generic[R]):
         self, request: R, text: str | None, *, finish: str = "stop", refusal: str | None = None
     ) -> dict[str, Any]:
         usage = {
-            "prompt_tokens": max(1, sum(self.count_tokens(m["content"]) for m in request.body["messages"])),
+            "prompt_tokens": max(1, sum(self.count_tokens(str(m["content"])) for m in request.body["messages"])),
             "completion_tokens": max(1, self.count_tokens(text or refusal or "")),
         }
         reply: dict[str, Any] = {

@@ -66,6 +66,10 @@ class AdminClient:
         """Measure drift against the present window from now on."""
         return dict(self._send("POST", f"{name}/reference")["model"])
 
+    def reload(self) -> dict[str, Any]:
+        """Have the server read its configuration again: changed, loaded, swapped, unloaded, needs_restart."""
+        return self._send("POST", "", url="/v1/admin/reload", timeout=self._timeout)
+
     def close(self) -> None:
         self._client.close()
 
@@ -76,11 +80,17 @@ class AdminClient:
         self.close()
 
     def _send(
-        self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float | None = _STATUS_S
+        self,
+        method: str,
+        name: str,
+        body: dict[str, Any] | None = None,
+        *,
+        url: str = _MODELS,
+        timeout: float | None = _STATUS_S,
     ) -> dict[str, Any]:
         """Raises NotFoundError, BadInputError (refused, or the key is not an administrator's), ConflictError (another
         change of the model is in progress), BusyError, BackendError (not loaded, or no server)."""
-        url = f"{_MODELS}/{quote(path)}" if path else _MODELS
+        url = f"{url}/{quote(name)}" if name else url
         try:
             response = self._client.request(method, url, json=body, timeout=httpx.Timeout(timeout, connect=CONNECT_S))
         except httpx.TransportError as error:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import httpx
 
-from assay.domain import Prompt
+from assay.domain import Prompt, Response
 from assay.errors import AssayError
 from assay.score import ScoreResult
 from assay_serving.client import protocol
@@ -51,7 +51,7 @@ class AsyncRewardClient(ClientBase):
     async def score_group(
         self,
         prompt: str | Prompt,
-        responses: Sequence[str],
+        responses: Sequence[Response],
         *,
         principle: str | None = None,
         references: Sequence[str] = (),
@@ -62,20 +62,15 @@ class AsyncRewardClient(ClientBase):
             protocol.group_items(prompt, responses, principle=principle, references=references, label=label)
         )
 
-    async def score_principles(
-        self, prompt: str | Prompt, responses: Sequence[str], principles: Sequence[str]
-    ) -> dict[str, list[ScoreResult]]:
-        """Scores of the responses by each of the principles."""
-        items = protocol.group_items(prompt, responses)
-        return protocol.by_principle(items, principles, await self.score(protocol.judged_by(items, principles)))
-
-    async def compare(self, prompt: str | Prompt, a: str, b: str, *, principle: str | None = None) -> Preference:
+    async def compare(
+        self, prompt: str | Prompt, a: Response, b: Response, *, principle: str | None = None
+    ) -> Preference:
         """Which of two responses is preferred, by how much and how surely."""
         (pair,) = await self.compare_pairs([(prompt, a, b)], principle=principle)
         return pair
 
     async def compare_pairs(
-        self, pairs: Sequence[tuple[str | Prompt, str, str]], *, principle: str | None = None
+        self, pairs: Sequence[tuple[str | Prompt, Response, Response]], *, principle: str | None = None
     ) -> list[Preference]:
         """See `RewardClient.compare_pairs`."""
         return await self._batch(protocol.compare_call(pairs, principle, self.settings))
@@ -83,7 +78,7 @@ class AsyncRewardClient(ClientBase):
     async def rank(
         self,
         prompt: str | Prompt,
-        responses: Sequence[str],
+        responses: Sequence[Response],
         *,
         principle: str | None = None,
         tie_margin: float = 0.0,

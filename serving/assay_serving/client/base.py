@@ -10,13 +10,15 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator
+from dataclasses import fields
+from functools import partial
 from typing import Any, TypeAlias
 
 import httpx
 
 from assay.errors import BackendError
 from assay_serving.client.circuit import Circuit
-from assay_serving.client.connection import ConnectionSettings, PriorityName
+from assay_serving.client.connection import ConnectionSettings
 from assay_serving.client.protocol import READY, error_of, error_of_fault
 from assay_serving.client.retries import RETRYABLE_FAULTS, RETRYABLE_STATUSES, Attempts, request_id, retry_after_of
 
@@ -25,56 +27,20 @@ from assay_serving.client.retries import RETRYABLE_FAULTS, RETRYABLE_STATUSES, A
 Exchange: TypeAlias = Generator[dict[str, Any] | float, httpx.Response | httpx.TransportError | None, httpx.Response]
 
 
-class ClientBase(ABC):
+class ClientBase(ConnectionSettings, ABC):
     """A client that can be pickled: a copy has the settings and opens its own connections."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        api_key: str | None = None,
-        model: str | None = None,
-        timeout: float | None = None,
-        deadline: float | None = 600.0,
-        retries: int = 5,
-        max_items_per_request: int = 64,
-        max_concurrency: int = 16,
-        failures_in_place: bool = False,
-        priority: PriorityName | None = None,
-        ca: str | None = None,
-    ) -> None:
-        """`model`: which one, where the server has several. `api_key`: $ASSAY_API_KEY where none is given. `timeout`:
-        seconds of one try, None = as long as the deadline leaves; `deadline`: seconds of one request with all its tries
-        and pauses, None = no limit, but 180 of one try; `retries`: tries after the first, where a retry can help.
-        `priority`: interactive (the server's default) goes before bulk. `ca`:
-        a file of certificate authorities for https, in place of the default ones.
-
-        A failure of a whole request (server gone, queue full until the deadline, wrong key) raises an `AssayError`, or
-        with `failures_in_place` becomes a `ScoreFailure` for each of that request's items, so that a training step
-        keeps the scores it has and masks the rest.
-        """
-        settings = ConnectionSettings(
-            url,
-            api_key,
-            model,
-            timeout,
-            deadline,
-            retries,
-            max_items_per_request,
-            max_concurrency,
-            failures_in_place,
-            priority,
-            ca,
-        )
-        self.__setstate__(settings)
-
-    def __getstate__(self) -> ConnectionSettings:
-        return self.settings
-
-    def __setstate__(self, settings: ConnectionSettings) -> None:
-        self.settings = settings
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._circuit = Circuit()
         self._begin()
+
+    def __reduce__(self) -> Any:
+        return partial(type(self), **{field.name: getattr(self, field.name) for field in fields(self)}), ()
+
+    @property
+    def settings(self) -> ConnectionSettings:
+        return self
 
     @abstractmethod
     def _begin(self) -> None:

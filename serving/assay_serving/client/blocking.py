@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import httpx
 
-from assay.domain import Prompt
+from assay.domain import Prompt, Response
 from assay.errors import AssayError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreResult
@@ -46,7 +46,7 @@ class RewardClient(ClientBase):
     def score_group(
         self,
         prompt: str | Prompt,
-        responses: Sequence[str],
+        responses: Sequence[Response],
         *,
         principle: str | None = None,
         references: Sequence[str] = (),
@@ -57,20 +57,13 @@ class RewardClient(ClientBase):
             protocol.group_items(prompt, responses, principle=principle, references=references, label=label)
         )
 
-    def score_principles(
-        self, prompt: str | Prompt, responses: Sequence[str], principles: Sequence[str]
-    ) -> dict[str, list[ScoreResult]]:
-        """Scores of the responses by each of the principles."""
-        items = protocol.group_items(prompt, responses)
-        return protocol.by_principle(items, principles, self.score(protocol.judged_by(items, principles)))
-
-    def compare(self, prompt: str | Prompt, a: str, b: str, *, principle: str | None = None) -> Preference:
+    def compare(self, prompt: str | Prompt, a: Response, b: Response, *, principle: str | None = None) -> Preference:
         """Which of two responses is preferred, by how much and how surely."""
         (pair,) = self.compare_pairs([(prompt, a, b)], principle=principle)
         return pair
 
     def compare_pairs(
-        self, pairs: Sequence[tuple[str | Prompt, str, str]], *, principle: str | None = None
+        self, pairs: Sequence[tuple[str | Prompt, Response, Response]], *, principle: str | None = None
     ) -> list[Preference]:
         """As `compare`, of (prompt, a, b) each, in order. Errors as `score`; a pair that cannot be sent or, with
         `failures_in_place`, got no answer has two failures."""
@@ -79,7 +72,7 @@ class RewardClient(ClientBase):
     def rank(
         self,
         prompt: str | Prompt,
-        responses: Sequence[str],
+        responses: Sequence[Response],
         *,
         principle: str | None = None,
         tie_margin: float = 0.0,

@@ -7,7 +7,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Generic, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
@@ -27,11 +27,21 @@ C = TypeVar("C", httpx.Client, httpx.AsyncClient)
 PriorityName = Literal["interactive", "bulk"]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ConnectionSettings:
-    """See `ClientBase` for the meaning of each field."""
+    """`model`: which one, where the server has several. `api_key`: $ASSAY_API_KEY where none is given. `timeout`:
+    seconds of one try, None = as long as the deadline leaves; `deadline`: seconds of one request with all its tries and
+    pauses, None = no limit, but 180 of one try; `retries`: tries after the first, where a retry can help. `priority`:
+    interactive (the server's default) goes before bulk. `ca`: a file of certificate authorities for https, in place of
+    the default ones.
+
+    A failure of a whole request (server gone, queue full until the deadline, wrong key) raises an `AssayError`, or with
+    `failures_in_place` becomes a `ScoreFailure` for each of that request's items, so that a training step keeps the
+    scores it has and masks the rest.
+    """
 
     url: str
+    _: KW_ONLY
     api_key: str | None = field(default=None, repr=False)
     model: str | None = None
     timeout: float | None = None

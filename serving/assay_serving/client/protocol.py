@@ -13,8 +13,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import httpx
 
+from assay.conversation.message import response_form, response_text
 from assay.data.conversation import check_unicode
-from assay.domain import Message, Prompt
+from assay.domain import Message, Prompt, Response
 from assay.errors import (
     AssayError,
     BackendError,
@@ -86,13 +87,13 @@ def score_call(items: Sequence[ScoreItem], settings: ConnectionSettings) -> Batc
 
 
 def compare_call(
-    pairs: Sequence[tuple[str | Prompt, str, str]], principle: str | None, settings: ConnectionSettings
+    pairs: Sequence[tuple[str | Prompt, Response, Response]], principle: str | None, settings: ConnectionSettings
 ) -> BatchCall[Preference]:
     """Preferences of pairs (prompt, a, b). Neither side of a pair with one that cannot be sent can be compared."""
     entries = [tuple(group_items(prompt, sides, principle=principle)) for prompt, *sides in pairs]
 
     def body(run: Sequence[Entry]) -> dict[str, Any]:
-        shared = [_shared_fields(a) | {"a": a.response, "b": b.response} for a, b in run]
+        shared = [_shared_fields(a) | {"a": response_form(a.response), "b": response_form(b.response)} for a, b in run]
         return _options(settings) | {"pairs": shared}
 
     def failed(failure: ScoreFailure) -> Preference:
@@ -108,7 +109,7 @@ def as_prompt(prompt: str | Prompt) -> Prompt:
 
 def group_items(
     prompt: str | Prompt,
-    responses: Sequence[str],
+    responses: Sequence[Response],
     *,
     principle: str | None = None,
     references: Sequence[str] = (),
@@ -119,34 +120,15 @@ def group_items(
     return [ScoreItem(shared, response, principle, label=label, references=reference_texts) for response in responses]
 
 
-def by_principle(
-    items: Sequence[ScoreItem], principles: Sequence[str], results: Sequence[ScoreResult]
-) -> dict[str, list[ScoreResult]]:
-    """Results of `judged_by` all principles, in its order."""
-    each = len(items)
-    return {principle: list(results[n * each : (n + 1) * each]) for n, principle in enumerate(principles)}
-
-
-def judged_by(items: Sequence[ScoreItem], principles: Sequence[str]) -> list[ScoreItem]:
-    """Every item by every principle, the first principle's items first. Raises BadInputError for a duplicate."""
-    if len(set(principles)) < len(principles):
-        raise BadInputError("a principle is given twice", field="principles")
-    return [
-        ScoreItem(item.prompt, item.response, principle, label=item.label, references=item.references)
-        for principle in principles
-        for item in items
-    ]
-
-
 def unsendable(item: ScoreItem) -> ScoreFailure | None:
     """The failure of an item whose text is not valid Unicode; other items are sent."""
     if item.rendered is not None:
         return ScoreFailure("bad_input", "/v1/score takes prompts and responses, not rendered text")
     if not item.prompt:
         return ScoreFailure("bad_input", "a prompt needs at least one message")
-    texts = (item.response, item.principle or "", item.label or "", *item.references)
+    texts = (response_text(item.response), item.principle or "", item.label or "", *item.references)
     try:
-        for text in (*texts, *(m.content for m in item.prompt)):
+        for text in (*texts, *(m.text for m in item.prompt)):
             check_unicode(text, "text")
     except BadInputError as error:
         return ScoreFailure("bad_input", str(error))
@@ -176,8 +158,10 @@ def score_body(items: Sequence[ScoreItem], settings: ConnectionSettings) -> dict
     """The request's JSON. Items of one prompt that follow each other share it."""
     groups = [list(group) for _, group in groupby(items, key=_shared)]
     if len(groups) == len(items) > 1:
-        return _options(settings) | {"items": [_shared_fields(i) | {"response": i.response} for i in items]}
-    bodies = [_shared_fields(group[0]) | {"responses": [i.response for i in group]} for group in groups]
+        return _options(settings) | {
+            "items": [_shared_fields(i) | {"response": response_form(i.response)} for i in items]
+        }
+    bodies = [_shared_fields(group[0]) | {"responses": [response_form(i.response) for i in group]} for group in groups]
     return _options(settings) | (bodies[0] if len(bodies) == 1 else {"groups": bodies})
 
 

@@ -40,7 +40,7 @@ class AdminServer:
 def register(app: typer.Typer) -> None:
     """Add the group to the application."""
     group = typer.Typer(no_args_is_help=True, help="Load, unload and swap the models of a running reward server.")
-    for command in (status, load, unload, swap, promote, abort, reference):
+    for command in (status, load, unload, swap, promote, abort, reference, reload):
         group.command(command.__name__)(settings_options(AdminServer)(command))
     app.add_typer(group, name="serve-admin")
 
@@ -156,6 +156,17 @@ def reference(server: AdminServer, name: NameArgument, as_json: JsonOption = Fal
     counts = model["scores"]["reference"]
     text = f"{name}: the reference has {counts['scores']} of {counts['wanted']} scores"
     emit({"model": model}, text, as_json=as_json)
+
+
+def reload(server: AdminServer, as_json: JsonOption = False) -> None:
+    """Have the server read its configuration file again: keys, limits, models. As SIGHUP to `assay serve`.
+
+    Example: `assay serve-admin reload`
+    """
+    with server.client() as client:
+        outcome = client.reload()
+    lines = [f"{what.replace('_', ' ')}: {', '.join(names)}" for what, names in outcome.items() if names]
+    emit(outcome, "\n".join(lines) or "nothing has changed", as_json=as_json)
 
 
 def _plan(model: ModelConfig, reference: str) -> dict[str, Any]:

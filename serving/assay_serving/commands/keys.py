@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,6 +39,12 @@ def create(
     ] = None,
     requests_per_minute: Annotated[float | None, typer.Option(help="Beyond it 429.", show_default=False)] = None,
     items_per_minute: Annotated[float | None, typer.Option(help="Beyond it 429.", show_default=False)] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Served name of a model that it may use; repeatable, or a,b. Default: all.", show_default=False
+        ),
+    ] = None,
     expires: Annotated[
         str | None, typer.Option(help="12h, 90d, 4w, or a date as 2030-01-31. Default: never.", show_default=False)
     ] = None,
@@ -59,6 +66,7 @@ def create(
         requests_per_minute=requests_per_minute,
         items_per_minute=items_per_minute,
         expires=expires,
+        models=None if models is None else [name.strip() for given in models for name in given.split(",")],
     )
     if not as_json:
         typer.echo(f"{_readable(entry)}\nshown once; {path} keeps only its hash", err=True)
@@ -66,7 +74,7 @@ def create(
 
 
 def list_keys(keys_file: KeysFileOption = None, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """List the API keys: names, scopes and limits, never the keys.
+    """List the API keys: names, scopes, models and limits, never the keys.
 
     Example: `assay keys list`
     """
@@ -115,16 +123,7 @@ def locate_keys_file(keys_file: Path | None, workspace: Path | None) -> Path:
 
 def _public(entry: KeyEntry) -> dict[str, Any]:
     """The entry without its hash."""
-    return {
-        "name": entry.name,
-        "id": entry.id,
-        "scopes": list(entry.scopes),
-        "requests_per_minute": entry.requests_per_minute,
-        "items_per_minute": entry.items_per_minute,
-        "created": entry.created,
-        "expires": entry.expires,
-        "expired": _is_past(entry),
-    }
+    return {name: value for name, value in asdict(entry).items() if name != "hash"} | {"expired": _is_past(entry)}
 
 
 def _readable(entry: KeyEntry) -> str:
@@ -134,7 +133,9 @@ def _readable(entry: KeyEntry) -> str:
     if _is_past(entry):
         until = f"EXPIRED {entry.expires}"
     scopes = ", ".join(entry.scopes)
-    return f"{entry.name} ({entry.id}): {scopes}; {limits + ' a minute' if limits else 'no rate limit'}; {until}"
+    models = "" if entry.models is None else f" with {', '.join(entry.models)} only"
+    rate_limit = f"{limits} a minute" if limits else "no rate limit"
+    return f"{entry.name} ({entry.id}): {scopes}{models}; {rate_limit}; {until}"
 
 
 def _is_past(entry: KeyEntry) -> bool:

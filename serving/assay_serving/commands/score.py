@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,15 +64,18 @@ def score(
     """Score responses with a reward server or a model.
 
     Every input line gives one output line: its `row` and `id` with `score`, `scores` or `error`. Exits with 2 when any
-    line or response has no score; the others are still written.
+    line or response has no score; the others are still written. An interrupted command that is given again goes on
+    after the last line that it wrote (FILE.part beside --out).
 
     Example: `assay score --model models/my-rm responses.jsonl --out scores.jsonl`
     """
+    from assay.compute.job import file_hash
     from assay.domain import Message
     from assay.errors import BadInputError
     from assay.runs.progress_bar import progress_bar
+    from assay.system.name_lock import locked_name
     from assay_serving.model_loader import open_scorer, server_config
-    from assay_serving.score_files import ScoreRow, read_rows, score_rows
+    from assay_serving.score_files import ScoreFile, ScoreRow, read_rows, score_rows
     from assay_serving.scorer import ScoreItem
 
     if (file is None) == (prompt is None):
@@ -112,7 +115,16 @@ def score(
             )
         else:
             rows = read_rows(file, principle)
-        write = stack.enter_context(_writer(out, quiet=file is None))
+        output = None
+        if out is not None:
+            about = {"input": file_hash(file) if file else [prompt, response], "principle": principle, "save": save}
+            if out.parent.is_dir() and (out.is_file() or not out.exists()):  # or two would mix their lines
+                stack.enter_context(locked_name(out, hint="wait for it or name another --out"))
+            output = ScoreFile(out, about | {"source": source, **scorer.info.to_dict()})
+            stack.push(lambda kind, error, trace: output.close(complete=kind is None))
+            if output.report.rows:
+                typer.echo(f"assay: {output.report.rows} rows were scored before; going on after them", err=True)
+                rows = (row for row in rows if row.number > output.last_row)
         run = None
         if save:
             from assay.runs.record import start_run
@@ -129,8 +141,18 @@ def score(
                 from assay_serving.score_records import save_scores
 
                 save_scores(run, items, new_results, scorer.info)
+            if output is not None:
+                output.flush()
 
-        report = score_rows(scorer, rows, write=write, keep=keep, complain=complain, on_progress=advance)
+        report = score_rows(
+            scorer,
+            rows,
+            report=output.report if output is not None else None,
+            write=output.write if output is not None else typer.echo if file is not None else str,
+            keep=keep,
+            complain=complain,
+            on_progress=advance,
+        )
         if run is not None:
             run.metrics.update(report.to_dict())
     if complaints > MAX_COMPLAINTS:
@@ -145,34 +167,6 @@ def score(
         typer.echo(report.text(), err=True)
     if report.failed:
         raise typer.Exit(BadInputError.exit_code)
-
-
-@contextmanager
-def _writer(out: Path | None, *, quiet: bool) -> Iterator[Callable[[str], object]]:
-    """Where result lines go: the file, else standard output, else (`quiet`) nowhere."""
-    from assay.errors import BackendError, BadInputError
-
-    if out is None:
-        yield (lambda line: None) if quiet else typer.echo
-        return
-    try:
-        stream = out.open("w", encoding="utf-8")
-    except OSError as error:
-        raise BadInputError(f"cannot be written: {error.strerror}", file=out) from error
-
-    def write(line: str) -> None:
-        try:
-            stream.write(line + "\n")
-        except OSError as error:
-            raise BackendError(f"{out}: {error.strerror}; lines written before are kept") from error
-
-    try:
-        yield write
-    finally:
-        try:
-            stream.close()  # a full disk may show only now, when the buffer is written out
-        except OSError as error:
-            raise BackendError(f"{out}: {error.strerror}; lines written before are kept") from error
 
 
 def _readable(result: ScoreResult, response: str) -> str:

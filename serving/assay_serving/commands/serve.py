@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,7 +82,7 @@ def serve(
     """Serve reward models: POST conversations to /v1/score, get scores.
 
     One process runs the models, others HTTP; a process that ends is restarted. SIGTERM and Ctrl-C answer queued
-    requests first.
+    requests first. SIGHUP reads the file again.
 
     Example: `assay serve models/my-rm --port 8000`
     """
@@ -92,26 +95,28 @@ def serve(
         typer.echo(example_file(), nl=False)
         return
     given = [option for option in context.params if is_given(context, option)]
-    values: dict[str, Any] = read_config(config) if config is not None else {}
-    values |= {field: value for field, value in options.values.items() if field in given}
-    if workspace is not None:
-        values["workspace"] = str(workspace.absolute())
-    if in_process:
-        values["workers"] = 0
-    plans = tuple(ModelConfig(reference) for reference in models or ()) or values.get("models", ())
-    for_all = {option: getattr(shared, option) for option in _OF_MODELS if option in given}
-    values["models"] = _with_names([replace(plan, **for_all) for plan in plans], name or [])
-    effective = config_of(values)
-    effective = replace(effective, settings=_with_access_defaults(effective))
+    path = config.absolute() if config is not None else None
+
+    def read() -> ServeConfig:
+        values: dict[str, Any] = read_config(path) if path is not None else {}
+        values |= {field: value for field, value in options.values.items() if field in given}
+        if workspace is not None:
+            values["workspace"] = str(workspace.absolute())
+        if in_process:
+            values["workers"] = 0
+        plans = tuple(ModelConfig(reference) for reference in models or ()) or values.get("models", ())
+        for_all = {option: getattr(shared, option) for option in _OF_MODELS if option in given}
+        values["models"] = _with_names([replace(plan, **for_all) for plan in plans], name or [])
+        effective = config_of(values)
+        return replace(effective, settings=_with_access_defaults(effective))
+
+    effective = read()
+    _show_access(effective)
     configure_logs(effective.log_format, requests=effective.log_requests)
     tls = effective.tls
     if tls is not None:
         tls.check()
     listening = claim_port(effective.host, effective.port)  # before the models, which take minutes
-    if effective.host not in LOOPBACK and not effective.settings.needs_key:
-        warning = "anyone may score; administration is off"
-        typer.echo(f"assay: {effective.host} is open to the network and no key is set: {warning}", err=True)
-        effective = replace(effective, settings=replace(effective.settings, open_admin=False))
     url = url_of(listening, tls=tls)
 
     def announce(infos: list[ModelInfo]) -> None:
@@ -123,13 +128,13 @@ def serve(
         typer.echo(_example(url, infos[0], name_model=len(infos) > 1, with_key=with_key))
 
     if effective.workers == 0:
-        _serve_here(effective, listening, announce)
+        _serve_here(effective, listening, announce, read)
     else:
         import asyncio
 
         from assay_serving.engine_process.supervisor import Supervisor
 
-        asyncio.run(Supervisor(effective, listening, announce).run())
+        asyncio.run(Supervisor(effective, listening, announce, read_again=read).run())
 
 
 def _with_names(plans: Sequence[ModelConfig], names: Sequence[str]) -> tuple[ModelConfig, ...]:
@@ -144,8 +149,8 @@ def _with_names(plans: Sequence[ModelConfig], names: Sequence[str]) -> tuple[Mod
 
 
 def _with_access_defaults(config: ServeConfig) -> ServerSettings:
-    """The settings with defaults for access: the workspace's keys; only this machine's host names for a server without
-    keys. Raises NotFoundError or BadInputError for keys that cannot be used.
+    """The settings with defaults for access: the workspace's keys; for a server without keys only this machine's host
+    names, and no administration over the network. Raises NotFoundError or BadInputError for keys that cannot be used.
     """
     from assay_serving.model_reference import find_workspace
     from assay_serving.server.auth.key_store import FILE, read_keys
@@ -160,11 +165,23 @@ def _with_access_defaults(config: ServeConfig) -> ServerSettings:
         ):  # beside a plain key, one created later is accepted too
             settings = replace(settings, keys_file=str(opened.root / FILE))
     if settings.keys_file is not None and has_keys:
-        number = len(read_keys(Path(settings.keys_file)).entries)
-        typer.echo(f"keys: {number} in {settings.keys_file}", err=True)
+        read_keys(Path(settings.keys_file))
     if not settings.needs_key:
-        settings = replace(settings, allowed_hosts=keyless_hosts(settings.allowed_hosts))
+        open_admin = settings.open_admin and config.host in LOOPBACK
+        settings = replace(settings, allowed_hosts=keyless_hosts(settings.allowed_hosts), open_admin=open_admin)
     return settings
+
+
+def _show_access(config: ServeConfig) -> None:
+    """Say on standard error who may use the server."""
+    from assay_serving.server.auth.key_store import read_keys
+
+    settings = config.settings
+    if settings.keys_file is not None and Path(settings.keys_file).is_file():
+        typer.echo(f"keys: {len(read_keys(Path(settings.keys_file)).entries)} in {settings.keys_file}", err=True)
+    if config.host not in LOOPBACK and not settings.needs_key:
+        warning = "anyone may score; administration is off"
+        typer.echo(f"assay: {config.host} is open to the network and no key is set: {warning}", err=True)
 
 
 def keyless_hosts(allowed: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -175,11 +192,20 @@ def keyless_hosts(allowed: tuple[str, ...] | None) -> tuple[str, ...]:
     return (*(allowed or ()), socket.gethostname().lower())
 
 
-def _serve_here(config: ServeConfig, listening: socket.socket, announce: Callable[[list[ModelInfo]], None]) -> None:
+def _serve_here(
+    config: ServeConfig,
+    listening: socket.socket,
+    announce: Callable[[list[ModelInfo]], None],
+    read_again: Callable[[], ServeConfig],
+) -> None:
     """HTTP and the models in this process."""
+    import asyncio
+
     from assay.http.running import serve_until_stopped
     from assay_serving.engine_process.engine import load
     from assay_serving.server.app import app_of
+    from assay_serving.server.core.reload import SIGNAL, ConfigChange, ModelChanges, Reloader, on_hangup
+    from assay_serving.server.http.service import ScoringService
     from assay_serving.server.in_process import InProcessBackend
 
     workspace = Path(config.workspace) if config.workspace else None
@@ -187,7 +213,23 @@ def _serve_here(config: ServeConfig, listening: socket.socket, announce: Callabl
     infos = [scorer.info for scorer in scorers.values()]
     backend = InProcessBackend(scorers, config.settings, plans=plans, workspace=workspace)
     scorers.clear()  # only the backend references a model, so that it can be unloaded
-    serve_until_stopped(app_of(backend, settings=config.settings), listening, lambda: announce(infos), tls=config.tls)
+    app = app_of(backend, settings=config.settings)
+    service: ScoringService = app.state.service
+
+    async def apply(change: ConfigChange) -> ModelChanges:
+        changes = await backend.reload(change.config.settings, change.before, change.config.models)
+        service.settings = change.config.settings
+        return changes
+
+    reloader = Reloader(config, read_again, apply)
+    service.reload = reloader.reload
+
+    def on_ready() -> None:
+        stop = partial(os.kill, os.getpid(), signal.SIGTERM)
+        on_hangup(asyncio.get_running_loop(), lambda: reloader.start(SIGNAL), stop)
+        announce(infos)
+
+    serve_until_stopped(app, listening, on_ready, tls=config.tls)
 
 
 def _example(url: str, info: ModelInfo, *, name_model: bool, with_key: bool) -> str:

@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from assay.conversation.message import final_text
 from assay.errors import AssayError, BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
@@ -55,7 +56,9 @@ class ConstraintScorer:
         """See `Scorer.score`."""
         checks = [self._constraints_for(item) for item in items]
         pairs = [
-            (of, item.response) for of, item in zip(checks, items, strict=True) if not isinstance(of, ScoreFailure)
+            (of, final_text(item.response))
+            for of, item in zip(checks, items, strict=True)
+            if not isinstance(of, ScoreFailure)
         ]
         try:
             verified: list[Outcome] = shared_pool().verify(pairs) if pairs else []
@@ -77,6 +80,8 @@ class ConstraintScorer:
         if self.constraints is None and not self.programs and any(isinstance(c, PythonTests) for c in constraints):
             message = "running programs is off: the part of the composed reward has to say `programs: true`"
             return ScoreFailure("bad_input", message, NAME)
+        if not isinstance(item.response, str) and not final_text(item.response):
+            return ScoreFailure("bad_input", "the response's last turn has no text to verify", NAME)
         return constraints or ScoreFailure("bad_input", "no constraints to verify", NAME)
 
     def _result(self, outcome: Outcome) -> ScoreResult:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from assay.errors import AssayError, BadInputError
 from assay.registry import absolute_name
+from assay.runs.record import locate_model
+from assay.workspace import Workspace
 from assay_serving.composition.checking import ConstraintScorer
 from assay_serving.composition.composed import ComposedScorer
 from assay_serving.composition.description import FILE, ComposedSpec, PartSpec
@@ -70,7 +72,7 @@ class PartLoader:
             )
             return self._once((part.model, part.served, part.api_key_env), lambda: self.loader.load(_server(part)))
         _refuse(part, ("served", "api_key_env"), "is for the URL of a reward server")
-        model = self._resolve(part.model, file)
+        model = resolved(part.model, file, self.loader.locate)
         if is_composed(model):
             return self._once((model,), lambda: self.read(Path(model), above=above))
         kind = absolute_name(part.model_kind, file.parent) if part.model_kind is not None else None
@@ -88,14 +90,22 @@ class PartLoader:
             self.opened[key] = make()
         return self.opened[key]
 
-    def _resolve(self, model: str, file: Path) -> str:
-        """A path counts from the file's folder where something is there; a bare name is the workspace's, as always."""
-        beside = file.parent / Path(model).expanduser()
-        path_like = "/" in model or model.startswith((".", "~")) or beside.suffix in (".yaml", ".yml")
-        if path_like:
-            return str(beside) if beside.exists() else model
-        located = self.loader.locate(model)
-        return str(beside) if located == model and beside.exists() else located
+
+def models_of(path: Path, workspace: Workspace | None) -> list[str]:
+    """The folders, files and hub ids of a composed reward's models, without opening them; those of servers left out."""
+    file = (path / FILE if path.is_dir() else path).resolve()
+    parts = [part.model for part in ComposedSpec.read(file).parts if part.model is not None and not is_url(part.model)]
+    return [resolved(model, file, lambda name: locate_model(workspace, name)[0]) for model in parts]
+
+
+def resolved(model: str, file: Path, locate: Callable[[str], str]) -> str:
+    """A path counts from the file's folder where something is there; a bare name is the workspace's, as always."""
+    beside = file.parent / Path(model).expanduser()
+    path_like = "/" in model or model.startswith((".", "~")) or beside.suffix in (".yaml", ".yml")
+    if path_like:
+        return str(beside) if beside.exists() else model
+    located = locate(model)
+    return str(beside) if located == model and beside.exists() else located
 
 
 def _server(part: PartSpec) -> ModelConfig:

@@ -29,6 +29,7 @@ from assay_serving.engine_process.launch import (
     ignore_signals,
     max_frame_bytes,
 )
+from assay_serving.engine_process.reloading import obey_in_engine
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import Loader
 from assay_serving.scorer import Scorer
@@ -98,6 +99,7 @@ async def serve_workers(
     )
     await server.start(socket.socket(fileno=launch.listening_fd))
     supervised.beat_in(loop, lambda: backend.overdue_s)
+    obey_in_engine(supervised, backend)
     supervised.send(Plans(tuple(map(ModelConfig.from_dict, backend.plans()))))  # with their names
     supervised.send(Ready(tuple(await backend.models())))
     await stop.wait()

@@ -100,11 +100,11 @@ class EngineClient:
         self._may_go_on.set()
 
     async def models(self) -> list[ModelInfo]:
-        models: list[ModelInfo] = await self._query("models", list[ModelInfo])
+        models: list[ModelInfo] = await self._query("models", None, list[ModelInfo])
         return models
 
     async def missing_models(self) -> dict[str, str]:
-        reasons: dict[str, str] = await self._query("missing_models", dict[str, str])
+        reasons: dict[str, str] = await self._query("missing_models", None, dict[str, str])
         return reasons
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
@@ -131,7 +131,7 @@ class EngineClient:
 
     async def tokenize(self, request: TokenRequest) -> TokenResponse:
         self._check_draining()
-        response: TokenResponse = await self._call("tokenize", request, TokenResponse, _QUERY_S)
+        response: TokenResponse = await self._query("tokenize", request, TokenResponse)
         return response
 
     async def manage(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -148,8 +148,11 @@ class EngineClient:
             return b""
         return text
 
-    async def _query(self, method: str, result_type: Any) -> Any:
-        return await self._through_restarts(lambda seconds: self._call(method, None, result_type, seconds), _QUERY_S)
+    async def _query(self, method: str, argument: Any, result_type: Any) -> Any:
+        """A call that needs no model."""
+        return await self._through_restarts(
+            lambda seconds: self._call(method, argument, result_type, seconds), _QUERY_S
+        )
 
     async def _through_restarts(self, call: Callable[[float], Awaitable[T]], timeout_s: float) -> T:
         """The result of `call`, which gets the seconds that are left, and is made again at the next engine where one

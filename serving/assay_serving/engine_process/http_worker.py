@@ -20,6 +20,7 @@ from assay.http.running import serve_until_stopped
 from assay.system.gc_threshold import collect_less
 from assay_serving.engine_process.engine_client import EngineClient
 from assay_serving.engine_process.launch import HttpWorkerLaunch, Ready, Supervised, max_frame_bytes
+from assay_serving.engine_process.reloading import WorkerReloads
 from assay_serving.server.app import app_of
 from assay_serving.server.core.logs import configure_logs
 from assay_serving.server.metrics.http_metrics import HttpMetrics
@@ -55,8 +56,10 @@ def main() -> int:
     def on_ready() -> None:
         supervised.stop_with(lambda: os.kill(os.getpid(), signal.SIGTERM))
         supervised.beat_in(asyncio.get_running_loop())
+        WorkerReloads(supervised, app.state.service)
         supervised.send(Ready())
 
+    signal.signal(signal.SIGHUP, lambda *_: None)  # for the supervisor
     try:
         serve_until_stopped(app, socket.socket(fileno=launch.listening_fd), on_ready, tls=config.tls)
     except AssayError as error:

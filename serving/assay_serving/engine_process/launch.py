@@ -23,6 +23,7 @@ from assay.errors import AssayError
 from assay_serving.engine_process import wire
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo
+from assay_serving.server.core.reload import ModelChanges
 from assay_serving.server.core.settings import ServeConfig, ServerSettings
 from assay_serving.server.http.config_file import path_of
 
@@ -82,7 +83,39 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     error: wire.MethodError
 
 
-Event: TypeAlias = Ready | Plans | Alive | Failed
+class Applied(msgspec.Struct, frozen=True, tag="applied"):
+    """What became of an `ApplyConfig`."""
+
+    models: ModelChanges
+    error: wire.MethodError | None = None
+
+
+class ReloadRequest(msgspec.Struct, frozen=True, tag="reload"):
+    """An administrator asks an HTTP worker for a reload, whose outcome has this id. `by`: name of the key."""
+
+    id: int
+    by: str
+    request_id: str | None = None
+
+
+class ApplyConfig(msgspec.Struct, frozen=True, tag="apply"):
+    """An order of the supervisor. `before`: the models of the configuration until now."""
+
+    config: ServeConfig
+    before: tuple[ModelConfig, ...] = ()
+
+
+class ReloadOutcome(msgspec.Struct, frozen=True, tag="reloaded"):
+    """The outcome of a `ReloadRequest`: see `Reloader.reload`."""
+
+    id: int
+    outcome: dict[str, Any]
+    error: wire.MethodError | None = None
+
+
+Event: TypeAlias = Ready | Plans | Alive | Failed | Applied | ReloadRequest
+Order: TypeAlias = ApplyConfig | ReloadOutcome
+_order: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order, dec_hook=path_of)
 _event: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
@@ -90,7 +123,7 @@ def event_of(line: bytes) -> Event:
     return _event.decode(line)
 
 
-def line_of(launch: EngineLaunch | HttpWorkerLaunch) -> bytes:
+def line_of(launch: EngineLaunch | HttpWorkerLaunch | Order) -> bytes:
     return msgspec.json.encode(launch, enc_hook=os.fspath) + b"\n"
 
 
@@ -110,6 +143,7 @@ class Supervised:
             os.dup2(nothing.fileno(), 0)
         os.dup2(2, 1)  # output of libraries is no event
         self._on_stop: Callable[[], object] | None = None
+        self._on_order: Callable[[Order], object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._overdue_s: Callable[[], float] = lambda: 0.0
         self._lock = threading.Lock()
@@ -132,6 +166,10 @@ class Supervised:
     def stop_with(self, on_stop: Callable[[], object]) -> None:
         """Sets the handler of a stop order, called in another thread. Without one, an order ends the process."""
         self._on_stop = on_stop
+
+    def obey_with(self, on_order: Callable[[Order], object]) -> None:
+        """Sets the handler of other orders, called in another thread. The supervisor sends none before `Ready`."""
+        self._on_order = on_order
 
     def send(self, event: Event) -> None:
         line = msgspec.json.encode(event) + b"\n"
@@ -163,15 +201,17 @@ class Supervised:
                 if self._on_stop is None:
                     os._exit(0)
                 self._on_stop()
+            elif self._on_order is not None:
+                self._on_order(_order.decode(line))
         os._exit(1)  # the supervisor is gone
 
 
 def ignore_signals() -> None:
-    """Ignore SIGTERM and SIGINT, which terminals and some service managers send to all processes: the supervisor
-    stops this one. By handlers instead of SIG_IGN, which child processes would inherit.
+    """Ignore SIGTERM, SIGINT and SIGHUP, which terminals and some service managers send to all processes: orders come
+    from the supervisor. By handlers instead of SIG_IGN, which child processes would inherit.
     """
 
     def ignore(*_: Any) -> None: ...
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, ignore)

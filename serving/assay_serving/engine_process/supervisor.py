@@ -1,8 +1,9 @@
 """The supervisor process of a server: it owns the port, starts the engine and the HTTP workers, and restarts them.
 
 Covers: restarts with growing pauses, also where a child cannot be started; a watchdog that kills a child that hangs;
-the engine's models across restarts; a stop that answers queued requests; an engine that cannot load at the start.
-Leaves out: the children's programs (`engine`, `http_worker`), options (`commands.serve`).
+the engine's models across restarts; SIGHUP and reloads, in all processes; a stop that answers queued requests; an
+engine that cannot load at the start. Leaves out: the children's programs (`engine`, `http_worker`), options
+(`commands.serve`), what a reload changes (`server.core.reload`).
 
 It runs no model and serves no request, so that little can end it.
 """
@@ -23,23 +24,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.errors import BackendError
+from assay.errors import AssayError, BackendError, BusyError
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.folder import METRICS, SOCKET, private_folder
 from assay_serving.engine_process.launch import (
     BEAT_S,
     STOP,
     Alive,
+    Applied,
+    ApplyConfig,
     EngineLaunch,
     Event,
     Failed,
     HttpWorkerLaunch,
+    Order,
     Plans,
     Ready,
+    ReloadOutcome,
+    ReloadRequest,
     event_of,
     line_of,
 )
 from assay_serving.scorer import ModelInfo
+from assay_serving.server.core.reload import SIGNAL, ConfigChange, ModelChanges, Reloader, on_hangup
 from assay_serving.server.core.settings import ServeConfig
 from assay_serving.server.models.missing_models import reason_of
 
@@ -50,6 +57,7 @@ ENGINE_PROGRAM = "assay_serving.engine_process.engine"
 HTTP_WORKER_PROGRAM = "assay_serving.engine_process.http_worker"
 WORKERS_DRAIN_S = 65.0  #: a little more than a worker gives its requests
 ENGINE_DRAIN_S = 35.0
+WORKER_APPLIES_S = 10.0  #: for an HTTP worker to take new settings
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 LOADING_HANG_S = 300.0  #: without a sign of life, for a child that starts: libraries on a slow disk hold Python up
 OVERDUE_TIMES = 4.0  #: engine timeouts by which a call may exceed the first one, before the engine is replaced
@@ -65,6 +73,7 @@ class _Child:
     #: Since the last event, as the supervisor has noticed it: a supervisor that was stopped itself blames no child.
     silent_s: float = 0.0
     overdue_s: float = 0.0
+    applied: asyncio.Future[Applied] | None = None
 
     async def events(self) -> AsyncIterator[Event]:
         """Until it closes its standard output, at its end."""
@@ -73,9 +82,33 @@ class _Child:
             yield event_of(line)
 
     def stop(self) -> None:
+        self._write(STOP)
+
+    def tell(self, order: Order) -> None:
+        self._write(line_of(order))
+
+    def _write(self, line: bytes) -> None:
         assert self.process.stdin is not None
         with suppress(OSError):
-            self.process.stdin.write(STOP)
+            self.process.stdin.write(line)
+
+    async def apply(self, order: ApplyConfig) -> ModelChanges:
+        """Raises the child's error, and BusyError where it ends meanwhile."""
+        self.applied = asyncio.get_running_loop().create_future()
+        self.tell(order)
+        applied = await self.applied
+        if applied.error is not None:
+            raise wire.exception_of(applied.error)
+        return applied.models
+
+    def report(self, applied: Applied | None) -> None:
+        """What became of the order in progress; None: the child is gone."""
+        if self.applied is None or self.applied.done():
+            return
+        if applied is None:
+            self.applied.set_exception(BusyError(f"the {self.name} process ended meanwhile", retry_after=2))
+        else:
+            self.applied.set_result(applied)
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -85,7 +118,8 @@ class _Child:
 class Supervisor:
     """One server. `on_ready` gets the models once, when all of them are loaded and every worker serves requests.
 
-    `engine_program`: module that is run as the engine process; another one loads its models in another way.
+    `read_again`: the configuration for a reload. `engine_program`: module that is run as the engine process; another
+    one loads its models in another way.
     """
 
     def __init__(
@@ -94,9 +128,11 @@ class Supervisor:
         listening: socket.socket,
         on_ready: Callable[[list[ModelInfo]], None] = lambda models: None,
         *,
+        read_again: Callable[[], ServeConfig] | None = None,
         engine_program: str = ENGINE_PROGRAM,
     ) -> None:
-        self._config = config
+        self._reloader = Reloader(config, read_again, self._apply)
+        self._reloads: set[asyncio.Task[None]] = set()
         self._engine_program = engine_program
         self._listening = listening
         self._on_ready = on_ready
@@ -107,6 +143,10 @@ class Supervisor:
         self._models: list[ModelInfo] = []
         self._served_s: dict[str, float] = {}  # of the last child of each name, from its readiness to its end
 
+    @property
+    def _config(self) -> ServeConfig:
+        return self._reloader.config
+
     async def run(self) -> None:
         """Run until SIGTERM or Ctrl-C. Raises the engine's error if it cannot load its models at the start,
         KeyboardInterrupt for a second Ctrl-C."""
@@ -114,6 +154,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
+        on_hangup(loop, lambda: self._reloader.start(SIGNAL), self._stopping.set)
         try:
             with private_folder() as folder, socket.socket(socket.AF_UNIX) as engine_socket:
                 self._folder = folder  # private, as the socket in it
@@ -162,8 +203,13 @@ class Supervisor:
             return self._spawn("engine", self._engine_program, launch, engine_fd)
 
         def worker(name: str) -> Callable[[], Any]:
-            launch = HttpWorkerLaunch(fd, self._token, self._config, str(self._folder / SOCKET), str(metrics))
-            return lambda: self._spawn(name, HTTP_WORKER_PROGRAM, launch, fd)
+            path = str(self._folder / SOCKET)
+
+            def start() -> Any:
+                launch = HttpWorkerLaunch(fd, self._token, self._config, path, str(metrics))
+                return self._spawn(name, HTTP_WORKER_PROGRAM, launch, fd)
+
+            return start
 
         names = [f"HTTP worker {number}" for number in range(1, self._config.workers + 1)]
         return {"engine": engine, **{name: worker(name) for name in names}}
@@ -234,12 +280,17 @@ class Supervisor:
                     failure = wire.exception_of(event.error)
                 elif isinstance(event, Plans):
                     self._plans = event.plans
+                elif isinstance(event, Applied):
+                    child.report(event)
+                elif isinstance(event, ReloadRequest):
+                    self._start_reload(child, event)
                 elif isinstance(event, Ready):
                     self._models = list(event.models) or self._models
                     child.ready, ready_at = True, time.monotonic()
                     self._ready[name].set()
         finally:
             watchdog.cancel()
+            child.report(None)
         status = await child.process.wait()
         del self._children[name]
         self._served_s[name] = 0.0 if ready_at is None else time.monotonic() - ready_at
@@ -247,10 +298,10 @@ class Supervisor:
 
     async def _watch(self, child: _Child) -> None:
         """Kill the child if it hangs: nothing else ends one that is stopped, or whose event loop stands still."""
-        settings = self._config.settings
-        most_overdue_s = OVERDUE_TIMES * settings.engine_timeout_s
         while True:
             await asyncio.sleep(BEAT_S)
+            settings = self._config.settings
+            most_overdue_s = OVERDUE_TIMES * settings.engine_timeout_s
             child.silent_s += BEAT_S
             limit = settings.shortest_hang_s if child.ready else max(LOADING_HANG_S, settings.hang_timeout_s)
             reason = ""
@@ -262,6 +313,46 @@ class Supervisor:
                 logger.error("%s process %d %s: it is killed", child.name, child.process.pid, reason)
                 child.kill()
                 return
+
+    def _start_reload(self, worker: _Child, request: ReloadRequest) -> None:
+        task = asyncio.create_task(self._reload_for(worker, request), name="reload")
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+
+    async def _reload_for(self, worker: _Child, request: ReloadRequest) -> None:
+        """Reload, and tell the worker the outcome, which is logged already."""
+        outcome: dict[str, Any] = {}
+        failure: wire.MethodError | None = None
+        try:
+            outcome = await self._reloader.reload(request.by, request.request_id)
+        except AssayError as error:
+            failure = wire.method_error(0, error)
+        except Exception:
+            failure = wire.MethodError(0, "", "")
+        worker.tell(ReloadOutcome(request.id, outcome, failure))
+
+    async def _apply(self, change: ConfigChange) -> ModelChanges:
+        """First the engine, which may refuse; then every HTTP worker. One that cannot follow is stopped, so that
+        another one starts with the new configuration."""
+        if len(self._ready) < self._config.workers + 1 or not all(ready.is_set() for ready in self._ready.values()):
+            raise BusyError("the server is starting", retry_after=2)
+        engine = self._children.get("engine")
+        if engine is None or not engine.ready:
+            raise BusyError("the engine is restarting", retry_after=2)
+        models = await engine.apply(ApplyConfig(change.config, change.before))
+        self._reloader.config = change.config  # for children that start from now on
+        workers = [child for name, child in self._children.items() if name != "engine"]
+        await asyncio.gather(*(self._apply_in_worker(worker, change) for worker in workers))
+        return models
+
+    async def _apply_in_worker(self, worker: _Child, change: ConfigChange) -> None:
+        try:
+            if worker.ready:
+                await asyncio.wait_for(worker.apply(ApplyConfig(change.config)), WORKER_APPLIES_S)
+                return
+        except (AssayError, TimeoutError) as error:
+            logger.error("%s does not take the new configuration: %s", worker.name, reason_of(error))
+        worker.stop()
 
     async def _announce(self) -> None:
         while len(self._ready) < self._config.workers + 1:

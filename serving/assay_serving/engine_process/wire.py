@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 import assay.errors
-from assay.domain import Prompt
+from assay.domain import Prompt, Response
 from assay.errors import AssayError, BackendError, BadInputError, BusyError
 from assay.score import Score, ScoreFailure
 from assay_serving.scorer import Rendered, ScoreItem
@@ -79,10 +79,10 @@ class SharedItem(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SharedRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A `ScoreRequest`. `prompts`, `texts`: each once, however many items share it."""
+    """A `ScoreRequest`. `prompts`, `texts`: each once, however many items share it; a response may be turns."""
 
     prompts: list[Prompt]
-    texts: list[str]
+    texts: list[Response]
     items: list[SharedItem]
     model: str | None
     priority: int
@@ -134,9 +134,9 @@ def decode(data: bytes, kind: Any) -> Any:
 def shared_request(request: ScoreRequest) -> SharedRequest:
     """The request with each prompt and each text once."""
     prompts: dict[Prompt, int] = {}
-    texts: dict[str, int] = {}
+    texts: dict[Response, int] = {}
 
-    def text(value: str) -> int:
+    def text(value: Response) -> int:
         return texts.setdefault(value, len(texts))
 
     items = [
@@ -171,10 +171,10 @@ def score_request(shared: SharedRequest) -> ScoreRequest:
             ScoreItem(
                 prompts[item.prompt],
                 texts[item.response],
-                None if item.principle is None else texts[item.principle],
+                None if item.principle is None else _text(texts[item.principle]),
                 item.rendered,
-                None if item.label is None else texts[item.label],
-                tuple(texts[index] for index in item.references),
+                None if item.label is None else _text(texts[item.label]),
+                tuple(_text(texts[index]) for index in item.references),
             )
             for item in shared.items
         )
@@ -184,6 +184,12 @@ def score_request(shared: SharedRequest) -> ScoreRequest:
     return ScoreRequest(
         items, shared.model, priority, shared.timeout_s, shared.client, shared.request_id, shared.any_name
     )
+
+
+def _text(entry: Response) -> str:
+    if not isinstance(entry, str):
+        raise ValueError("turns where a text belongs")
+    return entry
 
 
 def typed_response(response: ScoreResponse) -> TypedResponse:

@@ -172,8 +172,10 @@ class EnsembleScorer:
                 )
         self.spec, self.members = spec, tuple(members)
         infos = [member.info for member in members]
+        together = info_of_parts(name, infos, version=_version(spec, infos), kind="scalar")
         self._info = replace(
-            info_of_parts(name, infos, version=_version(spec, infos), kind="scalar"),
+            together,
+            contamination=union(spec.contamination, together.contamination),
             calibrated=spec.calibration is not None,
             calibration=spec.calibration.id if spec.calibration is not None else None,
             curve=spec.calibration.curve if spec.calibration is not None else None,
@@ -304,11 +306,13 @@ def info_of_parts(name: str, infos: Sequence[ModelInfo], *, version: str, kind: 
         dtype=joined("dtype"),
         device=joined("device"),
         attention=joined("attention"),
+        contamination=union(*(info.contamination for info in infos)),
     )
 
 
 def _version(spec: EnsembleSpec, infos: Sequence[ModelInfo]) -> str:
     settings = asdict(replace(spec, calibration=None))
+    del settings["contamination"]  # no more than the calibration does it change a reward
     settings["members"] = [[info.version, m.mean, m.std] for info, m in zip(infos, spec.members, strict=True)]
     settings.pop("standardised_on")
     return digest(settings)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from assay.domain import response_text
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.length_correction import EVERY, LengthCorrection
@@ -86,8 +87,8 @@ class LengthCorrectedScorer:
 def response_length(item: ScoreItem, unit: str, renderer: Renderer | None) -> int:
     """Length of the response alone: characters, or tokens of its text without the template's own."""
     if unit == "characters" or renderer is None:
-        return len(item.response)
-    return len(renderer.tokenizer(item.response, add_special_tokens=False, verbose=False).input_ids)
+        return len(response_text(item.response))
+    return len(renderer.tokenizer(response_text(item.response), add_special_tokens=False, verbose=False).input_ids)
 
 
 def with_correction(scorer: Scorer, spec: RewardModelSpec | None, correction: str) -> Scorer:

@@ -55,6 +55,8 @@ class StepScorer(TransformersScorer):
             return reading
         if reading.conversation.truncated and item.rendered is not None and item.rendered.keep is None:
             return self.failure("too_long", f"the text does not fit in {self.renderer.max_length} tokens")
+        if not isinstance(spoken.response, str):
+            return self.failure("bad_input", "steps are parts of one text; this response is more than text")
         return self._checked(spoken.prompt, self.reading.split(spoken.response))
 
     def reward(self, outputs: torch.Tensor) -> float:

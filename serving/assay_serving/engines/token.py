@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assay.data.conversation import check_unicode
+from assay.domain import response_text
 from assay.errors import BackendError, BadInputError
 from assay.models.chat.principle_renderer import QUESTION, PrincipleRenderer
 from assay.models.chat.rendered_text import PolicyTemplate, RenderedTexts
@@ -68,6 +69,7 @@ class TokenScorer(ABC):
             curve=spec.calibration.curve if spec.calibration is not None and spec.kind != "principle" else None,
             bradley_terry=spec.is_one_logit and spec.ranked,
             question=spec.question,
+            contamination=spec.contamination,
             trained_principles=spec.trained_principles,
         )
 
@@ -191,8 +193,8 @@ class ScalarReader(TokenScorer):
             return self.encode_rendered(item.rendered)
         try:
             for message in item.prompt:
-                check_unicode(message.content, "prompt")
-            check_unicode(item.response, "response")
+                check_unicode(message.text, "prompt")
+            check_unicode(response_text(item.response), "response")
             encoded = self.renderer.encode(item.prompt, item.response)
         except BadInputError as error:
             return self.failure("bad_input", str(error))
@@ -234,10 +236,10 @@ class PrincipleReader(TokenScorer):
         if isinstance(spoken, ScoreFailure):
             return spoken
         try:
-            for text, field in ((item.principle, "principle"), (spoken.response, "response")):
+            for text, field in ((item.principle, "principle"), (response_text(spoken.response), "response")):
                 check_unicode(text, field)
             for message in spoken.prompt:
-                check_unicode(message.content, "prompt")
+                check_unicode(message.text, "prompt")
             encoded = self.questions.encode(spoken.prompt, spoken.response, item.principle)
         except BadInputError as error:
             return self.failure("bad_input", str(error))

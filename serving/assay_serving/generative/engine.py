@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from assay.annotation.votes import PLURALITY, tally
-from assay.domain import Message, Prompt
+from assay.domain import Message, Prompt, Response
 from assay.errors import BadInputError
 from assay.models.chat.rendered_text import PolicyTemplate, RenderedTexts
 from assay.models.spec import Judging, RewardModelSpec
@@ -190,7 +190,7 @@ def fit_question(
     form: JudgeFormat,
     judging: Judging,
     prompt: Prompt,
-    responses: Sequence[str],
+    responses: Sequence[Response],
     principle: str | None,
 ) -> tuple[Prompt, bool]:
     """The question about these responses, with the judged conversation's oldest turns dropped while it does not fit,

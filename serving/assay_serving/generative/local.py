@@ -172,6 +172,7 @@ def described(name: str, spec: RewardModelSpec, *, dtype: str, device: str, atte
         device=device,
         attention=attention,
         calibration=spec.calibration.id if spec.calibration is not None else None,
+        contamination=spec.contamination,
         trained_principles=spec.trained_principles,
         curve=spec.calibration.curve if spec.calibration is not None else None,
     )

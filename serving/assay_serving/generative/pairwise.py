@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from assay.annotation.votes import PLURALITY, Tally, tally
-from assay.domain import Prompt
+from assay.domain import Prompt, Response
 from assay.errors import BadInputError
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
@@ -37,8 +37,8 @@ class PairQuestion:
     """Two responses to one prompt."""
 
     prompt: Prompt
-    first: str
-    second: str
+    first: Response
+    second: Response
     principle: str | None = None
 
 

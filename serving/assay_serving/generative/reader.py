@@ -46,9 +46,7 @@ class VerdictReader:
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`. Failure codes: unparsable, and bad_input."""
         try:
-            logps = self.writer.label_logps(
-                [item.prompt for item in items], [item.response for item in items], self.form
-            )
+            logps = self.writer.label_logps([item.prompt for item in items], list(map(_answer, items)), self.form)
         except BadInputError as error:
             if len(items) > 1:  # one item must not cost the others their scores
                 return [result for item in items for result in self.score([item], on_progress)]
@@ -63,6 +61,12 @@ class VerdictReader:
         first, second = self.form.labels[0], self.form.labels[-1]
         reward = expected_rating(logp) if len(logp) > 2 else logp[first] - logp[second]
         return Score(reward, self.info.name, self.info.version, self.info.template_hash, tokens=0, truncated=False)
+
+
+def _answer(item: ScoreItem) -> str:
+    if not isinstance(item.response, str):
+        raise BadInputError("a judge's answer is text, without tool calls", field="response")
+    return item.response
 
 
 def reading_items(items: Sequence[ScoreItem], form: JudgeFormat) -> list[ScoreItem]:

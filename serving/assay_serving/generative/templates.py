@@ -14,7 +14,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assay.domain import Message, Prompt
+from assay.conversation.message import images_of
+from assay.domain import Message, Prompt, Response, response_text
 from assay.errors import BadInputError
 from assay.models.spec import Judging
 
@@ -97,12 +98,16 @@ class JudgeFormat:
         """This question with the default settings."""
         return Judging(self.name, self.hash)
 
-    def ask(self, prompt: Prompt, responses: Sequence[str], principle: str | None = None) -> Prompt:
-        """The judge's own prompt: one user turn. Raises ValueError for a wrong number of responses."""
+    def ask(self, prompt: Prompt, responses: Sequence[Response], principle: str | None = None) -> Prompt:
+        """The judge's own prompt: one user turn, in which tool calls are written out.
+
+        Raises ValueError for a wrong number of responses, BadInputError for images, which it has no place for."""
         if len(responses) != self.responses:
             raise ValueError(f"{self.name} judges {self.responses} responses, not {len(responses)}")
         names = ("response",) if self.responses == 1 else ("response_a", "response_b")
-        quoted = {name: quote(text) for name, text in zip(names, responses, strict=True)}
+        quoted = {name: quote(response_text(response)) for name, response in zip(names, responses, strict=True)}
+        if any(map(images_of, (prompt, *responses))):
+            raise BadInputError("a judge that reads text has no place for images", field="prompt")
         criterion = quote(principle or DEFAULT_CRITERION)
         return (Message("user", self.text.format(prompt=quote_turns(prompt), criterion=criterion, **quoted)),)
 
@@ -131,5 +136,5 @@ def quote(text: str) -> str:
 def quote_turns(prompt: Prompt) -> str:
     """A conversation: a single user turn as it is, several turns under their roles."""
     if len(prompt) == 1 and prompt[0].role == "user":
-        return quote(prompt[0].content)
-    return "\n".join(f"{message.role}:\n{quote(message.content)}" for message in prompt)
+        return quote(prompt[0].text)
+    return "\n".join(f"{message.role}:\n{quote(message.text)}" for message in prompt)

@@ -82,7 +82,7 @@ class TokenWriter(ABC):
         for index, prompt in enumerate(questions):
             try:
                 for message in prompt:
-                    check_unicode(message.content, "prompt")
+                    check_unicode(message.text, "prompt")
                 ids = self._ids(prompt)
             except BadInputError as error:
                 results[index] = self._failure("bad_input", str(error))
@@ -122,7 +122,7 @@ class TokenWriter(ABC):
         Raises TooLongError, and BadInputError where the template refuses the conversation.
         """
         for message in messages:
-            check_unicode(message.content, "messages")
+            check_unicode(message.text, "messages")
         ids = self._ids(tuple(messages))
         if len(ids) + max_tokens > self.context:
             raise TooLongError(

@@ -6,7 +6,7 @@ Leaves out: the queue (`batching`), HTTP (`http`), models in another process (`a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from assay_serving.scorer import ModelInfo, Scorer
 from assay_serving.server.auth.api_keys import RateLimits
 from assay_serving.server.batching.batcher import DynamicBatcher
 from assay_serving.server.cache.score_cache import ScoreCache
+from assay_serving.server.core.reload import ModelChanges
 from assay_serving.server.core.scoring_backend import (
     ChatRequest,
     ChatResponse,
@@ -111,25 +112,33 @@ class InProcessBackend:
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         self._check_ready()
-        model = self.registry.pick(request.model, any_name=request.any_name)
+        model = self.registry.pick(request.model, any_name=request.any_name, client=request.client)
         with self._limits.reserved(request.client, len(request.items)):
             return await model.score(request)
 
     async def chat(self, request: ChatRequest) -> ChatResponse:
         self._check_ready()
-        served = self.registry.pick(request.model, any_name=request.any_name).live
+        served = self.registry.pick(request.model, any_name=request.any_name, client=request.client).live
         with self._limits.reserved(request.client, 1), served.hold():
             return await self._chats.complete(served.name, served.queue.scorer, request)
 
     async def tokenize(self, request: TokenRequest) -> TokenResponse:
         self._check_ready()
-        served = self.registry.pick(request.model, any_name=request.any_name).live
+        served = self.registry.pick(request.model, any_name=request.any_name, client=request.client).live
         with self._limits.reserved(request.client, 1), served.hold():
             return await asyncio.to_thread(tokenized, served.name, served.queue.scorer, request)
 
     async def manage(self, order: dict[str, Any]) -> dict[str, Any]:
         """See `ModelLifecycle.execute`."""
         return await self._lifecycle.execute(order)
+
+    async def reload(
+        self, settings: ServerSettings, before: Sequence[ModelConfig], after: Sequence[ModelConfig]
+    ) -> ModelChanges:
+        """See `ModelLifecycle.reload`."""
+        changes = await self._lifecycle.reload(settings, before, after)
+        self.settings = settings
+        return changes
 
     async def metrics(self) -> bytes:
         return self._metrics.text()

@@ -1,16 +1,20 @@
 """Trainers' prompts and completions as items to score.
 
-Covers: text, message lists, content in parts; prompts that end with an assistant turn, which the completion continues.
-Leaves out: text with a chat template's tokens (`openrlhf`), images.
+Covers: text, message lists, content in parts, calls and results of tools; prompts that end with an assistant turn,
+which the completion continues. Leaves out: text with a chat template's tokens (`openrlhf`); what a model has no place
+for, which its server refuses by name.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from assay.domain import ROLES, Message, Prompt
+from assay.conversation.message import final_text, response_of_turns
+from assay.data.conversation import turns_of
+from assay.domain import Message, Prompt, Response
+from assay.domain import prompt_of as read_forms
 from assay.errors import BadInputError
 
 
@@ -21,26 +25,26 @@ def prompt_of(prompt: object) -> Prompt:
     prompt = _plain(prompt)
     if not isinstance(prompt, Sequence) or not prompt:
         raise BadInputError(f"a prompt is a text or a list of messages, not {_kind(prompt)}")
-    return tuple(_message(message) for message in prompt)
+    return _messages(prompt)
 
 
-def prompt_and_response(prompt: object, completion: object) -> tuple[Prompt, str]:
-    """Prompt and response of one sample. Of a completion of several turns (calls of tools) the last is the response,
-    those before it end the prompt. Raises BadInputError for what is neither text nor messages."""
+def prompt_and_response(prompt: object, completion: object) -> tuple[Prompt, Response]:
+    """Prompt and response of one sample; a completion of several turns (calls of tools, their results) is a response
+    of them. Raises BadInputError for what is neither text nor messages, and for parts that nobody knows."""
     before = prompt_of(prompt)
     completion = _plain(completion)
     if isinstance(completion, str):
         turns: Prompt = (Message("assistant", completion),)
     elif isinstance(completion, Sequence) and completion:
-        turns = tuple(_message(message) for message in completion)
+        turns = _messages(completion)
     else:
         raise BadInputError(f"a completion is a text or a list of messages, not {_kind(completion)}")
-    *middle, last = turns
-    if last.role != "assistant":
-        raise BadInputError(f"a completion ends with the assistant's turn, not with one of {last.role}")
-    if not middle and len(before) > 1 and before[-1].role == "assistant":
-        return before[:-1], before[-1].content + last.content  # the prompt starts the response
-    return (*before, *middle), last.content
+    if turns[-1].role != "assistant":
+        raise BadInputError(f"a completion ends with the assistant's turn, not with one of {turns[-1].role}")
+    if len(before) > 1 and before[-1].role == turns[0].role == "assistant":  # the prompt starts the response
+        before, turns = before[:-1], (_joined(before[-1], turns[0]), *turns[1:])
+    at = next(index for index, turn in enumerate(turns) if turn.role == "assistant")
+    return (*before, *turns[:at]), response_of_turns(turns[at:])
 
 
 def label_of(value: object) -> str | None:
@@ -54,32 +58,26 @@ def label_of(value: object) -> str | None:
 
 
 def references_of(value: object) -> tuple[str, ...]:
-    """A data set's column as reference responses: one text, or several; messages count as their text."""
+    """A data set's column as reference responses: one text, or several; of messages the last one's text."""
     value = _plain(value)
     if value is None:
         return ()
     if isinstance(value, str):
         return (value,)
     if isinstance(value, Sequence):
-        return tuple(one if isinstance(one, str) else prompt_and_response("", one)[1] for one in value)
+        return tuple(one if isinstance(one, str) else final_text(prompt_and_response("", one)[1]) for one in value)
     raise BadInputError(f"references are texts, not {_kind(value)}")
 
 
-def _message(message: object) -> Message:
-    if not isinstance(message, Mapping) or message.get("role") not in ROLES:
-        raise BadInputError(f"a message has a role ({', '.join(ROLES)}) and content")
-    return Message(message["role"], _text(message.get("content")))
+def _messages(messages: Sequence[Any]) -> Prompt:
+    return read_forms(turns_of([_plain(message) for message in messages], "messages"))
 
 
-def _text(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    if content is None:  # a turn that only calls a tool
-        return ""
-    parts: list[Any] = list(content) if isinstance(content, Sequence) else [content]
-    if not all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in parts):
-        raise BadInputError("content other than text cannot be scored")
-    return "".join(part["text"] for part in parts)
+def _joined(first: Message, second: Message) -> Message:
+    """A turn that the next one goes on with."""
+    if isinstance(first.content, str) and isinstance(second.content, str):
+        return Message(first.role, first.content + second.content)
+    return Message(first.role, (*first.parts, *second.parts))
 
 
 def _plain(value: object) -> object:

@@ -11,9 +11,9 @@ from assay_serving.verifiers.catalogue import VERIFIERS, constraint_from_dict
 from assay_serving.verifiers.compatibility import compatible, conflict
 from assay_serving.verifiers.constraint import Constraint, Verdict, Verification
 from assay_serving.verifiers.constraints.characters import AllLowercase, AllUppercase, ContainsNumber, NoCommas
+from assay_serving.verifiers.constraints.detection import AnswerLanguage
 from assay_serving.verifiers.constraints.ends import EndsWith, Quoted, StartsWith
 from assay_serving.verifiers.constraints.json_schemas import JsonSchema
-from assay_serving.verifiers.constraints.language import AnswerLanguage
 from assay_serving.verifiers.constraints.layout import BulletCount, JsonObject, NumberedList
 from assay_serving.verifiers.constraints.length import MaxWords, MinWords, ParagraphCount, SentenceCount
 from assay_serving.verifiers.constraints.maths import MathAnswer

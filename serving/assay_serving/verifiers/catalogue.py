@@ -34,7 +34,7 @@ GENERATED = {
     "bullet_count": f"{_HERE}.layout:BulletCount",
     "numbered_list": f"{_HERE}.layout:NumberedList",
     "json_object": f"{_HERE}.layout:JsonObject",
-    "language": f"{_HERE}.language:AnswerLanguage",
+    "language": f"{_HERE}.detection:AnswerLanguage",
 }
 #: Those of IFEval that differ from the ones above (`ifeval` maps its instructions to both).
 IFEVAL = {
@@ -74,7 +74,7 @@ VERIFIERS: Kind[type[Constraint]] = Kind(
     "verifier",
     "A constraint on a response that a program checks: a frozen dataclass, a subclass of Constraint.",
     members=GENERATED | IFEVAL | UNTRUSTED,
-    requires=("kind", "wordings", "judge"),
+    requires=("kind", "judge"),
     option="kind",
 )
 

@@ -12,8 +12,8 @@ from itertools import combinations
 
 from assay_serving.verifiers.constraint import Constraint
 from assay_serving.verifiers.constraints.characters import COMMAS, AllLowercase, AllUppercase, ContainsNumber, NoCommas
+from assay_serving.verifiers.constraints.detection import AnswerLanguage
 from assay_serving.verifiers.constraints.ends import EndsWith, Quoted, StartsWith
-from assay_serving.verifiers.constraints.language import AnswerLanguage
 from assay_serving.verifiers.constraints.layout import BulletCount, JsonObject, NumberedList
 from assay_serving.verifiers.constraints.length import MaxWords, MinWords, ParagraphCount, SentenceCount
 from assay_serving.verifiers.constraints.vocabulary import ForbiddenWords, RequiredWords

@@ -50,9 +50,9 @@ class Constraint(ABC):
     def prepare(self, response: str) -> None:  # noqa: B027  (optional)
         """Import what the check needs, outside its time limit. Raises BackendError for a missing package."""
 
-    @abstractmethod
     def wordings(self) -> tuple[str, ...]:
-        """Equivalent instructions in plain English, each one sentence."""
+        """Equivalent instructions in plain English, each one sentence; none where no generated prompt states it."""
+        return ()
 
     @abstractmethod
     def judge(self, response: str) -> Verdict:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
-from assay.models.loading import load_config, load_tokenizer, resolve_model, spec_of
+from assay.models.loading import context_length, load_config, load_tokenizer, resolve_model, spec_of
 from assay.models.spec import Judging, RewardModelSpec
 from assay_serving.engines.engine import DESCRIPTIONS, ModelLoader, checked_kind
 from assay_serving.engines.packed import require_parity
@@ -90,7 +90,7 @@ class RowEngineLoader(ABC):
         if published.num_labels != 1:
             raise BadInputError(f"{self.name} has {published.num_labels} labels; a scalar reward model has one")
         regression = getattr(published, "problem_type", None) == "regression"
-        length = self.config.length(spec.trained_length)
+        length = self._length(spec.trained_length)
         engine = self.classifier(length, regression=regression)
         renderer = Renderer(tokenizer, max_length=_within(length, engine.running))
         return RowScalarScorer(engine, renderer, spec, name=self.config.name)
@@ -105,7 +105,7 @@ class RowEngineLoader(ABC):
         elif question is not None and question != spec.question:
             raise BadInputError(f"{self.name} was trained with the question {spec.question!r}; leave --question out")
         require_parity(self.config, spec)
-        length = self.config.length(spec.trained_length)
+        length = self._length(spec.trained_length, answer=1)
         engine = self.language_model(length + 1)  # the answer is one token
         renderer = Renderer(tokenizer, max_length=_within(length, engine.running, answer=1))
         return RowPrincipleScorer(engine, renderer, spec, name=self.config.name)
@@ -127,6 +127,12 @@ class RowEngineLoader(ABC):
         spec = spec_as_served(spec, engine.running)
         info = described(self.config.name, spec, dtype=engine.running.dtype, device=engine.running.device)
         return RowWriter(engine, renderer, replace(info, max_length=length), ends=self._ends(renderer)), spec
+
+    def _length(self, trained: int, *, answer: int = 0) -> int:
+        """Tokens of a conversation; more than it was trained with only where asked for, as far as the model reads."""
+        wanted = self.config.max_length
+        longest = context_length(load_config(self.name)) - answer if wanted is not None and wanted > trained else 0
+        return self.config.length(trained, longest)
 
     def _judge_spec(self, judging: Judging | None) -> tuple[Renderer, RewardModelSpec]:
         tokenizer = load_tokenizer(self.name)

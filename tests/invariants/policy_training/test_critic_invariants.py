@@ -23,12 +23,12 @@ from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.critics.value_model import ValueCritic, ValueModel
 from assay_policy_training.plugins.estimators.gae import Gae, ReturnsToGo
-from assay_policy_training.plugins.filters.enough_valid import EnoughValid
+from assay_policy_training.plugins.filters.groups import EnoughValid
 from assay_policy_training.plugins.objectives.ratio_clip import PpoClip
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
-from assay_policy_training.plugins.shaping.kl_in_reward import KlInReward
+from assay_policy_training.plugins.shaping.dense import KlInReward
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.loop import PolicyTrainer
 

@@ -73,7 +73,7 @@ class ByPrompt:
 
     def rollout(self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int) -> RolloutBatch:
         inner = TransformersSampler(self.policy, self.sampling)
-        seeds = [zlib.crc32(item.prompt[-1].content.encode()) + version for item in items]
+        seeds = [zlib.crc32(item.prompt[-1].text.encode()) + version for item in items]
         drawn = [inner.rollout([i], group_size, seed=s, version=version) for i, s in zip(items, seeds, strict=True)]
         return merge_batches(drawn)
 

@@ -16,16 +16,13 @@ from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
-from assay_policy_training.plugins.contexts.guide import GUIDED
+from assay_policy_training.plugins.contexts.hints import GUIDED
 from assay_policy_training.plugins.contexts.revise import Revise
-from assay_policy_training.plugins.objectives.a_lol import Alol
-from assay_policy_training.plugins.objectives.direct_advantage import DirectAdvantage
-from assay_policy_training.plugins.objectives.drpo import Drpo
 from assay_policy_training.plugins.objectives.guide import GuideLoss
-from assay_policy_training.plugins.objectives.inpo import Inpo
-from assay_policy_training.plugins.objectives.pacs import Pacs
+from assay_policy_training.plugins.objectives.offline import Alol, DirectAdvantage
+from assay_policy_training.plugins.objectives.preference import Inpo, Srpo
 from assay_policy_training.plugins.objectives.rover import Rover
-from assay_policy_training.plugins.objectives.srpo import Srpo
+from assay_policy_training.plugins.objectives.verdicts import Drpo, Pacs
 from assay_policy_training.plugins.samplers.recorded import RecordedSampler
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe

@@ -17,14 +17,10 @@ from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
-from assay_policy_training.plugins.objectives.divergence_mask import Dppo
 from assay_policy_training.plugins.objectives.kl_cov import KlCov
-from assay_policy_training.plugins.objectives.quadratic import Dro
-from assay_policy_training.plugins.objectives.ratio_clip import Gpg, PpoClip, Reinforce
+from assay_policy_training.plugins.objectives.ratio_clip import Dro, Gpg, PpoClip, Reinforce, Sapo, StableReinforce
 from assay_policy_training.plugins.objectives.sequence_ratio import Gmpo, Gspo
-from assay_policy_training.plugins.objectives.soft_gate import Sapo
-from assay_policy_training.plugins.objectives.stable_reinforce import StableReinforce
-from assay_policy_training.plugins.objectives.truncated_ratio import Aipo, Cispo
+from assay_policy_training.plugins.objectives.truncated_ratio import Aipo, Cispo, Dppo
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import UpdateContext
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler

@@ -25,7 +25,7 @@ from assay_policy_training.plugins.samplers.entropy_temperature import (
     temperature_factors,
 )
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
-from assay_policy_training.plugins.token_weights.entropy_scale import EntropyScale
+from assay_policy_training.plugins.token_weights.entropy import EntropyScale
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.gradients import context_of

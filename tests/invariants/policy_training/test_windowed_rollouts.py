@@ -23,7 +23,7 @@ from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.critics.value_model import ValueCritic, ValueModel
 from assay_policy_training.plugins.estimators.gae import Gae
 from assay_policy_training.plugins.estimators.group_relative import Grpo
-from assay_policy_training.plugins.filters.enough_valid import EnoughValid
+from assay_policy_training.plugins.filters.groups import EnoughValid
 from assay_policy_training.plugins.modulators.whitening import Whitening
 from assay_policy_training.plugins.objectives.ratio_clip import PpoClip
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from assay import ids
 from assay.cli.main import main
 from assay.domain import Message
 from assay.errors import BadInputError
@@ -115,6 +116,7 @@ def test_rows_that_cannot_be_used_are_counted(tiny_principle_base: Path) -> None
     found = encoded(Principle(), trainable, rows)
     assert len(found) == 1
     assert found.left_out == {"judged both ways": 2, "does not fit": 1}
+    assert found.first_fault == f"row 1 ({ids.response_id(ids.prompt_id(prompt), 'a')}, clarity): judged both ways"
     with pytest.raises(BadInputError, match="none of the 2 rows"):
         encoded(Principle(), trainable, rows[:2])
 

@@ -18,8 +18,7 @@ from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.grm import Grm
 from assay_rm_training.methods.odin import Odin
 from assay_rm_training.methods.ranked_lists import RankedLists
-from assay_rm_training.model.auxiliary_heads import set_head
-from assay_rm_training.model.trainable_model import TrainableModel
+from assay_rm_training.model.trainable_model import TrainableModel, set_head
 from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.training.batch_losses import SupportsBatchTerm
 from assay_rm_training.training.loop import make_optimizer, train_step

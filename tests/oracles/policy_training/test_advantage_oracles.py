@@ -14,17 +14,13 @@ from assay_policy_training.core.logprobs import full_kl
 from assay_policy_training.plugins.auxiliary.entropy import magic_step
 from assay_policy_training.plugins.estimators.canon import canon, high_half
 from assay_policy_training.plugins.estimators.gdpo import summed_parts, whiten
-from assay_policy_training.plugins.estimators.group_relative import grpo
-from assay_policy_training.plugins.estimators.lite_ppo import lite_ppo
-from assay_policy_training.plugins.estimators.ngrpo import ngrpo
-from assay_policy_training.plugins.estimators.opo import opo
+from assay_policy_training.plugins.estimators.group_relative import grpo, lite_ppo, ngrpo, opo, pass_at_k
 from assay_policy_training.plugins.estimators.optimal_token_baseline import optimal_token_advantage, score_energy
-from assay_policy_training.plugins.estimators.pass_at_k import pass_at_k
 from assay_policy_training.plugins.estimators.signed import signed
 from assay_policy_training.plugins.modulators.effective_rank import effective_rank, velocities, with_bonus
-from assay_policy_training.plugins.modulators.empg import empg
 from assay_policy_training.plugins.modulators.exploration import exploration_advantage
 from assay_policy_training.plugins.modulators.future_kl import future_sum, others_mean
+from assay_policy_training.plugins.modulators.steps import empg
 
 TOLERANCE = 1e-5
 

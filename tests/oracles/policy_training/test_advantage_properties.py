@@ -10,14 +10,11 @@ from torch import Tensor
 
 from assay_policy_training.core.batch import EQUAL_RANGE, dr_grpo, group_moments
 from assay_policy_training.plugins.estimators.canon import canon, high_half
-from assay_policy_training.plugins.estimators.lite_ppo import lite_ppo
-from assay_policy_training.plugins.estimators.ngrpo import ngrpo
-from assay_policy_training.plugins.estimators.opo import opo
+from assay_policy_training.plugins.estimators.group_relative import lite_ppo, ngrpo, opo, pass_at_k
 from assay_policy_training.plugins.estimators.optimal_token_baseline import optimal_token_advantage
-from assay_policy_training.plugins.estimators.pass_at_k import pass_at_k
 from assay_policy_training.plugins.modulators.effective_rank import effective_rank, with_bonus
-from assay_policy_training.plugins.modulators.empg import empg
 from assay_policy_training.plugins.modulators.future_kl import future_sum, others_mean
+from assay_policy_training.plugins.modulators.steps import empg
 
 REWARD = st.integers(-20, 20).map(lambda tenths: tenths / 10)
 

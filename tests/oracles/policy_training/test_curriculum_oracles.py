@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assay.errors import BadInputError
 from assay_policy_training.plugins.contexts.hints import hint_of
-from assay_policy_training.plugins.contexts.irt import SuccessCurve, bisected_share, fit_curve, next_share
+from assay_policy_training.plugins.contexts.seele import SuccessCurve, bisected_share, fit_curve, next_share
 from assay_policy_training.plugins.objectives.guide import shaped_ratio
 from assay_policy_training.plugins.prompts.dump import softmax, upper_bounds
 from assay_policy_training.plugins.prompts.gain_rl import centre_shift

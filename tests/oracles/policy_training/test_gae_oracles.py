@@ -14,8 +14,7 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.plugins.estimators.gae import Gae, ReturnsToGo, gae, returns_to_go
 from assay_policy_training.plugins.estimators.group_relative import DrGrpo
-from assay_policy_training.plugins.modulators.clip import ClipAdvantage
-from assay_policy_training.plugins.modulators.whitening import Whitening, whiten
+from assay_policy_training.plugins.modulators.whitening import ClipAdvantage, Whitening, whiten
 
 TOLERANCE = 1e-5
 REWARD = torch.tensor([[0.0, 0.0, 1.0]])

@@ -8,13 +8,10 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from assay_policy_training.plugins.estimators.step_values import differences
-from assay_policy_training.plugins.objectives.a_lol import response_ratio
-from assay_policy_training.plugins.objectives.direct_advantage import last_of_segment, over_segments
-from assay_policy_training.plugins.objectives.drpo import group_gain, length_weights
-from assay_policy_training.plugins.objectives.inpo import nash_loss
-from assay_policy_training.plugins.objectives.pacs import against_group, class_weights
+from assay_policy_training.plugins.objectives.offline import last_of_segment, over_segments, response_ratio
+from assay_policy_training.plugins.objectives.preference import answer_loss, improvement_loss, nash_loss
 from assay_policy_training.plugins.objectives.rover import at_next
-from assay_policy_training.plugins.objectives.srpo import answer_loss, improvement_loss
+from assay_policy_training.plugins.objectives.verdicts import against_group, class_weights, group_gain, length_weights
 
 TOLERANCE = 1e-5
 

@@ -13,7 +13,7 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins.estimators.gae import ReturnsToGo
 from assay_policy_training.plugins.protocols import StepReport
-from assay_policy_training.plugins.shaping.kl_in_reward import KlInReward, adapted
+from assay_policy_training.plugins.shaping.dense import KlInReward, adapted
 
 
 def penalised(logp_old: list[list[float]], reward: list[float], lengths: list[int]) -> RolloutBatch:

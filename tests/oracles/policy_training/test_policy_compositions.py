@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from assay_policy_training.plugins.compositions.constrained import gradients, squash
-from assay_policy_training.plugins.compositions.directional import Directional, direction_text
+from assay_policy_training.plugins.compositions.dynamic import hypervolume, influence, multiplier, updated_weights
 from assay_policy_training.plugins.compositions.gated import ConsistencyReward, GatedAccumulation, SoftPenalties
-from assay_policy_training.plugins.compositions.gradient_weights import influence, updated_weights
-from assay_policy_training.plugins.compositions.hypervolume import hypervolume, multiplier
 from assay_policy_training.plugins.compositions.maxmin import worst_group
+from assay_policy_training.plugins.compositions.weighted import Directional, direction_text
 from assay_policy_training.plugins.estimators.constrained import mixture
 
 TOLERANCE = 1e-5

@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from assay_policy_training.plugins.estimators.group_relative import grpo
-from assay_policy_training.plugins.modulators.progress import progress, regret
 from assay_policy_training.plugins.modulators.reward_scaling import data_scale, model_scale, similarity
-from assay_policy_training.plugins.shaping.cosine import cosine
+from assay_policy_training.plugins.modulators.steps import progress, regret
+from assay_policy_training.plugins.shaping.dense import clip, delta
 from assay_policy_training.plugins.shaping.laser import bands, laser_reward, length_target, released_counts
-from assay_policy_training.plugins.shaping.length import concise_reward, kimi_score, overlong_penalty
+from assay_policy_training.plugins.shaping.length import concise_reward, cosine, kimi_score, overlong_penalty
 from assay_policy_training.plugins.shaping.par import par
-from assay_policy_training.plugins.shaping.process import clip, delta
 from assay_policy_training.plugins.shaping.repetition import discounted_stream, repeated_share, repeated_tokens
 from assay_policy_training.plugins.shaping.rlcr import paper_reward, repository_reward
 from assay_policy_training.plugins.shaping.rubric import saturated_weights, standardised_items, weighted_items

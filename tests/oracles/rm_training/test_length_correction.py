@@ -125,6 +125,7 @@ def test_the_report_sees_a_bias_and_none_where_there_is_none() -> None:
     assert found.overall is not None
     assert found.overall.value > 0.5
     assert found.given_label is not None
+    assert found.given_label.interval is not None
     assert found.given_label.interval.low > 0.5
     assert found.slope is not None
     assert found.slope.value == pytest.approx(0.8, abs=0.1)
@@ -137,6 +138,7 @@ def test_the_report_sees_a_bias_and_none_where_there_is_none() -> None:
     assert found.longer_chosen.value == pytest.approx(0.5, abs=0.06)
     fair = length_bias(*(lambda s: (s.rewards, s.lengths, s.groups))(made_pairs(600, 0.0, 2)))
     assert fair.given_label is not None
+    assert fair.given_label.interval is not None
     assert fair.given_label.interval.low < 0 < fair.given_label.interval.high
     json.dumps(found.to_dict())
 

@@ -13,8 +13,8 @@ from assay.errors import BadInputError
 from assay_rm_training.objectives import pair
 from assay_rm_training.objectives.losses import LOSSES
 from assay_rm_training.objectives.objective import Objective
+from assay_rm_training.objectives.pair import vote_target
 from assay_rm_training.objectives.regularisers import centring, log_barrier, squares
-from assay_rm_training.objectives.soft_labels import vote_target
 
 D = torch.tensor([2.0, -1.0], dtype=torch.float64)
 ZERO = torch.zeros(2, dtype=torch.float64)

@@ -101,7 +101,7 @@ def test_card_a3c_a_tie_is_wrong() -> None:
     from assay_rm_training.benchmarks.protocols.principlebench import BENCHMARK
     from assay_rm_training.benchmarks.report import report
     from assay_rm_training.data.principle_rows import PrincipleRow
-    from assay_rm_training.evaluation.opposite_pairs import opposite_pairs, pair_figures
+    from assay_rm_training.evaluation.principle import opposite_pairs, pair_figures
 
     scores = [(3.5, -1.0), (0.2, 0.2), (1.0, 2.0)]
     rows = [

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pair_files import write_pairs
 
 from assay.cli.main import main
-from assay.data.pairs import write_pairs
 from assay.domain import Message, PreferencePair
 from assay.workspace import Workspace
 from assay_rm_training.presets import PRESETS, preset

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from assay.errors import BadInputError
 from assay.models.readings import Stepwise
-from assay_rm_training.objectives import pair, steps
-from assay_rm_training.objectives.regression import Aggregation, fold, masked_mse
+from assay_rm_training.objectives import pair, responses
 from assay_rm_training.objectives.regularisers import (
     correlation,
     length_terms,
@@ -22,6 +21,7 @@ from assay_rm_training.objectives.regularisers import (
     text_nll,
     text_sft,
 )
+from assay_rm_training.objectives.responses import Aggregation, fold, masked_mse
 
 F64 = torch.float64
 
@@ -155,20 +155,20 @@ def test_a_linear_aggregation_is_one_head(aggregation: Aggregation) -> None:
 def test_step_loss_by_hand() -> None:
     """s(0) = 1/2; s(2) = 0.880797; a soft label of 0.25 at z = 0 costs ln 2 too."""
     logits, labels = tensor(0.0, 2.0, 2.0, 0.0, 9.0), tensor(1.0, 1.0, 0.0, 0.25, math.nan)
-    found = steps.step_loss(logits, labels, tensor(1, 1, 1, 1, 0))
+    found = responses.step_loss(logits, labels, tensor(1, 1, 1, 1, 0))
     assert found.tolist() == pytest.approx([math.log(2), 0.126928, 2.126928, math.log(2), 0.0], abs=1e-6)
 
 
 def test_a_missing_label_reaches_no_gradient() -> None:
     logits = tensor(0.0, 3.0).requires_grad_()
-    steps.step_loss(logits, tensor(1.0, math.nan), tensor(1, 0)).sum().backward()  # type: ignore[no-untyped-call]
+    responses.step_loss(logits, tensor(1.0, math.nan), tensor(1, 0)).sum().backward()  # type: ignore[no-untyped-call]
     assert logits.grad is not None
     assert logits.grad.tolist() == [-0.5, 0.0]
 
 
 def test_gradients_of_steps() -> None:
     labels, labelled = tensor(1, 0, 0.3, 0), tensor(1, 1, 1, 0)
-    assert torch.autograd.gradcheck(lambda z: steps.step_loss(z, labels, labelled).sum(), (random(4),))
+    assert torch.autograd.gradcheck(lambda z: responses.step_loss(z, labels, labelled).sum(), (random(4),))
 
 
 def test_steps_to_one_reward() -> None:

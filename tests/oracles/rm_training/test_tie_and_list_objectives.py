@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay_rm_training.objectives import lists, pair, ties
+from assay_rm_training.objectives import lists, pair
 
 F64 = torch.float64
 
@@ -28,7 +28,7 @@ def test_rao_kupper_in_strengths(first: float, second: float, theta: float) -> N
         (theta**2 - 1) * a * b / ((a + theta * b) * (b + theta * a)),
         b / (b + theta * a),
     ]
-    found = ties.rao_kupper(scalar(first - second)[None], scalar(math.log(math.log(theta)))).exp()[0]
+    found = pair.rao_kupper(scalar(first - second)[None], scalar(math.log(math.log(theta)))).exp()[0]
     assert found.tolist() == pytest.approx(expected, rel=1e-8)
     assert found.sum().item() == pytest.approx(1)
 
@@ -38,11 +38,11 @@ def test_davidson_in_strengths(first: float, second: float, nu: float) -> None:
     """p_i : nu sqrt(p_i p_j) : p_j."""
     a, b = math.exp(first), math.exp(second)
     total = a + b + nu * math.sqrt(a * b)
-    found = ties.davidson(scalar(first - second)[None], scalar(math.log(nu))).exp()[0]
+    found = pair.davidson(scalar(first - second)[None], scalar(math.log(nu))).exp()[0]
     assert found.tolist() == pytest.approx([a / total, nu * math.sqrt(a * b) / total, b / total], rel=1e-8)
 
 
-@pytest.mark.parametrize("model", [ties.rao_kupper, ties.davidson])
+@pytest.mark.parametrize("model", [pair.rao_kupper, pair.davidson])
 def test_without_ties_both_are_bradley_terry(model: object) -> None:
     d = torch.linspace(-5, 5, 11, dtype=F64)
     assert callable(model)
@@ -51,7 +51,7 @@ def test_without_ties_both_are_bradley_terry(model: object) -> None:
     assert torch.allclose(-rare[:, 2], pair.bradley_terry(-d), atol=1e-8)
 
 
-@pytest.mark.parametrize("model", [ties.rao_kupper, ties.davidson])
+@pytest.mark.parametrize("model", [pair.rao_kupper, pair.davidson])
 def test_ties_are_symmetric_and_likeliest_among_equals(model: object) -> None:
     d = torch.linspace(-5, 5, 11, dtype=F64)
     assert callable(model)
@@ -61,7 +61,7 @@ def test_ties_are_symmetric_and_likeliest_among_equals(model: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "start"), [(ties.rao_kupper, ties.rao_kupper_start), (ties.davidson, ties.davidson_start)]
+    ("model", "start"), [(pair.rao_kupper, pair.rao_kupper_start), (pair.davidson, pair.davidson_start)]
 )
 @pytest.mark.parametrize("share", [0.05, 0.3, 0.8])
 def test_the_parameter_starts_at_the_share_of_ties(model: object, start: object, share: float) -> None:
@@ -74,7 +74,7 @@ def test_the_parameter_starts_at_the_share_of_ties(model: object, start: object,
 
 def test_outcomes_pick_their_probability() -> None:
     table = torch.log(torch.tensor([[0.5, 0.3, 0.2]] * 3, dtype=F64))
-    found = ties.outcome_loss(table, torch.tensor([1.0, 0.5, 0.0], dtype=F64))
+    found = pair.outcome_loss(table, torch.tensor([1.0, 0.5, 0.0], dtype=F64))
     assert found.tolist() == pytest.approx([-math.log(p) for p in (0.5, 0.3, 0.2)])
 
 

@@ -52,6 +52,7 @@ def reached():
             with open(path) as file: seen.append((path, file.read(8)))
         except IsADirectoryError: seen += [(path, name) for name in os.listdir(path)]
         except OSError: pass
+    if METHOD != "landlock" and os.uname().nodename != "sandbox": seen.append(os.uname().nodename)
     try: socket.create_connection(("127.0.0.1", 1), timeout=1)
     except ConnectionRefusedError: seen.append("loopback")
     except OSError: pass
@@ -71,6 +72,7 @@ def new_namespace():
     return ctypes.CDLL(None).unshare(0x10000000)
 """
     tests = ("assert reached() in ([], [1])", "assert capabilities() == [0] * 6", "assert new_namespace() == -1")
+    program = f"METHOD = {method!r}\n{program}"
     ended = run_tests(program, tests, "", seconds=20, memory=MEMORY, method=method)
     assert ended.passed, ended.detail
 
@@ -180,6 +182,46 @@ def test_a_forged_check_does_not_replace_the_tests() -> None:
     )
 
 
+CHANGES = {
+    "a module that the first test has imported": (
+        "import math\ndef f(x):\n    globals()['math'] = Fake()\n    return x * x if x == 2 else 7",
+        ("import math\nassert math.isclose(f(2), 4)", "assert math.isclose(f(3), 9)"),
+    ),
+    "a module that no test imports": ("math = Fake()\ndef f(x): return 7", ("assert math.isclose(f(2), 4)",)),
+    "a built-in function, where the tested one is of an earlier test": (
+        "def all(x): return True\ndef f(x): return 7",
+        ("results = [f(n) == n * n for n in range(3)]", "assert all(results)"),
+    ),
+    "an end that a test takes for any error": (
+        "import os\ndef f(x): os._exit(0)",
+        ("try:\n    f('')\nexcept Exception:\n    pass",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_names_of_the_program_do_not_replace_those_of_the_tests(name: str) -> None:
+    program, tests = CHANGES[name]
+    fake = "class Fake:\n    def isclose(self, *values): return True\n"
+    assert not passes(fake + program, *tests)
+    assert passes("import math\ndef f(x): return x * x", *tests)
+
+
+def test_a_program_names_no_memory_for_numpy_to_read() -> None:
+    if run_program("import numpy", "", seconds=20, memory=2 << 30).status:
+        pytest.skip("the interpreter of programs has no numpy")
+    program = """
+class Array:
+    __array_interface__ = {"shape": (1,), "typestr": "<i8", "data": (4096, False), "version": 3}
+    __array_struct__ = 0
+    def __len__(self): return 1
+    def __getitem__(self, index): return [4][index]
+def f(x): return Array()
+"""
+    ended = run_tests(program, ["import numpy\nassert numpy.array_equal(f(2), [4])"], "", seconds=20, memory=2 << 30)
+    assert ended.passed, ended.detail
+
+
 def test_the_program_reaches_nothing_through_objects_of_the_tests() -> None:
     """It is called with a function, a generator and an object of the tests, and looks for their globals."""
     program = """
@@ -205,6 +247,30 @@ assert f(Node(), ["value"]) == "reached"
     assert ended.passed, ended.detail
 
 
+OTHERS = """
+import os, resource
+def refused():
+    acts = [
+        lambda: resource.prlimit(VICTIM, resource.RLIMIT_NOFILE, (3, 3)),
+        lambda: os.setpriority(os.PRIO_PROCESS, VICTIM, 15),
+        lambda: os.sched_setaffinity(VICTIM, [0]),
+        lambda: os.kill(VICTIM, 9),
+    ]
+    for number, act in enumerate(acts):
+        try: act()
+        except OSError: continue
+        return number
+    resource.prlimit(0, resource.RLIMIT_CORE, (0, 0))
+def remain(x):
+    if os.fork() == 0:
+        try: os.setsid()
+        except OSError: pass
+        os.closerange(0, 64)
+        import time
+        time.sleep(60)
+"""
+
+
 def test_programs_are_contained_for_an_ordinary_user(tmp_path: Path) -> None:
     """With the system's Python as a user without rights: the same folder of modules, nothing else of the product."""
     python = "/usr/bin/python3"
@@ -214,7 +280,10 @@ def test_programs_are_contained_for_an_ordinary_user(tmp_path: Path) -> None:
     script = tmp_path / "as_user.py"
     script.write_text(
         f"""
-import sys, types
+import os, subprocess, sys, time, types
+def of_this_test(process):
+    try: return {str(tmp_path)!r}.encode() + b"/sandbox/program" in open(f"/proc/{{process}}/cmdline", "rb").read()
+    except OSError: return False
 for name in ("assay_serving", "assay_serving.verifiers", "assay_serving.verifiers.sandbox"):
     module = types.ModuleType(name)
     module.__path__ = [{str(tmp_path)!r} + ("/sandbox" if name.endswith("sandbox") else "")]
@@ -228,6 +297,15 @@ for method in ("", "landlock"):
     assert run_tests("def f(x): return x * x", ["assert f(2) == 4"], "", **limits).passed
     read = "import os\\ndef f(x):\\n    try: open({str(tmp_path / "secret")!r})\\n    except OSError: return 1"
     assert run_tests(read, ["assert f(2) == 1"], "", **limits).passed
+    victim = subprocess.Popen(["sleep", "60"])
+    others = {OTHERS!r}.replace("VICTIM", str(victim.pid))
+    tested = run_tests(others, ["assert refused() is None, refused()", "remain(1)"], "", **limits)
+    assert tested.passed, tested.detail
+    victim.kill()
+    assert victim.wait() == -9
+    deadline = time.monotonic() + 5
+    while left := [p for p in os.listdir("/proc") if p.isdigit() and of_this_test(p)]:
+        assert time.monotonic() < deadline, left
     print("contained")
 """,
         encoding="utf-8",
@@ -244,10 +322,34 @@ for method in ("", "landlock"):
         pytest.skip("this machine does not contain programs of ordinary users")
 
 
+FILTERED = """
+import fcntl, os, resource
+from assay_serving.verifiers.sandbox import containment as c
+machine = os.uname().machine
+assert c._filter(c._KILLS[machine], c._OF_PROCESS[machine], c._SIGNAL_ORDERS[machine])
+resource.prlimit(0, resource.RLIMIT_CORE, (0, 0))
+os.sched_setaffinity(0, os.sched_getaffinity(0))
+ours, _ = os.pipe()
+fcntl.fcntl(ours, fcntl.F_SETFL, fcntl.fcntl(ours, fcntl.F_GETFL) | os.O_NONBLOCK)
+parent = os.getppid()
+refused = [lambda: resource.prlimit(parent, resource.RLIMIT_CORE, (0, 0)), lambda: os.kill(parent, 0)]
+refused += [lambda: fcntl.fcntl(ours, fcntl.F_SETOWN, parent), lambda: fcntl.fcntl(ours, fcntl.F_SETSIG, 9)]
+for act in refused:
+    try: act()
+    except PermissionError: continue
+    raise SystemExit("not refused")
+"""
+
+
+def test_the_filter_refuses_acts_on_other_processes_and_no_others() -> None:
+    """As with versions of Landlock that do not rule signals."""
+    assert subprocess.run([sys.executable, "-c", FILTERED], stderr=subprocess.PIPE, text=True).stderr == ""
+
+
 UNABLE = """
 import sys
 from assay_serving.verifiers.sandbox import containment
-assert containment._filter([containment._UNSHARE[containment.platform.machine()], 444])
+assert containment._filter([containment._UNSHARE[containment.os.uname().machine], 444])
 from assay.errors import BackendError
 from assay_serving.verifiers import PythonTests
 try:

@@ -206,6 +206,8 @@ def names_of(planted: Planted, path: str) -> list[str]:
         "{stage_id}": [planted.run],
         "{loop}": ["none"],
         "{check_id}": ["none"],
+        "{content_hash}": ["none"],
+        "{ticket}": ["none"],
         "{invitation_id}": ["none"],
         "{name}": [COLLEAGUE] if "accounts" in path else [SNAPSHOT, planted.comparisons[0], planted.run],
     }

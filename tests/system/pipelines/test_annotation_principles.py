@@ -58,7 +58,7 @@ def test_answers_by_place_reach_the_response_they_are_about(workspace: Workspace
             given = next_of(desk, "ann")
             orders.add(given.shown_order)
             assert given.content.principles == (CLEAR, SHORT), "white space made one, each once"
-            evidence = given.content.second[4:10]
+            evidence = str(given.content.second)[4:10]
             answers = [
                 PlacedAnswer("first", SHORT, "partially"),
                 PlacedAnswer("second", CLEAR, "yes", evidence),
@@ -86,7 +86,7 @@ def test_wrong_answers_are_one_clear_line(workspace: Workspace, fill_comparisons
             (PlacedAnswer("first", CLEAR, "maybe"), "yes, no, partially"),  # type: ignore[arg-type]
             (PlacedAnswer("third", CLEAR, "yes"), "first, second"),  # type: ignore[arg-type]
             (PlacedAnswer("first", CLEAR, "yes", "never said"), "not in the response"),
-            (PlacedAnswer("first", CLEAR, "yes", given.content.second), "not in the response"),
+            (PlacedAnswer("first", CLEAR, "yes", str(given.content.second)), "not in the response"),
             (PlacedAnswer("first", CLEAR, "yes", " "), "evidence"),
         ]
         for answer, message in wrong:

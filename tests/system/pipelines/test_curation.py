@@ -15,14 +15,16 @@ from assay.errors import BadInputError
 from assay.models.spec import Calibration
 from assay.runs.lineage import lineage
 from assay.runs.progress_bar import Advance, silent
+from assay.runs.record import start_run
 from assay.score import Score, ScoreResult
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
-from assay_pipelines.curation.consistency import ConsistencyConfig, ConsistencyReport, Judge, check_pool
+from assay_pipelines.curation.consistency import ConsistencyConfig, ConsistencyReport, check_pool
 from assay_pipelines.curation.status import curation_status
 from assay_pipelines.curation.verifier import VerifierReport, verify_pool
 from assay_pipelines.importers.run import open_import, run_import
 from assay_pipelines.importers.source import ImportConfig
+from assay_pipelines.judging.reward_model import RewardModelJudge as Judge
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
@@ -140,6 +142,18 @@ def scorer(tiny_reward_model: Path) -> TransformersScorer:
     return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu"))
 
 
+def check(
+    workspace: Workspace,
+    judges: Sequence[Judge],
+    config: ConsistencyConfig,
+    selection: Selection,
+    *,
+    dry_run: bool = False,
+) -> ConsistencyReport:
+    with start_run(workspace, "curate-consistency", {}) as run:
+        return check_pool(run, judges, config, selection, dry_run=dry_run)
+
+
 def test_consistency_keeps_flips_and_discards_by_the_probabilities(
     filled: Workspace, scorer: TransformersScorer
 ) -> None:
@@ -160,9 +174,9 @@ def test_consistency_keeps_flips_and_discards_by_the_probabilities(
         expected[comparison] = "silver" if p >= 0.7 else "recycled" if p <= 0.3 else "discarded"
     assert set(expected.values()) == {"silver", "recycled", "discarded"}
 
-    dry = check_pool(filled, [judge], config, UNVERIFIED, "run-dry", dry_run=True)
+    dry = check(filled, [judge], config, UNVERIFIED, dry_run=True)
     assert not decisions(filled)
-    report = check_pool(filled, [judge], config, UNVERIFIED, "run-x")
+    report = check(filled, [judge], config, UNVERIFIED)
     assert report == ConsistencyReport(**{**dry.__dict__, "dry_run": False})
     assert report.seen == report.kept + report.flipped + report.discarded == 29
 
@@ -180,18 +194,18 @@ def test_consistency_keeps_flips_and_discards_by_the_probabilities(
     assert {comparison for comparison, _ in bases} == set(expected)
     assert all(set(relations) == {"checked", "counted"} for _, relations in bases)
 
-    again = check_pool(filled, [judge], config, UNVERIFIED, "run-y")
+    again = check(filled, [judge], config, UNVERIFIED)
     assert again.seen == 0  # all of them have left the pool
 
 
 def test_two_models_must_agree(filled: Workspace, scorer: TransformersScorer) -> None:
     believer = Judge(scorer, Calibration(0.02, 0.0, "a test", 1))
-    alone = check_pool(filled, [believer], ConsistencyConfig(), UNVERIFIED, "r", dry_run=True)
-    both = check_pool(filled, [believer, believer], ConsistencyConfig(), UNVERIFIED, "r", dry_run=True)
+    alone = check(filled, [believer], ConsistencyConfig(), UNVERIFIED, dry_run=True)
+    both = check(filled, [believer, believer], ConsistencyConfig(), UNVERIFIED, dry_run=True)
     assert alone == both
     unsure = Judge(scorer, Calibration(1e6, 0.0, "a test", 1))  # p is 0.5 but for a hair, whatever the pair
     strict = ConsistencyConfig(keep_above=0.6)
-    assert check_pool(filled, [believer, unsure], strict, UNVERIFIED, "r", dry_run=True).kept == 0
+    assert check(filled, [believer, unsure], strict, UNVERIFIED, dry_run=True).kept == 0
 
 
 def test_a_side_that_cannot_be_scored_is_pending_with_the_reason(
@@ -201,13 +215,53 @@ def test_a_side_that_cannot_be_scored_is_pending_with_the_reason(
     file.write_text(json.dumps(row(1, "y" * 5000, "short", None)) + "\n")
     run_import(workspace, open_import(workspace, ImportConfig(str(file), format="normalised")))
     judge = Judge(TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu")))
-    report = check_pool(workspace, [judge], ConsistencyConfig(), UNVERIFIED, "run-x")
+    report = check(workspace, [judge], ConsistencyConfig(), UNVERIFIED)
     assert (report.unscored, report.kept) == (1, 0)
     pool, label, rule, reason = decisions(workspace)["row-1"]
     assert (pool, label, rule) == ("pending", None, "no_score")
     assert "too_long" in reason
-    again = check_pool(workspace, [judge], ConsistencyConfig(), Selection(("pending",)), "run-y")
+    again = check(workspace, [judge], ConsistencyConfig(), Selection(("pending",)))
     assert (again.unscored, again.unlabelled) == (1, 0)  # its source's label is not lost
+
+
+class Interrupted:
+    """The real engine, which stops at its first call."""
+
+    def __init__(self, scorer: TransformersScorer) -> None:
+        self.info, self._scorer, self.calls = scorer.info, scorer, 0
+
+    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
+        self.calls += 1
+        if self.calls == 1:
+            raise KeyboardInterrupt
+        return self._scorer.score(items, on_progress)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_an_interrupted_pass_counts_each_comparison_once(
+    filled: Workspace, tmp_path: Path, scorer: TransformersScorer, dry_run: bool
+) -> None:
+    tie = tmp_path / "tie.jsonl"
+    tie.write_text(json.dumps({"prompt": "Question 99?", "responses": ["this", "that"], "scores": [1, 1]}) + "\n")
+    run_import(filled, open_import(filled, ImportConfig(str(tie), format="normalised")))
+    expected = check(filled, [Judge(scorer)], ConsistencyConfig(), UNVERIFIED, dry_run=True)
+    assert (expected.seen, expected.unlabelled) == (30, 1)
+    judge = Judge(Interrupted(scorer))
+    with pytest.raises(KeyboardInterrupt):
+        check(filled, [judge], ConsistencyConfig(), UNVERIFIED, dry_run=dry_run)
+    report = check(filled, [judge], ConsistencyConfig(), UNVERIFIED, dry_run=dry_run)
+    assert {**report.__dict__, "dry_run": True} == expected.__dict__
+
+
+def test_an_interrupted_pass_of_other_thresholds_is_none_of_this_one(
+    filled: Workspace, scorer: TransformersScorer
+) -> None:
+    judge = Judge(Interrupted(scorer))
+    with pytest.raises(KeyboardInterrupt):
+        check(filled, [judge], ConsistencyConfig(keep_above=0.9), UNVERIFIED, dry_run=True)
+    report = check(filled, [judge], ConsistencyConfig(), UNVERIFIED, dry_run=True)
+    assert report == check(filled, [Judge(scorer)], ConsistencyConfig(), UNVERIFIED, dry_run=True)
+    assert len(list((filled.root / "stages").glob("*/manifest.json"))) == 1  # the other's goes on when it is asked for
 
 
 class Overtaken:
@@ -224,7 +278,7 @@ class Overtaken:
 
 def test_a_decision_made_while_the_models_score_stands(filled: Workspace, scorer: TransformersScorer) -> None:
     first = next(iter(iter_candidates(filled, UNVERIFIED)))[0].comparison_id
-    report = check_pool(filled, [Judge(Overtaken(scorer, filled, first))], ConsistencyConfig(), UNVERIFIED, "run-x")
+    report = check(filled, [Judge(Overtaken(scorer, filled, first))], ConsistencyConfig(), UNVERIFIED)
     assert (report.overtaken, report.kept + report.discarded) == (1, 28)
     with filled.store.unit() as db:
         assert db.execute("SELECT pool, rule FROM pools WHERE comparison_id = ?", [first]).fetchall() == [
@@ -242,5 +296,5 @@ def test_status_counts_every_comparison_once_and_the_sources_agreement(filled: W
     found = curation_status(filled)
     assert found.pools == {"gold": 4, "unverified": 25}
     assert found.rules == {("gold", "verifier"): 4}
-    (source,) = found.annotators
-    assert (source.kind, source.name, source.compared, source.agreed) == ("source", "noisy", 2, 1)
+    (source,) = found.reliability
+    assert (source.kind, source.name, source.compared, source.right) == ("source", "noisy", 2, 1)

@@ -18,6 +18,7 @@ from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.question_types.pair import placed
 from assay_pipelines.annotation.question_types.question_type import (
     QUESTION_TYPES,
+    TASKS,
     Submission,
     question_type,
     record_submission,
@@ -64,7 +65,7 @@ def test_the_words_of_pair_voting_cover_every_answer() -> None:
     form = question_type("pair").form()
     assert form is not None
     assert set(dict(form.keys())) >= set(keys)
-    assert QUESTION_TYPES.names() == ["pair", "principles"]
+    assert set(QUESTION_TYPES.names()) == {"pair", "principles", *TASKS}
 
 
 @pytest.mark.parametrize(

@@ -69,11 +69,7 @@ def test_ukp_votes_ties_and_rejects(workspace: Workspace, shared_data: Path) -> 
     report = take(workspace, path)
     assert report.pairs == len(rows)
     assert report.rejected == {"the two sides are identical": report.rows - len(rows)}
-    said = {
-        (row["prompt"][0]["content"], frozenset(row["responses"]), vote["annotator"], chosen(row, vote["value"]))
-        for row in rows
-        for vote in row["ratings"]["votes"]
-    }
+    votes = [vote for row in rows for vote in row["ratings"]["votes"]]
     with workspace.store.unit() as db:
         counted = dict(
             db.execute(
@@ -81,14 +77,10 @@ def test_ukp_votes_ties_and_rejects(workspace: Workspace, shared_data: Path) -> 
             ).fetchall()
         )
         voters = db.execute("SELECT count(*) FROM annotators WHERE kind = 'human'").fetchone()
-    assert counted["human"] == len(said)
-    assert voters == (len({voter for _, _, voter, _ in said}),)
+    assert counted["human"] == len(votes), "a vote that somebody repeats is another vote"
+    assert voters == (len({vote["annotator"] for vote in votes}),)
     gold = Counter(row["ratings"]["gold"] for row in rows)
     assert counted["source"] <= gold["A"] + gold["B"] + gold["tie"]
-
-
-def chosen(row: dict[str, Any], value: str) -> str:
-    return str(row["responses"]["AB".index(value)]) if value in ("A", "B") else value
 
 
 def test_sets_without_pairs_say_why(workspace: Workspace, shared_data: Path) -> None:
@@ -157,3 +149,30 @@ def test_real_pairs_survive_every_format(workspace: Workspace, shared_data: Path
         report = take(back, tmp_path / file)
         assert report.rejected == {}
         assert better(back) == expected
+
+
+def test_soft_preferences_are_pairs_with_the_baseline(workspace: Workspace, shared_data: Path) -> None:
+    path = shared_data / "alpacaeval2_soft_preferences.jsonl.gz"
+    rows = records(path)[:40]
+    (few := workspace.root / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = take(workspace, few)
+    answers = [(row["baseline"]["text"], answer) for row in rows for answer in row["responses"]]
+    apart = [answer["preference"] for baseline, answer in answers if answer["text"] != baseline]
+    texts = {(baseline, answer["text"]) for baseline, answer in answers if answer["text"] != baseline}
+    assert report.recognised == "AlpacaEval's soft preferences in JSON Lines"
+    assert report.pairs == len(apart)
+    with workspace.store.unit() as db:
+        ties = db.execute("SELECT count(*) FROM judgments WHERE answer = 'tie'").fetchall()
+        kept = db.execute("SELECT count(*) FROM origins WHERE (meta->>'preference')::DOUBLE BETWEEN 0 AND 1").fetchall()
+    assert ties == [(sum(preference == 0.5 for preference in apart),)]
+    assert kept == [(len(texts),)], "what two systems wrote is one response"
+
+
+def test_reasons_of_rated_responses_are_feedback_on_them(workspace: Workspace, shared_data: Path) -> None:
+    for name in ("halueval_general", "justeval_gpt4_aspect_ratings"):
+        path = shared_data / f"{name}.jsonl.gz"
+        rows = [row for row in records(path) if row["rationale"]][:50]
+        (few := workspace.root / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        report = take(workspace, few)
+        assert "rationale" not in report.unused
+        assert report.new_statements.feedback == len({(row["responses"][0], row["rationale"]) for row in rows})

@@ -16,7 +16,7 @@ import pytest
 from assay.browsing import candidates
 from assay.data.pair_attributes import PairAttributes, store_attributes
 from assay.data.snapshots import HashSlice, Selection
-from assay.domain import Answer
+from assay.domain import Answer, response_text
 from assay.errors import BadInputError
 from assay.runs.lineage import lineage
 from assay.runs.record import start_run
@@ -31,6 +31,7 @@ from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel,
 from assay_pipelines.curation.loop.stage1 import Stage1Report, run_stage1
 from assay_pipelines.curation.loop.stage2 import Stage2Parts, run_stage2
 from assay_pipelines.curation.loop.state import loop_steps
+from assay_pipelines.curation.reliability.estimates import reliabilities
 from assay_pipelines.embedding.hashing import HashingEncoder
 from assay_pipelines.judging.fake_endpoint import fake_endpoint, longer_wins
 from assay_pipelines.judging.judge import JudgeFailure, OnResult
@@ -202,7 +203,7 @@ def test_demonstrations_that_a_language_model_was_shown_are_recorded(
     texts = {c.comparison_id: c for page in candidates.iter_candidates(workspace, Selection()) for c in page}
     for comparison, examples, pool_ in shown:
         assert pool_ == "gold"
-        prompt = prompts[frozenset((texts[comparison].response_a, texts[comparison].response_b))]
+        prompt = prompts[frozenset(map(response_text, (texts[comparison].response_a, texts[comparison].response_b)))]
         assert len(examples) == 2
         assert all(texts[e].response_a in prompt and texts[e].response_b in prompt for e in examples)
     relations = {branch.relation for branch in lineage(workspace, silver, "up", depth=1).branches}
@@ -257,7 +258,7 @@ def test_a_budget_stops_the_loop_and_a_larger_one_goes_on(workspace: Workspace, 
 
 
 def test_source_and_model_can_vote_where_there_are_no_judges(workspace: Workspace, truth: dict[str, Answer]) -> None:
-    config = replace(CONFIG, judges=None, source_votes=True, model_votes=True)
+    config = replace(CONFIG, judges=None, source_votes=True, model_votes=True, judge_weights="equal")
     run(workspace, config, parts(workspace, [CountingJudge(truth, name="ada")], []))
     silver = [row for row in decisions(workspace) if row[1] == "silver"]
     assert silver
@@ -291,12 +292,27 @@ def test_judges_that_are_wrong_on_gold_outvote_the_right_one_only_where_all_coun
 
 def test_a_loop_from_before_judge_weights_goes_on(workspace: Workspace, truth: dict[str, Answer]) -> None:
     made = parts(workspace, [CountingJudge(truth, name="ada")], [CountingJudge(truth, name="judge")])
-    run(workspace, CONFIG, made)
+    config = replace(CONFIG, judge_weights="equal")
+    run(workspace, config, made)
     with workspace.store.unit() as db:
         db.execute("UPDATE loops SET config = json_merge_patch(config::JSON, '{\"judge_weights\": null}')")
-    assert run(workspace, CONFIG, made).stopped is None
-    with pytest.raises(BadInputError, match="judge_weights"):
-        run(workspace, replace(CONFIG, judge_weights="accuracy"), made)
+    assert run(workspace, config, made).stopped is None
+    with pytest.raises(BadInputError, match=r"judge_weights \('equal'\); set it again, or choose another name"):
+        run(workspace, CONFIG, made)
+
+
+def test_by_default_a_voter_counts_by_its_worth_where_gold_has_measured_it(
+    workspace: Workspace, truth: dict[str, Answer]
+) -> None:
+    judge = CountingJudge(truth, name="judge")
+    config = replace(CONFIG, iterations=1, source_votes=True)
+    report = run(workspace, config, parts(workspace, [CountingJudge(truth, name="ada")], [judge]))
+    with workspace.store.unit() as db:
+        worth = {r.annotator_id: r for r in reliabilities(db).overall.values() if r.kind == "source"}
+    of_sources = report.iterations[0]["weights"]
+    assert of_sources.keys() == worth.keys()  # the judge has met no gold, and is not asked about it
+    gold = {row[0] for row in decisions(workspace) if row[1] == "gold"}
+    assert not gold & set(judge.asked)
 
 
 def test_what_people_cannot_decide_is_discarded_and_put_to_no_judge(

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from store_contents import store_contents
+from typed_rows import PICTURE, PLAIN, take
 
 from assay import ids
 from assay.annotation.vote_journal import JournalWriter
@@ -26,6 +27,7 @@ from assay.cli.main import main
 from assay.domain import Judgment
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.store import schema
+from assay.store.media import missing_media
 from assay.store.records import insert_annotator
 from assay.workspace import Workspace
 
@@ -59,6 +61,36 @@ def filled(workspace: Workspace) -> Workspace:
         db.execute("INSERT INTO accounts VALUES ('ada')")
         db.commit()
     return workspace
+
+
+def test_images_are_backed_up_verified_restored_and_rebuilt(
+    workspace: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [dict(row) for row in (PICTURE, PLAIN)]
+    take(workspace, tmp_path / "rows.jsonl", *rows)
+    (image,) = (path.relative_to(workspace.root) for path in workspace.root.glob("media/*/*"))
+    to, back = tmp_path / "copies", tmp_path / "back"
+    assert run("backup", "--to", str(to), "-w", str(workspace.root)) == 0
+    assert run("backup", "verify", str(to)) == 0
+    assert run("restore", str(to), str(back)) == 0
+    restored = Workspace.open(back)
+    assert (back / image).read_bytes() == (workspace.root / image).read_bytes()
+    for table in ("prompts", "responses", "comparisons", "media"):
+        assert store_contents(restored)[table] == store_contents(workspace)[table], table
+    with restored.store.unit() as db:
+        assert missing_media(db, restored.media) == []
+    assert run("rebuild", "-w", str(back)) == 0
+    assert store_contents(restored)["media"] == store_contents(workspace)["media"]
+    (copy,) = (path for path in to.rglob(image.name))
+    content = copy.read_bytes()
+    for damage in (lambda: copy.write_bytes(content[:-1] + b"x"), copy.unlink):
+        copy.parent.chmod(0o700)
+        copy.chmod(0o600)
+        damage()
+        capsys.readouterr()
+        assert run("backup", "verify", str(to)) != 0
+        said = capsys.readouterr()
+        assert image.name in said.out + said.err
 
 
 def test_backup_verify_and_restore_by_command(

@@ -59,7 +59,7 @@ class LetterShare:
             if self.seen % 4 < self.refused:
                 results.append(ScoreFailure("backend", "will not say", "letters"))
                 continue
-            share = sum(c.islower() for c in item.response) / max(1, len(item.response))
+            share = sum(c.islower() for c in str(item.response)) / max(1, len(str(item.response)))
             results.append(Score(share, "letters", "v1", "t1", len(item.response), False))
         return results
 

@@ -21,8 +21,14 @@ from assay_policy_training.plugins.samplers.recorded import RecordedResponses
 from assay_policy_training.plugins.samplers.windowed import Windowed
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict, shipped_recipes
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.rollouts.process_reward import ProcessReward
-from assay_policy_training.rollouts.rewards import AnswerPart, ModelReward, RecordedReward, RowNumber, VerifierReward
+from assay_policy_training.rollouts.rewards import (
+    AnswerPart,
+    ModelReward,
+    ProcessReward,
+    RecordedReward,
+    RowNumber,
+    VerifierReward,
+)
 from assay_policy_training.training.loop import PolicyTrainer
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig

@@ -6,31 +6,15 @@ import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
+from assay_command import Run
 
-from assay.cli.main import main
 from assay.workspace import Workspace
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def assay(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command; returns (exit code, standard output, standard error)."""
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
 
 
 @pytest.fixture(autouse=True)

@@ -12,12 +12,11 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from assay_command import Run
 
-from assay.cli.main import main
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
@@ -44,20 +43,6 @@ from assay_serving.scorer import ScoreItem
 PROMPT = (Message("user", "Name a metal."),)
 CPU = torch.device("cpu")
 SMALL = ("--steps", "2", "--group-size", "2", "--max-new-tokens", "16", "--set", "sampling.prompts_per_step=2")
-
-
-@pytest.fixture
-def assay(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run the command; returns (exit code, standard output, standard error)."""
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
 
 
 def judged_file(path: Path, count: int = 4) -> Path:
@@ -132,7 +117,7 @@ def test_rows_that_cannot_be_learnt_from_are_counted() -> None:
         method.encode(rows[1:2], renderer)
 
 
-def test_supervised_start_then_reinforcement_then_scores(assay: Any, workspace: Workspace, tmp_path: Path) -> None:
+def test_supervised_start_then_reinforcement_then_scores(assay: Run, workspace: Workspace, tmp_path: Path) -> None:
     data = judged_file(tmp_path / "judged.jsonl")
     where = ("--workspace", workspace.root, "--json")
     code, out, err = assay(
@@ -242,7 +227,7 @@ def test_reinforcement_raises_the_reward_and_is_resumed_as_if_uninterrupted(
 
 
 def test_pointwise_judges_are_scored_served_and_evaluated(
-    assay: Any, tiny_judges: dict[str, Path], workspace: Workspace, tmp_path: Path
+    assay: Run, tiny_judges: dict[str, Path], workspace: Workspace, tmp_path: Path
 ) -> None:
     code, out, err = assay(
         "score", "--model", tiny_judges["pointwise"], "--prompt", "Name a metal.", "--response", "gold", "--json"
@@ -278,7 +263,7 @@ def test_a_judge_that_prefers_the_first_place_shows_it(tiny_judges: dict[str, Pa
     assert found.parse_failure_rate == 0
 
 
-def test_content_free_answers_and_wrong_settings(assay: Any, tiny_judges: dict[str, Path], tmp_path: Path) -> None:
+def test_content_free_answers_and_wrong_settings(assay: Run, tiny_judges: dict[str, Path], tmp_path: Path) -> None:
     data = judged_file(tmp_path / "judged.jsonl", 2)
     judge = ("--judge", tiny_judges["pairwise"], "--data", data, "--device", "cpu")
     code, out, err = assay("eval-judge", *judge, "--content-free", "--json", "--out", tmp_path / "out")
@@ -294,7 +279,7 @@ def test_content_free_answers_and_wrong_settings(assay: Any, tiny_judges: dict[s
 
 
 def test_a_judge_that_fails_its_parity_checks_is_evaluated_only_when_told_to(
-    assay: Any, tiny_judges: dict[str, Path], tmp_path: Path
+    assay: Run, tiny_judges: dict[str, Path], tmp_path: Path
 ) -> None:
     folder = tmp_path / "failing"
     shutil.copytree(tiny_judges["pairwise"], folder)
@@ -312,7 +297,7 @@ def test_a_judge_that_fails_its_parity_checks_is_evaluated_only_when_told_to(
 
 @pytest.mark.parametrize("form", ["pairwise", "pointwise"])
 def test_the_parity_gate_reads_given_answers(
-    assay: Any, tiny_judges: dict[str, Path], tmp_path: Path, form: str
+    assay: Run, tiny_judges: dict[str, Path], tmp_path: Path, form: str
 ) -> None:
     folder = tmp_path / form
     shutil.copytree(tiny_judges[form], folder)

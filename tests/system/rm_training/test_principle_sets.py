@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from assay_rm_training.data.principle_rows import read_principle_file, write_principle_rows
-from assay_rm_training.evaluation.opposite_pairs import opposite_pairs
+from assay_rm_training.evaluation.principle import opposite_pairs
 
 SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "principle_sets.py"
 

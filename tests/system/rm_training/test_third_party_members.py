@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assay_command import Run
+from pair_files import write_pairs
 
-from assay.cli.main import main
-from assay.data.pairs import write_pairs
 from assay.domain import Message, PreferencePair
 from assay.models.spec import RewardModelSpec
 from assay.workspace import Workspace
@@ -52,20 +52,6 @@ class OwnPairs(PairFile):
 
 
 @pytest.fixture
-def assay(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run the command; returns (exit code, standard output, standard error)."""
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
-
-
-@pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with `own.py` and 32 pairs in it."""
     (tmp_path / "own.py").write_text(OWN, encoding="utf-8")
@@ -77,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_loss_from_a_file(workspace: Workspace, folder: Path, assay: Any) -> None:
+def test_a_loss_from_a_file(workspace: Workspace, folder: Path, assay: Run) -> None:
     where = ("--data", "pairs.jsonl", *FAST, "--json", "-w", workspace.root)
     code, out, err = assay("train", "bt", "--loss", "own.py:shifted", "--name", "own", *where)
     assert code == 0, err
@@ -96,7 +82,7 @@ def test_a_loss_from_a_file(workspace: Workspace, folder: Path, assay: Any) -> N
 
 
 def test_a_method_from_a_file_is_found_again_on_resuming(
-    workspace: Workspace, folder: Path, assay: Any, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, folder: Path, assay: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = ("--json", "-w", workspace.root)
     command = ("train", "method", "--method", "own.py:Shifted", "--set", "note=mine", "--set",
@@ -127,7 +113,7 @@ def test_a_method_from_a_file_is_found_again_on_resuming(
     assert (spec.method["name"], spec.method["note"]) == (f"{folder / 'own.py'}:Shifted", "mine")
 
 
-def test_a_benchmark_from_a_file(workspace: Workspace, folder: Path, assay: Any) -> None:
+def test_a_benchmark_from_a_file(workspace: Workspace, folder: Path, assay: Run) -> None:
     assert assay("train", "bt", "--data", "pairs.jsonl", *FAST, "--name", "m", "-w", workspace.root)[0] == 0
     code, out, err = assay(
         "eval", "--bench", "own.py:OwnPairs", "--path", "pairs.jsonl", "--model", "m", "--json", "-w", workspace.root

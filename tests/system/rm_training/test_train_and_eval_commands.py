@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assay_command import Run
+from pair_files import write_pairs
 
-from assay.cli.main import main
-from assay.data.pairs import write_pairs
 from assay.domain import Message, PreferencePair
 from assay.errors import BadInputError
 from assay.models.spec import RewardModelSpec
@@ -51,21 +51,7 @@ def held_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pairs_file(tmp_path_factory.mktemp("pairs") / "held.jsonl", 40, 2)
 
 
-@pytest.fixture
-def assay(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run the command; returns (exit code, standard output, standard error)."""
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
-
-
-def test_from_pairs_to_a_calibrated_model(workspace: Workspace, train_file: Path, held_file: Path, assay: Any) -> None:
+def test_from_pairs_to_a_calibrated_model(workspace: Workspace, train_file: Path, held_file: Path, assay: Run) -> None:
     where = ("-w", workspace.root)
     code, out, err = assay(
         "train", "bt", "--data", train_file, "--eval-data", held_file, *FAST, "--epochs", "2", "--name", "good",
@@ -119,7 +105,7 @@ def test_from_pairs_to_a_calibrated_model(workspace: Workspace, train_file: Path
     assert (code, json.loads(out)["trained_on"]) == (0, True), err
 
 
-def test_an_existing_model_is_not_overwritten(workspace: Workspace, train_file: Path, assay: Any) -> None:
+def test_an_existing_model_is_not_overwritten(workspace: Workspace, train_file: Path, assay: Run) -> None:
     command = ("train", "bt", "--data", train_file, *FAST, "--name", "one", "-w", workspace.root)
     assert assay(*command)[0] == 0
     before = (workspace.models / "one" / "model.safetensors").read_bytes()
@@ -136,7 +122,7 @@ def test_an_existing_model_is_not_overwritten(workspace: Workspace, train_file: 
     assert (workspace.models / "one" / "model.safetensors").read_bytes() == before
 
 
-def test_two_that_make_a_model_of_one_name_do_not_mix(workspace: Workspace, train_file: Path, assay: Any) -> None:
+def test_two_that_make_a_model_of_one_name_do_not_mix(workspace: Workspace, train_file: Path, assay: Run) -> None:
     """Whatever makes it: the second is refused and leaves no run; with --force it makes the version after."""
     code, _, err = assay("train", "bt", "--data", train_file, *FAST, "--name", "a", "-w", workspace.root)
     assert code == 0, err
@@ -187,7 +173,7 @@ def test_a_name_that_is_given_while_its_folder_is_waited_for(workspace: Workspac
 
 
 def test_an_interrupted_run_is_resumed(
-    workspace: Workspace, train_file: Path, assay: Any, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, train_file: Path, assay: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = ("-w", workspace.root)
     command = ("train", "bt", "--data", train_file, *FAST, "--save-every", "2", "--json", *where)
@@ -237,7 +223,7 @@ def test_an_interrupted_run_is_resumed(
 
 
 def test_eval_works_without_a_workspace(
-    workspace: Workspace, train_file: Path, held_file: Path, assay: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, train_file: Path, held_file: Path, assay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert assay("train", "bt", "--data", train_file, *FAST, "--name", "m", "-w", workspace.root)[0] == 0
     shutil.copytree(workspace.models / "m", tmp_path / "alone" / "m")
@@ -250,7 +236,7 @@ def test_eval_works_without_a_workspace(
     assert json.loads(Path("figures/evaluation.json").read_text())["accuracy"] == told["accuracy"]
 
 
-def test_complaints_are_one_clear_line(workspace: Workspace, train_file: Path, assay: Any, tmp_path: Path) -> None:
+def test_complaints_are_one_clear_line(workspace: Workspace, train_file: Path, assay: Run, tmp_path: Path) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
     long = tmp_path / "long.jsonl"
@@ -259,7 +245,11 @@ def test_complaints_are_one_clear_line(workspace: Workspace, train_file: Path, a
     for arguments, code, message in (
         ((*base, "--data", train_file, "--base", "nonsense"), 3, "no model 'nonsense'"),
         ((*base, "--data", empty, *FAST), 2, "holds no decided pair"),
-        ((*base, "--data", long, *FAST, "--max-length", "64"), 2, "pair 1: chosen does not fit"),
+        (
+            (*base, "--data", long, *FAST, "--max-length", "64"),
+            2,
+            "chosen does not fit: its response alone passes",
+        ),
         ((*base, "--data", "no-such-snapshot", *FAST), 3, "neither a snapshot"),
         ((*base, *FAST), 2, "--data SNAPSHOT"),
         ((*base, "--data", train_file, *FAST, "--schedule", "zigzag"), 2, "unknown schedule 'zigzag'; one of constant"),

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pair_files import write_pairs
 
 from assay.cli.main import main
-from assay.data.pairs import write_pairs
 from assay.domain import Message, PreferencePair
 from assay.models.spec import RewardModelSpec
 from assay.workspace import Workspace
@@ -109,7 +109,8 @@ def test_calibrating_brings_stored_scores_up_to_date(place: Path, capsys: pytest
     told = json.loads(out)
     assert told["refreshed_scores"] == 3
     assert (told["folds"], told["pairs"], told["chosen_by"]) == (5, 60, "name")
-    assert told["after"]["intervals"]["ece"]["low"] <= told["after"]["intervals"]["ece"]["high"]
+    assert set(told["after"]["intervals"]) == {"rms_error", "brier", "nll"}
+    assert told["after"]["intervals"]["nll"]["low"] <= told["after"]["intervals"]["nll"]["high"]
     fitted = spec_of(place).calibration
     assert fitted is not None
     assert fitted.id == told["id"]

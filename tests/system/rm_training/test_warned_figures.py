@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from assay_command import Run
+from pair_files import write_pairs
 
-from assay.cli.main import main
-from assay.data.pairs import write_pairs
 from assay.domain import Message, PreferencePair
 from assay.runs.coverage import Coverage
 from assay.workspace import Workspace
@@ -18,22 +17,7 @@ from assay_rm_training.benchmarks.stored_results import newest_results
 from assay_web.rewards.leaderboard_routes import _entry
 from assay_web.runs.records import record_of, row_of
 
-Run = Callable[..., tuple[int, str, str]]
 FAST = ("--base", "tiny", "--lr", "0.005", "--head-lr", "0.005", "--batch-size", "4", "--device", "cpu")
-
-
-@pytest.fixture
-def assay(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command; returns (exit code, standard output, standard error)."""
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
 
 
 def pairs_file(path: Path, short: int, long: int) -> Path:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assay_command import Run
 
-from assay.cli.main import main
 from assay.domain import Message
 from assay.models.readings import RatingHeads, Stepwise
 from assay.models.spec import RewardModelSpec
@@ -49,20 +49,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return paths
 
 
-@pytest.fixture
-def assay(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run the command; returns (exit code, standard output, standard error)."""
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
-
-
 COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "ties": ("pairs", ("bt", "--loss", "davidson"), "| loss | davidson"),
     "soft labels": ("pairs", ("bt", "--soft-labels", "--vote-prior", "1"), "soft labels from votes (prior 1)"),
@@ -83,7 +69,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize("case", COMMANDS)
 def test_every_command_trains_evaluates_and_saves(
-    case: str, files: dict[str, Path], workspace: Workspace, assay: Any
+    case: str, files: dict[str, Path], workspace: Workspace, assay: Run
 ) -> None:
     from transformers import AutoConfig
 
@@ -120,7 +106,7 @@ def test_every_command_trains_evaluates_and_saves(
     assert one_logit == (case not in ("steps", "gate"))  # the others' reward is made of several numbers
 
 
-def test_complaints_are_one_clear_line(files: dict[str, Path], workspace: Workspace, assay: Any) -> None:
+def test_complaints_are_one_clear_line(files: dict[str, Path], workspace: Workspace, assay: Run) -> None:
     where = (*FAST, "-w", workspace.root)
     for arguments, said in (
         (("bt", "--loss", "nonsense", "--data", files["decided"]), "no loss is named 'nonsense'"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,12 @@ from assay.cli.main import main
 from assay.domain import Message
 from assay.http.listening import Tls
 from assay.score import Score
+from assay.system.name_lock import locked_name
 from assay.workspace import Workspace
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.process import running_server
+from assay_serving.score_files import ScoreFile, ScoreReport, read_rows, score_rows
 from assay_serving.scorer import ScoreItem
 
 LINES = [
@@ -209,3 +213,71 @@ def test_wrong_calls_are_one_line(
         assert words in stderr.splitlines()[-1]
         assert stderr.splitlines()[-1].startswith("assay: ")
     assert lines_file.read_text().splitlines() == LINES
+
+
+KILLED = """
+import os, sys
+from assay_serving.engines import transformers
+from assay.cli.main import main
+score, calls = transformers.TransformersScorer.score, []
+def stop(self, items, on_progress=None):
+    calls.append(len(items))
+    if len(calls) == 3:
+        os.kill(os.getpid(), 9)
+    return score(self, items)
+transformers.TransformersScorer.score = stop
+from assay_serving import score_files
+score_files.ITEMS_AT_ONCE = 4
+main(sys.argv[1:])
+"""
+
+
+def test_a_row_without_responses_does_not_stop_what_goes_on(offline: TransformersScorer, tmp_path: Path) -> None:
+    lines, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    lines.write_text(json.dumps({"prompt": "Name a metal.", "responses": []}) + "\n")
+    file = ScoreFile(out, {})
+    score_rows(offline, read_rows(lines), report=file.report, write=file.write)
+    file.close(complete=False)
+    again = ScoreFile(out, {})
+    assert (again.report, again.last_row) == (ScoreReport(rows=1), 1)
+    again.close(complete=True)
+
+
+def test_a_killed_command_goes_on_after_its_last_line(
+    tmp_path: Path, tiny_reward_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [json.dumps({"id": n, "prompt": "Name a metal.", "response": f"Metal {n}."}) for n in range(16)]
+    rows[2], rows[5] = "", "{broken"
+    lines, out, again = tmp_path / "in.jsonl", tmp_path / "out.jsonl", tmp_path / "again.jsonl"
+    lines.write_text("\n".join(rows) + "\n")
+    command = ["score", str(lines), "--model", str(tiny_reward_model), "--device", "cpu", "--out", str(out)]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *command], capture_output=True, text=True, check=False)
+    assert killed.returncode == -9, killed.stderr
+    part = out.with_name("out.jsonl.part")
+    assert not out.exists()
+    before, stated = part.read_text(), out.with_name("out.jsonl.part.json").read_text()
+    assert 0 < before.count("\n") < 15
+    part.write_text(before + "\0" * 40 + "\n" + '{"row": 99, "sco')  # as a power failure and a kill may leave it
+    with locked_name(out):  # another command is at it
+        code, _, err = run(capsys, *command)
+    assert (code, "is making it; wait for it or name another --out" in err) == (2, True)
+    code, _, err = run(capsys, *command)
+    assert code == 2  # one line is broken
+    assert f"{before.count(chr(10))} rows were scored before; going on after them" in err
+    assert "15 rows: 14 responses scored" in err
+    assert "1 failed (bad_json 1)" in err or "1 failed" in err
+    assert out.read_text().startswith(before)
+    assert not list(tmp_path.glob("*.part*"))
+    code, _, _ = run(capsys, *command[:-1], again)
+    assert (code, out.read_text()) == (2, again.read_text())
+    # lines whose scores were not saved, or another model's, are not gone on with
+    part.write_text(before)
+    about = out.with_name("out.jsonl.part.json")
+    about.write_text(json.dumps(json.loads(stated) | {"save": True}, sort_keys=True))
+    code, _, err = run(capsys, *command)
+    assert "scored before" not in err
+    part.write_text(before)
+    about.write_text(json.dumps({"source": "another"}))
+    code, _, err = run(capsys, *command)
+    assert "scored before" not in err
+    assert out.read_text() == again.read_text()

@@ -25,6 +25,7 @@ def soak(seconds: int, clients: int) -> dict[str, Any]:
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     figures: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])["figures"]
+    print(figures)  # shown by `pytest -s`
     assert figures["what must not happen"] == figures["lost"] == 0
     undocumented = {status for status in figures["replies"] if status.startswith("5")} - {"503", "504"}
     assert not undocumented

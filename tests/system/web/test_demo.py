@@ -18,6 +18,7 @@ from assay.cli.main import main
 from assay.data.snapshots import get_snapshot, load_pairs
 from assay.errors import BadInputError, NotFoundError
 from assay.workspace import Workspace
+from assay_web.demo.run import run_demo
 from assay_web.demo.source import SOURCE_BLEMISHES
 from assay_web.report.pages.runs import write_run_page
 
@@ -57,32 +58,47 @@ def test_every_row_of_the_file_is_accounted_for(demo: dict[str, Any], workspace:
     assert undecided == (0,)
 
 
-def verified_gold(verified: dict[str, int]) -> int:
-    return verified["confirmed"] + verified["corrected"] + verified["undecided_source"] + verified["ties"]
-
-
 def test_the_error_figures_add_up(demo: dict[str, Any], workspace: Workspace) -> None:
-    errors, verified, passed = demo["errors"], demo["verified"], demo["consistency"]
-    assert errors["pairs"] == demo["snapshots"]["raw"] == verified_gold(verified) + passed["seen"]
-    assert errors["errors"] == round(0.2 * errors["pairs"])
-    assert errors["caught"] + errors["false_alarms"] == verified["corrected"] + passed["flipped"] + passed["discarded"]
+    errors, verified, passed, relabelled = (demo[k] for k in ("errors", "verified", "source_pass", "relabelled"))
+    assert errors["pairs"] == demo["snapshots"]["raw"] == verified["seen"] + passed["seen"]
+    assert errors["errors"] == sum(source["wrong_in_truth"][0] for source in demo["sources"].values())
+    against = relabelled["against"] if isinstance(relabelled, dict) else 0
+    unused = passed["discarded"] - (relabelled["relabelled"] if isinstance(relabelled, dict) else 0)
+    changed = verified["corrected"] + passed["reversed"] + against
+    assert errors["caught"] + errors["false_alarms"] == changed + unused
     assert errors["kept"] == demo["snapshots"]["curated"] == get_snapshot(workspace, "curated").items
     # The verifier is never wrong about its own constraints: every error on the gold slice is corrected.
     with workspace.store.unit() as db:
         wrong_gold = db.execute(
             """SELECT count(DISTINCT p.comparison_id)
                FROM pools p JOIN source_labels s USING (comparison_id) JOIN origins o USING (comparison_id)
-               WHERE p.pool = 'gold' AND p.label <> s.label AND o.source = 'demo-source'"""
+               WHERE p.pool = 'gold' AND p.label <> s.label AND o.source <> 'heldout'"""
         ).fetchone()
     assert wrong_gold == (verified["corrected"],)
+
+
+def test_each_source_is_treated_as_gold_measures_it(demo: dict[str, Any], workspace: Workspace) -> None:
+    assert set(demo["sources"]) == {"careful", "hasty", "longer-wins"}
+    assert demo["sources"]["careful"]["mean"] >= 0.7 > demo["sources"]["hasty"]["mean"]
+    with workspace.store.unit() as db:
+        rows = db.execute(
+            """SELECT o.source, d.rule FROM current_decisions d JOIN origins o USING (comparison_id)
+               WHERE d.rule IN ('source_reliable', 'source_reversed', 'source_at_chance', 'relabelled')"""
+        ).fetchall()
+    for name, source in demo["sources"].items():
+        given = {rule for origin, rule in rows if origin == name}
+        assert given <= ({"source_reliable"} if source["mean"] >= 0.7 else {"source_at_chance", "relabelled"})
+        assert given
 
 
 def test_raw_and_curated_differ_only_by_what_curation_decided(demo: dict[str, Any], workspace: Workspace) -> None:
     raw = {p.comparison_id: p.chosen for p in load_pairs(workspace, "raw")}
     curated = {p.comparison_id: p.chosen for p in load_pairs(workspace, "curated")}
     assert curated.keys() <= raw.keys()
+    relabelled = demo["relabelled"]
     changed = sum(raw[key] != chosen for key, chosen in curated.items())
-    assert changed == demo["verified"]["corrected"] + demo["consistency"]["flipped"]
+    against = relabelled["against"] if isinstance(relabelled, dict) else 0
+    assert changed == demo["verified"]["corrected"] + demo["source_pass"]["reversed"] + against
 
 
 def test_no_training_prompt_is_held_out(workspace: Workspace) -> None:
@@ -93,9 +109,13 @@ def test_no_training_prompt_is_held_out(workspace: Workspace) -> None:
 
 def test_the_report_says_what_the_run_measured(demo: dict[str, Any]) -> None:
     page = Path(demo["report"]).read_text(encoding="utf-8")
-    for label in ("gold", "raw", "curated"):
+    for label in ("raw", "gold", "curated", "oracle"):
         assert f"{100 * demo['accuracy'][label]['value']:.1f} %" in page
-    assert f"{100 * demo['errors']['recall']:.1f} %" in page
+    assert f"{100 * demo['length_baseline']:.1f} %" in page
+    assert f"{100 * demo['errors']['noise_after']:.1f} %" in page
+    for name, source in demo["sources"].items():
+        assert f"right on {source['right_on_gold']} of {source['of']} gold pairs" in page
+        assert name in page
     assert demo["run"] in page
     assert "No data" not in page
 
@@ -128,12 +148,25 @@ def test_the_trained_reward_model_is_used_by_the_other_commands(
     assert f"{demo['accuracy']['curated']['value']:.6f}"[:6] in out
 
 
-@pytest.mark.parametrize(("kind", "curves"), [("train", 5), ("rl", 7)])
+@pytest.fixture(scope="module")
+def fully_trained(workspace: Workspace) -> None:
+    """A reward model trained with gradient steps, which the demo's probes are not."""
+    command = ["train", "bt", "--data", "raw", "--base", "tiny", "--name", "rm-full", "--max-length", "384"]
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "-w", str(workspace.root)])
+    assert not ended.value.code
+
+
+@pytest.mark.usefixtures("fully_trained")
+@pytest.mark.parametrize(("kind", "method", "curves"), [("train", "bt", 5), ("rl", None, 7)])
 def test_a_training_run_has_its_page(
-    demo: dict[str, Any], workspace: Workspace, tmp_path: Path, kind: str, curves: int
+    workspace: Workspace, tmp_path: Path, kind: str, method: str | None, curves: int
 ) -> None:
     with workspace.store.unit() as db:
-        (run,) = db.execute("SELECT max(run_id) FROM runs WHERE kind = ?", [kind]).fetchone() or ("",)
+        (run,) = db.execute(
+            "SELECT max(run_id) FROM runs WHERE kind = $kind AND ($method IS NULL OR config ->> 'method' = $method)",
+            {"kind": kind, "method": method},
+        ).fetchone() or ("",)
     page = write_run_page(workspace, run, tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count("<svg") >= curves
     steps = [json.loads(line) for line in (workspace.runs / run / "metrics.jsonl").read_text().splitlines()]
@@ -146,6 +179,18 @@ def test_a_run_without_curves_says_so(demo: dict[str, Any], workspace: Workspace
         write_run_page(workspace, demo["imported"]["run_id"])
     with pytest.raises(NotFoundError, match="no run"):
         write_run_page(workspace, "run-nowhere")
+
+
+def test_the_curation_half_runs_alone(tmp_path: Path) -> None:
+    """With other draws: nothing in the report speaks of a policy that was not trained."""
+    outcome = run_demo(tmp_path / "half", quick=True, seed=8, say=lambda line: None, policy=False)
+    figures = outcome.to_dict()
+    assert figures["policy"] is None
+    assert set(figures["accuracy"]) == {"raw", "gold", "curated", "oracle"}
+    page = outcome.report.read_text(encoding="utf-8")
+    assert "What curation bought" in page
+    assert "Policy training" not in page
+    assert "pass rate" not in page
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

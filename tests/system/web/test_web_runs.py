@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from pair_files import write_pairs
 from web_pages import check_accessible, opened, running_web, screenshot, signed_in
 
 from assay.data.json_lines import Lines, parse_object
-from assay.data.pairs import write_pairs
 from assay.domain import Message, PreferencePair
 from assay.runs.process import FILE, process_of
 from assay.runs.record import start_run
@@ -281,6 +281,14 @@ def test_a_process_that_may_not_be_the_runs_is_not_asked_to_end(place: Workspace
     for strange in ("run-20200101-000000-aaaaaa", "..%2F..%2Fetc"):
         assert client.post(f"/api/runs/{strange}/stop", json={}).status_code in (404, 405, 422)
         assert client.get(f"/api/runs/{strange}/curves").status_code in (404, 422)
+
+
+def test_warnings_stand_beside_the_figures_once(place: Workspace, client: httpx.Client) -> None:
+    with start_run(place, "train", {"name": "warned"}) as run:
+        run.metrics.update({"accuracy": 1.0, "warnings": ["the figures rest on 2 pairs, fewer than 30"]})
+    shown = client.get(f"/api/runs/{run.id}").json()
+    assert shown["run"]["warnings"] == ["the figures rest on 2 pairs, fewer than 30"]
+    assert [figure["name"] for figure in shown["figures"]] == ["accuracy"]
 
 
 def test_only_curators_end_runs(workspace: Workspace) -> None:

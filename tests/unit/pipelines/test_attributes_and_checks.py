@@ -157,7 +157,7 @@ def test_responses_of_objective_pairs_are_checked_one_at_a_time(workspace: Works
         checks = found[question.comparison_id]
         assert checks.a is not None
         assert checks.b is not None
-        right = question.response_a.startswith("a long right")
+        right = str(question.response_a).startswith("a long right")
         assert (checks.a.verdict, checks.b.verdict) == (("correct", "incorrect") if right else ("incorrect", "correct"))
         assert checks.payload()["A"].startswith(checks.a.verdict)
     with workspace.store.unit() as db:  # a hint is no judgment

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from assay.data.snapshots import POOLS, Selection, create_snapshot
@@ -27,8 +27,14 @@ from assay.runs.contamination_gate import (
 from assay.store.intake import pair_schema, store_pairs
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
-from assay_pipelines.hygiene.contamination.benchmarks import add_benchmark, first_prompt, list_benchmarks
+from assay_pipelines.hygiene.contamination.benchmarks import (
+    add_benchmark,
+    first_prompt,
+    list_benchmarks,
+    responses_of,
+)
 from assay_pipelines.hygiene.contamination.check import CheckConfig, CheckReport, check_benchmarks, discard_overlaps
+from assay_pipelines.hygiene.contamination.ledger import evidence, ledger
 from assay_pipelines.hygiene.tokens import Unit, ngrams, normalised, tokenise, whole_texts, words_of
 
 EVERYTHING = Selection(POOLS)
@@ -75,7 +81,8 @@ def words(low: int, high: int) -> str:
 
 def plain_words(text: str) -> list[str]:
     """The rule of the module once more, by Python's own means."""
-    lowered = unicodedata.normalize("NFC", text).lower()
+    visible = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
+    lowered = unicodedata.normalize("NFKC", visible.replace("І", "i")).lower()
     kept = "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in lowered)
     return kept.split()
 
@@ -92,6 +99,7 @@ texts = st.text(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(texts, max_size=6))
+@example(["A\u200b\u0301"])  # an invisible character between a letter and its accent
 def test_words_are_those_of_the_rule(some: list[str]) -> None:
     found = words_of(normalised(pa.array(some, pa.string()))).to_list()
     assert found == [plain_words(text) for text in some]
@@ -130,7 +138,7 @@ def test_what_overlaps_is_what_a_plain_search_finds(tmp_path_factory: pytest.Tem
     benchmark, training = some[::2], some[1::2]
     register(workspace, folder, "b", *benchmark)
     put(workspace, *training)
-    check(workspace, ngram=4)
+    check(workspace, ngram=4, containment=0)
 
     def plain(text: str) -> bool:
         mine = f" {text} "
@@ -151,7 +159,7 @@ def test_planted_overlaps_are_found_and_near_misses_are_not(workspace: Workspace
     near = [f"before {words(n, n + 12)} and {words(n + 13, n + 25)}" for n in range(15)]
     near += [words(100, 112), "say hello please now", "say hello"]
     put(workspace, *planted, *near)
-    (report,) = check(workspace)
+    (report,) = check(workspace, containment=0)
     assert (report.hits, report.comparisons, report.prompts) == (len(planted), len(planted), len(planted) + len(near))
     found = {text: (turn, position, overlap, n) for text, turn, position, overlap, n in hits(workspace)}
     assert set(found) == set(planted)
@@ -177,7 +185,7 @@ def test_every_turn_counts_and_characters_serve_other_scripts(workspace: Workspa
     (report,) = check(workspace, ngram=10, unit="character")
     assert report.hits == 1
     assert hits(workspace) == [("你好", 3, 3, "今天天气很好我们去公", 4)]
-    assert check(workspace, "run-2", ngram=14, unit="character")[0].hits == 0
+    assert check(workspace, "run-2", ngram=14, unit="character", containment=0)[0].hits == 0
 
 
 def test_pools_limit_what_is_discarded_and_what_is_put_back_stays(workspace: Workspace, tmp_path: Path) -> None:
@@ -328,3 +336,143 @@ def test_a_laxer_check_does_not_clear_what_a_strict_one_found(workspace: Workspa
     check_benchmarks(workspace, CheckConfig(ngram=60), "run-lax-again")
     (state,) = contamination_of(workspace, train.id)
     assert (state.state, state.overlaps, state.run_id) == ("overlaps", 1, "run-strict")
+
+
+CARRIER = "my neighbour told me about his garden yesterday and asked what he should plant there in spring"
+LEAK = "Natalia sold clips to 48 of her friends in April. How many clips did her sister Yasmin borrow?"
+SHORT = "How do tardigrades survive in space?"
+ANSWER = "Tardigrades enter cryptobiosis, replace their water by trehalose and repair their chromosomes afterwards."
+LEAKED = {
+    "embedded": f"{CARRIER}. {LEAK} {CARRIER}",
+    "prefix in another language": f"Пожалуйста, ответьте подробно: {LEAK}",
+    "changed name": LEAK.replace("Yasmin", "Oswin"),
+    "changed number": LEAK.replace("48", "63"),
+    "Markdown": "## Task\n> - **Natalia** sold [clips](https://a.example/b?c=d) to `48` of _her_ friends in April.\n"
+    "- How many clips did her *sister* Yasmin borrow?",
+    "zero-width characters": "\u200b".join(LEAK),
+    "soft hyphens": LEAK.replace("fri", "f\u00adri").replace("cl", "c\u2060l"),
+    "look-alikes": LEAK.replace("a", "а").replace("o", "о").replace("e", "е").replace("i", "і"),
+    "full-width letters": "".join(chr(ord(c) + 0xFEE0) if c.isalpha() else c for c in LEAK),
+    "short, embedded": f"{CARRIER}? {SHORT} {CARRIER}",
+    "short, look-alikes": SHORT.replace("a", "а").replace("s", "ѕ"),
+    "short, more words": f"Tell me please: {SHORT}",
+}
+
+
+@pytest.mark.parametrize("kind", LEAKED)
+def test_a_disguised_leak_is_found(kind: str, workspace: Workspace, tmp_path: Path) -> None:
+    register(workspace, tmp_path, "b", LEAK, SHORT)
+    put(workspace, LEAKED[kind], CARRIER, "How do whales sleep at night?", "Natalia has many friends.")
+    (report,) = check(workspace)
+    assert [row[0] for row in hits(workspace)] == [LEAKED[kind]]
+    assert report.hits == 1
+
+
+def test_responses_are_checked_against_prompts_and_responses_of_a_benchmark(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    path = tmp_path / "b.jsonl"
+    path.write_text(json.dumps({"prompt": SHORT, "chosen": ANSWER, "rejected": "No."}) + "\n")
+    assert add_benchmark(workspace, "b", path, None).responses == 2
+    rows = {"leaked": (f"Well. {ANSWER}", "No."), "quoted": (f"You ask: {LEAK}", "no"), "clean": (CARRIER, "No.")}
+    records = [
+        {"row": n, "messages": [{"role": "user", "content": f"{name} one"}], "first": first, "second": second}
+        | {"label": "first", "source": "test", "record_id": name}
+        for n, (name, (first, second)) in enumerate(rows.items())
+    ]
+    with workspace.store.unit() as db:
+        store_pairs(db, pa.Table.from_pylist(records, schema=pair_schema()), "import-1")
+    register(workspace, tmp_path, "q", LEAK)
+    reports = {report.benchmark: report for report in check(workspace)}
+    assert {name: (r.hits, r.response_hits, r.comparisons, r.responses) for name, r in reports.items()} == {
+        "b": (0, 1, 1, 6),
+        "q": (0, 1, 1, 6),
+    }
+    assert discard_overlaps(workspace, list(reports.values()), CheckConfig(), EVERYTHING, "run-1") == {"b": 1, "q": 1}
+    with workspace.store.unit() as db:
+        reasons = db.execute(
+            """SELECT o.record_id, d.reason FROM decisions d JOIN origins o USING (comparison_id) ORDER BY 1"""
+        ).fetchall()
+        (shown,), total = evidence(db, reports["b"].check_id, limit=5)
+    assert [record for record, _ in reasons] == ["leaked", "quoted"]
+    assert re.match(
+        r'response r-\w+, from word 2 on, holds 100 % of a response to prompt p-\w+ of b: "t', reasons[0][1]
+    )
+    assert (total, shown.role, shown.part, shown.tier, shown.benchmark_text) == (
+        1,
+        "response",
+        "response",
+        "containment",
+        ANSWER,
+    )
+    assert [one.pool for one in shown.comparisons] == ["discarded"]
+    train = create_snapshot(workspace, "train", EVERYTHING, None)
+    assert {s.benchmark: s.overlaps for s in contamination_of(workspace, train.id)} == {"b": 0, "q": 0}
+    check(workspace, "run-2", responses=False, benchmarks=("b",))
+    with workspace.store.unit() as db:
+        (without,) = [c for b in ledger(db) if b.benchmark == "b" for c in b.checks if c.run_id == "run-2"]
+    assert (without.hits, without.responses) == (0, None)
+
+
+def test_common_openings_are_no_evidence_but_prompts_held_in_full_are(workspace: Workspace, tmp_path: Path) -> None:
+    opening = "I like to host guests at my home from time to time and I am gathering recipes. How do I cook"
+    register(workspace, tmp_path, "b", f"{opening} bouillabaisse with saffron?", LEAK)
+    dishes = [f"{opening} dish{n} with sauce{n}?" for n in range(12)]
+    leaks = [f"{opening} bouillabaisse with saffron?", *(f"{CARRIER} {n} {LEAK}" for n in range(12))]
+    put(workspace, *dishes, *leaks)
+    check(workspace)
+    assert {row[0] for row in hits(workspace)} == set(leaks)
+    check(workspace, "run-plain", containment=0)
+    assert {row[0] for row in hits(workspace)} == {*leaks, *dishes}, "the plain rule of shared runs"
+
+
+def test_a_check_of_prompts_alone_says_nothing_about_later_responses(workspace: Workspace, tmp_path: Path) -> None:
+    put(workspace, words(50, 70), run_id="import-1")
+    train = create_snapshot(workspace, "train", Selection(), None)
+    register(workspace, tmp_path, "b", words(0, 20))
+    check(workspace)
+    assert [s.state for s in contamination_of(workspace, train.id)] == ["clean"]
+    with workspace.store.unit() as db:
+        db.execute(
+            """INSERT INTO responses (response_id, prompt_id, content, run_id)
+               SELECT 'r-later', prompt_id, 'later', 'import-1' FROM prompts"""
+        )
+    assert [s.state for s in contamination_of(workspace, train.id)] == ["not_checked"], "its import went on"
+
+
+def test_similar_prompts_are_found_by_an_encoder_on_demand(workspace: Workspace, tmp_path: Path) -> None:
+    register(workspace, tmp_path, "b", LEAK)
+    reworded = "In April her friends bought clips from Natalia, 48 sold. Yasmin, sister: how many did she borrow?"
+    put(workspace, reworded, CARRIER)
+    assert check(workspace)[0].hits == 0
+    (report,) = check(workspace, "run-2", encoder="hashing", similarity=0.5)
+    assert (report.hits, report.tiers) == (1, {"embedding": 1})
+    assert discard_overlaps(workspace, [report], CheckConfig(), EVERYTHING, "run-2") == {"b": 1}
+    with workspace.store.unit() as db:
+        (reason,) = db.execute("SELECT reason FROM decisions").fetchone() or ("",)
+    assert re.match(r"turn 1 has an embedding of similarity 0\.\d+ to prompt p-\w+ of b", reason)
+
+
+def test_responses_of_a_benchmark_registered_without_them_are_added(workspace: Workspace, tmp_path: Path) -> None:
+    register(workspace, tmp_path, "b", SHORT)
+    put(workspace, CARRIER)
+    check(workspace)
+    path = tmp_path / "again.jsonl"
+    path.write_text(json.dumps({"prompt": SHORT, "response_A": ANSWER, "response_B": ANSWER}) + "\n")
+    assert add_benchmark(workspace, "b", path, None).created
+    assert [(b.prompts, b.responses) for b in list_benchmarks(workspace)] == [(1, 1)]
+    train = create_snapshot(workspace, "train", Selection(), None)
+    assert [s.state for s in contamination_of(workspace, train.id)] == ["not_checked"]
+
+
+@pytest.mark.parametrize(
+    ("record", "responses"),
+    [
+        ({"prompt": "p", "chosen": ["c", "d"], "rejected": "r"}, ["c", "d", "r"]),
+        ({"chosen": "\n\nHuman: hello\n\nAssistant: hi\n\nHuman: x\n\nAssistant: yes"}, ["yes"]),
+        ({"prompt": "p", "chosen": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]}, ["a"]),
+        ({"question": "q", "response_A": "a", "response_B": None, "score": 3}, ["a"]),
+    ],
+)
+def test_the_responses_of_the_publishers_shapes(record: dict[str, Any], responses: list[str]) -> None:
+    assert responses_of(record) == responses

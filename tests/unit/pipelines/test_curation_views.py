@@ -199,3 +199,14 @@ def test_an_estimate_is_the_prices_of_what_would_be_asked(curated: tuple[Workspa
     (tmp_path / "judges.yaml").write_text("judges: 3")
     with pytest.raises(BadInputError, match="at least one judge"):
         estimate_stage1(curated[0], config)
+
+
+def test_the_funnel_says_what_labels_are_worth(curated: tuple[Workspace, list[str]]) -> None:
+    workspace, _ = curated
+    with workspace.store.unit() as db:
+        worth = {(one.kind, one.name): one for one in funnel(db).reliability}
+    source, judge = worth["source", SOURCE], worth["llm", "judge"]
+    assert (source.compared, source.right, judge.compared, judge.right) == (3, 2, 2, 1)
+    assert source.mean == pytest.approx(3 / 5)  # uniform prior
+    assert {source.worth, judge.worth} == {"unmeasured"}
+    assert ("human", "ada") not in worth  # who said nothing of gold

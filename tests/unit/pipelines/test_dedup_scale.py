@@ -8,15 +8,16 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
+from assay.browsing import pair_pages
+from assay.browsing.pair_pages import PairPages
+from assay.compute.scratch_store import row_pages, scratch
 from assay.store.intake import pair_schema, store_pairs
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
-from assay_pipelines.hygiene import cleaning, pair_keys, pair_pages
+from assay_pipelines.hygiene import cleaning, pair_keys
 from assay_pipelines.hygiene.cleaning import CleanConfig, clean
 from assay_pipelines.hygiene.deduplication import DedupCounts, dedup
 from assay_pipelines.hygiene.discarding import discard
-from assay_pipelines.hygiene.pair_pages import PairPages
-from assay_pipelines.hygiene.scratch_store import row_pages, scratch
 
 Row = tuple[str, str, str, str]
 

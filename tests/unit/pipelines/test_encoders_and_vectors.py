@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from assay.compute.local import LocalExecutor
 from assay.data.snapshots import Selection
 from assay.domain import Comparison, Message
 from assay.errors import BadInputError
@@ -37,6 +38,13 @@ class Counting:
     def encode(self, texts):  # type: ignore[no-untyped-def]
         self.seen += texts
         return self._inner.encode(texts)
+
+
+class Interrupted(Counting):
+    def encode(self, texts):  # type: ignore[no-untyped-def]
+        if self.seen:
+            raise KeyboardInterrupt
+        return super().encode(texts)  # type: ignore[no-untyped-call]
 
 
 def fill(workspace: Workspace, *, pairs: int = 2) -> list[str]:
@@ -121,6 +129,18 @@ def test_a_vector_is_made_again_when_its_attributes_change(workspace: Workspace)
     assert np.array_equal(vectors[1:2], HashingEncoder(64).encode(encoder.seen))
 
 
+def test_an_interrupted_pass_also_encodes_what_has_come_since(workspace: Workspace) -> None:
+    fill(workspace)
+    with pytest.raises(KeyboardInterrupt):
+        embed_comparisons(workspace, Interrupted(), Selection(), None, page=2, advance=lambda n: None)
+    ids = fill(workspace, pairs=3)
+    done: list[int] = []
+    report = embed_comparisons(workspace, Counting(), Selection(), None, page=2, advance=done.append)
+    assert (report.selected, report.embedded, report.stored_before) == (12, 12, 0)
+    assert sum(done) == 12
+    assert load_vectors(workspace, Counting.name, ids)[0] == ids
+
+
 def test_with_responses_the_vector_tells_pairs_of_one_prompt_apart(workspace: Workspace) -> None:
     ids = fill(workspace)
     encoder = HashingEncoder(64)
@@ -187,3 +207,17 @@ def test_minilm_alone_equals_the_sentence_transformers_library() -> None:
         @ (alone.encode(["How do I train a dog?"])[0])
     )
     assert near > far + 0.3
+
+
+def test_vectors_are_the_same_wherever_they_are_encoded(workspace: Workspace) -> None:
+    ids = fill(workspace)
+    encoder = HashingEncoder(64)
+    embed_comparisons(workspace, encoder, Selection(), None, page=3)
+    _, here = load_vectors(workspace, encoder.name, ids)
+    with workspace.store.unit() as db:
+        db.execute("DELETE FROM embeddings")
+    report = embed_comparisons(
+        workspace, encoder, Selection(), None, page=3, executor=LocalExecutor(1), reference="hashing-64"
+    )
+    assert (report.embedded, report.stored_before) == (8, 0)
+    assert np.array_equal(load_vectors(workspace, encoder.name, ids)[1], here)

@@ -18,6 +18,7 @@ from assay.data.prefetch import prefetch
 from assay.domain import Comparison, Message
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.workspace import Workspace
+from assay_pipelines.importers.adapters.loading import PUBLISHED
 from assay_pipelines.importers.run import ImportReport, open_import, run_import
 from assay_pipelines.importers.source import ImportConfig
 
@@ -183,11 +184,15 @@ def test_unpaired_rows_are_joined_by_prompt(workspace: Workspace, tmp_path: Path
     report = take(workspace, write(tmp_path / "kto.jsonl", *rows))
     assert (report.rows, report.pairs, report.new.comparisons) == (5, 2, 2)
     assert rejects(workspace) == [
-        (2, "label", "no completion of the same prompt with the opposite label"),
-        (5, "label", "not true or false"),
+        (5, "label", "none of true, yes, 1, false, no, 0"),
     ]
     comparison, swapped = EXPECTED
     assert (comparison.id, "B" if swapped else "A") in labels(workspace)
+    with workspace.store.unit() as db:
+        singles = db.execute(
+            "SELECT aspect, low, high, value, count(*) FROM response_judgments GROUP BY ALL ORDER BY 4"
+        )
+        assert singles.fetchall() == [("acceptable", 0, 1, 0, 2), ("acceptable", 0, 1, 1, 2)]
 
 
 def test_bad_rows_are_recorded_and_the_rest_is_imported(workspace: Workspace, tmp_path: Path) -> None:
@@ -224,9 +229,9 @@ def test_bad_rows_are_recorded_and_the_rest_is_imported(workspace: Workspace, tm
         (7, "rejected", "a lone surrogate: not valid Unicode"),
         (8, None, "invalid UTF-8"),
         (9, None, "not a JSON object"),
-        (11, "prompt", "a message of an unknown role (known: system, user, assistant, tool)"),
-        (12, "rejected", "the sides diverge before the last turn"),
-        (14, None, "broken JSON (NaN is not JSON)"),
+        (11, "prompt", "a message of an unknown role (known: system, developer, user, assistant, tool)"),
+        (12, "rejected", "the sides diverge in a turn that is not the assistant's"),
+        (14, "chosen", "missing"),
     ]
     take(workspace, path)
     assert rejects(workspace) == found, "the same rejects of a second run are not repeated"
@@ -247,11 +252,30 @@ def test_hh_rows_that_are_no_pairs(workspace: Workspace, tmp_path: Path) -> None
     assert report.pairs == 1
     assert [(row, reason) for row, _, reason in rejects(workspace)] == [
         (2, "the two sides are identical"),
-        (3, "the sides diverge before the last turn"),
+        (3, "the sides diverge in a turn that is not the assistant's"),
         (4, "empty"),
-        (5, "the last turn is not the assistant's"),
-        (6, "not in Human/Assistant form"),
+        (5, "the last message is not the assistant's"),
+        (6, "not a dialogue with these marks"),
     ]
+
+
+def test_dialogues_that_part_early_are_responses_of_several_turns(workspace: Workspace, tmp_path: Path) -> None:
+    start = f"\n\nHuman: {PROMPT}\n\nAssistant:"
+    row = {"chosen": f"{start} Hm.\n\nHuman: So?\n\nAssistant: {GOOD}", "rejected": f"{start} {BAD}"}
+    later = f"\n\nHuman: So?\n\nAssistant: {GOOD}"
+    both = {"chosen": f"{start} Hm.{later}", "rejected": f"{start} Well.{later}"}
+    report = take(workspace, write(tmp_path / "hh.jsonl", row, both, {**both, "rejected": f"{start} Hm.{later}!"}))
+    assert (report.recognised, report.pairs, report.dialogues) == ("HH-RLHF text in JSON Lines", 3, 1)
+    with workspace.store.unit() as db:
+        lengths = db.execute("SELECT DISTINCT len(messages) FROM prompts ORDER BY 1").fetchall()
+        turns = db.execute("SELECT count(*) FROM responses WHERE json_array_length(turns) = 3").fetchall()
+    assert lengths == [(1,), (3,)]
+    assert turns == [(2,)], "the two dialogues of three turns"
+    strict = (PUBLISHED / "hh.yaml").read_text().replace("label: first,", "label: first, last_turn_only: true,")
+    (tmp_path / "strict.yaml").write_text(strict)
+    other = Workspace.create(tmp_path / "other")
+    report = take(other, tmp_path / "hh.jsonl", format=str(tmp_path / "strict.yaml"))
+    assert (report.pairs, report.rejected) == (1, {"rejected: the sides diverge before the last turn": 2})
 
 
 def normalised(**changes: Any) -> dict[str, Any]:
@@ -287,8 +311,8 @@ def test_normalised_votes_ties_and_rankings(workspace: Workspace, tmp_path: Path
     assert answers[0][1] == ["tie"]
     assert answers[1][1].count("both_bad") == 1
     assert sorted(reason for _, _, reason in rejects(workspace)) == [
-        "more than two responses without a ranking",
-        "no pair: fewer than two responses",
+        "more than two responses without a ranking or ratings",
+        "one response without a rating",
         "the two sides are identical",
     ]
 
@@ -382,3 +406,15 @@ def test_a_numeric_label_is_refused_because_it_could_mean_either_side(
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(BadInputError, match="does not say which response"):
         run_import(workspace, open_import(workspace, ImportConfig(str(file))))
+
+
+def test_pairs_after_the_last_row_are_not_lost(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assay_pipelines.importers.rows.BATCH_PAIRS", 3)
+    rows = [{"prompt": f"{n // 2}?", "completion": f"c{n}", "label": n % 2 == 0} for n in range(10)]
+    path = tmp_path / "unpaired.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    source = open_import(workspace, ImportConfig(str(path)))
+    sizes = [batch.pairs.num_rows for batch in source.batches()]
+    assert (sum(sizes), max(sizes)) == (5, 3)

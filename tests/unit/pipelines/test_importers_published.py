@@ -254,7 +254,7 @@ def test_ultrafeedback_without_a_shared_rating_is_no_pair(workspace: Workspace, 
     report = take(workspace, path)
     assert report.pairs == 3
     assert rejects(workspace) == [
-        *[(1, "annotations", "no rating that both completions have")] * 3,
+        *[(1, "completions", "no rating that both responses have")] * 3,
         (1, None, "the two sides are identical"),
     ]
     assert Said("source", "UltraFeedback", "y", 1) in judgments(workspace)
@@ -268,9 +268,10 @@ def test_ultrafeedback_binarized_margin_comes_from_the_scores(workspace: Workspa
 
     argilla = {"source": "evol", "prompt": PROMPT, "chosen": USER + said("z"), "rejected": USER + said(BAD)}
     rows = [row("far", 10, 1), row("near", 8.5, 7.5), row("even", 6, 6), row("wrong", 3, 6)]
-    path = write(tmp_path / "train.jsonl", *rows, {**argilla, "chosen-rating": 5.0, "rejected-rating": 2.0})
-    report = take(workspace, path)
+    report = take(workspace, write(tmp_path / "train.jsonl", *rows))
     assert report.recognised == "UltraFeedback, binarized in JSON Lines"
+    report = take(workspace, write(tmp_path / "other.jsonl", {**argilla, "chosen-rating": 5.0, "rejected-rating": 2.0}))
+    assert report.recognised == "UltraFeedback, binarized by its ratings in JSON Lines"
     source = "UltraFeedback-binarized"
     assert judgments(workspace) == [
         Said("source", source, "far", 3),
@@ -309,23 +310,23 @@ def test_arena_lists_ties_and_turns(workspace: Workspace, tmp_path: Path) -> Non
     assert judgments(workspace) == [
         Said("source", "Arena-55k", GOOD),
         Said("source", "Arena-55k", "a"),
+        Said("source", "Arena-55k", "assistant: Hello\n\nuser: Why?\n\nassistant: a"),
         Said("source", "Arena-55k", "tie"),
     ]
     assert rejects(workspace) == [
-        (4, "response_b", "the sides diverge before the last turn"),
         (5, "response_b", "missing"),
-        (6, "winner_tie", "not exactly one of the three winner columns is 1"),
+        (6, "winner_model_a", "not exactly one of winner_model_a, winner_model_b, winner_tie is 1"),
         (7, "response_a", "a lone surrogate: not valid Unicode"),
     ]
     again = take(workspace, tmp_path / "t.parquet")
-    assert (again.pairs, again.new.comparisons, again.new.judgments) == (3, 0, 0)
+    assert (again.pairs, again.new.comparisons, again.new.judgments) == (4, 0, 0)
 
 
 def test_nemo_rl_ranks_make_every_pair(workspace: Workspace, tmp_path: Path) -> None:
     ranked = [{"rank": rank, "completion": said(text)} for rank, text in ((1, "mid"), (0, "best"), (1, "even"))]
     rows: list[dict[str, Any]] = [
         {"context": USER, "completions": ranked, "task_name": "chat"},
-        {"context": USER, "completions": [{"rank": 0, "completion": said("x") * 2}, ranked[0]]},
+        {"context": USER, "completions": [{"rank": 0, "completion": [*said("x"), *USER]}, ranked[0]]},
         {"context": USER, "completions": ranked[:1]},
         {"context": PROMPT, "completions": [{"completion": said("q")}, ranked[0]]},
     ]
@@ -334,9 +335,9 @@ def test_nemo_rl_ranks_make_every_pair(workspace: Workspace, tmp_path: Path) -> 
     assert report.pairs == 3
     assert [item.better for item in judgments(workspace)] == ["best", "best", "tie"]
     assert rejects(workspace) == [
-        (2, "completions", "a completion that is not one message of the assistant"),
-        (3, "completions", "no pair: fewer than two completions"),
-        (4, "completions", "a completion without a number as its rank"),
+        (2, "completions", "the last message is not the assistant's"),
+        (3, "completions", "no pair: fewer than two responses"),
+        (4, "completions", "a response without a score or rank"),
     ]
     assert {origin["category"] for origin in origins(workspace)} == {"chat"}
 
@@ -423,7 +424,7 @@ def test_judgebench_labels(workspace: Workspace, tmp_path: Path) -> None:
     report = take(workspace, write(tmp_path / "claude.jsonl", *rows))
     assert report.recognised == "JudgeBench (a benchmark: do not train on it) in JSON Lines"
     assert judgments(workspace) == [Said("source", "JudgeBench", GOOD)]
-    assert rejects(workspace) == [(2, "label", "not A>B or B>A")]
+    assert rejects(workspace) == [(2, "label", "none of a>b, b>a")]
     assert origins(workspace)[0]["category"] == "mmlu-pro-health"
 
 
@@ -465,9 +466,15 @@ def test_stepwise_rows_pair_where_they_part(workspace: Workspace, tmp_path: Path
             found.append((a, b) if answer == "A" else (b, a))
     assert sorted(found) == [("One.\nTwo.", "One.\nWrong."), ("One.\nTwo.\nThree.", "One.\nTwo.\nBad.")]
     assert rejects(workspace) == [
-        (4, "labels", "no other row continues the same steps with the opposite label"),
         (5, "labels", "not one label for each of the completions"),
     ]
+    with workspace.store.unit() as db:
+        marks = db.execute(
+            """SELECT content, step, substring(content, start + 1, "end" - start), value
+               FROM step_judgments JOIN responses USING (response_id) ORDER BY content, step"""
+        ).fetchall()
+    assert marks[:3] == [("One.\nTwo.\nBad.", n, s, v) for n, s, v in ((0, "One.", 1), (1, "Two.", 1), (2, "Bad.", -1))]
+    assert len(marks) == 11
 
 
 def test_the_red_team_set_is_refused_with_the_reason(workspace: Workspace, tmp_path: Path) -> None:
@@ -595,7 +602,7 @@ def test_a_wrong_choice_of_format_is_said(workspace: Workspace, tmp_path: Path) 
     with pytest.raises(BadInputError, match="format arena has fixed columns"):
         take(workspace, path, format="arena", mapping={"prompt": "q"})
     with pytest.raises(
-        BadInputError, match="no row could be imported: 1 of 1 because of 'prompt: not a JSON list"
+        BadInputError, match="no row could be imported: 1 of 1 because of 'winner_model_a: not exactly one of"
     ) as caught:
         take(workspace, write(tmp_path / "y.jsonl", {"chosen": [1], "rejected": [2], "other": 3}), format="arena")
     assert str(tmp_path / "y.jsonl") in str(caught.value)

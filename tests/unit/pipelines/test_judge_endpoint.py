@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import os
 import signal
@@ -16,13 +18,16 @@ from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 
+from assay.conversation.parts import ImagePart, TextPart
 from assay.data.pair_attributes import PairAttributes
 from assay.domain import Comparison, Message
 from assay.errors import BackendError, BadInputError, BusyError
 from assay.workspace import Workspace
 from assay_pipelines.judging.asking import ask, opinions
 from assay_pipelines.judging.fake_endpoint import FakeEndpoint, fake_endpoint, longer_wins, prefers
+from assay_pipelines.judging.judge import JudgeFailure, JudgeResult
 from assay_pipelines.judging.openai_compatible import JudgeAnswer, LlmJudge, LlmJudgeConfig
 from assay_pipelines.llm.annotators import annotator_of
 from assay_pipelines.llm.budget import Budget, Spending
@@ -58,7 +63,7 @@ def attempts(workspace: Workspace) -> Counter[str]:
 def all_right(workspace: Workspace, judge: LlmJudge, asked: Sequence[Question]) -> bool:
     found = opinions(workspace, [q.comparison_id for q in asked], [annotator_of(judge).id])
     return all(
-        found[q.comparison_id][annotator_of(judge).id].answer == ("A" if q.response_a.startswith(LONGER) else "B")
+        found[q.comparison_id][annotator_of(judge).id].answer == ("A" if str(q.response_a).startswith(LONGER) else "B")
         for q in asked
     )
 
@@ -439,7 +444,7 @@ def test_answers_are_found_in_what_models_write(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("Candidate 1 is better.", "no JSON object"),
+        ("They differ.", "no JSON object"),
         ("{" * 5000, "no JSON object"),
         ('{"verdict": "1"}', "reasoning"),
         ('{"reasoning": "r", "verdict": "1", "strength": 2, "confidence": 95}', "confidence"),
@@ -545,7 +550,34 @@ def test_accuracy_and_position_bias_of_the_fake_are_what_they_say(workspace: Wor
         ask(workspace, judge, asked, None)
     found = opinions(workspace, [q.comparison_id for q in asked], [annotator_of(judge).id])
     right = sum(
-        found[q.comparison_id][annotator_of(judge).id].answer == ("A" if q.response_a.startswith(LONGER) else "B")
+        found[q.comparison_id][annotator_of(judge).id].answer == ("A" if str(q.response_a).startswith(LONGER) else "B")
         for q in asked
     )
     assert 130 < right < 170
+
+
+def test_images_go_to_an_endpoint_that_takes_them_and_else_stop_the_question(workspace: Workspace) -> None:
+    stream = io.BytesIO()
+    Image.new("RGB", (4, 4), "red").save(stream, format="PNG")
+    file = workspace.media.put(stream.getvalue())
+    asked = []
+    for image in (ImagePart(file.content_hash, file.media_type), ImagePart(url="https://example.org/a.png")):
+        prompt = (Message("user", (TextPart("Which colour?"), image)),)
+        pair, _ = Comparison.of(prompt, f"{LONGER}: red", "short")
+        asked.append(Question(pair.id, pair.prompt, pair.response_a, pair.response_b))
+    with fake_endpoint(longer_wins()) as fake:
+        results: dict[int, JudgeResult] = {}
+        judge_of(workspace, fake).judge(asked, results.__setitem__)
+        assert fake.requests == []
+        assert all(isinstance(result, JudgeFailure) and result.code == "images" for result in results.values())
+        judge_of(workspace, fake, images=True).judge(asked, results.__setitem__)
+        [request] = fake.requests
+    assert not isinstance(results[0], JudgeFailure)
+    assert isinstance(results[1], JudgeFailure)
+    assert "never fetched: https://example.org/a.png" in results[1].message
+    text, name, sent = request.body["messages"][1]["content"]
+    assert f"[image {file.content_hash}]" in text["text"]
+    assert name["text"] == f"[image {file.content_hash}]"
+    kind, _, encoded = sent["image_url"]["url"].partition(",")
+    assert (sent["type"], kind) == ("image_url", "data:image/png;base64")
+    assert base64.b64decode(encoded) == stream.getvalue()

@@ -199,7 +199,7 @@ def imported(workspace: Workspace, tmp_path: Path) -> list[Question]:
 
 def test_the_verifier_judges_what_can_be_checked(workspace: Workspace, imported: list[Question]) -> None:
     found = results(ConstraintJudge(workspace), imported)
-    right = ["A" if q.response_a.startswith("short") else "B" for q in imported[:2]]
+    right = ["A" if str(q.response_a).startswith("short") else "B" for q in imported[:2]]
     assert [answer_of(r) for r in found] == [*right, "no_answer", "no_answer"]
     assert annotator_of(ConstraintJudge(workspace)).name == "constraints"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from assay.annotation.votes import Tally, preference
 from assay.domain import ANSWERS, Answer, swap_answer
 from assay_pipelines.judging.judge import Opinion, Vote
-from assay_pipelines.judging.merging import Preference, accuracy_weights, merge_opinions, merge_votes
+from assay_pipelines.judging.merging import Preference, merge_opinions, merge_votes
 
 answers = st.sampled_from(ANSWERS)
 confidences = st.none() | st.floats(0, 1)
@@ -120,12 +119,7 @@ def test_majority_then_confidence_then_undecided() -> None:
     assert of(("skip", 0.7)).reason == "no votes"
 
 
-def test_accuracy_weights_are_log_odds_and_ignore_chance() -> None:
-    weights = accuracy_weights({"good": (89, 98), "coin": (49, 98), "worse": (10, 98), "new": (0, 0)})
-    assert weights["good"] == pytest.approx(math.log(9))
-    assert weights["coin"] == weights["worse"] == weights["new"] == 0
-    with pytest.raises(ValueError, match="2 right of 1"):
-        accuracy_weights({"x": (2, 1)})
+def test_an_answer_counts_with_its_judges_weight() -> None:
     assert (
         merged([Opinion("A", 1, ()), Opinion("B", 1, ()), Opinion("B", 1, ())], {"0": 3, "1": 1, "2": 1}).winner == "A"
     )

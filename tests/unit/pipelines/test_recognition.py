@@ -53,6 +53,17 @@ def test_a_few_broken_rows_do_not_decide_either(workspace: Workspace, tmp_path: 
     assert (report.recognised, report.pairs) == ("HH-RLHF text in JSON Lines", 38)
 
 
+def test_a_layout_that_few_rows_have_is_none(workspace: Workspace, tmp_path: Path) -> None:
+    pair = {"prompt": "why?", "chosen": "a", "rejected": "b"}
+    rows = [{"text": f"line {n}", "lang": "en"} for n in range(6)]
+    with pytest.raises(
+        BadInputError, match=r"cannot tell what the columns mean \(chosen, lang, prompt, rejected, text\)"
+    ):
+        take(workspace, write(tmp_path / "x.jsonl", [pair, *rows]))
+    report = take(workspace, write(tmp_path / "y.jsonl", [*[pair] * 5, *rows[:5]]))
+    assert (report.pairs, report.rejected) == (5, {"chosen: missing": 5})
+
+
 def test_a_single_row_of_the_red_team_set_does_not_refuse_the_file(workspace: Workspace, tmp_path: Path) -> None:
     transcript = {"transcript": "t", "min_harmlessness_score_transcript": 1.0, "task_description": "d"}
     rows = [{**normalised(n), **(transcript if n == 3 else {})} for n in range(9)]
@@ -102,7 +113,14 @@ def test_a_column_that_occurs_twice_is_refused(workspace: Workspace, tmp_path: P
 
 def test_odd_values_in_rows_of_an_array_reject_these_rows(workspace: Workspace, tmp_path: Path) -> None:
     good = '{"prompt": "why?", "chosen": "a, ] \\" }", "rejected": "%s"}'
-    odd = ['{"prompt": "why?", "chosen": "a", "rejected": "b", "margin": NaN}', "5", '"a, b"', "[{}]", "{1: 2}", ""]
+    odd = [
+        '{"prompt": "why?", "chosen": "a", "rejected": "b", "margin": Infinity}',
+        "5",
+        '"a, b"',
+        "[{}]",
+        "{1: 2}",
+        "",
+    ]
     elements = [good % n if n % 2 == 0 else odd[n // 2] for n in range(2 * len(odd))]
     path = tmp_path / "x.json"
     path.write_text("\ufeff [" + " ,\n".join(elements) + "\n] \n")

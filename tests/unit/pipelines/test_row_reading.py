@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from assay.data.json_lines import RowError, parse_object
 from assay.errors import BadInputError
+from assay.store.media import MediaFolder
 from assay_pipelines.importers import rows
 from assay_pipelines.importers.rows import ReadBatch
 from assay_pipelines.importers.source import ImportConfig, ImportSource, open_source
@@ -28,7 +29,8 @@ def answer(text: object) -> dict[str, object]:
 
 
 def opened(path: Path, **config: Any) -> ImportSource:
-    return open_source(ImportConfig(str(path), **config), spill=path.with_suffix(".spill"))
+    media = MediaFolder(path.parent / "media")
+    return open_source(ImportConfig(str(path), **config), spill=path.with_suffix(".spill"), media=media)
 
 
 def collect(batches: list[ReadBatch]) -> Rows:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from typed_rows import every_part, png
+from typed_rows import filled as typed_filled
 
 from assay import ids
+from assay.annotation.item_answers import ItemAnswer, comparison_of, store_answers
 from assay.browsing import walk as walking
 from assay.browsing.comparison import comparison
 from assay.browsing.facets import facets
 from assay.browsing.filters import Filter
 from assay.browsing.page import count, first_rows
 from assay.browsing.walk import Cursor
-from assay.domain import Judgment
+from assay.domain import Judgment, prompt_of
 from assay.errors import BadInputError, NotFoundError
 from assay.score import Score, ScoreFailure
 from assay.store.intake import pair_schema, store_pairs
@@ -322,7 +325,7 @@ def test_a_comparison_has_all_that_is_known_of_it(filled: Workspace) -> None:
         found = comparison(db, name)
         pool, label = db.execute("SELECT pool, label FROM pools WHERE comparison_id = ?", [name]).fetchall()[0]
         assert (found.pool, found.label) == (pool, label)
-        assert found.prompt_id == ids.prompt_id(tuple(found.prompt))
+        assert found.prompt_id == ids.prompt_id(prompt_of([asdict(turn) for turn in found.prompt]))
         assert found.a.response_id == ids.response_id(found.prompt_id, found.a.content) < found.b.response_id
         assert [j.kind for j in found.judgments] == ["source", "llm", "llm", "llm", "llm"]
         assert sum(j.vote for j in found.judgments) == 2
@@ -336,3 +339,50 @@ def test_a_comparison_has_all_that_is_known_of_it(filled: Workspace) -> None:
         ]
         with pytest.raises(NotFoundError):
             comparison(db, "c-nothing")
+
+
+def test_a_comparison_has_typed_messages_and_every_kind_of_label(tmp_path: Path) -> None:
+    workspace = typed_filled(tmp_path, *every_part(picture=png()))
+    now = "2026-01-02T03:04:05Z"
+    with workspace.store.unit() as db:
+        pairs = db.execute("SELECT comparison_id, prompt_id FROM comparisons ORDER BY 1").fetchall()
+        ((typed, text),) = db.execute("SELECT response_id, content FROM responses WHERE turns IS NOT NULL").fetchall()
+        others = db.execute("SELECT response_id FROM responses WHERE turns IS NULL ORDER BY 1").fetchall()
+        prompt, (one, two) = pairs[0][1], (row[0] for row in others)
+        order = [(typed, one, "A"), (typed, two, "A"), (one, two, "tie")]
+        judged = []
+        for better, worse, answer in order:
+            keys, is_b = comparison_of(prompt, better, worse)
+            judged.append({**keys, "answer": {True: "B", False: "A"}[is_b] if answer == "A" else answer})
+        rating = {"response_id": typed, "aspect": "truth", "low": 0, "high": 3, "value": 2.0}
+        mark = {"response_id": typed, "start": 0, "end": 9, "label": "slip"}
+        about = {"annotator": "grace", "kind": "human"}
+        answers = [
+            ItemAnswer("q", prompt, "ranking", labels={"judgments": judged}, **about),  # type: ignore[arg-type]
+            ItemAnswer("q", typed, "rating", labels={"ratings": [rating]}, **about),  # type: ignore[arg-type]
+            ItemAnswer("q", typed, "spans", labels={"marks": [mark]}, rationale="why", **about),  # type: ignore[arg-type]
+        ]
+        assert store_answers(db, [(answer, now) for answer in answers]) == 3
+        shown = comparison(db, pairs[0][0])
+    assert ids.prompt_id(prompt_of([asdict(turn) for turn in shown.prompt])) == prompt
+    assert [turn.role for turn in shown.prompt] == ["system", "developer", "user"]
+    sides = {side.response_id: side for side in (shown.a, shown.b)}
+    assert sides.pop(typed).turns is not None
+    assert [side.turns for side in sides.values()] == [None]
+    letter = "A" if shown.a.response_id == typed else "B"
+    (rated, marked), (ranked,) = shown.labels, shown.rankings
+    assert (rated.side, rated.annotator, rated.aspect, rated.value, rated.high) == (letter, "grace", "truth", 2.0, 3.0)
+    assert (rated.words, marked.aspect) == (None, None)
+    assert (marked.side, marked.step, marked.label, marked.words) == (letter, None, "slip", text[:9])
+    assert marked.rationale == "why"
+    assert (ranked.responses, {ranked.place_a, ranked.place_b}) == (3, {1, 2})
+    assert ranked.place_a == (1 if letter == "A" else 2)
+
+
+def test_votes_on_the_pairs_of_a_prompt_are_no_ranking(tmp_path: Path) -> None:
+    workspace = typed_filled(tmp_path, *every_part(picture=png()))
+    with workspace.store.unit() as db:
+        names = [row[0] for row in db.execute("SELECT comparison_id FROM comparisons").fetchall()]
+        grace = insert_annotator(db, "human", "grace")
+        insert_judgments(db, [Judgment(name, grace, "A", origin="queue/pairs/1") for name in names], None)
+        assert comparison(db, names[0]).rankings == []

@@ -34,7 +34,10 @@ def test_votes_that_point_nowhere_are_named_in_the_very_run_that_stores_them(wor
 
 def test_a_flipped_byte_is_one_line_with_the_remedy(workspace: Workspace) -> None:
     with workspace.store.unit() as db:
-        db.execute("INSERT INTO responses SELECT 'r-' || n, 'p', repeat('text ' || n, 9), NULL FROM range(20000) r(n)")
+        db.execute(
+            """INSERT INTO responses (response_id, prompt_id, content)
+               SELECT 'r-' || n, 'p', repeat('text ' || n, 9) FROM range(20000) r(n)"""
+        )
     path = workspace.store.path
     content = bytearray(path.read_bytes())
     place = content.index(b"text 777text 777")

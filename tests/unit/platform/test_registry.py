@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
+from annotated_types import Gt
 
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.registry import Kind, made_by, settings_of
@@ -94,3 +97,26 @@ def test_what_a_factory_makes_is_checked() -> None:
     kind: Kind[type[Doubling]] = Kind("shape", "", {"doubling": f"{__name__}:Doubling"}, makes=("factor", "colour"))
     with pytest.raises(BadInputError, match="what doubling makes is no shape: it has no colour"):
         kind.create("doubling")
+
+
+def test_settings_read_the_same_whether_annotations_are_evaluated_or_text() -> None:
+    def evaluated(share, path, form, names):  # type: ignore[no-untyped-def]
+        pass
+
+    evaluated.__annotations__ = {
+        "share": Annotated[float | None, Gt(0)],
+        "path": Path | None,
+        "form": Literal["a.b", "c"],
+        "names": Mapping[str, float],
+    }
+    assert [s.annotation for s in settings_of(evaluated)] == [
+        "float | None",
+        "Path | None",
+        "Literal['a.b', 'c']",
+        "Mapping[str, float]",
+    ]
+
+    def text(share: Annotated[float | None, Gt(0)], path: Path | None) -> None:
+        pass
+
+    assert [s.annotation for s in settings_of(text)] == ["float | None", "Path | None"]

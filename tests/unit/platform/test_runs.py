@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
-from assay.runs.record import start_run
+from assay.runs.lineage import lineage
+from assay.runs.record import locate_model, start_run
 from assay.workspace import Workspace
 
 HOLD = "import duckdb, sys; held = duckdb.connect(sys.argv[1]); print(1, flush=True); sys.stdin.read()"
@@ -45,3 +48,32 @@ def test_a_failed_run_keeps_its_error_and_metrics(workspace: Workspace) -> None:
     with workspace.store.unit() as db:
         found = db.execute("SELECT status, error, metrics ->> 'seen' FROM runs").fetchall()
     assert found == [("failed", "ValueError: no", "3")]
+
+
+@pytest.mark.parametrize("form", ["relative", "absolute"])
+def test_a_copied_workspace_names_its_own_models(workspace: Workspace, tmp_path: Path, form: str) -> None:
+    folder = workspace.models / "rm"
+    folder.mkdir()
+    with start_run(workspace, "train", {}) as run:
+        artifact = run.add_artifact("reward_model", "rm", folder, content_hash="h")
+    with workspace.store.unit() as db:
+        assert db.execute("SELECT path FROM artifacts").fetchone() == ("models/rm",)
+        if form == "absolute":  # as earlier versions stored it
+            db.execute("UPDATE artifacts SET path = ?", [str(folder)])
+    copied = Workspace.open(shutil.copytree(workspace.root, tmp_path / "copy"))
+    for own in (workspace, copied):
+        assert locate_model(own, "rm") == (str(own.models / "rm"), artifact)
+        assert locate_model(own, str(own.models / "rm")) == (str(own.models / "rm"), artifact)
+        assert lineage(own, str(own.models / "rm"), "up").id == artifact
+    shutil.rmtree(workspace.root)
+    assert locate_model(copied, "rm")[0] == str(copied.models / "rm")
+
+
+def test_a_model_outside_of_the_workspace_stays_where_it_is(workspace: Workspace, tmp_path: Path) -> None:
+    outside = tmp_path / "elsewhere" / "rm"
+    outside.mkdir(parents=True)
+    (workspace.models / "rm").mkdir()
+    with start_run(workspace, "train", {}) as run:
+        artifact = run.add_artifact("reward_model", "rm", outside, content_hash="h")
+    assert locate_model(workspace, "rm") == (str(outside), artifact)
+    assert workspace.located_path("/nowhere") == Path("/nowhere")

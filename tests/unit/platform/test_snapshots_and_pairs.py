@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pair_files import write_pairs
 
-from assay.data.pairs import load_pairs_or_file, read_pair_file, write_pairs
+from assay.data.pairs import load_pairs_or_file, read_pair_file
 from assay.data.snapshots import (
     HashSlice,
     Selection,
@@ -58,7 +59,7 @@ def test_pairs_are_resolved_and_ordered(workspace: Workspace) -> None:
     assert (made.items, made.ties, made.unlabelled, made.pools) == (80, 1, 0, {"unverified": 80})
     assert len(pairs) == 79
     assert [p.comparison_id for p in pairs] == sorted(p.comparison_id for p in pairs)
-    assert all(p.chosen == p.rejected.replace("bad", "good") for p in pairs)
+    assert all(p.chosen == str(p.rejected).replace("bad", "good") for p in pairs)
     assert {(p.margin, p.weight) for p in pairs} == {(2.0, 1.0)}
     assert {p.category for p in pairs} == {f"topic {n}" for n in range(4)}
     assert load_pairs(workspace, made.id) == pairs
@@ -99,7 +100,7 @@ def test_split_is_deterministic_complete_and_cuts_no_group(workspace: Workspace,
     assert train.content_hash == again.content_hash
 
     def groups(name: str) -> set[str]:
-        return {p.prompt[-1].content if by == "prompt" else p.category for p in load_pairs(workspace, name)}
+        return {p.prompt[-1].text if by == "prompt" else p.category for p in load_pairs(workspace, name)}
 
     assert groups("a")
     assert groups("a-holdout")
@@ -120,7 +121,7 @@ def test_prompts_that_differ_in_case_and_space_only_are_never_split(workspace: W
         store_pairs(db, pa.Table.from_pylist(table, schema=pair_schema()), None)
     create_split(workspace, "t", Selection(), holdout=0.5, by=by, seed=1, run_id=None)
     sides = [
-        {" ".join(p.prompt[-1].content.lower().split()) for p in load_pairs(workspace, name)}
+        {" ".join(p.prompt[-1].text.lower().split()) for p in load_pairs(workspace, name)}
         for name in ("t", "t-holdout")
     ]
     assert len(sides[0]) + len(sides[1]) == 60

@@ -18,16 +18,13 @@ from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins.auxiliary.entropy import Magic
 from assay_policy_training.plugins.estimators.canon import Canon
 from assay_policy_training.plugins.estimators.gdpo import Gdpo
-from assay_policy_training.plugins.estimators.lite_ppo import LitePpo
-from assay_policy_training.plugins.estimators.ngrpo import Ngrpo
-from assay_policy_training.plugins.estimators.opo import Opo
+from assay_policy_training.plugins.estimators.group_relative import LitePpo, Ngrpo, Opo, PassAtK
 from assay_policy_training.plugins.estimators.optimal_token_baseline import OptimalTokenBaseline
-from assay_policy_training.plugins.estimators.pass_at_k import PassAtK
 from assay_policy_training.plugins.estimators.signed import Signed
 from assay_policy_training.plugins.modulators.effective_rank import EffectiveRank, prefix_ranks
-from assay_policy_training.plugins.modulators.empg import Empg
 from assay_policy_training.plugins.modulators.exploration import Exploration
 from assay_policy_training.plugins.modulators.future_kl import FutureKl
+from assay_policy_training.plugins.modulators.steps import Empg
 from assay_policy_training.plugins.protocols import StepReport
 
 #: Groups lie about: rows of one group are never side by side.

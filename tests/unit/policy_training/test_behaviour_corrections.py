@@ -19,15 +19,17 @@ from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.ratios import log_ratio, row_mean, truncated_is
 from assay_policy_training.plugins.corrections.importance import (
+    GeometricRejection,
     SequenceMis,
     SequenceTis,
     TokenMis,
     TokenTis,
+    TrustRegionMask,
+    divergences,
     row_ratio,
     token_mis,
 )
 from assay_policy_training.plugins.corrections.mismatch import effective_share
-from assay_policy_training.plugins.corrections.rejection import GeometricRejection, TrustRegionMask, divergences
 from assay_policy_training.recipe.loading import load_recipe
 
 L = [0.05, 1.2, -0.9, 0.0]

@@ -17,11 +17,10 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.compositions.constrained import Constrained
-from assay_policy_training.plugins.compositions.directional import Directional
+from assay_policy_training.plugins.compositions.dynamic import GradientWeighting, HypervolumeWeighting
 from assay_policy_training.plugins.compositions.gated import ConsistencyReward, GatedAccumulation, SoftPenalties
-from assay_policy_training.plugins.compositions.gradient_weights import GradientWeighting
-from assay_policy_training.plugins.compositions.hypervolume import HypervolumeWeighting
 from assay_policy_training.plugins.compositions.maxmin import MaxMin
+from assay_policy_training.plugins.compositions.weighted import Directional
 from assay_policy_training.plugins.contexts.direction import DrawnDirection
 from assay_policy_training.plugins.estimators.constrained import ConstrainedMixture
 from assay_policy_training.plugins.protocols import ReportsMetrics, RewardComposition, Stateful, StepReport, UsesPolicy
@@ -313,7 +312,7 @@ def test_each_prompt_is_told_its_own_direction(tmp_path: Path) -> None:
     assert [item.prompt for item in shown] == [item.prompt for item in items]  # what rewards read
     context = shown[1].generation_context
     assert context == shown[1].training_context
-    assert context[0].content.startswith("Be kind.\nWeigh your answer: helpfulness ")
+    assert context[0].text.startswith("Be kind.\nWeigh your answer: helpfulness ")
     assert [message.role for message in shown[0].generation_context] == ["system", "user"]
     again = DrawnDirection(low=-45, high=0, seed=1)
     again.load_state_dict(json.loads(json.dumps(plugin.state_dict())))

@@ -43,7 +43,7 @@ def test_prompts_are_distinct_and_end_with_the_user(many: list[ConstrainedPrompt
     assert len({p.prompt for p in many}) == len(many)
     for p in many:
         assert [m.role for m in p.prompt] in (["user"], ["user", "assistant", "user"])
-        assert p.split_key.lower() in p.prompt[-1].content.lower()
+        assert p.split_key.lower() in p.prompt[-1].text.lower()
 
 
 def test_no_two_constraints_of_a_prompt_conflict(many: list[ConstrainedPrompt]) -> None:
@@ -65,12 +65,12 @@ def test_prompts_can_be_satisfied(many: list[ConstrainedPrompt]) -> None:
 def test_worked_examples_pass_their_own_constraints(many: list[ConstrainedPrompt]) -> None:
     shown = [p for p in many if len(p.prompt) == 3]
     assert 0.3 * len(many) < len(shown) < 0.9 * len(many)
-    assert all(verify(p.constraints, p.prompt[1].content).passed for p in shown)
+    assert all(verify(p.constraints, p.prompt[1].text).passed for p in shown)
 
 
 def test_wordings_state_the_constraints(many: list[ConstrainedPrompt]) -> None:
     for p in many:
-        text = p.prompt[-1].content.casefold()
+        text = p.prompt[-1].text.casefold()
         for constraint in p.constraints:
             assert any(wording.casefold() in text for wording in constraint.wordings())
 

@@ -17,13 +17,17 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.filters.dynamic_sampling import DropSolved, DynamicSampling, RejectZeroAdvantage
-from assay_policy_training.plugins.filters.enough_valid import EnoughValid
-from assay_policy_training.plugins.filters.guided_mixed import GuidedMixed
-from assay_policy_training.plugins.filters.online_difficulty import OnlineDifficulty
+from assay_policy_training.plugins.filters.groups import (
+    DropSolved,
+    DynamicSampling,
+    EnoughValid,
+    GuidedMixed,
+    OnlineDifficulty,
+    RejectZeroAdvantage,
+)
 from assay_policy_training.plugins.filters.rows import OnlyCorrect, OnlyWrong, OverlongFilter
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.token_weights.not_truncated import NotTruncated
+from assay_policy_training.plugins.token_weights.entropy import NotTruncated
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer

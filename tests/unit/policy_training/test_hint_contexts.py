@@ -19,11 +19,10 @@ from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
-from assay_policy_training.plugins.auxiliary.hint_nll import HintNll
-from assay_policy_training.plugins.contexts.ghpo import Ghpo
-from assay_policy_training.plugins.contexts.guide import GUIDED, Guide
+from assay_policy_training.plugins.auxiliary.kl import HintNll
+from assay_policy_training.plugins.contexts.hints import GUIDED, Ghpo, Guide
 from assay_policy_training.plugins.contexts.seele import SHARE, Seele, steps_of
-from assay_policy_training.plugins.filters.guided_mixed import GuidedMixed
+from assay_policy_training.plugins.filters.groups import GuidedMixed
 from assay_policy_training.plugins.objectives.guide import GuideLoss
 from assay_policy_training.plugins.protocols import ResampleRequest, StepReport
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler

@@ -18,10 +18,10 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.auxiliary.entropy import EntropyBonus, Magic
-from assay_policy_training.plugins.auxiliary.teacher_kl import TeacherKl
+from assay_policy_training.plugins.auxiliary.kl import TeacherKl
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
-from assay_policy_training.plugins.schedules.stages import ScheduleStage, StagedSchedule
+from assay_policy_training.plugins.schedules.decay import ScheduleStage, StagedSchedule
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.rewards import VerifierReward

@@ -16,7 +16,7 @@ from assay.errors import BadInputError
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
-from assay_policy_training.plugins.corrections.known_mismatch import known_mismatches, mismatch_warnings
+from assay_policy_training.plugins.corrections.mismatch import known_mismatches, mismatch_warnings
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.samplers.recorded import RecordedResponses
 from assay_policy_training.recipe.loading import recipe_from_dict

@@ -11,6 +11,7 @@ import torch
 
 from assay.domain import Message
 from assay.errors import BadInputError
+from assay.statistics.intervals import clustered_mean
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -21,7 +22,7 @@ from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import RowNumber, VerifierReward
-from assay_policy_training.training.evaluation import evaluate_policy
+from assay_policy_training.training.evaluation import PolicyChange, PolicyEvaluation, evaluate_policy
 from assay_policy_training.training.run import Plan, train_policy
 from assay_serving.verifiers import NoCommas
 
@@ -96,3 +97,46 @@ def test_hints_are_not_shown_at_evaluation() -> None:
     options = {"sampling": Sampling(max_new_tokens=4), "samples": 2, "seed": 1}
     shown = evaluate_policy(policy, items, [VerifierReward()], contexts=hinted, **options)  # type: ignore[arg-type]
     assert shown == evaluate_policy(policy, items, [VerifierReward()], **options)  # type: ignore[arg-type]
+
+
+def evaluated(policy: Policy, weights_seed: int | None, prompts: int) -> PolicyEvaluation:
+    """Of prompts that ask for no commas; `weights_seed`: noise on the policy's weights."""
+    items = [PromptItem((Message("user", f"Say {n}."),), (NoCommas(),)) for n in range(prompts)]
+    if weights_seed is not None:
+        torch.manual_seed(weights_seed)
+        with torch.no_grad():
+            for weight in policy.model.parameters():
+                weight.add_(0.1 * torch.randn_like(weight))
+    return evaluate_policy(policy, items, [VerifierReward()], sampling=Sampling(max_new_tokens=24), samples=3, seed=1)
+
+
+def test_a_change_is_of_each_prompt_with_itself() -> None:
+    policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=32)
+    before, after = evaluated(policy, None, 12), evaluated(policy, 5, 12)
+    assert before.verifier is not None
+    assert after.verifier is not None
+    found = PolicyChange.between(before, after)
+    assert found.pass_rate is not None
+    assert found.reward is not None
+    assert found.pass_rate.prompts == 12
+    assert found.pass_rate.value == pytest.approx(after.verifier.share - before.verifier.share)
+    assert found.reward.value == pytest.approx((after.reward_mean or 0) - (before.reward_mean or 0))
+    by_prompt = [(b or 0) - (a or 0) for a, b in zip(before.prompt_pass_rates, after.prompt_pass_rates, strict=True)]
+    assert len(set(by_prompt)) > 1
+    assert found.pass_rate.interval == clustered_mean(by_prompt, [str(n) for n in range(12)])
+    same = PolicyChange.between(before, before)
+    assert same.pass_rate is not None
+    assert (same.pass_rate.value, same.pass_rate.interval) == (0.0, None)
+    with pytest.raises(BadInputError, match="no change in common"):
+        PolicyChange.between(before, evaluated(policy, None, 11))
+
+
+def test_a_prompt_without_a_figure_on_one_side_has_no_change() -> None:
+    policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=32)
+    before = evaluated(policy, None, 2)
+    before = replace(before, prompt_rewards=(0.5, None), prompt_pass_rates=(None, None))
+    after = replace(before, prompt_rewards=(0.75, 1.0))
+    found = PolicyChange.between(before, after)
+    assert found.pass_rate is None
+    assert found.reward is not None
+    assert (found.reward.value, found.reward.prompts, found.reward.interval) == (0.25, 1, None)

@@ -14,15 +14,27 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.core.aggregation import aggregate, count
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.objectives.divergence_mask import Dppo, binary_kl, binary_kl_keep, tv_keep
 from assay_policy_training.plugins.objectives.hapo import Hapo, adaptive_clip, differential_factor
 from assay_policy_training.plugins.objectives.kl_cov import KlCov, kl_cov_loss
-from assay_policy_training.plugins.objectives.quadratic import Dro
-from assay_policy_training.plugins.objectives.ratio_clip import Gpg, PpoClip, Reinforce
+from assay_policy_training.plugins.objectives.ratio_clip import (
+    Dro,
+    Gpg,
+    PpoClip,
+    Reinforce,
+    Sapo,
+    StableReinforce,
+    gate,
+    pre_clipped,
+)
 from assay_policy_training.plugins.objectives.sequence_ratio import Gmpo, Gspo, gmpo_ratio, gspo_loss, sequence_ratio
-from assay_policy_training.plugins.objectives.soft_gate import Sapo, gate
-from assay_policy_training.plugins.objectives.stable_reinforce import StableReinforce, pre_clipped
-from assay_policy_training.plugins.objectives.truncated_ratio import Aipo, Cispo
+from assay_policy_training.plugins.objectives.truncated_ratio import (
+    Aipo,
+    Cispo,
+    Dppo,
+    binary_kl,
+    binary_kl_keep,
+    tv_keep,
+)
 
 LOG_RATIOS = torch.tensor([[0.1, -0.05, 0.2], [-0.3, 0.1, 0.0]])
 ROWS = torch.tensor([[True, True, True], [True, True, False]])

@@ -17,7 +17,7 @@ from assay.score import Score, ScoreFailure, ScoreResult
 from assay_policy_training.core.batch import RolloutBatch, group_index, on_last_token
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.compositions.weighted import Composition
-from assay_policy_training.plugins.filters.enough_valid import EnoughValid
+from assay_policy_training.plugins.filters.groups import EnoughValid
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts, load_prompts
 from assay_policy_training.rollouts.open_rewards import open_rewards
 from assay_policy_training.rollouts.reward_uri import recorded_reward

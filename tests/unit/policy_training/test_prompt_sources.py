@@ -15,12 +15,16 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.prompts.angles import Angles, concentration, measure_angles, question_span
 from assay_policy_training.plugins.prompts.dump import Dump
-from assay_policy_training.plugins.prompts.gain_rl import GainPrompts, GainRl
-from assay_policy_training.plugins.prompts.one_shot import OneShot
-from assay_policy_training.plugins.prompts.stages import PromptStage, PromptStages
-from assay_policy_training.plugins.prompts.streams import Mixed
+from assay_policy_training.plugins.prompts.gain_rl import (
+    Angles,
+    GainPrompts,
+    GainRl,
+    concentration,
+    measure_angles,
+    question_span,
+)
+from assay_policy_training.plugins.prompts.streams import Mixed, OneShot, PromptStage, PromptStages
 from assay_policy_training.plugins.protocols import PromptSource, StepReport
 from assay_policy_training.recipe.loading import load_recipe
 
@@ -74,7 +78,7 @@ def worked(source: PromptSource, first: int, last: int) -> list[list[str]]:
     found = []
     for step in range(first, last + 1):
         drawn = source.next(5)
-        found.append([item.prompt[0].content for item in drawn])
+        found.append([item.prompt[0].text for item in drawn])
         source.observe(report(step, drawn, mixed_rewards))
     return found
 
@@ -146,9 +150,9 @@ def test_dump_learns_from_unnormalised_advantages_before_filters() -> None:
 
 def test_one_shot_fills_a_batch_with_copies() -> None:
     drawn = OneShot(rows=(3,)).open(items(), seed=0).next(128)
-    assert {item.prompt[0].content for item in drawn} == {"question 3"}
+    assert {item.prompt[0].text for item in drawn} == {"question 3"}
     two = OneShot(rows=(3, 5)).open(items(), seed=0)
-    assert Counter(item.prompt[0].content for item in two.next(7)) == {"question 3": 4, "question 5": 3}
+    assert Counter(item.prompt[0].text for item in two.next(7)) == {"question 3": 4, "question 5": 3}
     assert two.next(1)[0].prompt[0].content == "question 5"
     with pytest.raises(BadInputError, match="no row 30"):
         OneShot(rows=(30,)).open(items(), seed=0)
@@ -162,7 +166,7 @@ def test_one_shot_takes_the_example_whose_accuracy_varied_most() -> None:
         for item, history in zip(prompts, histories, strict=True)
     ]
     drawn = OneShot(rows=(), count=2).open(prompts, seed=0).next(2)
-    assert [item.prompt[0].content for item in drawn] == ["question 1", "question 2"]
+    assert [item.prompt[0].text for item in drawn] == ["question 1", "question 2"]
     with pytest.raises(BadInputError, match="3 prompts have a history"):
         OneShot(rows=(), count=4).open(prompts, seed=0)
 

@@ -16,8 +16,7 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import StepReport
-from assay_policy_training.plugins.schedules.decay import Cosine, Linear
-from assay_policy_training.plugins.schedules.length_lr import LengthLr
+from assay_policy_training.plugins.schedules.decay import Cosine, LengthLr, Linear
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer

@@ -17,8 +17,7 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.recorded import checked_record, read_records
+from assay_policy_training.core.prompt import PromptItem, checked_record, read_records
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.contexts.revise import PREVIOUS, Revise
 from assay_policy_training.plugins.estimators.step_values import StepValues

@@ -17,8 +17,7 @@ from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.replay.objectives import Objectives
-from assay_policy_training.plugins.replay.priority import PriorityReplay
-from assay_policy_training.plugins.replay.recent import REPLAYED, Recent
+from assay_policy_training.plugins.replay.recent import REPLAYED, PriorityReplay, Recent
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer

@@ -13,14 +13,10 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.estimators.group_relative import DrGrpo
-from assay_policy_training.plugins.objectives.a_lol import Alol
-from assay_policy_training.plugins.objectives.direct_advantage import DirectAdvantage
-from assay_policy_training.plugins.objectives.drpo import Drpo
-from assay_policy_training.plugins.objectives.inpo import Inpo
-from assay_policy_training.plugins.objectives.pacs import Pacs
+from assay_policy_training.plugins.objectives.offline import Alol, DirectAdvantage
+from assay_policy_training.plugins.objectives.preference import Inpo, Srpo, best_and_worst
 from assay_policy_training.plugins.objectives.rover import Rover
-from assay_policy_training.plugins.objectives.row_scores import best_and_worst
-from assay_policy_training.plugins.objectives.srpo import Srpo
+from assay_policy_training.plugins.objectives.verdicts import Drpo, Pacs
 from assay_policy_training.recipe.loading import load_recipe
 
 NAN = float("nan")

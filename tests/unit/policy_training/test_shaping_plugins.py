@@ -13,14 +13,18 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch, group_index
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.estimators.constant import Constant
-from assay_policy_training.plugins.filters.after_truncation import VariesAfterTruncation
-from assay_policy_training.plugins.filters.best_of_group import BestOfGroup
+from assay_policy_training.plugins.estimators.signed import Constant
+from assay_policy_training.plugins.filters.groups import BestOfGroup, VariesAfterTruncation
 from assay_policy_training.plugins.modulators.reward_scaling import RewardScaling
 from assay_policy_training.plugins.protocols import RewardShaper, StepReport
-from assay_policy_training.plugins.shaping.cosine import CosineLength
 from assay_policy_training.plugins.shaping.laser import Laser, LaserD, LaserDe
-from assay_policy_training.plugins.shaping.length import ConciseCorrect, KimiLength, Overlong, TruncatedReward
+from assay_policy_training.plugins.shaping.length import (
+    ConciseCorrect,
+    CosineLength,
+    KimiLength,
+    Overlong,
+    TruncatedReward,
+)
 from assay_policy_training.plugins.shaping.outcomes import response_limit
 from assay_policy_training.plugins.shaping.par import ParReward
 from assay_policy_training.plugins.shaping.repetition import RepetitionPenalty

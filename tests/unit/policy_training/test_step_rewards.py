@@ -20,12 +20,11 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.core.steps import segments, step_of_piece, step_prefixes, step_values
-from assay_policy_training.plugins.modulators.progress import BlockProgress
+from assay_policy_training.plugins.modulators.steps import BlockProgress
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
-from assay_policy_training.plugins.shaping.process import ClipAndDelta
-from assay_policy_training.rollouts.process_reward import ProcessReward
+from assay_policy_training.plugins.shaping.dense import ClipAndDelta
 from assay_policy_training.rollouts.reward_uri import RewardReference, parse_reward
-from assay_policy_training.rollouts.rewards import AnswerPart, ModelReward, RowNumber, gather_rewards
+from assay_policy_training.rollouts.rewards import AnswerPart, ModelReward, ProcessReward, RowNumber, gather_rewards
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 NAN = float("nan")
@@ -41,11 +40,11 @@ class Words:
         self.read: list[str] = []
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
-        self.read += [item.response for item in items]
+        self.read += [str(item.response) for item in items]
         return [
             ScoreFailure("backend", "will not say", "words")
             if "bad" in item.response
-            else Score(float(len(item.response.split())), "words", "v1", "t1", 1, False)
+            else Score(float(len(str(item.response).split())), "words", "v1", "t1", 1, False)
             for item in items
         ]
 

@@ -15,16 +15,21 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.estimators.group_relative import grpo
-from assay_policy_training.plugins.estimators.token_level import TokenLevel, token_level
-from assay_policy_training.plugins.modulators.three_sigma import ThreeSigma, three_sigma
+from assay_policy_training.plugins.estimators.group_relative import TokenLevel, grpo, token_level
+from assay_policy_training.plugins.modulators.whitening import ThreeSigma, three_sigma
 from assay_policy_training.plugins.objectives.hapo import Hapo
 from assay_policy_training.plugins.objectives.kl_cov import KlCov
 from assay_policy_training.plugins.token_weights.covariance import ClipCov, covariance, random_tokens, top_tokens
-from assay_policy_training.plugins.token_weights.entropy_scale import EntropyScale
-from assay_policy_training.plugins.token_weights.high_entropy import HighEntropy, high_entropy
-from assay_policy_training.plugins.token_weights.quantile import quantile
-from assay_policy_training.plugins.token_weights.steer import Steer, entropy_change, exponential_map, linear_map
+from assay_policy_training.plugins.token_weights.entropy import (
+    EntropyScale,
+    HighEntropy,
+    Steer,
+    entropy_change,
+    exponential_map,
+    high_entropy,
+    linear_map,
+    quantile,
+)
 
 H = [0.1, 0.9, 0.05, 0.3, 2, 0.2, 0.01, 0.4, 0.6, 0.15]
 

@@ -60,7 +60,7 @@ class Judge:
             if "LONG" in prompt[-1].content:
                 made.append(ScoreFailure("too_long", "does not fit"))
                 continue
-            text = self.rule(prompt[-1].content)
+            text = self.rule(prompt[-1].text)
             made.append([JudgeSample(text, True, 7, 3, read_verdict(text, form.labels), None)])
         return made
 

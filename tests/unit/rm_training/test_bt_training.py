@@ -20,16 +20,15 @@ from assay.models.chat.renderer import Renderer
 from assay.models.heads import apply_head
 from assay.models.loading import load_tokenizer
 from assay.runs.json_log import METRICS_FILE, JsonLog, read_metrics
+from assay_rm_training.commands.train.options import sparkline
 from assay_rm_training.data.encoded_dataset import EncodedDataset, micro_batches
 from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs
 from assay_rm_training.methods.bradley_terry import BradleyTerry, PairTask
 from assay_rm_training.methods.method import method_of, method_payload
 from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
 from assay_rm_training.objectives.objective import Objective
-from assay_rm_training.runs.sparkline import sparkline
 from assay_rm_training.training.batch_order import StepPlan
-from assay_rm_training.training.loop import make_optimizer, train, train_step
-from assay_rm_training.training.lr_schedules import lr_factor
+from assay_rm_training.training.loop import lr_factor, make_optimizer, train, train_step
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
 CPU = torch.device("cpu")

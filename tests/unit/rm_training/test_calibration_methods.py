@@ -23,8 +23,14 @@ from assay_rm_training.calibration.fitting import (
     pool_adjacent_violators,
 )
 from assay_rm_training.calibration.held_out import calibrate
-from assay_rm_training.calibration.measures import calibration_report, probabilities_of, sigmoid
-from assay_rm_training.calibration.plot import reliability_lines
+from assay_rm_training.calibration.measures import (
+    calibration_report,
+    measure_text,
+    probabilities_of,
+    reliability_lines,
+    sigmoid,
+)
+from assay_rm_training.checkpoints.card_sections import calibration_lines
 from assay_rm_training.run_settings import CalibrationConfig
 
 finite = st.floats(-30, 30)
@@ -142,7 +148,9 @@ def test_of_equal_methods_the_simplest_is_kept_and_figures_are_of_left_out_pairs
     assert found.after.nll > in_sample.nll  # what a fit reports of its own pairs is too good
     assert found.after.nll == pytest.approx(found.nll["temperature"])
     interval = found.after.intervals["nll"]
+    assert interval is not None
     assert interval.low < found.after.nll < interval.high
+    assert set(found.after.intervals) == {"rms_error", "brier", "nll"}, "those of the biased errors would cover nothing"
     measured = found.calibration.measured
     assert measured["after"]["ece"] == found.after.ece
     assert measured["folds"] == 4
@@ -162,6 +170,18 @@ def test_pairs_of_one_prompt_stay_together_and_bad_calls_say_why() -> None:
         CalibrationConfig("rm", "x", folds=1)
     with pytest.raises(BadInputError, match="better than chance"):
         calibrate([0.0] * 8, [1.0] * 8, [f"p{i}" for i in range(8)], fitted_on="x")
+
+
+def test_intervals_of_under_ten_prompts_are_undetermined_on_the_card_as_everywhere() -> None:
+    d, _ = pairs_of(lambda d: sigmoid(d / 2), 300, 2)
+    found = calibrate(d, np.zeros(len(d)), [f"p{n % 9}" for n in range(300)], fitted_on="gold", method="temperature")
+    assert found.after.intervals == {"rms_error": None, "brier": None, "nll": None}
+    reason = "(undetermined: few or all alike)"
+    assert measure_text(asdict(found.after), "brier") == f"{found.after.brier:.4f} {reason}"
+    assert measure_text(asdict(found.after), "ece") == f"{found.after.ece:.4f}"
+    card = "\n".join(calibration_lines(found.calibration))
+    assert card.count(reason) == 6
+    assert measure_text({"ece": 0.1, "intervals": {"ece": [0.05, 0.2]}}, "ece") == "0.1000", "as earlier versions kept"
 
 
 def test_a_refusal_speaks_of_all_pairs_that_were_given() -> None:

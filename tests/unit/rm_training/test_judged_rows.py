@@ -14,8 +14,14 @@ from assay.data.json_lines import RowError
 from assay.domain import Answer, Message, swap_answer
 from assay.errors import BadInputError, NotFoundError
 from assay.workspace import Workspace
-from assay_rm_training.generative.content_free import content_free_rows
-from assay_rm_training.generative.judged_rows import JudgedRow, read_judged, read_judged_file, rows_of, swap_mentions
+from assay_rm_training.generative.judged_rows import (
+    JudgedRow,
+    content_free_rows,
+    read_judged,
+    read_judged_file,
+    rows_of,
+    swap_mentions,
+)
 from assay_rm_training.generative.sft import GenerativeSft
 from assay_serving.generative.content_free import CONTENT_FREE
 from assay_serving.generative.templates import PAIRWISE, POINTWISE, RATING

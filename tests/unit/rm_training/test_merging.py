@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pair_files import write_pairs
 
-from assay.data.pairs import write_pairs
 from assay.domain import Message, PreferencePair
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer

@@ -18,7 +18,7 @@ from assay.models.spec import RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay.workspace import Workspace
-from assay_rm_training.calibration.principle import fit_judgments
+from assay_rm_training.calibration.fitting import fit_judgments
 from assay_rm_training.data.principle_rows import PrincipleRow, write_principle_rows
 from assay_rm_training.evaluation.principle import evaluate_rows
 from assay_rm_training.evaluation.principle_split import HeldOutRow, with_cells
@@ -37,7 +37,7 @@ class Written:
 
     def _one(self, item: ScoreItem) -> ScoreResult:
         try:
-            reward = float(item.response)
+            reward = float(str(item.response))
         except ValueError:
             return ScoreFailure("too_long", "no number")
         p = 1 / (1 + math.exp(-reward))

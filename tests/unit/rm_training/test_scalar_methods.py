@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from assay import ids
+from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.readings import Aggregation, Stepwise
@@ -352,6 +354,18 @@ def test_agreement_with_ratings_has_an_interval() -> None:
     assert found.value == pytest.approx(0.8)
     assert found.low < 0.8 < found.high
     assert agreement(spearman, [1, 1], [2, 3]) is None
+
+
+def test_a_list_that_does_not_fit_is_named_by_its_prompt_and_response(tmp_path: Path) -> None:
+    lists = [
+        {"prompt": "q", "responses": ["a", "b"], "ranks": [1, 2]},
+        {"prompt": "p", "responses": ["a", "b " * 3000], "ranks": [1, 2]},
+    ]
+    path = tmp_path / "lists.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in lists))
+    items = ready(RankedLists(), config(), str(path))[2]
+    prompt = ids.prompt_id((Message("user", "p"),))
+    assert items.first_fault.startswith(f"list 2 ({prompt}): does not fit: response 2 alone passes ")
 
 
 def test_a_step_that_engines_would_cut_is_left_out(tmp_path: Path) -> None:

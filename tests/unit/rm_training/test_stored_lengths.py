@@ -48,8 +48,22 @@ def test_the_correlations_are_pearsons_and_lie_in_their_intervals() -> None:
     assert found.within_prompt.value == pytest.approx(correlation(r, length))
     assert found.slope.value == pytest.approx(100 * float(r @ length) / float(length @ length))
     for estimate in (found.overall, found.within_prompt, found.slope):
+        assert estimate.interval is not None
         assert estimate.interval.low < estimate.value < estimate.interval.high
         assert estimate.pairs == 200
+
+
+def test_figures_of_few_prompts_are_undetermined_and_single_responses_do_not_count() -> None:
+    scored = drawn(36)  # 9 prompts
+    singles = 40
+    rewards, lengths = [*scored.rewards, *[1.0] * singles], [*scored.lengths, *map(float, range(singles))]
+    found = length_correlation(lengths_of(rewards, lengths, [*scored.prompts, *(f"s-{n}" for n in range(singles))]))
+    assert found.overall is not None
+    assert found.overall.interval is not None
+    for estimate in (found.within_prompt, found.slope):
+        assert estimate is not None
+        assert estimate.interval is None
+        assert estimate.pairs == 36
 
 
 def test_nothing_that_varies_is_no_figure() -> None:

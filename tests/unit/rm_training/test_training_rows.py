@@ -18,10 +18,9 @@ from assay.domain import Message
 from assay.errors import BadInputError, NotFoundError
 from assay.store.intake import pair_schema, store_pairs
 from assay.workspace import Workspace
-from assay_rm_training.data.pair_labels import labelled_pairs
+from assay_rm_training.data.pair_dataset import labelled_pairs
 from assay_rm_training.data.ranked_lists import RankedList, lists_of, load_ranked_lists, read_ranked_lists
-from assay_rm_training.data.ratings import load_ratings
-from assay_rm_training.data.step_labels import load_steps
+from assay_rm_training.data.response_labels import load_ratings, load_steps
 
 PROMPT = (Message("user", "q"),)
 
@@ -153,7 +152,7 @@ def test_lists_say_what_the_comparisons_say_and_no_more(outcomes: dict[tuple[int
     compared = {(i, j): label for (i, j), label in outcomes.items() if i < j}
     said = []
     for found in lists_of([pair(str(i), str(j), label) for (i, j), label in compared.items()]):
-        numbered = [(int(text), rank) for text, rank in zip(found.responses, found.ranks, strict=True)]
+        numbered = [(int(str(text)), rank) for text, rank in zip(found.responses, found.ranks, strict=True)]
         for i, rank in numbered:
             for j, other in numbered:
                 if i < j:

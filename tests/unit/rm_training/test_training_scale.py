@@ -22,16 +22,15 @@ from assay.runs.json_log import read_metrics
 from assay_rm_training.commands.train.options import run_options, with_preset
 from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags, tags_of
 from assay_rm_training.data.pair_dataset import encode_pairs
+from assay_rm_training.evaluation.metrics import slices
 from assay_rm_training.evaluation.pairs import evaluate
-from assay_rm_training.evaluation.slices import slices
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.model.trainable_model import load_trainable
 from assay_rm_training.presets import PRESETS, preset
 from assay_rm_training.training import early_stopping
 from assay_rm_training.training.batch_order import StepPlan
 from assay_rm_training.training.eval_step import measure, pair_figures
-from assay_rm_training.training.loop import make_optimizer, train, train_step
-from assay_rm_training.training.lr_schedules import lr_factor
+from assay_rm_training.training.loop import lr_factor, make_optimizer, train, train_step
 from assay_rm_training.training.resume_state import FILE as STATE
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.engines.transformers import TransformersScorer
@@ -202,10 +201,14 @@ def test_slices_of_every_kind() -> None:
         ("margin", "0.5"): (1, 1.0),
         ("margin", "1"): (2, 0.5),
     }
+    assert {part.interval for part in found.values()} == {None}, "undetermined: four prompts"
     assert found["source", "b"].margin == 2.5
     assert found["longer", "chosen is longer"].length == 1.0
     many = [Tags("a", "", str(n), 1, 1, n / 100) for n in range(100)]
     quarters = slices(many, np.ones(100))
+    assert [part.interval and round(part.interval.low, 3) for part in quarters] == [0.867] * 4
+    of_one_prompt = slices([tag._replace(prompt="the same") for tag in many], np.ones(100))
+    assert [part.interval for part in of_one_prompt] == [None] * 4
     assert [(part.name, part.pairs) for part in quarters] == [
         ("0 to 0.2475", 25),
         ("0.2475 to 0.495", 25),

@@ -305,6 +305,11 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     assert (code, out) == (0, f"revoked boss ({made['id']})\n")
     assert run("revoke", "boss")[0] == 3
     assert run("create", "trainer")[0] == 2
+    code, out, err = run("create", "ours", "--models", "rm,judge", "--models", "safe", "--json")
+    assert json.loads(out)["models"] == ["rm", "judge", "safe"]
+    assert "ours" in run("list")[1]
+    assert "score with rm, judge, safe only; no rate limit" in run("list")[1]
+    assert run("create", "empty", "--models", "rm,")[0] == 2
     rewrite(tmp_path / "k.json", expires="2020-01-01T00:00:00+00:00")
     assert "EXPIRED" in run("list")[1]
 

@@ -53,7 +53,7 @@ class Engine:
         self.door.set()
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
-        self.calls.append([item.response for item in items])
+        self.calls.append([str(item.response) for item in items])
         assert self.door.wait(PATIENCE_S)
         if self.error is not None:
             raise self.error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -22,6 +23,7 @@ from assay_pipelines.llm.questions import Question
 from assay_serving.chat.app import create_chat_app
 from assay_serving.chat.completion import TooLongError
 from assay_serving.chat.generation import ChatModel, QueuedModel
+from assay_serving.server.auth.key_store import create_key
 from assay_serving.server.chat_app import guarded_chat_app
 from assay_serving.server.core.settings import ServerSettings
 
@@ -55,6 +57,19 @@ def test_a_completion_has_text_counts_and_a_reason(client: httpx.Client) -> None
     assert body["usage"]["total_tokens"] == body["usage"]["prompt_tokens"] + 8
     again = client.post("/v1/chat/completions", json=ASKED | {"temperature": 0}).json()
     assert again["choices"][0]["message"] == choice["message"]
+
+
+def test_a_key_that_is_limited_to_other_models_gets_nothing(model: ChatModel, tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    keys = [create_key(file, name, ["score"], models=[name])[0] for name in ("tiny", "rm")]
+    app = guarded_chat_app(QueuedModel(model), ServerSettings(keys_file=str(file)))
+    with running_app(app) as url, httpx.Client(base_url=url, timeout=60) as client:
+        for key, status in zip(keys, (200, 403), strict=True):
+            headers = {"Authorization": f"Bearer {key}"}
+            replies = [client.post("/v1/chat/completions", json=ASKED, headers=headers)]
+            replies += [client.get("/v1/models", headers=headers)]
+            assert [reply.status_code for reply in replies] == [status, status]
+            assert status == 200 or not any("tiny" in reply.text for reply in replies)
 
 
 def test_a_seed_repeats_a_sample_and_another_seed_does_not(client: httpx.Client) -> None:

@@ -459,13 +459,31 @@ def test_probes_of_inference_servers(client: httpx.Client, scorer: TransformersS
     assert client.get("/get_model_info?model=other").status_code == 404
 
 
+def test_nemo_gym_with_observability_names_the_rollout_in_the_path(client: httpx.Client) -> None:
+    body = {"resources_session_id": "s"}
+    for path in ("/seed_session", "/ng-rollout/0-1/seed_session"):
+        assert client.post(path, json=body).cookies, path  # without one its environment server stops
+    rollout = {"responses_create_params": {"input": "Hi"}, "response": SAID}
+    assert sent(client, "/ng-rollout/0-1-a2/verify", rollout) == sent(client, "/verify", rollout)
+    assert sent(client, "/ng-rollout/0-1/close_session", body) == body
+
+
 def test_probes_need_a_key_where_there_are_keys(scorer: TransformersScorer) -> None:
     from fastapi.testclient import TestClient
 
     from assay_serving.server.app import create_app
 
     gets = ("/health", "/ping", "/version", "/get_model_info", "/model_info", "/reverify_mode")
-    posts = ("/ping", "/tokenize", "/detokenize", "/seed_session", "/close_session", "/aggregate_metrics", "/v1/score")
+    posts = (
+        "/ping",
+        "/tokenize",
+        "/detokenize",
+        "/seed_session",
+        "/ng-rollout/0-1/verify",
+        "/close_session",
+        "/aggregate_metrics",
+        "/v1/score",
+    )
     for settings, opened in (
         (ServerSettings(api_keys=("k" * 32,)), ()),
         (ServerSettings(api_keys=("k" * 32,), open_health=True), ("/health", "/ping")),
@@ -489,13 +507,14 @@ def test_nemo_gyms_sessions_and_metrics(client: httpx.Client) -> None:
         {"_ng_task_index": task, "_ng_rollout_index": repeat, "reward": reward, "passed": reward > 1}
         for task, repeat, reward in ((0, 0, 1.0), (0, 1, 2.0), (1, 0, 3.0), (1, 1, 6.0))
     ]
-    rows[3]["mask_sample"] = True
+    rows[3]["mask_sample"], rows[0]["mask_sample"] = True, False
     metrics = sent(client, "/aggregate_metrics", {"verify_responses": rows})
     assert metrics["agent_metrics"]["mean/reward"] == 2.0
     assert metrics["agent_metrics"]["std/reward"] == 1.0
     assert metrics["agent_metrics"]["num_repeats"] == 2
     assert metrics["key_metrics"]["coverage/masked_rollouts"] == 1
     assert metrics["key_metrics"]["mean/passed"] == pytest.approx(2 / 3)
+    assert not any("mask_sample" in name for name in metrics["agent_metrics"])
     assert [(group["_ng_task_index"], group["mean/reward"]) for group in metrics["group_level_metrics"]] == [
         (0, 1.5),
         (1, 3.0),

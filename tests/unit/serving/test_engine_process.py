@@ -29,7 +29,14 @@ from assay_serving.engine_process.launch import EngineLaunch, HttpWorkerLaunch, 
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import Rendered, ScoreItem
-from assay_serving.server.core.scoring_backend import ChatRequest, Client, Priority, ScoreRequest, ScoreResponse
+from assay_serving.server.core.scoring_backend import (
+    ChatRequest,
+    Client,
+    Priority,
+    ScoreRequest,
+    ScoreResponse,
+    TokenRequest,
+)
 from assay_serving.server.core.settings import ServeConfig, ServerSettings
 from assay_serving.server.http.config_file import path_of
 from assay_serving.server.in_process import InProcessBackend
@@ -353,6 +360,7 @@ def test_an_engine_that_dies_hands_what_it_had_to_the_next(scorer: TransformersS
             assert both.link.state == "the engine is restarting"
             asked.append(asyncio.create_task(both.link.score(ScoreRequest(some_items(1)))))  # it waits as well
             listed = asyncio.create_task(both.link.models())
+            ids = asyncio.create_task(both.link.tokenize(TokenRequest(None, texts=("Gold.",))))
             with pytest.raises(BusyError, match="restarting") as late:
                 await both.link.score(ScoreRequest(some_items(1), timeout_s=0.1))
             assert late.value.retry_after is not None
@@ -365,6 +373,7 @@ def test_an_engine_that_dies_hands_what_it_had_to_the_next(scorer: TransformersS
             await both.until_ready()
             assert all([len((await answer).results) == 1 for answer in asked])
             assert (await listed)[0].name == "rm"
+            assert len((await ids).ids) == 1
             assert (await both.link.score(ScoreRequest(some_items(3)))).results
 
     run(work())

@@ -110,11 +110,10 @@ def test_which_code_counts(response: str, entry_point: str, code: str) -> None:
 
 
 @pytest.mark.parametrize("constraint", EXAMPLES)
-def test_json_form_wordings_and_silence(constraint: Constraint) -> None:
+def test_json_form_and_silence(constraint: Constraint) -> None:
     written = json.loads(json.dumps(constraint.to_dict()))
     assert constraint_from_dict(written) == constraint
     assert constraint_from_dict(written).to_dict() == written
-    assert len({constraint.instruction(seed) for seed in range(4)}) == 2
     assert not constraint.check(" \n...").passed
 
 

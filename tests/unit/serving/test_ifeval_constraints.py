@@ -117,9 +117,8 @@ def test_every_kind_has_cases_both_ways() -> None:
 
 
 @pytest.mark.parametrize("constraint", EXAMPLES)
-def test_json_form_wordings_and_silence(constraint: Constraint) -> None:
+def test_json_form_and_silence(constraint: Constraint) -> None:
     assert constraint_from_dict(json.loads(json.dumps(constraint.to_dict()))) == constraint
-    assert len({constraint.instruction(seed) for seed in range(4)}) >= 2
     assert not constraint.check(" \n...").passed
 
 

@@ -4,6 +4,8 @@ opened: `test_remote_rewards.py`, `test_remote_language_models.py`, `test_remote
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,22 @@ def test_a_server_that_is_not_the_right_one_is_refused_at_once(
 ) -> None:
     with elsewhere(vllm_routes(**routes)) as server, pytest.raises(error, match=message):
         opened(tiny_reward_model, server)
+
+
+@pytest.mark.parametrize(("wanted", "length"), [(None, 512), (64, 64), (1000, 1000)])
+@pytest.mark.parametrize("served", [9000, 800])
+def test_a_length_can_be_more_than_the_trained_one(
+    tiny_reward_model: Path, wanted: int | None, length: int, served: int
+) -> None:
+    """As in the transformers engine: up to what the model reads, and what the server was started with."""
+    models = json.dumps({"data": [{"id": "rm", "max_model_len": served}]}).encode()
+    with elsewhere(vllm_routes(v1__models=lambda _: (200, models))) as server:
+        config = ModelConfig(
+            str(tiny_reward_model), engine="vllm-http", engine_options={"url": server.url}, max_length=wanted
+        )
+        assert load_scorer(config).info.max_length == min(length, served)
+        config = replace(config, max_length=6000)
+        assert load_scorer(config).info.max_length == min(4096, served)  # the model reads 4096
 
 
 def test_a_server_that_is_not_there(tiny_reward_model: Path) -> None:

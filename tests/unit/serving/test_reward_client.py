@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -412,19 +413,14 @@ def test_several_principles_come_back_by_principle(tiny_principle_model: Path) -
     judge = PrincipleScorer.load(ModelConfig(str(tiny_principle_model), device="cpu", served_as="judge"))
     offline = {p: judge.score([ScoreItem(PROMPT, r, p) for r in ("Gold.", "Glass.")]) for p in principles}
     with running_server({"judge": judge}) as running, RewardClient(running.url) as client:
-        found = client.score_principles("Name a metal.", ["Gold.", "Glass."], principles)
         body = {"prompt": "Name a metal.", "responses": ["Gold.", "Glass."], "principles": principles}
         reply = httpx.post(running.url + "/v1/score", json=body, timeout=60).json()
         [use] = client.principles()
-        with pytest.raises(BadInputError, match="twice"):
-            client.score_principles("Name a metal.", ["Gold."], ["a", "a"])
-    assert list(found) == principles
     assert [entry["principle"] for entry in reply["by_principle"]] == principles
     assert reply["results"] == []
     assert reply["usage"]["items"] == 4
     for entry in reply["by_principle"]:
         assert_same([score_from_dict(result) for result in entry["results"]], offline[entry["principle"]])
-        assert_same(found[entry["principle"]], offline[entry["principle"]])
         assert {result["principle"] for result in entry["results"]} == {entry["principle"]}
     assert (use.use, use.question, use.reason is not None) == ("required", QUESTION, True)
 
@@ -445,7 +441,7 @@ def test_a_client_goes_through_pickle_and_fork(server: RunningServer) -> None:
     with RewardClient(server.url, api_key=KEY, model="rm", max_concurrency=3) as client:
         [expected] = client.score(ONE)
         with pickle.loads(pickle.dumps(client)) as copy:
-            assert copy.settings == client.settings
+            assert asdict(copy) == asdict(client)
             assert_same(copy.score(ONE), [expected])
         child = os.fork()
         if child == 0:  # the parent's connections are open here too, and must not be used

@@ -166,7 +166,7 @@ def test_one_process_looks_models_up_in_the_workspace_it_was_given(
     monkeypatch.setattr(running, "serve_until_stopped", lambda *_, **__: None)
     config = ServeConfig((ModelConfig("rm"),), workers=0, workspace=str(tmp_path))
     with socket.socket() as listening:
-        serve._serve_here(config, listening, lambda infos: None)
+        serve._serve_here(config, listening, lambda infos: None, lambda: config)
     assert asked == [tmp_path, tmp_path]
 
 

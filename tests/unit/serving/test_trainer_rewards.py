@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import torch
 
+from assay.conversation.parts import ImagePart, ToolCallPart, ToolResultPart
 from assay.domain import Message
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.models.loading import load_tokenizer
-from assay.score import Score
+from assay.score import Score, ScoreFailure
 from assay_serving.engines.principle import PrincipleScorer
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
@@ -171,16 +172,47 @@ def test_what_trainers_call_a_sample() -> None:
         (Message("user", "Name a metal."),),
         "It is gold.",
     )
-    tools = [
-        {"role": "assistant", "content": None, "tool_calls": [{}]},
-        {"role": "tool", "content": "Au"},
-        {"role": "assistant", "content": [{"type": "text", "text": "Gold."}]},
-    ]
-    prompt, response = prompt_and_response(np.array(turns, dtype=object), tools)
-    assert (response, [m.role for m in prompt]) == ("Gold.", ["user", "assistant", "tool"])
-    for wrong in (None, [], 3, [{"role": "boss", "content": "a"}], [{"role": "user", "content": [{"image": "x"}]}]):
+    for wrong in (None, [], 3, [{"role": "boss", "content": "a"}], [{"role": "user", "content": [{"type": "x"}]}]):
         with pytest.raises(BadInputError):
             prompt_and_response(wrong, "Gold.")
+
+
+def test_a_completion_with_calls_of_tools_is_a_response_of_turns() -> None:
+    turns = [{"role": "user", "content": "Name a metal."}]
+    arguments = {"name": "gold", "period": None}  # a data set's null: not given
+    completion = [
+        {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "find", "arguments": arguments}}]},
+        {"role": "tool", "name": "find", "content": "Au"},
+        {"role": "assistant", "content": [{"type": "text", "text": "Gold."}]},
+    ]
+    prompt, response = prompt_and_response(np.array(turns, dtype=object), np.array(completion, dtype=object))
+    assert prompt == (Message("user", "Name a metal."),)
+    assert response == (
+        Message("assistant", (ToolCallPart("find", '{"name":"gold"}'),)),
+        Message("tool", (ToolResultPart("Au", name="find"),)),
+        Message("assistant", "Gold."),
+    )
+    begun = [*turns, completion[0], completion[1]]
+    assert prompt_and_response(begun, "Gold.")[0][1:] == response[:2], "calls of earlier turns are the prompt's"
+    image = [
+        {"role": "user", "content": [{"type": "image", "image": "a.png"}, {"type": "text", "text": "What is it?"}]}
+    ]
+    assert prompt_and_response(image, "Gold.")[0][0].parts[0] == ImagePart(url="a.png")
+    with pytest.raises(BadInputError, match="a tool call without a name"):
+        prompt_and_response(turns, [{"role": "assistant", "content": None, "tool_calls": [{}]}])
+    with pytest.raises(BadInputError, match="ends with the assistant's turn"):
+        prompt_and_response(turns, completion[:2])
+
+
+def test_typed_completions_are_refused_by_name_where_the_model_has_no_place(server: RunningServer) -> None:
+    reward = AssayReward(server.url, model="rm", api_key=KEY)
+    call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "find", "arguments": "{}"}}]}
+    prompts = [[{"role": "user", "content": QUESTIONS[0]}]] * 2
+    done = {"role": "assistant", "content": "Gold."}
+    failure, score = asyncio.run(reward.score(prompts, [[call, done], [done]]))
+    assert isinstance(failure, ScoreFailure)
+    assert "has no place for tool calls" in failure.message
+    assert isinstance(score, Score)
 
 
 def test_verl_gets_the_same_keys_for_every_sample(server: RunningServer, scorer: TransformersScorer) -> None:

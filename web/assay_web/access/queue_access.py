@@ -1,7 +1,8 @@
-"""Which queues a person sees: those of the projects they are a member of, and all of them for administrators.
+"""Which queues a person sees: those of the projects they are a member of, and all of them for administrators. And which
+images in a session: those of the items that they have before them or have answered.
 
-A queue of another project is answered like one that does not exist. Leaves out: what may be done with a queue
-(`permissions`), who is a member (`assay_web.accounts.projects`).
+What is not theirs is answered like what does not exist. Leaves out: what may be done with a queue, and who may read
+records, images of theirs included (`permissions`), who is a member (`assay_web.accounts.projects`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Annotated
 
 from fastapi import Depends, Path
 
-from assay.errors import NotFoundError
+from assay.conversation.message import images_of
+from assay.errors import BadInputError, ConflictError, NotFoundError
 from assay.http.problems import ProblemError
 from assay_pipelines.annotation.recording import Queue
 from assay_web.access.guard import PersonNow
@@ -47,6 +49,20 @@ def require_visible(service: WebService, person: Person, queue: str) -> None:
         visible = False
     if not visible:
         raise NotFoundError(f"no queue {queue!r} in the projects of {person.name}")
+
+
+def require_image(service: WebService, person: Person, queue: str, ticket: str, content_hash: str) -> None:
+    """Raises NotFoundError for an image that is in no item of this ticket of the person's in this queue."""
+    try:
+        assignment = service.annotation.assignment(ticket, person.name)
+    except (BadInputError, ConflictError):
+        assignment = None
+    if assignment is not None and assignment.queue == queue:
+        content = assignment.content
+        images = [image for turns in (content.prompt, *content.shown_responses) for image in images_of(turns)]
+        if any(image.content_hash == content_hash for image in images):
+            return
+    raise NotFoundError(f"no image {content_hash!r} in an item of {person.name}")
 
 
 def visible_queue(queue: Annotated[str, Path(max_length=100)], person: PersonNow, service: ServiceNow) -> str:

@@ -7,15 +7,23 @@ check, or which comparison it is. The responses come in the order that the servi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
-from assay.domain import Fulfilment, Message, PrincipleAnswer, ShownOrder
+from assay.browsing.messages import ShownMessage, shown_messages, shown_turns
+from assay.domain import Fulfilment, PrincipleAnswer, response_text
+from assay_pipelines.annotation.answer_match import in_words
 from assay_pipelines.annotation.assignment import Assignment
 from assay_pipelines.annotation.items import LONGEST_PRINCIPLE, MOST_PRINCIPLES, ShownOpinion
 from assay_pipelines.annotation.question_types.pair import Choice, PlacedChoice, SkipReason, placed
-from assay_pipelines.annotation.question_types.question_type import PlacedAnswer, Position, Submission, question_type
+from assay_pipelines.annotation.question_types.question_type import (
+    ANSWERED,
+    PlacedAnswer,
+    Position,
+    Submission,
+    question_type,
+)
 from assay_pipelines.annotation.service import Receipt
 from assay_pipelines.annotation.votes import QueueVote, Role
 from assay_web.server.request_body import RequestBody
@@ -40,15 +48,18 @@ class ShownChecks(BaseModel):
 
 class AnnotationItem(BaseModel):
     """The item before an annotator. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
-    `question`: the question type that decides it; `component`: the page's component that asks it. `principles`: asked
-    of both responses too. `expires_at`: seconds since the epoch, when others may have it unless it is renewed."""
+    `question`: the question type that decides it; `component`: the page's component that asks it. `responses`,
+    `settings`: of an item that is no pair, which has all its texts there. `turns`: of each response, a pair's too, in
+    the order shown, null for one that is nothing but its text. `principles`: asked of both responses too.
+    `expires_at`: seconds since the epoch, when others may have it unless it is renewed."""
 
     ticket: str
     seal: str
     role: Role
-    prompt: list[Message]
+    prompt: list[ShownMessage]
     first: str
     second: str
+    turns: list[list[ShownMessage] | None]
     attributes: ShownAttributes | None
     guideline: str
     checked: ShownChecks | None
@@ -57,6 +68,8 @@ class AnnotationItem(BaseModel):
     expires_at: float
     question: str
     component: str
+    responses: list[str] = []
+    settings: dict[str, JsonValue] = {}
 
 
 class QuestionTypeReply(BaseModel):
@@ -119,10 +132,12 @@ class RevealedAnswer(BaseModel):
 
 
 class RevealedOpinion(BaseModel):
-    """The opinion of a judge or another annotator, with answers on principles."""
+    """The opinion of a judge or another annotator, with answers on principles. `answer`: of an item that is no pair, in
+    words."""
 
     by: str
-    said: PlacedChoice
+    said: PlacedChoice | Literal["answered"]
+    answer: str = ""
     strength: int | None = None
     rationale: str = ""
     principles: list[RevealedAnswer] = []
@@ -133,7 +148,7 @@ class ReceiptReply(BaseModel):
     `votes` of others, for those who adjudicate."""
 
     ticket: str
-    said: PlacedChoice
+    said: PlacedChoice | Literal["answered"]
     repeated: bool
     opinions: list[RevealedOpinion]
     votes: list[RevealedOpinion]
@@ -145,9 +160,10 @@ def item_reply(assignment: Assignment) -> AnnotationItem:
         ticket=assignment.ticket,
         seal=assignment.seal,
         role=assignment.role,
-        prompt=list(content.prompt),
-        first=content.first,
-        second=content.second,
+        prompt=shown_messages(content.prompt),
+        first=response_text(content.first),
+        second=response_text(content.second),
+        turns=[shown_turns(response) for response in content.shown_responses],
         attributes=ShownAttributes(**content.attributes.to_dict()) if content.attributes is not None else None,
         guideline=content.guideline,
         checked=ShownChecks(first=checked[0], second=checked[1]) if checked is not None else None,
@@ -156,6 +172,8 @@ def item_reply(assignment: Assignment) -> AnnotationItem:
         expires_at=assignment.expires_at,
         question=content.question,
         component=question_type(content.question).component,
+        responses=[response_text(response) for response in content.responses],
+        settings=dict(content.settings),
     )
 
 
@@ -163,7 +181,7 @@ def receipt_reply(receipt: Receipt, opinions: Sequence[ShownOpinion], votes: lis
     order = receipt.assignment.shown_order
     return ReceiptReply(
         ticket=receipt.assignment.ticket,
-        said=placed(receipt.answer, order),
+        said=ANSWERED if receipt.answer == ANSWERED else placed(receipt.answer, order),
         repeated=receipt.repeated,
         opinions=[RevealedOpinion(by=o.judge, said=placed(o.answer, order), rationale=o.rationale) for o in opinions],
         votes=votes,
@@ -171,13 +189,15 @@ def receipt_reply(receipt: Receipt, opinions: Sequence[ShownOpinion], votes: lis
 
 
 def vote_replies(
-    votes: Sequence[QueueVote], principles: Mapping[str, Sequence[PrincipleAnswer]], order: ShownOrder
+    votes: Sequence[QueueVote], principles: Mapping[str, Sequence[PrincipleAnswer]], assignment: Assignment
 ) -> list[RevealedOpinion]:
     """`principles`: by judgment id."""
+    order = assignment.shown_order
     return [
         RevealedOpinion(
             by=v.annotator,
-            said=placed(v.answer, order),
+            said=ANSWERED if v.answer == ANSWERED else placed(v.answer, order),
+            answer=in_words(v.labels, assignment.response_ids) if v.labels else "",
             strength=v.strength,
             rationale=v.rationale or "",
             principles=[

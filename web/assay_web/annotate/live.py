@@ -5,6 +5,7 @@ Leaves out: the figures themselves (`assay_pipelines.annotation`).
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from fastapi import Depends, Request
 
 from assay.workspace import Workspace
 from assay_pipelines.annotation.quality.agreement import AgreementReport, agreement_of_votes
+from assay_pipelines.annotation.question_types.question_type import question_of
 from assay_pipelines.annotation.queues import QueueProgress, find_queue, progress_of
 from assay_pipelines.annotation.recording import Queue
 from assay_pipelines.annotation.recovery import open_ledger
@@ -62,9 +64,10 @@ class _QueueCache(Generic[T]):
 
 @dataclass(frozen=True)
 class QueueState:
-    """`voting`: people who voted or were given an item within the last minutes."""
+    """`voting`: people who voted or were given an item within the last minutes. `question`: of its items."""
 
     queue: Queue
+    question: str
     progress: QueueProgress
     voting: int
 
@@ -100,7 +103,10 @@ class LiveFigures:
                                  WHERE queue = :queue AND leased_at > :since)""",
                     {"queue": row.name, "since": time.time() - VOTING_S},
                 ).fetchone()
-        return QueueState(row, progress, voting)
+                payload = db.execute(
+                    "SELECT payload FROM items JOIN payloads USING (item_id) WHERE queue = ? LIMIT 1", (row.name,)
+                ).fetchone()
+        return QueueState(row, question_of(json.loads(payload[0]) if payload else {}), progress, voting)
 
     def _read_agreement(self, queue: str) -> AgreementReport:
         with open_ledger(self._workspace) as ledger:

@@ -7,7 +7,7 @@ Leaves out: annotation sessions (`session_routes`), how votes decide (`assay_pip
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
@@ -18,7 +18,10 @@ from assay.runs.record import start_run
 from assay_pipelines.annotation.items import MOST_PRINCIPLES, QueueItem, principle_statements
 from assay_pipelines.annotation.quality.agreement import AgreementReport
 from assay_pipelines.annotation.quality.annotators import AnnotatorQuality, annotator_quality
+from assay_pipelines.annotation.quality.label_agreement import LabelAgreement, label_agreement
 from assay_pipelines.annotation.quality.principle_agreement import PrincipleAgreement, principle_agreement
+from assay_pipelines.annotation.question_types.question_type import PAIR
+from assay_pipelines.annotation.question_types.rating import AnnotationScale
 from assay_pipelines.annotation.queues import (
     add_items,
     close_queue,
@@ -32,13 +35,14 @@ from assay_pipelines.annotation.queues import (
 from assay_pipelines.annotation.recording import DEFAULT_PROJECT, Queue
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.resolution import ResolutionReport, resolve_queue
+from assay_pipelines.annotation.tasks import TaskQuestion, create_task_queue, tasks_of
 from assay_pipelines.annotation.votes import queue_votes
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Visitor
 from assay_web.access.permissions import may
 from assay_web.access.queue_access import QueueName, require_project, visible_queues
 from assay_web.accounts.sessions import Person
-from assay_web.annotate.live import LiveFigures, LiveNow, QueueState
+from assay_web.annotate.live import RESAMPLES, LiveFigures, LiveNow, QueueState
 from assay_web.annotate.session_routes import share_done
 from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow
@@ -66,9 +70,11 @@ class QueueCounts(BaseModel):
 
 class QueueReply(BaseModel):
     """`share`: of its items that are done, rounded down to a twentieth. `mine`: the reader's standing votes. `voting`:
-    people who voted within the last minutes. `counts`: null but for curators."""
+    people who voted within the last minutes. `counts`: null but for curators. `question`: the type that decides its
+    items."""
 
     name: str
+    question: str
     project: str
     overlap: int | Literal["all"]
     closed: bool
@@ -80,11 +86,22 @@ class QueueReply(BaseModel):
     counts: QueueCounts | None
 
 
+class AskedScale(RequestBody):
+    """What a response is rated on, from `low` to `high`."""
+
+    aspect: Annotated[str, Field(min_length=1, max_length=100)]
+    low: Annotated[int, Field(ge=0, le=100)] = 1
+    high: Annotated[int, Field(ge=1, le=100)] = 5
+
+
 class NewQueue(RequestBody):
     """Which comparisons: `comparison_ids`, or those of `pools`, `sources` and `categories` (empty: all). `limit`: at
     most so many, drawn by hash. `overlap`: people who see each, or "all". `gold_checks`: share of what each person is
     shown that has a known answer. `lease_minutes`: until an untouched item goes to others. `principles`: asked of both
-    responses of each. `project`: one of the curator's."""
+    responses of each. `project`: one of the curator's.
+
+    `question`: other than "pair" it asks of these comparisons' responses, and of those that are in none where no pool
+    is named; `ranking` of their prompts. `scales` of a rating, `labels` of spans."""
 
     name: Annotated[str, Field(max_length=100)]
     pools: list[str] = Field(["unverified"])
@@ -94,6 +111,9 @@ class NewQueue(RequestBody):
     limit: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     overlap: Annotated[int, Field(ge=1, le=1_000)] | Literal["all"] = 1
     gold_checks: Annotated[float, Field(ge=0, le=0.5)] = 0.1
+    question: Literal["pair", "rating", "steps", "spans", "ranking"] = "pair"
+    scales: list[AskedScale] = Field([AskedScale(aspect="overall")], min_length=1, max_length=20)
+    labels: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(["error"], min_length=1, max_length=50)
     guideline: Annotated[str, Field(max_length=20_000)] = ""
     reason: Annotated[str, Field(max_length=1_000)] = ""
     lease_minutes: Annotated[float, Field(ge=0.1, le=10_080)] = 30.0
@@ -129,11 +149,13 @@ class QueueProject(RequestBody):
 
 
 class QueueReport(BaseModel):
-    """How well everybody annotates, and how far they agree, on each principle too."""
+    """How well everybody annotates, and how far they agree, on each principle too; `labels`: on ratings, steps, spans
+    and orders."""
 
     annotators: list[AnnotatorQuality]
     agreement: AgreementReport
     principles: list[PrincipleAgreement]
+    labels: list[LabelAgreement]
 
 
 @router.get("/api/queues")
@@ -152,35 +174,34 @@ def get_queue_by_name(queue: QueueName, person: Visitor, live: LiveNow) -> Queue
 @router.post("/api/queues")
 def make_queue(body: NewQueue, person: Curator, service: ServiceNow, live: LiveNow, request: Request) -> QueueReply:
     """Make a queue of comparisons for people; the same again adds what is missing."""
-    here, overlap = service.workspace, body.overlap
+    here = service.workspace
+    if body.comparison_ids == []:
+        raise BadInputError("no comparison is named: the queue would be empty")
     require_project(service, person, body.project)
     with start_run(here, "queue-create", body.model_dump() | {"person": person.name}) as run:
-        if body.comparison_ids is not None:
-            items = _items(body.comparison_ids[: body.limit], body)
+        shared: dict[str, Any] = {
+            "overlap": body.overlap,
+            "gold_checks": body.gold_checks,
+            "run_id": run.id,
+            "guideline": body.guideline,
+            "seed": body.seed,
+            "lease_seconds": 60 * body.lease_minutes,
+            "project": body.project,
+        }
+        selection = Selection(tuple(body.pools), tuple(body.sources), tuple(body.categories))
+        if body.question != PAIR:
+            if body.comparison_ids is not None or body.principles:
+                raise BadInputError("only pairs are asked by id, and of principles", field="question")
+            scales = tuple(AnnotationScale(scale.aspect, scale.low, scale.high) for scale in body.scales)
+            question = TaskQuestion(body.question, scales, tuple(dict.fromkeys(body.labels)), body.reason)
+            tasks = tasks_of(here, question, selection, alone=not body.pools, limit=body.limit, seed=body.seed)
+            created = create_task_queue(here, body.name, tasks, question, **shared)
+        elif body.comparison_ids is not None:
+            created = create_queue(here, body.name, _items(body.comparison_ids[: body.limit], body), **shared)
         else:
-            selection = Selection(tuple(body.pools), tuple(body.sources), tuple(body.categories))
-            items = items_of(
-                here,
-                selection,
-                limit=body.limit,
-                seed=body.seed,
-                reason=body.reason,
-                principles=body.principles,
-            )
-        if not items:
-            raise BadInputError("no comparison is named: the queue would be empty")
-        created = create_queue(
-            here,
-            body.name,
-            items,
-            overlap=overlap,
-            gold_checks=body.gold_checks,
-            run_id=run.id,
-            guideline=body.guideline,
-            seed=body.seed,
-            lease_seconds=60 * body.lease_minutes,
-            project=body.project,
-        )
+            about: dict[str, Any] = {"reason": body.reason, "principles": body.principles}
+            items = items_of(here, selection, limit=body.limit, seed=body.seed, **about)
+            created = create_queue(here, body.name, items, **shared)
         run.metrics.update(items=created.items, checks=created.checks)
     note_change(request, created.name, items=created.items, run=run.id)
     return _now(live, created.name, person)
@@ -228,7 +249,9 @@ def get_queue_report(queue: QueueName, person: Curator, service: ServiceNow, liv
     with open_ledger(service.workspace) as ledger:
         name = find_queue(ledger, queue).name
         votes, principles = queue_votes(ledger, name), principle_agreement(ledger, name)
-    return QueueReport(annotators=annotator_quality(votes), agreement=live.agreement(queue), principles=principles)
+        labels = label_agreement(ledger, name, resamples=RESAMPLES)
+    people = annotator_quality(votes)
+    return QueueReport(annotators=people, agreement=live.agreement(queue), principles=principles, labels=labels)
 
 
 @router.get("/api/queues/{queue}/resolution")
@@ -271,6 +294,7 @@ def _reply(state: QueueState, person: Person) -> QueueReply:
     progress = asdict(state.progress)
     return QueueReply(
         name=queue.name,
+        question=state.question,
         project=queue.project,
         overlap=queue.overlap,
         closed=queue.closed,

@@ -255,7 +255,7 @@ def _assignment(annotation: AnnotationService, ticket: str, person: Person, queu
 
 def _other_votes(annotation: AnnotationService, assignment: Assignment) -> list[RevealedOpinion]:
     votes = annotation.votes_on(assignment)
-    return vote_replies(votes, annotation.principles_with(votes), assignment.shown_order)
+    return vote_replies(votes, annotation.principles_with(votes), assignment)
 
 
 def _why_nothing(state: QueueState, adjudicating: bool) -> Literal["closed", "done", "waiting"]:

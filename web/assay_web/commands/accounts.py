@@ -29,16 +29,10 @@ LOCAL = "http://127.0.0.1:8080"
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Accounts of the web pages: add, invite, list, change.")
-    group.command("add")(add)
-    group.command("invite")(invite)
+    commands = (add, invite, role, disable, enable, password, password_link, join, leave)
+    for command in commands:
+        group.command(command.__name__.replace("_", "-"))(command)
     group.command("list")(list_all)
-    group.command("role")(role)
-    group.command("disable")(disable)
-    group.command("enable")(enable)
-    group.command("password")(password)
-    group.command("password-link")(password_link)
-    group.command("join")(join)
-    group.command("leave")(leave)
     app.add_typer(group, name="account")
 
 

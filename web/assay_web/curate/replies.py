@@ -11,6 +11,7 @@ from assay_pipelines.curation.conflicts import Between, ConflictPair, PartyAgree
 from assay_pipelines.curation.funnel import FunnelFlow, RejectedRows, RuleCount
 from assay_pipelines.curation.loop.estimating import JudgeCost
 from assay_pipelines.curation.loop.history import LoopChoice, LoopHistory
+from assay_pipelines.curation.reliability.estimates import SourceReliability, Worth
 from assay_pipelines.curation.shown_pairs import ShownPair
 from assay_pipelines.curation.source_errors import AnswerErrors, LabelErrors
 from assay_pipelines.hygiene.contamination.ledger import LedgerBenchmark, OverlapEvidence
@@ -22,13 +23,55 @@ from assay_web.server.request_body import RequestBody
 PAGE = 10  #: of comparisons with their texts
 
 
+class CountedShare(BaseModel):
+    """`hits` of `of` with Wilson's 95 % interval; nulls where there is nothing to count."""
+
+    hits: float
+    of: int
+    share: float | None
+    low: float | None
+    high: float | None
+
+
+def counted_share(hits: float, of: int) -> CountedShare:
+    if not of:
+        return CountedShare(hits=hits, of=0, share=None, low=None, high=None)
+    interval = wilson(hits, of)
+    return CountedShare(hits=hits, of=of, share=hits / of, low=interval.low, high=interval.high)
+
+
+NOTHING = counted_share(0, 0)
+
+
+class SourceWorth(BaseModel):
+    """What an annotator's labels are worth: the posterior share that is right on gold. `category`: null = over all.
+    `worth`: sound, adversarial, chance or unmeasured. `weight`: of a label of it alone, in a training."""
+
+    kind: str
+    name: str
+    category: str | None
+    right: CountedShare
+    worth: Worth
+    weight: float
+
+
+def source_worth(source: SourceReliability) -> SourceWorth:
+    low, high = source.interval.low, source.interval.high
+    right = CountedShare(hits=source.right, of=source.compared, share=source.mean, low=low, high=high)
+    weight = abs(2 * source.cautious - 1)
+    return SourceWorth(
+        kind=source.kind, name=source.name, category=source.category, right=right, worth=source.worth, weight=weight
+    )
+
+
 class FunnelReply(BaseModel):
-    """`flows` add up to `comparisons`."""
+    """`flows` add up to `comparisons`. `worth`: each annotator over all, then by category."""
 
     comparisons: int
     flows: list[FunnelFlow]
     rules: list[RuleCount]
     rejected: list[RejectedRows]
+    worth: list[SourceWorth]
 
 
 class DecidedPage(BaseModel):
@@ -51,26 +94,6 @@ class ChoicesPage(BaseModel):
     choices: list[LoopChoice]
     total: int
     page_size: int = PAGE
-
-
-class CountedShare(BaseModel):
-    """`hits` of `of` with Wilson's 95 % interval; nulls where there is nothing to count."""
-
-    hits: float
-    of: int
-    share: float | None
-    low: float | None
-    high: float | None
-
-
-def counted_share(hits: float, of: int) -> CountedShare:
-    if not of:
-        return CountedShare(hits=hits, of=0, share=None, low=None, high=None)
-    interval = wilson(hits, of)
-    return CountedShare(hits=hits, of=of, share=hits / of, low=interval.low, high=interval.high)
-
-
-NOTHING = counted_share(0, 0)
 
 
 class FailureCount(BaseModel):

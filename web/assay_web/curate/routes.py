@@ -34,6 +34,7 @@ from assay_web.curate.replies import (
     QualityReply,
     SearchesReply,
     counted_share,
+    source_worth,
 )
 from assay_web.curate.reply_cache import reply_cache
 from assay_web.service import ServiceNow
@@ -51,7 +52,13 @@ def read_funnel(person: Viewer, service: ServiceNow) -> FunnelReply:
     def make() -> FunnelReply:
         with service.store() as db:
             flow = funnel(db)
-        return FunnelReply(comparisons=flow.comparisons, flows=flow.flows, rules=flow.rules, rejected=flow.rejected)
+        return FunnelReply(
+            comparisons=flow.comparisons,
+            flows=flow.flows,
+            rules=flow.rules,
+            rejected=flow.rejected,
+            worth=[source_worth(source) for source in flow.reliability],
+        )
 
     return reply_cache(service).reply("funnel", make)
 

@@ -51,6 +51,7 @@ KINDS = frozenset(
         "judge",
     )
 )
+ENDING_SECONDS = 5.0  #: a process that has written its exit status needs at most this long to end
 INTERRUPTED = 130  #: exit status of a command that was interrupted
 SHOWN, TAIL = 20, 6_000  #: stages listed; characters of their output
 LOOKED_AT = 200  #: newest runs among which a stage's is looked for
@@ -86,10 +87,7 @@ def start_stage(workspace: Workspace, settings: StageSettings, by: str, expected
     root.mkdir(exist_ok=True)
     lock = os.open(root / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConflictError("another stage is going on: one at a time") from None
+        _take(lock, root)
         now = time.time()
         folder = root / f"stage-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         folder.mkdir()
@@ -118,6 +116,19 @@ def start_stage(workspace: Workspace, settings: StageSettings, by: str, expected
         return stage
     finally:
         os.close(lock)
+
+
+def _take(lock: int, root: Path) -> None:
+    """Raises ConflictError while another stage holds the lock; one that has written its exit status is waited for."""
+    patience = time.monotonic() + ENDING_SECONDS
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            running = any(not (folder / EXIT_FILE).exists() for folder in root.glob("stage-*"))
+            if running or time.monotonic() > patience:
+                raise ConflictError("another stage is going on: one at a time") from None
+        time.sleep(0.02)
 
 
 def pause_stage(workspace: Workspace, stage_id: str, by: str) -> StageProcess:

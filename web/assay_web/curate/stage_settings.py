@@ -79,10 +79,11 @@ class NearDuplicatesStage(NearDuplicateConfig):
 
 @dataclass(frozen=True, config=_CONFIG)
 class DecontaminateStage(CheckConfig):
-    """Check every prompt against benchmarks, all registered ones unless some are named."""
+    """Check every prompt and response against benchmarks, all registered ones unless some are named."""
 
     stage: Literal["decontaminate"] = field(kw_only=True)
     benchmarks: tuple[Name, ...] = ()
+    encoder: Annotated[str, Field(pattern=r"^(minilm|hashing)?$")] = ""
     discard: bool = True
 
     def arguments(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""The demo's curation: from the noisy file to curated snapshots, and how many injected errors were caught.
+"""The demo's curation: from the raw file to curated snapshots, and how many wrong labels were caught.
 
-Covers: import, clean, dedup, gold by the verifier, the reward-model pass, and the comparison with what was injected
-(which only the demo knows). Leaves out: training the reward models between those steps (`pipeline`).
+Covers: import, clean, dedup, gold by the verifier, the passes by source reliability, and the comparison with the truth
+(which only the demo knows). Leaves out: the reward models (`reward_models`), the order of the steps (`pipeline`).
 """
 
 from __future__ import annotations
@@ -11,18 +11,23 @@ from pathlib import Path
 
 from assay.browsing.candidates import count_candidates
 from assay.data.snapshots import HashSlice, Selection
+from assay.errors import BadInputError
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import start_run
 from assay.workspace import Workspace
-from assay_pipelines.curation.consistency import ConsistencyConfig, ConsistencyReport, Judge, check_pool
+from assay_pipelines.curation.loop.held_out import Refit
+from assay_pipelines.curation.loop.relabelling import RelabelConfig, RelabelReport, run_relabelling
+from assay_pipelines.curation.loop.reward_models import LoopModel
+from assay_pipelines.curation.loop.source_pass import SourcePassConfig, SourcePassReport, run_source_pass
+from assay_pipelines.curation.reliability.estimates import SourceReliability, reliabilities
 from assay_pipelines.curation.verifier import VerifierReport, verify_pool
 from assay_pipelines.hygiene.cleaning import CleanConfig, clean
 from assay_pipelines.hygiene.deduplication import DedupCounts, dedup
 from assay_pipelines.importers.run import ImportReport, open_import, run_import
 from assay_pipelines.importers.source import ImportConfig
-from assay_web.demo.source import Injected
+from assay_web.demo.source import SourceTruth
 
-SOURCE, HELDOUT = "demo-source", "demo-heldout"
+HELDOUT = "heldout"
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,10 @@ class Hygiene:
 
 @dataclass(frozen=True)
 class ErrorDetection:
-    """The injected label errors against curation's decisions, over the pairs of the noisy source.
+    """The wrong labels of the sources against curation's decisions.
 
-    An error is caught when its label was corrected, flipped or discarded; `false_alarms` are right labels changed or
-    discarded in the same way. `wrong_after` of the `kept` labels that training reads are wrong.
+    An error is caught when its label was corrected, relabelled or discarded; `false_alarms` are right labels
+    changed or discarded in the same way. `wrong_after` of the `kept` labels that training reads are wrong.
     """
 
     pairs: int
@@ -49,8 +54,8 @@ class ErrorDetection:
     wrong_after: int
 
     @property
-    def recall(self) -> float:
-        return self.caught / self.errors
+    def recall(self) -> float | None:
+        return self.caught / self.errors if self.errors else None
 
     @property
     def precision(self) -> float | None:
@@ -81,10 +86,10 @@ def clean_and_dedup(workspace: Workspace, config: CleanConfig) -> Hygiene:
     return Hygiene(cleaned, duplicates)
 
 
-def verify_source(workspace: Workspace, source: str, *, share: float, seed: int) -> VerifierReport:
-    """Gold by the verifier, on a share of the source's prompts."""
+def verify_sources(workspace: Workspace, sources: tuple[str, ...], *, share: float, seed: int) -> VerifierReport:
+    """Gold by the verifier, on a share of the sources' prompts."""
     part = HashSlice(0.0, share, "prompt", seed) if share < 1 else None
-    selection = Selection(("unverified",), (source,), slice=part)
+    selection = Selection(("unverified",), sources, slice=part)
     with (
         start_run(workspace, "curate-verify", {"selection": asdict(selection)}) as run,
         progress_bar("verifying", count_candidates(workspace, selection), unit="pairs") as advance,
@@ -94,34 +99,57 @@ def verify_source(workspace: Workspace, source: str, *, share: float, seed: int)
     return report
 
 
-def consistency_pass(workspace: Workspace, judge: Judge, config: ConsistencyConfig) -> ConsistencyReport:
-    """The consistency pass over what is still unverified of the noisy source."""
-    selection = Selection(("unverified",), (SOURCE,))
+def source_reliabilities(workspace: Workspace, names: tuple[str, ...]) -> list[SourceReliability]:
+    """What each source is worth on gold, over all categories, in the order of `names`."""
+    with workspace.store.unit() as db:
+        found = {r.name: r for r in reliabilities(db).overall.values() if r.kind == "source"}
+    return [found[name] for name in names if name in found]
+
+
+def source_pass(workspace: Workspace, config: SourcePassConfig, sources: tuple[str, ...]) -> SourcePassReport:
+    """What `assay curate sources` does with the labels of `sources` that no verifier decided."""
+    selection = Selection(("unverified",), sources)
     with (
-        start_run(workspace, "curate-consistency", asdict(config)) as run,
-        progress_bar("scoring", count_candidates(workspace, selection), unit="pairs") as advance,
+        start_run(workspace, "curate-sources", asdict(config)) as run,
+        progress_bar("sources", count_candidates(workspace, selection), unit="pairs") as advance,
     ):
-        run.link("input", "model_version", judge.scorer.info.version)
-        report = check_pool(workspace, [judge], config, selection, run.id, on_progress=advance)
+        report = run_source_pass(workspace, config, selection, run.id, advance=advance)
         run.metrics.update(asdict(report))
     return report
 
 
-def detected_errors(workspace: Workspace, injected: Injected) -> ErrorDetection:
-    """Compare the decisions in force with the injected truth. Repeated rows count once, under their own record."""
+def relabel(
+    workspace: Workspace, config: RelabelConfig, model: LoopModel, refit: Refit, todo: int
+) -> RelabelReport | str:
+    """What `assay curate relabel` does with the `todo` labels of sources at chance; where gold says that the model is
+    no better than they are, why it was refused."""
+    try:
+        with (
+            start_run(workspace, "curate-relabel", asdict(config)) as run,
+            progress_bar("relabelling", todo, unit="pairs") as advance,
+        ):
+            report = run_relabelling(workspace, config, model, run.id, refit=refit, advance=advance)
+            run.metrics.update(asdict(report))
+        return report
+    except BadInputError as refused:
+        return str(refused)
+
+
+def detected_errors(workspace: Workspace, truth: SourceTruth) -> ErrorDetection:
+    """Compare the decisions in force with the truth. Repeated rows count once, under their own record."""
     with workspace.store.unit() as db:
         rows = db.execute(
             """SELECT o.record_id, p.pool, p.label, s.label
                FROM origins o JOIN pools p USING (comparison_id) JOIN source_labels s USING (comparison_id)
-               WHERE o.source = ?""",
-            [SOURCE],
+               WHERE list_contains($sources, o.source)""",
+            {"sources": sorted(set(truth.source.values()))},
         ).fetchall()
     pairs = errors = caught = alarms = retained = wrong = 0
     for record, pool, label, source_label in rows:
-        if "-again" in record or pool in ("unverified", "pending") or label == "tie":
-            continue  # undecided: neither caught nor missed
+        if record not in truth.source or pool in ("unverified", "pending") or label == "tie":
+            continue  # a row that the file repeats, or undecided: neither caught nor missed
         pairs += 1
-        is_error = record in injected.flipped
+        is_error = record in truth.wrong
         errors += is_error
         flagged = pool == "discarded" or label != source_label
         caught += flagged and is_error

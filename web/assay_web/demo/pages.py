@@ -10,11 +10,16 @@ from pathlib import Path
 
 from assay.runs.record import code_version
 from assay.score import ScoreFailure
-from assay.statistics.intervals import Z95, Interval, bounds, interval_text
+from assay.statistics.intervals import Interval, bounds, interval_text
 from assay.workspace import Workspace
-from assay_policy_training.training.evaluation import PolicyEvaluation
-from assay_web.demo.pipeline import DemoResults, RewardModel
-from assay_web.demo.policy import PolicyAnswer
+from assay_pipelines.curation.loop.relabelling import RelabelReport
+from assay_pipelines.curation.reliability.estimates import SourceReliability
+from assay_policy_training.training.evaluation import Change, PolicyEvaluation
+from assay_policy_training.training.run import TrainedPolicy
+from assay_web.demo.pipeline import DemoResults
+from assay_web.demo.policy import Optimised, PolicyAnswer
+from assay_web.demo.reward_models import RewardModel
+from assay_web.demo.source import SimulatedSource
 from assay_web.report.content import (
     BarChart,
     Block,
@@ -36,92 +41,196 @@ from assay_web.report.content import (
 )
 
 
-def compose(findings: DemoResults, workspace: Workspace) -> Report:
-    """The whole report. Every figure is from `findings`, that is, from this run."""
-    config = findings.config
+def compose(results: DemoResults, workspace: Workspace) -> Report:
+    """The whole report. Every figure is from `results`, that is, from this run."""
+    config = results.config
     warning = " (quick: a tiny random model, so the figures mean nothing)" if config.base == "tiny" else ""
     return Report(
         title="From noisy preferences to a trained policy",
-        subtitle=f"assay demo on {config.base}{warning}, run {findings.run_id}, seed {config.seed}",
+        subtitle=f"assay demo on {config.base}{warning}, run {results.run_id}, seed {config.seed}",
         sections=[
-            _headline(findings),
-            _curation(findings),
-            _accuracy(findings),
-            _calibration(findings),
-            _policy(findings),
-            _samples(findings),
-            _provenance(findings, workspace),
+            _headline(results),
+            _sources(results),
+            _curation(results),
+            _accuracy(results),
+            _calibration(results),
+            *([_policy(results.optimised), _samples(results.optimised)] if results.optimised else []),
+            _provenance(results, workspace),
         ],
     )
 
 
-def _headline(findings: DemoResults) -> Section:
-    raw, curated = _model(findings, "raw"), _model(findings, "curated")
-    errors, optimised = findings.errors, findings.optimised
-    before, after = optimised.trained.before, optimised.trained.after
-    return Section(
-        "In short",
+def _headline(results: DemoResults) -> Section:
+    raw, curated, errors = results.model("raw"), results.model("curated"), results.curated.errors
+    figures = [
+        Headline("Wrong labels", _percent(errors.noise_after), f"{_percent(errors.noise_before)} in the raw data"),
+        Headline(
+            "Reward-model accuracy",
+            _percent(curated.evaluation.accuracy.value),
+            f"{_percent(raw.evaluation.accuracy.value)} on raw labels",
+        ),
+    ]
+    if results.optimised is not None:
+        before, after = results.optimised.trained.before, results.optimised.trained.after
+        figures += [
+            Headline("Verifier pass rate of the policy", _pass_rate(after), f"{_pass_rate(before)} before training"),
+            Headline("Its mean reward", _signed(_reward(after)), f"{_signed(_reward(before))} before training"),
+        ]
+    return Section("In short", [Figures(figures), _changes(results), *(Text(text) for text in _verdicts(results))])
+
+
+def _changes(results: DemoResults) -> BarChart:
+    """What each step changed, in points, with its interval."""
+    changes: list[tuple[str, float, Interval | None]] = []
+    if results.headroom is not None:
+        changes.append(("accuracy: all labels right instead of raw", results.headroom.value, results.headroom.interval))
+    if results.gain is not None:
+        changes.append(("accuracy: curated instead of raw", results.gain.value, results.gain.interval))
+    change = results.optimised.trained.change if results.optimised else None
+    if change is not None and change.pass_rate is not None:
+        changes.append(("pass rate: policy after instead of before", change.pass_rate.value, change.pass_rate.interval))
+    return BarChart(
+        "What it changed",
+        [label for label, _, _ in changes],
         [
-            Figures(
-                [
-                    Headline(
-                        "Wrong labels",
-                        _percent(errors.noise_after),
-                        f"{_percent(errors.noise_before)} in the raw data",
-                    ),
-                    Headline(
-                        "Injected errors caught", _percent(errors.recall), f"precision {_percent(errors.precision)}"
-                    ),
-                    Headline(
-                        "Reward-model accuracy",
-                        _percent(curated.evaluation.accuracy.value),
-                        f"{_percent(raw.evaluation.accuracy.value)} on raw data",
-                    ),
-                    Headline("Mean reward", _signed(_reward(after)), f"{_signed(_reward(before))} before training"),
-                    Headline("Verifier pass rate", _pass_rate(after), f"{_pass_rate(before)} before training"),
-                ]
-            ),
-            Text(_verdict(findings)),
+            Series(
+                "change",
+                [value for _, value, _ in changes],
+                low=[bounds(interval)[0] for _, _, interval in changes],
+                high=[bounds(interval)[1] for _, _, interval in changes],
+            )
         ],
+        percent=True,
+        reference=0.0,
+        note="Held-out prompts, on topics that no training prompt has. 95 % intervals over prompts, each compared with "
+        "itself: a change whose interval holds 0 is no change.",
     )
 
 
-def _verdict(findings: DemoResults) -> str:
-    """The conclusion that the intervals support."""
-    gain = _model(findings, "curated").evaluation.accuracy.value - _model(findings, "raw").evaluation.accuracy.value
-    difference = findings.difference
-    change = f"{100 * gain:+.1f} points [{interval_text(difference, '+.1f', scale=100)}]"
-    if difference is not None and difference.low > 0:
-        verdict = f"Curation raised held-out accuracy by {change}."
-    elif difference is not None and difference.high < 0:
-        verdict = f"Curation lowered held-out accuracy by {change}."
-    else:
-        verdict = f"The change in held-out accuracy, {change}, is within the noise of a run this small."
+def _verdicts(results: DemoResults) -> list[str]:
+    """The conclusions that the intervals support."""
+    verdicts = []
+    if results.gain is not None:
+        gain, headroom = results.gain, results.headroom
+        share = ""
+        if headroom is not None and _is_above_zero(gain.interval) and _is_above_zero(headroom.interval):
+            part = gain.value / headroom.value
+            share = f": {part:.0%} of what right labels would gain" if part < 1 else ": as much as right labels would"
+        verdicts.append(
+            _verdict("Curation", "reward model's held-out accuracy", gain.value, gain.interval) + share + "."
+        )
+        verdicts.append(_against_length(results))
+    change = results.optimised.trained.change if results.optimised else None
+    if change is not None and change.pass_rate is not None:
+        passed = change.pass_rate
+        verdicts.append(_verdict("Policy training", "verifier's pass rate", passed.value, passed.interval) + ".")
+    verdicts.append("One seed of a small problem: this shows the machinery at work, not a benchmark.")
+    return verdicts
+
+
+def _is_above_zero(interval: Interval | None) -> bool:
+    return interval is not None and interval.low > 0
+
+
+def _against_length(results: DemoResults) -> str:
+    longer, shorter = results.models[0].evaluation.length_baseline, results.shorter_baseline
+    side, share = ("longer", longer) if longer >= shorter else ("shorter", shorter)
+    curated, oracle = (results.model(label).evaluation.accuracy.value for label in ("curated", "oracle"))
     return (
-        f"{verdict} The brackets are 95 % intervals, by prompt, of the two models on the same pairs. "
-        "One seed and a few hundred pairs: this shows the machinery, not a benchmark."
+        f"Without any model, choosing the {side} response is right in {_percent(share)} of the held-out pairs; the "
+        f"curated model in {_percent(curated)}, the oracle in {_percent(oracle)}."
     )
 
 
-def _curation(findings: DemoResults) -> Section:
-    imported, hygiene = findings.imported, findings.hygiene
-    verified, passed, errors = findings.verified, findings.consistency, findings.errors
+def _verdict(who: str, what: str, value: float, interval: Interval | None) -> str:
+    change = f"by {100 * value:+.1f} points [{interval_text(interval, '+.1f', scale=100)}]"
+    if _is_above_zero(interval):
+        return f"{who} raised the {what} {change}"
+    if interval is not None and interval.high < 0:
+        return f"{who} lowered the {what} {change}"
+    return f"{who} changed the {what} {change}, which is within the noise of this run"
+
+
+def _sources(results: DemoResults) -> Section:
+    curated, config = results.curated, results.config
+    measured = curated.reliability
+    truth = {source.name: results.truth.wrong_of(source.name) for source in config.sources}
+    chart = BarChart(
+        "How often a source is right",
+        [r.name for r in measured],
+        [
+            Series(
+                "measured on gold",
+                [r.mean for r in measured],
+                low=[r.interval.low for r in measured],
+                high=[r.interval.high for r in measured],
+            ),
+            Series(
+                "in truth, which only the demo knows", [1 - wrong / n for wrong, n in (truth[r.name] for r in measured)]
+            ),
+        ],
+        percent=True,
+        reference=0.5,
+        note=f"On the {curated.verified.gold} pairs that the verifier decided; 95 % intervals. At 50 % a label tells "
+        "nothing.",
+    )
+    table = Table(
+        ("source", "labels", "what it does", "right on gold", "so its labels are"),
+        [_source_row(results, source) for source in config.sources],
+        title="Three sources of different worth",
+    )
+    return Section(
+        "Who labelled",
+        [chart, table],
+        "Every pair is labelled by one source. A program that checks the constraints decides a few pairs: gold. "
+        "On them each source is measured.",
+    )
+
+
+def _source_row(results: DemoResults, source: SimulatedSource) -> tuple[str | int, ...]:
+    measured = next((r for r in results.curated.reliability if r.name == source.name), None)
+    habits = f"takes the longer response in {source.longer:.0%} of the cases" if source.longer else ""
+    errs = f"errs in {source.wrong:.0%}{' of the others' if source.longer else ''}"
+    return (
+        source.name,
+        results.truth.wrong_of(source.name)[1],
+        ", ".join(filter(None, (habits, errs))),
+        measured.text if measured else "never measured",
+        _treatment(results, measured) if measured else "left alone",
+    )
+
+
+def _treatment(results: DemoResults, measured: SourceReliability) -> str:
+    least = results.config.source_pass.least
+    if measured.mean >= least:
+        return "kept"
+    return f"set aside, being right in under {least:.0%}; a model of gold and the good sources labels the pairs anew"
+
+
+def _curation(results: DemoResults) -> Section:
+    curated = results.curated
+    imported, hygiene, verified, passed = curated.imported, curated.hygiene, curated.verified, curated.passed
+    relabelled, errors = curated.relabelled, curated.errors
+    anew = relabelled.relabelled if isinstance(relabelled, RelabelReport) else 0
+    against = relabelled.against if isinstance(relabelled, RelabelReport) else 0
     repeats = imported.pairs - imported.new.comparisons
     cleaned = sum(hygiene.cleaned.values())
     doubled = hygiene.duplicates.duplicates + hygiene.duplicates.contradictions
     removed = [*_nonzero(hygiene.cleaned), ("duplicate or contradiction", doubled)]
-    undecided = findings.snapshots["raw"] - cleaned - doubled
+    raw = results.snapshots["raw"]
     stages = [
         FunnelStage("rows in the file", imported.rows, [*imported.rejected.items(), ("the same pair again", repeats)]),
-        FunnelStage("raw pairs", findings.snapshots["raw"], [(why, n) for why, n in removed if n]),
+        FunnelStage("raw pairs", raw, [(why, n) for why, n in removed if n]),
         FunnelStage(
             "clean pairs",
-            undecided,
-            _nonzero({"reward model disagrees": passed.discarded, "tie": verified.ties, "no score": passed.unscored}),
+            raw - cleaned - doubled,
+            _nonzero(
+                {"source not worth it": passed.discarded - anew, "unmeasured": passed.unmeasured, "tie": verified.ties}
+            ),
         ),
-        FunnelStage("trusted pairs", findings.snapshots["curated"] - verified.ties),
+        FunnelStage("curated pairs", results.snapshots["curated"]),
     ]
-    table = Table(
+    steps = Table(
         ("step", "pairs", "what was found"),
         (
             ("cleaning", cleaned, ", ".join(f"{n} {rule}" for rule, n in _nonzero(hygiene.cleaned)) or "nothing"),
@@ -131,67 +240,78 @@ def _curation(findings: DemoResults) -> Section:
                 f"{hygiene.duplicates.exact_repeats} exact repeats at import, "
                 f"{hygiene.duplicates.duplicates} near-identical, {hygiene.duplicates.contradictions} contradictions",
             ),
+            ("verifier: gold", verified.gold, f"{verified.confirmed} labels confirmed, {verified.corrected} corrected"),
             (
-                "verifier, gold",
-                verified.gold,
-                f"{verified.confirmed} labels confirmed, {verified.corrected} corrected",
+                "source reliability: silver",
+                passed.kept,
+                f"{passed.kept} kept, {passed.discarded} set aside",
             ),
             (
-                "reward model, silver",
-                passed.kept,
-                f"{passed.flipped} flipped, {passed.discarded} discarded, {passed.unscored} not scorable",
+                "relabelling: silver",
+                anew,
+                relabelled if isinstance(relabelled, str) else f"{against} of them against their source",
             ),
         ),
         title="What each step decided",
     )
-    caught = Table(
-        ("", "pairs"),
-        (
-            ("injected label errors", errors.errors),
-            ("of them caught (corrected, flipped or discarded)", errors.caught),
-            ("right labels lost to the same steps", errors.false_alarms),
-            ("labels kept for training", errors.kept),
-            ("of them wrong", errors.wrong_after),
-        ),
-        title="The injected errors",
-        note="Only the demo knows which labels it flipped; the pipeline does not.",
+    wrong = BarChart(
+        "Wrong labels",
+        ["before curation", "after"],
+        [Series("share of the labels", [errors.noise_before, errors.noise_after])],
+        percent=True,
+        note=f"{errors.errors} of {errors.pairs} before, {errors.wrong_after} of {errors.kept} after; {errors.caught} "
+        f"were corrected, labelled anew or set aside, and {errors.false_alarms} right labels with them. "
+        "Only the demo knows; the pipeline does not.",
     )
     return Section(
         "Curation",
-        [FunnelChart("From file to training data", stages), table, caught],
+        [FunnelChart("From file to training data", stages), wrong, steps],
         "Nothing is deleted: every pair that was dropped or changed keeps its reason in the store.",
     )
 
 
-def _accuracy(findings: DemoResults) -> Section:
-    models = findings.models
+_LABELS = {
+    "raw": "raw labels",
+    "gold": "gold alone",
+    "curated": "curated labels",
+    "oracle": "oracle: every label right",
+}
+
+
+def _accuracy(results: DemoResults) -> Section:
+    models = results.models
     accuracies = [m.evaluation.accuracy for m in models]
-    labels = [f"{m.label} ({findings.snapshots[m.label]} pairs)" for m in models] + ["longer response", "majority"]
     first = models[0].evaluation
     chart = BarChart(
         "Accuracy on held-out gold pairs",
-        labels,
+        [
+            *(f"{_LABELS[m.label]} ({m.pairs} pairs)" for m in models),
+            "no model: the longer response",
+            "no model: the shorter one",
+        ],
         [
             Series(
                 "accuracy",
-                [*(a.value for a in accuracies), first.length_baseline, first.majority_baseline],
+                [*(a.value for a in accuracies), first.length_baseline, results.shorter_baseline],
                 low=[*(bounds(a.interval)[0] for a in accuracies), None, None],
                 high=[*(bounds(a.interval)[1] for a in accuracies), None, None],
             )
         ],
         percent=True,
         reference=0.5,
-        note=f"{first.scored} pairs on topics no training prompt has; 95 % intervals over prompts.",
+        note=f"{first.scored} pairs on topics no training prompt has; 95 % intervals over prompts. Differences of two "
+        "models on the same pairs are more certain than these: see above.",
     )
     table = Table(
-        ("trained on", "accuracy", "95 % interval", "mean margin", "ECE", "ECE calibrated", "Brier"),
+        ("trained on", "pairs", "accuracy", "95 % interval", "mean margin", "ECE", "ECE calibrated", "Brier"),
         [_accuracy_row(m) for m in models],
         title="Reward models",
+        note="Linear probes on the frozen language model: the same features and settings, other labels.",
     )
     return Section(
         "What curation bought",
         [chart, table],
-        "The same model and settings, trained on the verifier's gold slice, on the raw and on the curated labels.",
+        "The oracle has the right label of every raw pair: curation does no better, but by luck.",
     )
 
 
@@ -199,7 +319,8 @@ def _accuracy_row(model: RewardModel) -> tuple[str | float | None, ...]:
     evaluation = model.evaluation
     calibrated = evaluation.calibrated
     return (
-        model.label,
+        _LABELS[model.label],
+        model.pairs,
         _percent(evaluation.accuracy.value),
         _interval(evaluation.accuracy.interval),
         evaluation.margin_mean,
@@ -209,8 +330,8 @@ def _accuracy_row(model: RewardModel) -> tuple[str | float | None, ...]:
     )
 
 
-def _calibration(findings: DemoResults) -> Section:
-    curated = _model(findings, "curated").evaluation
+def _calibration(results: DemoResults) -> Section:
+    curated = results.model("curated").evaluation
     charts: list[Block] = [
         Reliability(title, [DiagramBin(b.predicted, b.observed, b.pairs) for b in report.bins])
         for title, report in (
@@ -222,8 +343,7 @@ def _calibration(findings: DemoResults) -> Section:
     return Section("Calibration", charts, "When the curated model says 70 %, is it right in 70 % of the pairs?")
 
 
-def _policy(findings: DemoResults) -> Section:
-    optimised = findings.optimised
+def _policy(optimised: Optimised) -> Section:
     rows = optimised.trained.steps
     steps = [float(row["step"]) for row in rows]
 
@@ -231,49 +351,67 @@ def _policy(findings: DemoResults) -> Section:
         return LineChart(title, [Series(name, [row.get(key) for row in rows], steps)], "step", unit, percent=percent)
 
     charts: list[Block] = [
-        curve("Reward of the rollouts", "mean reward", "reward_mean", "reward"),
-        curve("KL to the starting policy", "k3", "kl_k3", "nats a token"),
-        curve("Response length", "tokens", "length_mean", "tokens"),
         curve("Verifier pass rate of the rollouts", "all constraints", "verifier_pass_rate", "", percent=True),
+        curve("Reward of the rollouts", "mean reward", "reward_mean", "reward"),
+        curve("Response length", "tokens", "length_mean", "tokens"),
     ]
     return Section(
         "Policy training",
-        [*_before_and_after(findings), *charts],
-        f"{len(rows)} steps of {optimised.recipe} against the served reward model, over HTTP.",
+        [*_before_and_after(optimised.trained), *charts],
+        f"{len(rows)} steps of {optimised.recipe} against the served reward model, over HTTP. Each step has other "
+        "prompts, so the curves are rough; the bars are of the same held-out prompts.",
     )
 
 
-def _before_and_after(findings: DemoResults) -> list[Block]:
-    before, after = findings.optimised.trained.before, findings.optimised.trained.after
-    if before is None or after is None:
+def _before_and_after(trained: TrainedPolicy) -> list[Block]:
+    before, after, change = trained.before, trained.after, trained.change
+    if before is None or after is None or change is None:
         return []
-    measures: list[tuple[str, str | float | None, str | float | None]] = [
-        ("mean reward", _reward_with_error(before), _reward_with_error(after)),
-        ("verifier pass rate", _pass_rate_with_interval(before), _pass_rate_with_interval(after)),
-        ("mean length, tokens", before.length_mean, after.length_mean),
-        ("cut at the length limit", _percent(before.truncated_share), _percent(after.truncated_share)),
-        ("KL to the starting policy, nats a token", before.kl_k3, after.kl_k3),
-        ("rewards missing", before.rewards_missing, after.rewards_missing),
+    shares = [share for share in (before.verifier, after.verifier) if share is not None]
+    bars = BarChart(
+        "Verifier pass rate on held-out prompts",
+        ["before", "after"],
+        [
+            Series(
+                "all constraints met",
+                [share.share for share in shares],
+                low=[share.low for share in shares],
+                high=[share.high for share in shares],
+            )
+        ],
+        percent=True,
+        note=f"{before.prompts} prompts, {before.samples} responses each, the same random numbers; 95 % intervals over "
+        "prompts. Policy training never saw the verifier.",
+    )
+    measures: list[tuple[str, str | float | None, str | float | None, str]] = [
+        ("verifier pass rate", _pass_rate(before), _pass_rate(after), _change_text(change.pass_rate, 100)),
+        ("mean reward", _signed(_reward(before)), _signed(_reward(after)), _change_text(change.reward)),
+        ("mean length, tokens", before.length_mean, after.length_mean, ""),
+        ("cut at the length limit", _percent(before.truncated_share), _percent(after.truncated_share), ""),
+        ("rewards missing", before.rewards_missing, after.rewards_missing, ""),
     ]
-    return [
-        Table(
-            ("on held-out prompts", "before", "after"),
-            measures,
-            title=f"{before.prompts} prompts, {before.samples} responses each",
-            note="Reward: 95 % interval over prompts. Pass rate: Wilson interval; it is the verifier's, which policy "
-            "training never saw. With this few steps a change within the intervals is no change.",
-        )
-    ]
+    table = Table(
+        ("on held-out prompts", "before", "after", "change, 95 %"),
+        measures,
+        note="The interval is over prompts, each compared with itself.",
+    )
+    return [bars, table]
 
 
-def _samples(findings: DemoResults) -> Section:
+def _change_text(change: Change | None, scale: float = 1.0) -> str:
+    if change is None:
+        return "not measured"
+    return f"{scale * change.value:+.2f} [{interval_text(change.interval, '+.2f', scale=scale)}]"
+
+
+def _samples(optimised: Optimised) -> Section:
     samples = [
         Sample(
-            example.prompt.prompt[-1].content,
+            example.prompt.prompt[-1].text,
             [("before", example.before.text), ("after", example.after.text)],
             tags=[f"before: {_score_text(example.before)}", f"after: {_score_text(example.after)}"],
         )
-        for example in findings.optimised.examples
+        for example in optimised.examples
     ]
     return Section("Samples", [Samples(samples)], "The first held-out prompts, not chosen by hand; one seed for both.")
 
@@ -285,7 +423,7 @@ def _score_text(answer: PolicyAnswer) -> str:
     return f"reward {answer.score.reward:+.2f}, {met}"
 
 
-def _provenance(findings: DemoResults, workspace: Workspace) -> Section:
+def _provenance(results: DemoResults, workspace: Workspace) -> Section:
     packages = ("torch", "transformers", "duckdb", "polars")
     rows: list[tuple[str, str]] = [
         (
@@ -295,9 +433,13 @@ def _provenance(findings: DemoResults, workspace: Workspace) -> Section:
         ("assay", code_version()),
         *((name, version(name)) for name in packages),
         ("workspace", str(workspace.root)),
-        *((f"seconds: {part}", f"{seconds:.0f}") for part, seconds in findings.seconds.items()),
+        *(
+            (f"seconds: {part}", f"{step.wall:.0f}, of processor time {step.processor:.0f}")
+            for part, step in results.steps.items()
+        ),
     ]
-    curated = _model(findings, "curated")
+    curated = results.model("curated").trained
+    assert curated is not None
     where = Path(workspace.root)
     commands = Commands(
         [
@@ -305,15 +447,11 @@ def _provenance(findings: DemoResults, workspace: Workspace) -> Section:
             "assay curate status",
             "assay eval --model rm-curated --data heldout-test",
             "assay serve rm-curated",
-            f"assay lineage {curated.trained.artifact_id}",
+            f"assay lineage {curated.artifact_id}",
         ],
         title="Look further",
     )
     return Section("Provenance", [Table(("what", "value"), rows), commands])
-
-
-def _model(findings: DemoResults, label: str) -> RewardModel:
-    return next(m for m in findings.models if m.label == label)
 
 
 def _nonzero(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -336,18 +474,5 @@ def _reward(evaluation: PolicyEvaluation | None) -> float | None:
     return evaluation.reward_mean if evaluation else None
 
 
-def _reward_with_error(evaluation: PolicyEvaluation) -> str | None:
-    if evaluation.reward_mean is None or evaluation.reward_standard_error is None:
-        return None
-    return f"{evaluation.reward_mean:+.3f} ± {Z95 * evaluation.reward_standard_error:.3f}"
-
-
 def _pass_rate(evaluation: PolicyEvaluation | None) -> str | None:
     return _percent(evaluation.verifier.share) if evaluation and evaluation.verifier else None
-
-
-def _pass_rate_with_interval(evaluation: PolicyEvaluation) -> str | None:
-    share = evaluation.verifier
-    if share is None or share.low is None or share.high is None:
-        return _percent(share.share) if share else None
-    return f"{100 * share.share:.1f} % [{100 * share.low:.1f}, {100 * share.high:.1f}]"

@@ -1,6 +1,7 @@
 """The demo's steps in order, from prompts to measured results.
 
-Leaves out: the noisy source (`source`), curation (`curation`), policy training (`policy`), the report (`pages`).
+Leaves out: the raw data (`source`), curation (`curation`), the probes (`reward_models`), policy training (`policy`),
+the report (`pages`).
 """
 
 from __future__ import annotations
@@ -12,180 +13,245 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from assay.data.snapshots import HashSlice, Selection, create_snapshot, load_pairs
-from assay.domain import PreferencePair
 from assay.errors import BadInputError
 from assay.models.devices import pick_device, pick_dtype
-from assay.models.loading import resolve_model
-from assay.models.spec import Calibration, RewardModelSpec
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import start_run
-from assay.statistics.intervals import Interval, clustered_mean, interval_text
+from assay.statistics.intervals import interval_text
 from assay.workspace import Workspace
-from assay_pipelines.curation.consistency import UNCALIBRATED, ConsistencyReport, Judge
+from assay_pipelines.curation.loop.relabelling import RelabelReport
+from assay_pipelines.curation.loop.source_pass import SourcePassReport
+from assay_pipelines.curation.reliability.estimates import SourceReliability
 from assay_pipelines.curation.verifier import VerifierReport
 from assay_pipelines.importers.run import ImportReport
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.prompts.constrained import ConstrainedPrompt, generate_prompts
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
-from assay_rm_training.calibration.fitting import fit_calibration
-from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
-from assay_rm_training.runs.train import TrainedModel, TrainingPlan, train_model
-from assay_rm_training.training_config import TrainingConfig
-from assay_serving.engines.transformers import TransformersScorer
-from assay_serving.model_config import ModelConfig
+from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_web.demo.config import DemoConfig
 from assay_web.demo.curation import (
     HELDOUT,
-    SOURCE,
     ErrorDetection,
     Hygiene,
     clean_and_dedup,
-    consistency_pass,
     detected_errors,
     import_file,
-    verify_source,
+    relabel,
+    source_pass,
+    source_reliabilities,
+    verify_sources,
 )
 from assay_web.demo.policy import Optimised, optimise
-from assay_web.demo.source import Injected, Pair, sample_pairs, write_source
+from assay_web.demo.reward_models import (
+    Bench,
+    Difference,
+    RewardModel,
+    difference,
+    read_responses,
+    relabelling_model,
+    shorter_baseline,
+    true_labels,
+)
+from assay_web.demo.source import Pair, SimulatedSource, SourceTruth, sample_pairs, write_source
 
 Say = Callable[[str], None]
+TRUTHFUL = SimulatedSource(HELDOUT, share=1.0, wrong=0.0)
 
 
 @dataclass(frozen=True)
-class RewardModel:
-    """One trained reward model and how it does on the held-out gold test pairs."""
+class StepTime:
+    """Seconds of one step: on the clock, and of processor time on all cores."""
 
-    label: str
-    trained: TrainedModel
-    evaluation: PairEvaluation
-    calibration: Calibration | None
+    wall: float
+    processor: float
+
+
+@dataclass(frozen=True)
+class Curated:
+    """What curation did. `relabelled`: why it was refused where that is a text, None where no source was at chance."""
+
+    imported: ImportReport
+    hygiene: Hygiene
+    verified: VerifierReport
+    reliability: list[SourceReliability]
+    passed: SourcePassReport
+    relabelled: RelabelReport | str | None
+    errors: ErrorDetection
 
 
 @dataclass
 class DemoResults:
-    """Everything the demo measured; the report prints nothing else."""
+    """Everything the demo measured; the report prints nothing else. `optimised`: None where the policy was left out."""
 
     config: DemoConfig
     run_id: str
-    injected: Injected
-    imported: ImportReport
-    hygiene: Hygiene
-    verified: VerifierReport
-    consistency: ConsistencyReport
-    errors: ErrorDetection
-    models: list[RewardModel]
-    difference: Interval | None  #: accuracy of curated - raw on the same pairs, 95 %, by prompts
-    optimised: Optimised
+    truth: SourceTruth
+    curated: Curated
+    models: list[RewardModel]  #: raw, gold, curated, oracle
+    gain: Difference | None  #: curated - raw
+    headroom: Difference | None  #: oracle - raw
+    shorter_baseline: float  #: accuracy of choosing the shorter response, on the same pairs
+    optimised: Optimised | None
     snapshots: dict[str, int]
-    seconds: dict[str, float] = field(default_factory=dict)
+    steps: dict[str, StepTime] = field(default_factory=dict)
+
+    def model(self, label: str) -> RewardModel:
+        return next(model for model in self.models if model.label == label)
 
 
 class Clock:
-    """Wall time by step."""
+    """Wall and processor time by step."""
 
     def __init__(self, say: Say) -> None:
-        self.seconds: dict[str, float] = {}
+        self.steps: dict[str, StepTime] = {}
         self._say = say
-        self._started = time.monotonic()
+        self._wall, self._processor = time.monotonic(), time.process_time()
         self._part = ""
 
     def begin(self, part: str) -> None:
         self.end()
-        self._part, self._started = part, time.monotonic()
-        self._say(f"\n{len(self.seconds) + 1}. {part}")
+        self._part = part
+        self._wall, self._processor = time.monotonic(), time.process_time()
+        self._say(f"\n{len(self.steps) + 1}. {part}")
 
     def end(self) -> None:
         if self._part:
-            self.seconds[self._part] = time.monotonic() - self._started
+            self.steps[self._part] = StepTime(time.monotonic() - self._wall, time.process_time() - self._processor)
             self._part = ""
 
 
-def run_pipeline(workspace: Workspace, config: DemoConfig, say: Say) -> DemoResults:
-    """Run all steps in `workspace`; `say` prints a line of progress."""
+def run_pipeline(workspace: Workspace, config: DemoConfig, say: Say, *, policy: bool = True) -> DemoResults:
+    """Run all steps in `workspace`; `say` prints a line of progress. `policy`: whether one is trained at the end."""
     with start_run(workspace, "demo", asdict(config)) as run:
         clock = Clock(say)
-        clock.begin("Raw material: prompts with checkable constraints, sampled responses, a noisy source")
-        train, heldout = _prompts(config)
-        source, truth, injected = _make_source(run.folder, config, train, heldout)
-        say(
-            f"   {len(train)} prompts gave {injected.pairs} comparisons; the source labels "
-            f"{len(injected.flipped)} of them wrong ({100 * config.flip_share:.0f} %)"
-        )
+        clock.begin("Raw data: prompts with checkable constraints, sampled responses, three sources of labels")
+        kinds = config.constraint_kinds  # no topic is on both sides
+        train = generate_prompts(config.prompts, config.seed, kinds=kinds, split="train")
+        heldout = generate_prompts(config.heldout_prompts, config.seed, kinds=kinds, split="heldout")
+        raw_file, heldout_file, truth = _make_files(run.folder, config, train, heldout)
+        names = tuple(source.name for source in config.sources)
+        say(f"   {len(train)} prompts gave {truth.pairs} comparisons; of the sources' labels are wrong:")
+        for name in names:
+            wrong, labels = truth.wrong_of(name)
+            say(f"   {name:<12} {wrong} of {labels}")
 
-        clock.begin("Import, clean, de-duplicate, curate")
-        imported = import_file(workspace, source)
-        import_file(workspace, truth)
-        raw = create_snapshot(workspace, "raw", Selection(("unverified",), (SOURCE,)), run.id)
-        hygiene = clean_and_dedup(workspace, config.clean)
-        verified = verify_source(workspace, SOURCE, share=config.gold_share, seed=config.seed)
-        verify_source(workspace, HELDOUT, share=1.0, seed=config.seed)
-        gold = create_snapshot(workspace, "gold", Selection(("gold",), (SOURCE,)), run.id)
-        dev, test = (
+        clock.begin("Import, clean, de-duplicate, measure the sources on gold, curate")
+        cache = FeatureCache(FrozenBackbone(config.base, max_length=config.max_length), workspace)
+        curated = _curate(workspace, config, cache, raw_file, names, truth, run.id, say)
+
+        clock.begin("Reward models on raw and on curated labels")
+        import_file(workspace, heldout_file)
+        clean_and_dedup(workspace, config.clean)
+        verify_sources(workspace, (HELDOUT,), share=1.0, seed=config.seed)
+        for name, part in (("heldout-dev", HashSlice(0.0, 0.25)), ("heldout-test", HashSlice(0.25, 1.0))):
             create_snapshot(workspace, name, Selection(("gold",), (HELDOUT,), slice=part), run.id)
-            for name, part in (("heldout-dev", HashSlice(0.0, 0.35)), ("heldout-test", HashSlice(0.35, 1.0)))
-        )
-        say(f"   verifier: {verified.gold} gold, {verified.corrected} of the source's labels corrected")
-        dev_pairs, test_pairs = load_pairs(workspace, "heldout-dev"), load_pairs(workspace, "heldout-test")
-        gold_model = _train(workspace, config, "gold", dev_pairs, test_pairs, say)
-        judge = Judge(
-            TransformersScorer.load(ModelConfig(str(gold_model.trained.path))), gold_model.calibration or UNCALIBRATED
-        )
-        consistency = consistency_pass(workspace, judge, config.consistency)
-        errors = detected_errors(workspace, injected)
-        curated = create_snapshot(workspace, "curated", Selection(("gold", "silver", "recycled"), (SOURCE,)), run.id)
-        say(
-            f"   reward-model pass: {consistency.kept} kept, {consistency.flipped} flipped, "
-            f"{consistency.discarded} discarded; {errors.caught} of {errors.errors} injected errors caught"
-        )
+        snapshots = ("raw", "gold", "curated", "heldout-dev", "heldout-test")
+        pairs = {name: load_pairs(workspace, name) for name in snapshots}
+        read_responses(cache, [*pairs["heldout-dev"], *pairs["heldout-test"]])
+        bench = Bench(workspace, config, cache, pairs["heldout-dev"], pairs["heldout-test"])
+        models = [
+            bench.recorded("raw"),
+            bench.compared("gold", pairs["gold"]),
+            bench.recorded("curated"),
+            bench.compared("oracle", true_labels(pairs["raw"], train)),
+        ]
+        raw_model, _, curated_model, oracle = (model.evaluation for model in models)
+        gain, headroom = difference(curated_model, raw_model), difference(oracle, raw_model)
+        for model in models:
+            accuracy = model.evaluation.accuracy
+            say(
+                f"   {model.label:<8} {100 * accuracy.value:.1f} % of {accuracy.pairs} held-out pairs "
+                f"[{interval_text(accuracy.interval, '.1f', scale=100)}]"
+            )
+        shorter = shorter_baseline(bench.test)
+        longer = raw_model.length_baseline
+        say(f"   no model: the longer response {100 * longer:.1f} %, the shorter one {100 * shorter:.1f} %")
+        for what, change in (("curated - raw", gain), ("oracle - raw", headroom)):
+            if change is not None:
+                say(
+                    f"   {what}: {100 * change.value:+.1f} points [{interval_text(change.interval, '+.1f', scale=100)}]"
+                )
 
-        clock.begin("Reward models on raw and on curated data")
-        models = [_train(workspace, config, name, dev_pairs, test_pairs, say) for name in ("raw", "curated")]
-        difference = _difference(models[1].evaluation, models[0].evaluation)
-
-        clock.begin("Serve the curated reward model; train a policy against it")
-        optimised = optimise(workspace, config, models[1].trained, train, heldout, say)
+        optimised = None
+        if policy:
+            clock.begin("Serve the curated reward model; train a policy against it")
+            optimised = optimise(workspace, config, models[2], train, heldout, say)
         clock.end()
-        findings = DemoResults(
+        results = DemoResults(
             config=config,
             run_id=run.id,
-            injected=injected,
-            imported=imported,
-            hygiene=hygiene,
-            verified=verified,
-            consistency=consistency,
-            errors=errors,
-            models=[gold_model, *models],
-            difference=difference,
+            truth=truth,
+            curated=curated,
+            models=models,
+            gain=gain,
+            headroom=headroom,
+            shorter_baseline=shorter,
             optimised=optimised,
-            snapshots={s.name: s.items for s in (raw, gold, curated, dev, test)},
-            seconds=clock.seconds,
+            snapshots={name: len(pairs[name]) for name in snapshots},
+            steps=clock.steps,
         )
         run.metrics.update(
-            {"seconds": clock.seconds, "accuracy": {m.label: m.evaluation.accuracy.value for m in models}}
+            {
+                "steps": {name: asdict(step) for name, step in clock.steps.items()},
+                "accuracy": {m.label: m.evaluation.accuracy.value for m in models},
+            }
         )
-    return findings
+    return results
 
 
-def _prompts(config: DemoConfig) -> tuple[list[ConstrainedPrompt], list[ConstrainedPrompt]]:
-    """Training and held-out prompts; no topic is on both sides."""
-    kinds = config.constraint_kinds
-    return (
-        generate_prompts(config.prompts, config.seed, kinds=kinds, split="train"),
-        generate_prompts(config.heldout_prompts, config.seed, kinds=kinds, split="heldout"),
+def _curate(
+    workspace: Workspace,
+    config: DemoConfig,
+    cache: FeatureCache,
+    file: Path,
+    names: tuple[str, ...],
+    truth: SourceTruth,
+    run_id: str,
+    say: Say,
+) -> Curated:
+    """From the file to the snapshots raw, gold, trusted and curated. Held-out pairs are not there yet."""
+    imported = import_file(workspace, file)
+    create_snapshot(workspace, "raw", Selection(("unverified",), names), run_id)
+    read_responses(cache, load_pairs(workspace, "raw"))
+    hygiene = clean_and_dedup(workspace, config.clean)
+    verified = verify_sources(workspace, names, share=config.gold_share, seed=config.seed)
+    say(f"   the verifier decided {verified.gold} pairs: gold; {verified.corrected} of their labels were wrong")
+    create_snapshot(workspace, "gold", Selection(("gold",), names), run_id)
+    reliability = source_reliabilities(workspace, names)
+    for source in reliability:
+        say(f"   {source.name:<12} {source.text}")
+    passed = source_pass(workspace, config.source_pass, names)
+    say(
+        f"   of sources right in {config.source_pass.least:.0%} {passed.kept} labels are kept, of the others "
+        f"{passed.discarded} set aside; {passed.quality_text}"
     )
+    relabelled: RelabelReport | str | None = None
+    if passed.discarded:
+        create_snapshot(workspace, "trusted", Selection(("gold", "silver"), names), run_id)
+        model, refit = relabelling_model(config, cache, load_pairs(workspace, "trusted"))
+        relabelled = relabel(workspace, config.relabel, model, refit, passed.discarded)
+        say(
+            f"   relabelling was refused: {relabelled}"
+            if isinstance(relabelled, str)
+            else f"   a model of gold and the good sources labels {relabelled.relabelled} of those anew; "
+            f"{relabelled.quality_text}"
+        )
+    create_snapshot(workspace, "curated", Selection(("gold", "silver"), names), run_id)
+    errors = detected_errors(workspace, truth)
+    say(f"   {errors.caught} of {errors.errors} wrong labels caught, with {errors.false_alarms} right ones")
+    return Curated(imported, hygiene, verified, reliability, passed, relabelled, errors)
 
 
-def _make_source(
+def _make_files(
     folder: Path, config: DemoConfig, train: Sequence[ConstrainedPrompt], heldout: Sequence[ConstrainedPrompt]
-) -> tuple[Path, Path, Injected]:
+) -> tuple[Path, Path, SourceTruth]:
     device = pick_device()
     policy = Policy(config.base, device=device, max_prompt_tokens=config.max_length, dtype=pick_dtype(device))
     sampling = Sampling(
         max_new_tokens=config.max_new_tokens,
         max_prompt_tokens=config.max_length,
-        temperature=config.temperature,
-        rows_at_once=96,
+        rows_at_once=192,
     )
     sampler = TransformersSampler(policy, sampling)
     splits: list[list[Pair]] = []
@@ -197,7 +263,7 @@ def _make_source(
                     sampler,
                     samples=config.samples,
                     pairs_per_prompt=config.pairs_per_prompt,
-                    seed=config.seed + len(splits),
+                    seed=config.seed,
                     prefix=prefix,
                     on_progress=advance,
                 )
@@ -207,66 +273,7 @@ def _make_source(
     for name, pairs in zip(("training", "held-out"), splits, strict=True):
         if len(pairs) < 10:
             raise BadInputError(f"only {len(pairs)} {name} comparisons came of the sampled responses; use more prompts")
-    source, truth = folder / "noisy-source.jsonl", folder / "heldout.jsonl"
-    injected = write_source(source, splits[0], source=SOURCE, flip_share=config.flip_share, seed=config.seed)
-    write_source(truth, splits[1], source=HELDOUT, flip_share=config.flip_share, seed=config.seed)
-    return source, truth, injected
-
-
-def _train(
-    workspace: Workspace,
-    config: DemoConfig,
-    label: str,
-    dev: Sequence[PreferencePair],
-    test: Sequence[PreferencePair],
-    say: Say,
-) -> RewardModel:
-    """Train on snapshot `label`, calibrate on the dev pairs, evaluate on the test pairs."""
-    plan = TrainingPlan(
-        TrainingConfig(
-            base=config.base,
-            lr=config.lr,
-            epochs=config.epochs,
-            batch_size=config.batch_size,
-            max_length=config.max_length,
-            freeze_layers=config.freeze_layers,
-            seed=config.seed,
-        ),
-        data=label,
-        eval_data=None,
-        name=f"rm-{label}",
-    )
-    trained = train_model(workspace, plan, load_pairs(workspace, label))
-    scorer = TransformersScorer.load(ModelConfig(str(trained.path), served_as=plan.name))
-    calibration = None
-    try:
-        calibration = fit_calibration(*evaluate(scorer, dev, seed=config.seed).rewards(), fitted_on="heldout-dev")
-    except BadInputError as error:  # no better than chance on the dev pairs: it gets no probabilities
-        say(f"   {plan.name} stays uncalibrated: {error}")
-    if calibration is not None:
-        _write_calibration(trained.path, calibration)
-    evaluation = evaluate(scorer, test, seed=config.seed, calibration=calibration)
-    accuracy = evaluation.accuracy
-    say(
-        f"   {plan.name}: {100 * accuracy.value:.1f} % of {accuracy.pairs} held-out gold pairs "
-        f"[{interval_text(accuracy.interval, '.1f', scale=100)}]; "
-        f"choosing the longer: {100 * evaluation.length_baseline:.1f} %"
-    )
-    return RewardModel(label, trained, evaluation, calibration)
-
-
-def _write_calibration(folder: Path, calibration: Calibration) -> None:
-    spec = RewardModelSpec.read(Path(resolve_model(str(folder))))
-    assert spec is not None  # train_model wrote it
-    spec.calibrated(calibration).write(folder)
-
-
-def _difference(curated: PairEvaluation, raw: PairEvaluation) -> Interval | None:
-    """Paired: both models on the same pairs, those that both could score, by prompt."""
-    right = {item.comparison_id: float(item.margin > 0) for item in raw.items if item.margin is not None}
-    shared = [
-        (item.prompt_id, float(item.margin > 0) - right[item.comparison_id])
-        for item in curated.items
-        if item.margin is not None and item.comparison_id in right
-    ]
-    return clustered_mean([change for _, change in shared], [prompt for prompt, _ in shared])
+    raw_file, heldout_file = folder / "labels.jsonl", folder / "heldout.jsonl"
+    truth = write_source(raw_file, splits[0], config.sources, seed=config.seed)
+    write_source(heldout_file, splits[1], (TRUTHFUL,), seed=config.seed)
+    return raw_file, heldout_file, truth

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from assay.models.devices import has_fast_bfloat16, pick_device
 from assay.score import Score, ScoreResult
+from assay.statistics.intervals import interval_text
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -21,16 +22,18 @@ from assay_policy_training.plugins.samplers.transformers import TransformersSamp
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import ModelReward
 from assay_policy_training.training.run import Plan, TrainedPolicy, train_policy
-from assay_rm_training.runs.train import TrainedModel
 from assay_serving.client import RemoteScorer, RewardClient
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.process import running_server
 from assay_serving.scorer import ScoreItem
+from assay_serving.server.core.settings import ServerSettings
 from assay_web.demo.config import DemoConfig
+from assay_web.demo.reward_models import RewardModel
 
 EXAMPLES = 5
 POLICY = "policy"
+PATIENCE_S = 1800.0  #: for a request: an evaluation's responses are one, and the machine may have other work
 
 
 @dataclass(frozen=True)
@@ -65,16 +68,23 @@ class Optimised:
 def optimise(
     workspace: Workspace,
     config: DemoConfig,
-    model: TrainedModel,
+    model: RewardModel,
     train: Sequence[ConstrainedPrompt],
     heldout: Sequence[ConstrainedPrompt],
     say: Callable[[str], None],
 ) -> Optimised:
-    """Serve `model` on a free port of this machine, train against it, and answer some prompts before and after."""
-    scorer = TransformersScorer.load(ModelConfig(str(model.path), served_as=model.name))
-    with running_server({model.name: scorer}) as server, RewardClient(server.url, model=model.name) as client:
+    """Serve the recorded `model` on a free port of this machine, train against it, and answer some prompts before and
+    after."""
+    assert model.trained is not None
+    name = model.trained.path.name
+    scorer = TransformersScorer.load(ModelConfig(str(model.trained.path), served_as=name))
+    settings = ServerSettings(request_timeout_s=PATIENCE_S, engine_timeout_s=PATIENCE_S)
+    with (
+        running_server({name: scorer}, settings=settings) as server,
+        RewardClient(server.url, model=name) as client,
+    ):
         client.wait_until_ready(timeout=30)
-        say(f"   {model.name} answers at {server.url}")
+        say(f"   {name} answers at {server.url}")
         trained = train_policy(
             workspace,
             _plan(config, server.url, train),
@@ -96,12 +106,17 @@ def optimise(
         )
     ]
     examples = [Example(p, judged[i], judged[len(prompts) + i]) for i, p in enumerate(prompts)]
-    before, after = trained.before, trained.after
-    if before is not None and after is not None:
-        say(
-            f"   mean reward on held-out prompts {before.reward_mean:+.3f} -> {after.reward_mean:+.3f}; "
-            f"verifier pass rate {_share(before.verifier)} -> {_share(after.verifier)}"
+    if trained.change is not None:
+        changes = (
+            ("reward", trained.change.reward, 1.0),
+            ("points of the verifier's pass rate", trained.change.pass_rate, 100.0),
         )
+        for what, change, scale in changes:
+            if change is not None:
+                say(
+                    f"   held-out prompts: {scale * change.value:+.2f} {what} "
+                    f"[{interval_text(change.interval, '+.2f', scale=scale)}]"
+                )
     failed = sum(not isinstance(score, Score) for score in scores)
     if failed:
         say(f"   {failed} of the shown responses could not be scored; the report says why")
@@ -114,7 +129,9 @@ def _plan(config: DemoConfig, url: str, train: Sequence[ConstrainedPrompt]) -> P
         "steps": config.rl_steps,
         "seed": config.seed,
         "checkpoint_every": 0,
-        "kl.coefficient": config.rl_kl,
+        "kl.coefficient": 0.0,
+        "report_kl": "false",  # a second model and a third of a step's time
+        "optimisation.micro_batch_rows": 16,
         "sampling.prompts_per_step": config.rl_prompts,
         "sampling.group_size": config.rl_group,
         "sampling.max_new_tokens": config.max_new_tokens,
@@ -135,13 +152,6 @@ def _plan(config: DemoConfig, url: str, train: Sequence[ConstrainedPrompt]) -> P
 
 def _answers(config: DemoConfig, name: str, prompts: Sequence[ConstrainedPrompt]) -> list[str]:
     policy = Policy(name, device=pick_device(), max_prompt_tokens=config.max_length)
-    sampling = Sampling(
-        max_new_tokens=config.max_new_tokens, max_prompt_tokens=config.max_length, temperature=config.temperature
-    )
+    sampling = Sampling(max_new_tokens=config.max_new_tokens, max_prompt_tokens=config.max_length)
     items = [PromptItem(p.prompt, p.constraints) for p in prompts]
     return list(TransformersSampler(policy, sampling).rollout(items, 1, seed=config.seed, version=0).responses)
-
-
-def _share(share: object) -> str:
-    value = getattr(share, "share", None)
-    return "unknown" if value is None else f"{100 * value:.1f} %"

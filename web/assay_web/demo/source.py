@@ -1,8 +1,8 @@
-"""The demo's noisy source: prompts with checkable constraints, sampled responses, labels with injected errors.
+"""The demo's raw data: prompts with checkable constraints, sampled responses, labels of sources of different worth.
 
-Covers: sampling with the demo's language model, forming comparisons, flipping a stated share of labels, and the
-defects of a real file (repeated rows, an empty response, identical sides, a broken line), each counted. What was
-injected is returned separately and is not in the file. Leaves out: importing the file.
+Covers: sampling with the demo's language model, forming comparisons, labelling each by one simulated source, and the
+defects of a real file (repeated rows, an empty response, identical sides, a broken line), each counted. Which labels
+are wrong is returned separately and is not in the file. Leaves out: importing the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from assay_policy_training.plugins.prompts.constrained import ConstrainedPrompt
 from assay_policy_training.plugins.protocols import Sampler
 from assay_serving.verifiers import verify
 
-ROLLOUT_ROWS = 16  # prompts a sampling call: enough to fill the cores, small enough for a moving progress bar
+ROLLOUT_PROMPTS = 32  # prompts a sampling call: enough to fill the cores, small enough for a moving progress bar
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,37 @@ SOURCE_BLEMISHES = Blemishes()
 
 
 @dataclass(frozen=True)
-class Injected:
-    """What the noisy source did to the file: the truth that the pipeline does not see. `flipped`: record ids."""
+class SimulatedSource:
+    """Who labels a `share` of the comparisons. It names the longer response in a share `longer` of the cases, whatever
+    is right; the rest of its labels are wrong with probability `wrong`."""
 
-    pairs: int
-    flipped: frozenset[str]
+    name: str
+    share: float
+    wrong: float
+    longer: float = 0.0
+
+    def prefers_better(self, pair: Pair, rng: random.Random) -> bool:
+        """Whether its label of the pair is right."""
+        if rng.random() < self.longer and len(pair.better) != len(pair.worse):
+            return len(pair.better) > len(pair.worse)
+        return rng.random() >= self.wrong
+
+
+@dataclass(frozen=True)
+class SourceTruth:
+    """What the pipeline does not see: the source of each record, and the records whose label is wrong."""
+
+    source: dict[str, str]
+    wrong: frozenset[str]
+
+    @property
+    def pairs(self) -> int:
+        return len(self.source)
+
+    def wrong_of(self, name: str) -> tuple[int, int]:
+        """(wrong labels, labels) of one source."""
+        records = [record for record, source in self.source.items() if source == name]
+        return len(self.wrong.intersection(records)), len(records)
 
 
 def sample_pairs(
@@ -69,10 +95,10 @@ def sample_pairs(
     """Draw `samples` responses a prompt and pair those of which one satisfies more constraints than the other."""
     rng = random.Random(seed)
     pairs: list[Pair] = []
-    for start in range(0, len(prompts), ROLLOUT_ROWS):
-        chunk = prompts[start : start + ROLLOUT_ROWS]
+    for start in range(0, len(prompts), ROLLOUT_PROMPTS):
+        chunk = prompts[start : start + ROLLOUT_PROMPTS]
         items = [PromptItem(p.prompt, p.constraints) for p in chunk]
-        batch = sampler.rollout(items, samples, seed=seed * 100_003 + start, version=0)
+        batch = sampler.rollout(items, samples, seed=seed * 1_000 + start, version=0)
         answers: dict[str, list[str]] = {}
         order: list[str] = []
         for uid, response in zip(batch.uid, batch.responses, strict=True):
@@ -106,34 +132,40 @@ def _contrasts(
             yield better, worse
 
 
-def write_source(path: Path, pairs: Sequence[Pair], *, source: str, flip_share: float, seed: int) -> Injected:
-    """Write the pairs as a noisy source would publish them, and return what was done to them.
+def write_source(path: Path, pairs: Sequence[Pair], sources: Sequence[SimulatedSource], *, seed: int) -> SourceTruth:
+    """Write the pairs as the sources would publish them, and return which labels are wrong.
 
-    Exactly round(flip_share x pairs) labels are flipped. Rows are in the normalised JSON Lines format.
+    Each source labels its share of the pairs, drawn at random. Rows are in the normalised JSON Lines format.
     """
     rng = random.Random(seed)
-    flipped = frozenset(rng.sample([p.record_id for p in pairs], round(flip_share * len(pairs))))
+    names = {source.name: source for source in sources}
+    drawn_sources = rng.choices(list(names), weights=[source.share for source in sources], k=len(pairs))
+    source_of = {pair.record_id: name for pair, name in zip(pairs, drawn_sources, strict=True)}
+    wrong: set[str] = set()
     rows: list[dict[str, Any]] = []
     for pair in pairs:
-        wrong = pair.record_id in flipped
-        chosen, rejected = (pair.worse, pair.better) if wrong else (pair.better, pair.worse)
-        rows.append(_row(pair, pair.record_id, source, chosen, rejected))
+        name = source_of[pair.record_id]
+        if not names[name].prefers_better(pair, rng):
+            wrong.add(pair.record_id)
+        chosen, rejected = (pair.better, pair.worse) if pair.record_id not in wrong else (pair.worse, pair.better)
+        rows.append(_row(pair, pair.record_id, name, chosen, rejected))
     blemish = SOURCE_BLEMISHES
     drawn = rng.sample(range(len(pairs)), blemish.repeated + blemish.identical_sides + blemish.empty_responses)
     for index in drawn[: blemish.repeated]:
         rows.append({**rows[index], "id": f"{pairs[index].record_id}-again"})
     for index in drawn[blemish.repeated : blemish.repeated + blemish.identical_sides]:
         pair = pairs[index]
-        rows.append(_row(pair, f"{pair.record_id}-same", source, pair.better, pair.better))
+        rows.append(_row(pair, f"{pair.record_id}-same", source_of[pair.record_id], pair.better, pair.better))
     for index in drawn[blemish.repeated + blemish.identical_sides :]:
-        rows.append(_row(pairs[index], f"{pairs[index].record_id}-empty", source, pairs[index].better, ""))
+        pair = pairs[index]
+        rows.append(_row(pair, f"{pair.record_id}-empty", source_of[pair.record_id], pair.better, ""))
     rng.shuffle(rows)
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     for _ in range(blemish.broken_lines):
         lines.insert(rng.randrange(len(lines)), lines[0][: len(lines[0]) // 2])
     with replacing(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return Injected(len(pairs), flipped)
+    return SourceTruth(source_of, frozenset(wrong))
 
 
 def _row(pair: Pair, record_id: str, source: str, chosen: str, rejected: str) -> dict[str, Any]:

@@ -44,10 +44,11 @@ class ReliabilityBin(FromRecord):
 
 
 class ReliabilityFigure(WithInterval):
-    """`low`, `high`: 95 % by bootstrap over prompts, null where the run measured none."""
+    """`low`, `high`: 95 % by prompt, null where undetermined or `measured` is false: the run has no interval of it."""
 
-    name: Literal["ece", "ece_equal_mass", "brier", "nll"]
+    name: Literal["ece", "ece_equal_mass", "rms_error", "brier", "nll"]
     value: float
+    measured: bool
 
 
 class ReliabilitySide(BaseModel):
@@ -98,12 +99,10 @@ class CalibrationPage(BaseModel):
     calibrations: list[CalibrationEntry]
 
 
-class LengthEstimate(FromRecord):
-    """A figure with its 95 % interval; `count`: responses or pairs it is of."""
+class LengthEstimate(WithInterval):
+    """A figure with its 95 % interval by prompt, null where undetermined; `count`: responses or pairs it is of."""
 
     value: float
-    low: float = Field(validation_alias=AliasPath("interval", "low"))
-    high: float = Field(validation_alias=AliasPath("interval", "high"))
     count: int = Field(validation_alias="pairs")
 
 
@@ -212,7 +211,7 @@ def read_length_bias(
 
 def _side(side: MeasuredReliability) -> ReliabilitySide:
     figures = [
-        ReliabilityFigure.of(name=name, value=value, interval=side.intervals.get(name))
+        ReliabilityFigure.of(name=name, value=value, interval=side.intervals.get(name), measured=name in side.intervals)
         for name, value in side.figures.items()
     ]
     return ReliabilitySide(bins=[ReliabilityBin.model_validate(one) for one in side.bins], figures=figures)

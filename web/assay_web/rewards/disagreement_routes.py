@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request
 from pydantic import AliasPath, BaseModel, Field
 
-from assay.domain import Message
+from assay.browsing.messages import ConversationTurn
 from assay.runs.record import start_run
 from assay.store.scored_models import scored_models
 from assay_pipelines.annotation.queues import add_items, create_queue, get_queue, list_queues
@@ -91,7 +91,7 @@ class DisagreedPair(FromRecord):
     """A pair on which the raters prefer different responses. Long responses are cut; `characters_*`: whole."""
 
     comparison_id: str
-    prompt: list[Message]
+    prompt: list[ConversationTurn]
     response_a: str
     response_b: str
     characters_a: int = Field(validation_alias=AliasPath("characters", 0))

@@ -83,7 +83,7 @@ def _detail(facts: StoredRun, service: WebService, folder: Path) -> RunDetail:
         pid=record.pid,
         folder=str(folder),
         config=named_values(flattened(settings)),
-        figures=named_values(flattened(record.results)),
+        figures=named_values(flattened({k: v for k, v in record.results.items() if k != "warnings"})),  # in `run`
         inputs=facts.inputs,
         outputs=facts.outputs,
         more_links=facts.more_links,

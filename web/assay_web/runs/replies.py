@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from assay.browsing.comparison import ConversationTurn
+from assay.browsing.messages import ShownMessage
 from assay_web.run_charts import CurveChart
 from assay_web.server.request_body import RequestBody
 
@@ -144,7 +144,7 @@ class SampleReply(BaseModel):
     """A rollout. `reward`: null where none was given, with the reasons in `failures`."""
 
     uid: str
-    prompt: list[ConversationTurn]
+    prompt: list[ShownMessage]
     response: str
     reward: float | None
     parts: dict[str, float | None]

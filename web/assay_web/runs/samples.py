@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from assay.browsing.comparison import ConversationTurn
+from assay.browsing.messages import ShownMessage
 from assay_web.runs.replies import SampleReply
 
 #: By reward, those without one last; `group`: the responses to one prompt together.
@@ -28,7 +28,7 @@ def samples_of(
 def _sample(row: Mapping[str, Any]) -> SampleReply:
     return SampleReply(
         uid=str(row.get("uid", "")),
-        prompt=[ConversationTurn(role=turn["role"], content=turn["content"]) for turn in row.get("prompt", ())],
+        prompt=[ShownMessage(turn["role"], turn["content"]) for turn in row.get("prompt", ())],
         response=row.get("response", ""),
         reward=row.get("reward"),
         parts=row.get("parts", {}),

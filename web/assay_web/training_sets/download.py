@@ -1,7 +1,7 @@
 """Download of a snapshot's pairs in TRL's format.
 
 The file is complete and already unlinked before its first byte is sent, so an aborted download leaves nothing behind.
-Leaves out: other formats and larger snapshots, which are `assay data export`.
+Leaves out: pairs with images, other formats and larger snapshots, which are `assay data export`.
 """
 
 from __future__ import annotations
@@ -56,6 +56,6 @@ def download_of(workspace: Workspace, name: str) -> Download:
         )
     with TemporaryDirectory(prefix="assay-download-") as folder:
         path = Path(folder) / f"{snapshot.name}.jsonl"
-        report = export(workspace, path, snapshot.name, format="trl")
+        report = export(workspace, path, snapshot.name, format="trl", images=False)
         stream = path.open("rb")
     return Download(path.name, report.rows, os.fstat(stream.fileno()).st_size, stream)

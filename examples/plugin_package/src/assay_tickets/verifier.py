@@ -18,9 +18,6 @@ class MentionsTicket(Constraint):
     def __post_init__(self) -> None:
         require_count(self.number, "number")
 
-    def wordings(self) -> tuple[str, ...]:
-        return (f"Mention ticket #{self.number}.", f"Your answer must name ticket #{self.number}.")
-
     def judge(self, response: str) -> Verdict:
         mentioned = f"#{self.number}" in response
         return Verdict(mentioned, f"ticket #{self.number} is {'' if mentioned else 'not '}mentioned")

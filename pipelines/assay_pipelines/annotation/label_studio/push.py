@@ -146,8 +146,8 @@ def _prediction(config: ProjectConfig, order: ShownOrder, judged: Mapping[str, A
 def prompt_text(prompt: Prompt) -> str:
     """One user turn as it is; a longer conversation with the roles in front."""
     if len(prompt) == 1 and prompt[0].role == "user":
-        return prompt[0].content
-    return "\n\n".join(f"{message.role.capitalize()}: {message.content}" for message in prompt)
+        return prompt[0].text
+    return "\n\n".join(f"{message.role.capitalize()}: {message.text}" for message in prompt)
 
 
 def _judged(workspace: Workspace, batch: Sequence[Candidate]) -> dict[str, list[dict[str, Any]]]:

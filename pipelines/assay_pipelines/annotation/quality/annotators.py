@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from assay.statistics.intervals import Interval, wilson
-from assay_pipelines.annotation.votes import QueueVote, by_comparison, majority
+from assay_pipelines.annotation.votes import QueueVote, by_comparison
 
 # What earns a flag. Shares are judged by their Wilson interval, so that few votes earn none.
 LEAST_ACCURACY = 0.7  #: the interval of gold-check accuracy lies below it
@@ -56,15 +56,15 @@ def annotator_quality(votes: Sequence[QueueVote]) -> list[AnnotatorQuality]:
 def quality_of(name: str, votes: list[QueueVote], by_pair: dict[str, list[QueueVote]]) -> AnnotatorQuality:
     """`votes`: of this person; `by_pair`: everybody's on each comparison, gold checks left out."""
     checks = [v for v in votes if v.check_label is not None and v.answer != "skip"]
-    passed = sum(v.outcome == v.check_label for v in checks)
+    passed = sum(v.passed for v in checks)
     compared = agreed = 0
     for vote in votes:
         if vote.check_label is not None or vote.outcome is None:
             continue
-        consensus = majority([v for v in by_pair.get(vote.comparison_id, ()) if v.annotator != name]).winner
-        if consensus is not None:
+        same = vote.agrees([v for v in by_pair.get(vote.comparison_id, ()) if v.annotator != name])
+        if same is not None:
             compared += 1
-            agreed += vote.outcome == consensus
+            agreed += same
     preferred = [v for v in votes if v.answer in ("A", "B") and v.shown_order is not None]
     first = sum(v.answer == (v.shown_order or "")[0] for v in preferred)
     times = [v.seconds for v in votes if v.seconds is not None]

@@ -14,7 +14,7 @@ from assay_pipelines.annotation.assignment import BLOCK
 from assay_pipelines.annotation.ledger import Ledger
 from assay_pipelines.annotation.quality.annotators import quality_of
 from assay_pipelines.annotation.queues import find_queue
-from assay_pipelines.annotation.votes import QueueVote, by_comparison, queue_votes
+from assay_pipelines.annotation.votes import by_comparison, queue_votes, vote_of
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,18 @@ def own_figures(ledger: Ledger, queue: str, annotator: str) -> OwnFigures:
     with ledger.reading() as db:
         rows = db.execute(
             """SELECT v.judgment_id, i.comparison_id, v.annotator, v.answer, v.rationale, v.shown_order, v.seconds,
-                      i.check_label
-               FROM votes v JOIN items i USING (item_id)
+                      i.check_label, l.labels
+               FROM votes v JOIN items i USING (item_id) LEFT JOIN vote_labels l USING (judgment_id)
                WHERE i.queue = ? AND v.annotator = ? AND v.role = 'vote' AND v.attempt = 1
                ORDER BY v.at, v.judgment_id""",
             (record.name, annotator),
         ).fetchall()
-    votes = [QueueVote(**dict(row)) for row in rows[: len(rows) // block * block]]
+    votes = [vote_of(row) for row in rows[: len(rows) // block * block]]
     cast = [v for v in queue_votes(ledger, record.name) if v.role == "vote"] if votes else []
     quality = quality_of(annotator, votes, by_comparison(cast))
     streak = 0
     for vote in votes:
         if vote.check_label is not None and vote.answer != "skip":
-            streak = streak + 1 if vote.outcome == vote.check_label else 0
+            streak = streak + 1 if vote.passed else 0
     shared = {f.name: getattr(quality, f.name) for f in fields(OwnFigures) if hasattr(quality, f.name)}
     return OwnFigures(**shared | {"votes": len(votes), "block": block, "streak": streak})

@@ -67,7 +67,7 @@ class PairPreference:
             "strengths": list(STRENGTHS),
         }
 
-    def form(self) -> TerminalForm:
+    def form(self, item: Mapping[str, Any] | None = None) -> TerminalForm:
         return _PairForm()
 
     def record(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from assay.domain import FULFILMENTS, PrincipleAnswer, ShownOrder
+from assay.domain import FULFILMENTS, PrincipleAnswer, ShownOrder, response_of, response_text
 from assay.errors import BadInputError
 from assay_pipelines.annotation.question_types.pair import letter
 from assay_pipelines.annotation.question_types.question_type import Submission, TerminalForm, VoteRecord
@@ -26,7 +26,7 @@ class PrincipleFulfilment:
     def words(self) -> Mapping[str, Any]:
         return {"answers": [{"name": name, "label": label} for name, label in FULFILMENT_WORDS.items()]}
 
-    def form(self) -> TerminalForm | None:
+    def form(self, item: Mapping[str, Any] | None = None) -> TerminalForm | None:
         return None
 
     def record(
@@ -47,7 +47,8 @@ class PrincipleFulfilment:
             if answer.answer not in FULFILMENTS:
                 raise BadInputError(f"an answer is one of {', '.join(FULFILMENTS)}", field="principles")
             response = letter(answer.position, order)
-            if answer.evidence is not None and answer.evidence not in item[response.lower()]:
+            said = response_text(response_of(item[response.lower()]))
+            if answer.evidence is not None and answer.evidence not in said:
                 raise BadInputError(
                     f"the evidence is not in the response: {answer.evidence[:60]!r}", field="principles"
                 )

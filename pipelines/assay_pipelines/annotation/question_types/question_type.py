@@ -1,7 +1,7 @@
-"""What a question type is: one way to ask annotators about a pair, for every front end and for storage.
+"""What a question type is: one way to ask annotators about an item, for every front end and for storage.
 
 An item is asked by one type that decides the judgment, named by `question` in its payload (`pair` by default), and by
-those that add to it (`principles`, where the item lists some).
+those that add to it (`principles`, where the item lists some). Types of items that are no pair (`TASKS`) record labels.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from assay.registry import Kind
 #: The response shown first (on the left, or on top) and the other one.
 Position: TypeAlias = Literal["first", "second"]
 PAIR, PRINCIPLES = "pair", "principles"
+#: Questions on single responses, and on the responses to a prompt.
+TASKS = ("rating", "steps", "spans", "ranking")
+#: What a vote on an item that is no pair is, unless it was passed on.
+ANSWERED: Literal["answered"] = "answered"
 #: Reasons to skip that say something of the pair and count as a vote; the others pass the item on.
 COUNTED_SKIPS = frozenset({"cannot_decide", "broken"})
 
@@ -49,22 +53,26 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class VoteRecord:
-    """What a submission records, in the canonical order of A and B. The rationale of a skip begins with its reason."""
+    """What a submission records, in the canonical order of A and B. The rationale of a skip begins with its reason.
+    `labels`: of an item that is no pair, as `assay.annotation.item_answers` has them."""
 
-    answer: Answer
+    answer: Answer | Literal["answered"]
     strength: int | None = None
     confidence: float | None = None
     rationale: str | None = None
     principles: tuple[PrincipleAnswer, ...] = ()
+    labels: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
 
     @property
     def counts(self) -> bool:
-        """Whether it says something of the pair; otherwise the item goes to somebody else."""
+        """Whether it says something of the item; otherwise the item goes to somebody else."""
         return outcome_of(self.answer, self.rationale) is not None
 
 
-def outcome_of(answer: Answer, rationale: str | None) -> Outcome | None:
+def outcome_of(answer: Answer | Literal["answered"], rationale: str | None) -> Outcome | None:
     """What a stored vote counts as; None where the annotator passed the item on."""
+    if answer == ANSWERED:
+        return ANSWERED
     if answer == "skip":
         return "undecided" if (rationale or "").partition(":")[0] in COUNTED_SKIPS else None
     return preference(answer)
@@ -102,8 +110,8 @@ class QuestionType(Protocol):
     def words(self) -> Mapping[str, Any]:
         """The words and keys that front ends show, as JSON."""
 
-    def form(self) -> TerminalForm | None:
-        """A new form for one item; None where a terminal cannot ask it."""
+    def form(self, item: Mapping[str, Any] | None = None) -> TerminalForm | None:
+        """A new form for one item, by its payload; None where a terminal cannot ask it."""
 
     def record(
         self, submission: Submission, item: Mapping[str, Any], order: ShownOrder, vote: VoteRecord | None
@@ -116,10 +124,14 @@ class QuestionType(Protocol):
 
 QUESTION_TYPES: Kind[type[QuestionType]] = Kind(
     "question_type",
-    "A way to ask annotators about a pair: validation, the judgment of an answer, terminal form, page component.",
+    "A way to ask annotators about an item: validation, the judgment of an answer, terminal form, page component.",
     {
         PAIR: "assay_pipelines.annotation.question_types.pair:PairPreference",
         PRINCIPLES: "assay_pipelines.annotation.question_types.principles:PrincipleFulfilment",
+        "rating": "assay_pipelines.annotation.question_types.rating:ResponseRating",
+        "steps": "assay_pipelines.annotation.question_types.response_parts:StepLabels",
+        "spans": "assay_pipelines.annotation.question_types.response_parts:SpanMarking",
+        "ranking": "assay_pipelines.annotation.question_types.ranking:ResponseRanking",
     },
     requires=("component", "words", "form", "record"),
     option="--question",

@@ -14,10 +14,15 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from assay.domain import Prompt, ShownOrder
+from assay.conversation.message import response_turns
+from assay.conversation.parts import ImagePart, ThinkingPart, ToolCallPart, ToolDefinitionPart, ToolResultPart
+from assay.domain import Message, Prompt, Response, ShownOrder
+from assay_pipelines.annotation.answer_match import in_words
 from assay_pipelines.annotation.assignment import Assignment
 from assay_pipelines.annotation.items import ShownItem, ShownOpinion
 from assay_pipelines.annotation.question_types.pair import STRENGTHS, placed
+from assay_pipelines.annotation.question_types.question_type import ANSWERED
+from assay_pipelines.annotation.question_types.ranking import LETTERS
 from assay_pipelines.annotation.queues import QueueProgress
 from assay_pipelines.annotation.votes import QueueVote
 
@@ -38,6 +43,11 @@ def draw_item(
     for part in _context(assignment.content, guideline):
         console.print(part)
     console.print(_prompt(assignment.content.prompt))
+    if assignment.content.responses:
+        several = len(assignment.content.responses) > 1
+        for letter, text in zip(LETTERS, assignment.content.responses, strict=False):
+            console.print(_response(letter.upper() if several else "response", text, ""))
+        return
     checked = assignment.content.pre_verification or ("", "")
     first = _response("A", assignment.content.first, checked[0])
     second = _response("B", assignment.content.second, checked[1])
@@ -66,10 +76,12 @@ def draw_options(console: Console, title: str, options: Sequence[tuple[str, str]
     console.print(Text("any other key: back to the item", style="dim"))
 
 
-def draw_votes(console: Console, votes: Sequence[QueueVote], order: ShownOrder) -> None:
+def draw_votes(console: Console, votes: Sequence[QueueVote], assignment: Assignment) -> None:
     """Others' votes, in the letters that this annotator sees."""
     for vote in votes:
-        words = answer_words(vote.answer, order)
+        words = answer_words(vote.answer, assignment.shown_order)
+        if vote.answer == ANSWERED and vote.labels is not None:
+            words = in_words(vote.labels, assignment.response_ids)
         if vote.strength is not None and vote.answer in ("A", "B"):
             words += f" ({STRENGTHS[vote.strength]})"
         _draw_answer(console, vote.annotator, words, vote.rationale)
@@ -100,6 +112,8 @@ def _print_keys(console: Console, keys: Sequence[tuple[str, str]]) -> None:
 
 def answer_words(answer: str, order: ShownOrder, strength: int | None = None) -> str:
     """A canonical answer in the letters of the screen, where A is what is shown first."""
+    if answer == ANSWERED:
+        return ANSWERED
     choice = placed(answer, order)
     words = {"first": "A", "second": "B"}.get(choice, choice.replace("_", " "))
     return words if strength is None else f"{words}, {STRENGTHS[strength]} better"
@@ -143,12 +157,41 @@ def _prompt(prompt: Prompt) -> RenderableType:
     for turn in prompt:
         if len(prompt) > 1:
             turns.append(Text(turn.role, style="bold blue"))
-        turns.append(Padding(Text(plain(turn.content), overflow="fold"), (0, 0, 0, 2 if len(prompt) > 1 else 0)))
+        turns.append(Padding(_content(turn), (0, 0, 0, 2 if len(prompt) > 1 else 0)))
     return Panel(Group(*turns), title="prompt", title_align="left", border_style="blue")
 
 
-def _response(letter: str, text: str, checked: str) -> RenderableType:
-    parts: list[RenderableType] = [Text(plain(text), overflow="fold")]
+def _content(message: Message) -> Text:
+    """A message's parts, one below the other; what is not text says what it is."""
+    shown = Text(overflow="fold")
+    for part in message.parts:
+        if shown:
+            shown.append("\n")
+        if isinstance(part, ThinkingPart):
+            shown.append("thinking ", style="magenta").append(plain(part.text), style="dim")
+        elif isinstance(part, ToolDefinitionPart):
+            shown.append("tool ", style="magenta").append(plain(part.name), style="bold")
+            shown.append(plain(f": {part.description}" if part.description else ""))
+        elif isinstance(part, ToolCallPart):
+            shown.append("calls ", style="magenta").append(plain(part.name), style="bold")
+            shown.append(plain(f" {part.arguments}"))
+        elif isinstance(part, ToolResultPart):
+            shown.append(f"result of {plain(part.name)} " if part.name else "result ", style="magenta")
+            shown.append(plain(part.content))
+        elif isinstance(part, ImagePart):
+            shown.append("image ", style="magenta").append(plain(part.content_hash or part.url or ""))
+        else:
+            shown.append(plain(part.text))
+    return shown
+
+
+def _response(letter: str, response: Response, checked: str) -> RenderableType:
+    turns = response_turns(response)
+    parts: list[RenderableType] = []
+    for turn in turns:
+        if len(turns) > 1:
+            parts.append(Text(turn.role, style="bold blue"))
+        parts.append(_content(turn))
     if checked:
         parts.append(Text(f"checked: {plain(checked)}", style="yellow"))
     return Panel(Group(*parts), title=Text(f" {letter} ", style="bold reverse"), title_align="left")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from assay.errors import AssayError, BackendError, BadInputError
 from assay_pipelines.annotation.assignment import Assignment
-from assay_pipelines.annotation.question_types.question_type import TerminalForm, question_type
+from assay_pipelines.annotation.question_types.question_type import TASKS, QuestionType, TerminalForm, question_type
 from assay_pipelines.annotation.service import AnnotationService, Receipt
 from assay_pipelines.annotation.terminal.item_view import (
     answer_words,
@@ -98,7 +98,7 @@ class TerminalSession:
     def _ask(self, assignment: Assignment, undone: bool) -> str:
         """Draw an item and take keys until it is decided: voted, undone or quit."""
         name = assignment.content.question
-        form = question_type(name).form()
+        form = _form_of(question_type(name), assignment)
         if form is None:
             raise BadInputError(f"a terminal cannot ask the question {name!r}: use the web page")
         if self.clear:
@@ -118,7 +118,7 @@ class TerminalSession:
                     return "undone"
             elif key == "v" and self.adjudicate:
                 assignment = self._assignment = self.service.reveal(assignment)
-                draw_votes(self.console, self.service.votes_on(assignment), assignment.shown_order)
+                draw_votes(self.console, self.service.votes_on(assignment), assignment)
                 self._draw_keys(assignment, form)
             elif not form.press(key, self):
                 self.console.print(Text(f"{plain(key)!r} is no key here", style="dim"))
@@ -149,7 +149,7 @@ class TerminalSession:
             self._print_note()
             draw_opinions(self.console, receipt.opinions, assignment.shown_order)
             if assignment.role == "blind":
-                draw_votes(self.console, self.service.votes_on(assignment), assignment.shown_order)
+                draw_votes(self.console, self.service.votes_on(assignment), assignment)
             if self.clear:
                 self.console.print(Text("any key: continue", style="dim"))
                 self.keys.key()
@@ -198,3 +198,8 @@ class TerminalSession:
         if self._note:
             self.console.print(self._note)
             self._note = Text()
+
+
+def _form_of(asked: QuestionType, assignment: Assignment) -> TerminalForm | None:
+    """The form of an item. Types of one's own may take no item."""
+    return asked.form(assignment.payload) if assignment.content.question in TASKS else asked.form()

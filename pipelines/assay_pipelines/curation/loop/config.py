@@ -13,11 +13,13 @@ from annotated_types import Ge, Le
 from assay.data.snapshots import Selection
 from assay.errors import BadInputError
 from assay.settings import Help, check_settings
+from assay_pipelines.curation.reliability.voters import VoterModel
 
 TrainOn = Literal["silver", "silver+gold"]
 Waiting = Literal["wait", "proceed"]
 Backend = Literal["probe", "bt"]
-Weights = Literal["equal", "accuracy"]
+Weights = Literal["reliability", "equal", "accuracy", "dawid-skene", "one-coin", "mace", "glad"]
+Choice = Literal["errors", "contradictions", "uncertain"]
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,79}")  #: leaves room for `-i12-train`
 
 
@@ -70,8 +72,13 @@ class Stage1Config:
     silver and keeps gold for validation; with few labels `silver+gold` learns more; gold then chooses nothing (a
     probe's penalty comes from cross-validation, the last model is published), and its accuracy there is that of
     training. `source_votes`, `model_votes`: the source's own label and the iteration's reward model vote beside the
-    judges; silver needs a majority of all that vote. `judge_weights`: every voter counts one, or by its accuracy on
-    the loop's gold, which the judges are then asked about too. `demonstrations`: labelled neighbours shown to a judge.
+    judges; silver needs a majority of all that vote. `judge_weights`: each judge, source and the loop's model by what
+    gold says it is worth, one where gold has not measured it (reliability; accuracy: the judges are asked about the
+    loop's gold for that); or all alike, the sources together as one (equal); or by a model of the voters (dawid-skene,
+    one-coin, mace, glad, of crowd-kit). `choose`: what an iteration
+    looks at: the neighbours of gold that the model gets wrong, what its model contradicts the source in most, or where
+    sources, judges and model together are least sure.
+    `demonstrations`: labelled neighbours shown to a judge.
     `judges`: a file of judges; `attributes`: whether its first language model describes what is about to be asked;
     `preverify`: whether it checks the responses of objective pairs before people see them. `embed_responses`:
     retrieve by prompt, attributes and responses; the paper leaves the responses out, which says nothing where many
@@ -90,7 +97,8 @@ class Stage1Config:
     train_on: TrainOn = "silver"
     source_votes: bool = False
     model_votes: bool = False
-    judge_weights: Weights = "equal"
+    judge_weights: Weights = "reliability"
+    choose: Choice = "errors"
     demonstrations: Annotated[int, Ge(0)] = 8
     judges: str | None = None
     max_cost: float | None = None
@@ -110,17 +118,17 @@ class Stage1Config:
                 field="name",
             )
         check_settings(self)
-        if self.judge_weights == "accuracy" and self.model_votes and self.train_on != "silver":
-            raise BadInputError(
-                "accuracy says nothing of a model that was trained on the gold it is measured on: train_on: silver, or "
-                "model_votes: false",
-                field="judge_weights",
-            )
         if not (self.judges or self.source_votes):
             raise BadInputError(
                 "no voter labels silver: name judges: FILE, or source_votes: true (with model_votes: true)",
                 field="judges",
             )
+
+    @property
+    def voter_model(self) -> VoterModel | None:
+        """Of `judge_weights`, where that names one."""
+        weights = self.judge_weights
+        return None if weights == "equal" or weights == "accuracy" or weights == "reliability" else weights
 
     @property
     def pool(self) -> Selection:
@@ -175,13 +183,17 @@ class Stage2Config:
     """p: a model's probability of the source's label. `keep_above`: a model agrees above it; judges are asked where the
     gold model agrees and the best does not, for there alone the rule hangs on them. `recycle_below`: a discarded pair
     is recycled, flipped, where both models' p is at most this: 0 never, 0.5 where both prefer the other side, 1 always,
-    as the paper does.
+    as the paper does. `sources`: what is kept of sources that gold has measured has the weight 2p - 1 of their
+    reliability, and what is kept of sources at chance is discarded; or every pair counts alike.
     """
 
     keep_above: Annotated[float, Ge(0), Le(1), Help("A model agrees with a label of higher probability.")] = 0.5
     recycle_below: Annotated[
         float, Ge(0), Le(1), Help("Flip into `recycled` what both models give at most this p; 0 = nothing.")
     ] = 0.0
+    sources: Annotated[
+        Literal["weights", "equal"], Help("What is kept: weigh it by its source's reliability on gold, or all alike.")
+    ] = "weights"
 
     def __post_init__(self) -> None:
         check_settings(self)

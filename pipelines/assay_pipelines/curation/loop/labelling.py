@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from assay.annotation.votes import MAJORITY
-from assay.browsing.candidates import Candidate
-from assay.domain import Answer
+from assay.browsing.candidates import Candidate, Label, decided_meanwhile
+from assay.domain import Answer, swap_answer
 from assay.runs.progress_file import Counting, noted
-from assay.store.records import Decision, Evidence
+from assay.statistics.intervals import beta_posterior
+from assay.store.records import Decision, Evidence, insert_decisions
 from assay.workspace import Workspace
+from assay_pipelines.curation.reliability.estimates import log_odds, reliabilities
+from assay_pipelines.curation.reliability.voters import VoterModel, side_probabilities
 from assay_pipelines.judging.asking import StoredOpinion, ask, counted, opinions
 from assay_pipelines.judging.judge import Judge
-from assay_pipelines.judging.merging import accuracy_weights, merge_opinions
+from assay_pipelines.judging.merging import merge_opinions
 from assay_pipelines.llm.annotators import annotator_of
 from assay_pipelines.llm.budget import Spending
 from assay_pipelines.llm.questions import Question
@@ -64,25 +67,29 @@ def ask_judges(
 
 
 def voter_weights(
-    workspace: Workspace,
-    judges: Sequence[Judge],
-    gold: Sequence[Candidate],
-    *,
-    model: tuple[int, int] | None,
+    workspace: Workspace, judges: Sequence[Judge], *, model: tuple[int, int] | None = None
 ) -> dict[str, float]:
-    """By annotator id, SOURCE and MODEL, from what each said of `gold`, pairs with a label of A or B; a tie or a skip
-    says nothing. `model`: (right, asked) of the loop's model; None = it has no vote."""
-    names = [annotator_of(judge).id for judge in judges]
-    by_comparison = opinions(workspace, [pair.comparison_id for pair in gold], names)
-    answers: dict[str, list[bool]] = {name: [] for name in (*names, SOURCE)}
-    for pair in gold:
-        voters: dict[str, Answer | None] = {SOURCE: pair.source_label}
-        voters |= {name: opinion.answer for name, opinion in by_comparison.get(pair.comparison_id, {}).items()}
-        for name, answer in voters.items():
-            if answer in ("A", "B"):
-                answers[name].append(answer == pair.label)
-    measured = {name: (sum(right), len(right)) for name, right in answers.items()}
-    return accuracy_weights(measured | ({} if model is None else {MODEL: model}))
+    """By annotator id and MODEL, of those that gold has measured: the log odds that an answer is right, the optimal
+    weight of voters that err independently (Nitzan and Paroush 1982), and 0 for one no better than chance. A source
+    that is surely wrong more often than right has a negative weight: its vote counts for the other side. `model`:
+    (right, asked) of the loop's model; None = not measured."""
+    with workspace.store.unit() as db:
+        worth = reliabilities(db).overall
+    weights = {}
+    for who in (*(annotator_of(judge).id for judge in judges), *source_annotators(workspace)):
+        voter = worth.get(who)
+        if voter is not None and voter.worth != "unmeasured":
+            turned = voter.kind == "source" and voter.worth == "adversarial"
+            weights[who] = log_odds(voter.mean) if turned else max(0.0, log_odds(voter.mean))
+    if model is not None:
+        weights[MODEL] = max(0.0, log_odds(beta_posterior(*model).mean))
+    return weights
+
+
+def source_annotators(workspace: Workspace) -> dict[str, str]:
+    """Name of each source by its annotator id."""
+    with workspace.store.unit() as db:
+        return dict(db.execute("SELECT annotator_id, name FROM annotators WHERE kind = 'source'").fetchall())
 
 
 def silver_decisions(
@@ -96,39 +103,96 @@ def silver_decisions(
     weights: Mapping[str, float] | None = None,
     model_version: str | None = None,
     near: Mapping[str, Sequence[Evidence]] | None = None,
+    voter_model: VoterModel | None = None,
 ) -> list[Decision]:
     """One decision per candidate on which a majority of all voters agree; the others get none and stay as they are,
     and so do those on which every judge failed: source and model alone would pass for what judges agree on.
 
     `model_p`: comparison id -> P(A beats B) by the loop's model, empty where it has no vote. `weights`: see
-    `voter_weights`; None = every voter counts one. `near`: why each was asked, by comparison id.
+    `voter_weights`; None = every voter counts one, and all sources together one. `near`: why each was asked, by
+    comparison id. `voter_model`: estimates the voters' confusions from all their answers together, and decides with
+    its probability; in place of `weights`.
     """
     names = {annotator_of(judge).id: annotator_of(judge).name for judge in judges}
-    by_comparison = opinions(workspace, [c.comparison_id for c in candidates], list(names))
-    decisions = []
+    apart = weights is not None or voter_model is not None  # sources vote each for itself
+    sources = source_annotators(workspace) if apart and source_votes else {}
+    by_comparison = opinions(workspace, [c.comparison_id for c in candidates], [*names, *sources])
+    votes_on: dict[str, dict[str, StoredOpinion]] = {}
     for candidate in candidates:
         voters = dict(by_comparison.get(candidate.comparison_id, {}))
-        if judges and not voters:
+        if judges and not voters.keys() & names.keys():
             continue
-        if source_votes and candidate.source_label is not None:
+        if source_votes and not apart and candidate.source_label is not None:
             voters[SOURCE] = StoredOpinion(candidate.source_label, None, judgment_ids=candidate.source_judgments)
         if (p := model_p.get(candidate.comparison_id)) is not None and p != 0.5:
             answer: Answer = "A" if p > 0.5 else "B"
             voters[MODEL] = StoredOpinion(answer, max(p, 1 - p))
-        merged = merge_opinions(voters, weights=weights, threshold=MAJORITY)
-        if merged.winner is None:
+        votes_on[candidate.comparison_id] = voters
+    p_first = side_probabilities(voter_model, workspace, votes_on) if voter_model is not None else None
+    decisions = []
+    for candidate in candidates:
+        if (votes := votes_on.get(candidate.comparison_id)) is None:
             continue
-        why = ", ".join(f"{names.get(who, who)} {_answer_words(opinion)}" for who, opinion in voters.items())
+        voters = votes
+        if p_first is not None:
+            winner, preference = _likelier(p_first.get(candidate.comparison_id))
+        else:
+            winner, preference = _majority(voters, weights), None
+        if winner is None:
+            continue
+        all_names = {**names, **sources}
+        why = ", ".join(
+            f"{all_names.get(who, who)} {_answer_words(opinion)}"
+            + (", counted for the other side" if weights is not None and weights.get(who, 1.0) < 0 else "")
+            for who, opinion in voters.items()
+        )
+        if preference is not None:
+            why += f": {voter_model} gives p = {preference:.3f}"
         basis = [*counted(voters.values()), *(near or {}).get(candidate.comparison_id, ())]
         if MODEL in voters and model_version is not None:
             basis.append(Evidence("scored by", model_version))
         decisions.append(
             Decision(
-                candidate.comparison_id, "silver", merged.winner, "judges_agree", why, iteration=iteration, basis=basis
+                candidate.comparison_id,
+                "silver",
+                winner,
+                "judges_agree",
+                why,
+                iteration=iteration,
+                basis=basis,
+                weight=None if preference is None else 2 * preference - 1,
             )
         )
     return decisions
 
 
+def _majority(voters: Mapping[str, StoredOpinion], weights: Mapping[str, float] | None) -> Label | None:
+    """Votes of a negative weight are turned round."""
+    if weights is None:
+        return merge_opinions(voters, threshold=MAJORITY).winner
+    turned = {
+        who: replace(opinion, answer=swap_answer(opinion.answer)) if weights.get(who, 1.0) < 0 else opinion
+        for who, opinion in voters.items()
+    }
+    sizes = {who: abs(weight) for who, weight in weights.items()}
+    return merge_opinions(turned, weights=sizes, threshold=MAJORITY).winner
+
+
+def _likelier(p_first: float | None) -> tuple[Label | None, float | None]:
+    if p_first is None or p_first == 0.5:
+        return None, None
+    return ("A", p_first) if p_first > 0.5 else ("B", 1 - p_first)
+
+
 def _answer_words(opinion: StoredOpinion) -> str:
     return opinion.answer if opinion.confidence is None else f"{opinion.answer} ({opinion.confidence:.2f})"
+
+
+def insert_undisturbed(
+    workspace: Workspace, candidates: Sequence[Candidate], decisions: Sequence[Decision], run_id: str
+) -> set[str]:
+    """Write the decisions; returns the ids of those decided otherwise since they were read: that stands."""
+    with workspace.store.unit() as db:
+        overtaken = decided_meanwhile(db, candidates)
+        insert_decisions(db, [d for d in decisions if d.comparison_id not in overtaken], run_id)
+    return overtaken

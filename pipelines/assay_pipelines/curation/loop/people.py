@@ -133,5 +133,7 @@ def _reason(why: Mapping[str, Any]) -> str:
     """For the person: nothing that tells which answer anybody expects."""
     if why.get("seed"):
         return "part of the seed"
+    if "contradicts" in why or "posterior" in why:
+        return "chosen for a second look"
     near = int(why.get("errors_near", 1))
     return f"near {near} labelled comparison{'s' if near > 1 else ''} that the reward model gets wrong or is unsure of"

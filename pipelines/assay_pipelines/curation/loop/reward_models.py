@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from assay.browsing.candidates import Candidate
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
 from assay.models.spec import Calibration
@@ -18,11 +19,13 @@ from assay.score import ScoreFailure
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.config import Stage1ModelConfig
+from assay_pipelines.curation.reliability.estimates import log_odds
 from assay_serving.scorer import ScoreItem, Scorer
 
 if TYPE_CHECKING:
     from assay_rm_training.methods.hidden_states import FeatureCache
 
+SUREST = 0.99  #: probability, at most, that a model's reading of a pair counts for
 UNCALIBRATED = Calibration(temperature=1.0, reference=0.0, fitted_on="nothing", pairs=0)
 
 
@@ -33,35 +36,46 @@ class LoopModel:
     scorer: Scorer
     calibration: Calibration
 
-    def probabilities(self, pairs: Sequence[PreferencePair]) -> list[float | None]:
-        """P(chosen beats rejected) per pair; None where a side cannot be scored."""
+    def margins(self, pairs: Sequence[PreferencePair]) -> list[tuple[float, float] | None]:
+        """(reward of chosen, of rejected) per pair; None where a side cannot be scored."""
         items = [ScoreItem(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
         scores = self.scorer.score(items)
-        scored: list[float | None] = []
-        for index in range(len(pairs)):
-            chosen, rejected = scores[2 * index], scores[2 * index + 1]
-            if isinstance(chosen, ScoreFailure) or isinstance(rejected, ScoreFailure):
-                scored.append(None)
-            else:
-                scored.append(self.calibration.pair_probability(chosen.reward, rejected.reward))
-        return scored
+        return [
+            None if isinstance(c, ScoreFailure) or isinstance(r, ScoreFailure) else (c.reward, r.reward)
+            for c, r in zip(scores[::2], scores[1::2], strict=True)
+        ]
+
+    def probabilities(self, pairs: Sequence[PreferencePair]) -> list[float | None]:
+        """P(chosen beats rejected) per pair; None where a side cannot be scored."""
+        return [None if m is None else self.calibration.pair_probability(*m) for m in self.margins(pairs)]
+
+    def p_a(self, candidates: Sequence[Candidate]) -> dict[str, float]:
+        """comparison id -> P(A beats B), of those that can be scored."""
+        p = self.probabilities([preferring(c, "A") for c in candidates])
+        return {c.comparison_id: q for c, q in zip(candidates, p, strict=True) if q is not None}
+
+    def log_odds(self, candidates: Sequence[Candidate]) -> dict[str, float]:
+        """comparison id -> log odds of A against B, of those that can be scored; no surer than SUREST, for which no
+        calibration on gold can vouch."""
+        return {c: log_odds(min(max(p, 1 - SUREST), SUREST)) for c, p in self.p_a(candidates).items()}
 
     def calibrated_on(self, gold: Sequence[PreferencePair], name: str) -> LoopModel:
         """With the temperature fitted on `gold`, where the model ranks it better than chance."""
         from assay_rm_training.calibration.fitting import fit_temperature
 
-        items = [ScoreItem(pair.prompt, text) for pair in gold for text in (pair.chosen, pair.rejected)]
-        scores = self.scorer.score(items)
-        margins = [
-            c.reward - r.reward
-            for c, r in zip(scores[::2], scores[1::2], strict=True)
-            if not isinstance(c, ScoreFailure) and not isinstance(r, ScoreFailure)
-        ]
+        margins = [margin[0] - margin[1] for margin in self.margins(gold) if margin is not None]
         try:
             temperature = fit_temperature(margins)
         except BadInputError:
             return LoopModel(self.scorer, UNCALIBRATED)
         return LoopModel(self.scorer, Calibration(temperature, 0.0, fitted_on=name, pairs=len(margins)))
+
+
+def preferring(candidate: Candidate, label: str | None) -> PreferencePair:
+    """The comparison with the side `label` (A or B) as chosen."""
+    sides = (candidate.response_a, candidate.response_b)
+    chosen, rejected = sides if label == "A" else sides[::-1]
+    return PreferencePair(candidate.prompt, chosen, rejected, candidate.comparison_id)
 
 
 class RewardModels(Protocol):

@@ -14,7 +14,6 @@ from typing import Any
 from assay.browsing.candidates import Candidate, candidates_by_id, decided_meanwhile
 from assay.data.pair_attributes import PairAttributes
 from assay.data.snapshots import create_snapshot, load_pairs
-from assay.domain import PreferencePair
 from assay.errors import BadInputError
 from assay.runs.progress_bar import progress_bar
 from assay.runs.progress_file import noted
@@ -23,15 +22,19 @@ from assay.statistics.intervals import wilson
 from assay.store.database import Connection
 from assay.store.records import Decision, Evidence, insert_decisions
 from assay_pipelines.annotation.votes import basis_of
+from assay_pipelines.curation.loop.choosing import choose_for_judges
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.demonstrations import demonstrations
-from assay_pipelines.curation.loop.labelling import MEASURED, ask_judges, silver_decisions, voter_weights
+from assay_pipelines.curation.loop.labelling import MEASURED, Asked, ask_judges, silver_decisions, voter_weights
 from assay_pipelines.curation.loop.parts import Parts
 from assay_pipelines.curation.loop.people import CollectedAnswers, vote_counts
 from assay_pipelines.curation.loop.reward_models import LoopModel
 from assay_pipelines.curation.loop.seeding import choose_seed
 from assay_pipelines.curation.loop.state import Loop, PausedError, StepOutcome, Target
-from assay_pipelines.llm.questions import questions_of
+from assay_pipelines.curation.reliability.estimates import reliabilities
+from assay_pipelines.judging.judging_models import record_models
+from assay_pipelines.llm.annotators import annotator_of
+from assay_pipelines.llm.questions import Question, load_questions, questions_of
 
 
 @dataclass
@@ -69,6 +72,7 @@ def _run_steps(loop: Loop, parts: Parts, run: Run, report: Stage1Report) -> None
     for iteration in range(1, config.iterations + 1):
         trained = loop.once(iteration, "train", lambda i=iteration: _train(loop, parts, run, i))  # type: ignore[misc]
         model = parts.load(trained["model"], load_pairs(loop.workspace, trained["gold"]))
+        record_models(run, [model.scorer.info])
         targets = loop.once(iteration, "targets", lambda i=iteration, m=model: _retrieve(loop, parts, i, m))  # type: ignore[misc]
         done = {"iteration": iteration, **_brief(trained), **targets}
         if not targets["people"] + targets["judges"]:
@@ -138,13 +142,28 @@ def _retrieve(loop: Loop, parts: Parts, iteration: int, model: LoopModel) -> Ste
     config = loop.config
     gold = load_pairs(loop.workspace, f"{config.name}-i{iteration}-gold")
     p = {g.comparison_id: q for g, q in zip(gold, model.probabilities(gold), strict=True) if q is not None}
-    parts.embed(config.pool, loop.run_id)
-    neighbours = parts.around(p, config, loop.run_id, exclude=loop.looked_at())
-    limit = config.per_iteration or len(neighbours)
+    limit = config.per_iteration or config.k_max * len(p)
+    if config.choose != "errors":
+        with loop.workspace.store.unit() as db:
+            worth = reliabilities(db)
+        neighbours = choose_for_judges(
+            loop.workspace,
+            config.pool,
+            limit,
+            "contradiction" if config.choose == "contradictions" else "uncertain",
+            worth,
+            model=model,
+            judges=[annotator_of(judge).id for judge in parts.judges],
+            exclude=loop.looked_at(),
+            seed=config.random_seed,
+        )
+    else:
+        parts.embed(config.pool, loop.run_id)
+        neighbours = parts.around(p, config, loop.run_id, exclude=loop.looked_at())
     neighbours = neighbours[:limit]
     candidates = candidates_by_id(loop.workspace, [f.comparison_id for f in neighbours])
     attributes = parts.attributes_of([c.comparison_id for c in candidates], loop.run_id)
-    unsure = {c: 1 - abs(2 * q - 1) for c, q in _p_a(model, candidates).items()}
+    unsure = {c: 1 - abs(2 * q - 1) for c, q in model.p_a(candidates).items()}
     order = _easy_first([c.comparison_id for c in candidates], attributes, unsure)
     for_people = set(order[: config.people.per_iteration])
     why = {f.comparison_id: f.why for f in neighbours}
@@ -207,7 +226,7 @@ def gold_decisions(
     decisions = []
     for comparison, result in collected.answers.items():
         basis = [*basis_of(result), *near.get(comparison, ())]
-        if result.outcome is None or result.outcome == "undecided":
+        if result.outcome is None or result.outcome == "undecided" or result.outcome == "answered":
             rule = f"people_{result.outcome or 'conflict'}"
             reason = f"people could not decide: {vote_counts(result)}"
             decisions.append(Decision(comparison, "discarded", None, rule, reason, None, iteration, basis))
@@ -225,7 +244,7 @@ def _ask_judges(
     config = loop.config
     comparison_ids = [t.comparison_id for t in targets if t.route == "judges"]
     candidates = [c for c in candidates_by_id(loop.workspace, comparison_ids) if c.pool == "unverified"]
-    weights = _voter_weights(loop, parts, iteration) if config.judge_weights == "accuracy" else None
+    weights = _voter_weights(loop, parts, iteration)
     examples = {}
     if parts.judges:
         examples = demonstrations(
@@ -238,19 +257,18 @@ def _ask_judges(
             responses=parts.embed_responses,
         )
     questions = questions_of(loop.workspace, candidates, examples)
-    asking = ask_judges(loop.workspace, parts.judges, questions, loop.run_id, parts.spending, counting=progress_bar)
-    if asking.stopped or (questions and asking.silent):
-        raise PausedError(stopped=asking.stopped or asking.silent)
+    asking = _ask(loop, parts, questions)
     decisions = silver_decisions(
         loop.workspace,
         parts.judges,
         candidates,
         source_votes=config.source_votes,
-        model_p=_p_a(model, candidates) if model is not None and config.model_votes else {},
+        model_p=model.p_a(candidates) if model is not None and config.model_votes else {},
         iteration=iteration,
         weights=weights,
         model_version=model.scorer.info.version if model is not None else None,
         near=_near(targets),
+        voter_model=config.voter_model,
     )
     sources = {c.comparison_id: c.source_label for c in candidates}
     differ = [d for d in decisions if sources[d.comparison_id] in ("A", "B") and d.label != sources[d.comparison_id]]
@@ -266,25 +284,34 @@ def _ask_judges(
     )
 
 
-def _voter_weights(loop: Loop, parts: Parts, iteration: int) -> dict[str, float]:
-    """How much each voter's answer counts, from the loop's gold, which the judges are asked about without neighbours:
-    a gold pair's nearest neighbour is itself."""
-    condition, values = loop.config.labelled("gold").where()
-    with loop.workspace.store.unit() as db:
-        rows = db.execute(
-            f"""SELECT p.comparison_id FROM pools p WHERE {condition} AND p.label IN ('A', 'B')
-                ORDER BY p.comparison_id LIMIT {MEASURED}""",
-            values,
-        ).fetchall()
-    gold = candidates_by_id(loop.workspace, [row[0] for row in rows])
-    questions = questions_of(loop.workspace, gold)
+def _voter_weights(loop: Loop, parts: Parts, iteration: int) -> dict[str, float] | None:
+    """How much each voter's answer counts, None where all count alike. For `accuracy` the judges are asked about the
+    loop's gold first, without neighbours: a gold pair's nearest neighbour is itself."""
+    if loop.config.judge_weights not in ("reliability", "accuracy"):
+        return None
+    if loop.config.judge_weights == "accuracy":
+        condition, values = loop.config.labelled("gold").where()
+        with loop.workspace.store.unit() as db:
+            rows = db.execute(
+                f"""SELECT p.comparison_id FROM pools p WHERE {condition} AND p.label IN ('A', 'B')
+                    ORDER BY p.comparison_id LIMIT {MEASURED}""",
+                values,
+            ).fetchall()
+        _ask(loop, parts, load_questions(loop.workspace, [row[0] for row in rows]))
+    trained = loop.done(iteration, "train")
+    accuracy = trained["gold_accuracy"] if trained is not None else None
+    model = None
+    if accuracy and loop.config.model_votes and loop.config.train_on == "silver":  # else it has learnt gold by heart
+        model = (round(accuracy["value"] * accuracy["pairs"]), accuracy["pairs"])
+    return voter_weights(loop.workspace, parts.judges, model=model) or None
+
+
+def _ask(loop: Loop, parts: Parts, questions: Sequence[Question]) -> Asked:
+    """Raises PausedError where the budget is spent or no judge answers."""
     asking = ask_judges(loop.workspace, parts.judges, questions, loop.run_id, parts.spending, counting=progress_bar)
     if asking.stopped or (questions and asking.silent):
         raise PausedError(stopped=asking.stopped or asking.silent)
-    trained = loop.done(iteration, "train")
-    accuracy = trained["gold_accuracy"] if trained is not None else None
-    model = (round(accuracy["value"] * accuracy["pairs"]), accuracy["pairs"]) if accuracy else (0, 0)
-    return voter_weights(loop.workspace, parts.judges, gold, model=model if loop.config.model_votes else None)
+    return asking
 
 
 def _publish(loop: Loop, parts: Parts, run: Run, last: int) -> StepOutcome:
@@ -354,13 +381,6 @@ def _easy_first(ids: Sequence[str], attributes: Mapping[str, PairAttributes], un
         return (described is not None and not described.easy_for_people, -unsure.get(comparison, 0.0))
 
     return sorted(ids, key=key)
-
-
-def _p_a(model: LoopModel, candidates: Sequence[Candidate]) -> dict[str, float]:
-    """P(A beats B) of every candidate that the model can score."""
-    pairs = [PreferencePair(c.prompt, c.response_a, c.response_b) for c in candidates]
-    scored = zip(candidates, model.probabilities(pairs), strict=True)
-    return {c.comparison_id: p for c, p in scored if p is not None}
 
 
 def _accuracy(probabilities: Sequence[float | None]) -> dict[str, Any] | None:

@@ -9,17 +9,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from assay.browsing.candidates import Candidate, Label, decided_meanwhile, iter_candidates
+from assay.browsing.candidates import Candidate, Label, iter_candidates
 from assay.data.snapshots import Selection
-from assay.domain import PreferencePair
 from assay.runs.progress_bar import Advance, silent
-from assay.store.records import Decision, Evidence, insert_decisions
+from assay.store.records import Decision, Evidence
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.config import Stage2Config
-from assay_pipelines.curation.loop.labelling import ask_judges
-from assay_pipelines.curation.loop.reward_models import LoopModel
+from assay_pipelines.curation.loop.held_out import Refit, gold_probabilities
+from assay_pipelines.curation.loop.labelling import ask_judges, insert_undisturbed
+from assay_pipelines.curation.loop.reward_models import LoopModel, preferring
+from assay_pipelines.curation.reliability.estimates import Reliabilities, reliabilities
+from assay_pipelines.curation.reliability.evidence import CHANCE, evidence_of
+from assay_pipelines.curation.reliability.label_quality import (
+    LabelQuality,
+    Outcome,
+    folds_of,
+    label_quality,
+    outcome,
+    refuse_worse,
+)
 from assay_pipelines.judging.asking import counted, opinions
 from assay_pipelines.judging.estimating import estimate
 from assay_pipelines.judging.judge import Judge
@@ -55,12 +66,15 @@ class Stage2Report:
     cost: float | None = 0.0  #: spent; in a dry run at most needed, None where a judge has no prices
     stopped: str | None = None
     dry_run: bool = False
+    quality: dict[str, Any] = field(default_factory=dict)  #: of labels before and after, estimated on gold
+    quality_text: str = ""
 
 
 @dataclass(frozen=True)
 class Stage2Parts:
     """`best`: the best reward model there is; `gold`: one trained on human-verified pairs alone. `demonstrate`:
-    labelled neighbours for a judge's prompt."""
+    labelled neighbours for a judge's prompt. `refit_best`, `refit_gold`: train that model again without a fold of gold;
+    None where it has seen no gold."""
 
     workspace: Workspace
     best: LoopModel
@@ -68,6 +82,8 @@ class Stage2Parts:
     judges: Sequence[Judge] = ()
     demonstrate: Demonstrate | None = None
     spending: Spending | None = None
+    refit_best: Refit | None = None
+    refit_gold: Refit | None = None
 
 
 def run_stage2(
@@ -77,19 +93,27 @@ def run_stage2(
     run_id: str,
     *,
     dry_run: bool = False,
+    force: bool = False,
     advance: Advance = silent,
 ) -> Stage2Report:
     """Decide every labelled comparison of the selection. Each page is durable when done; running again resumes. A
     spent budget leaves the rest undecided, and `stopped` says so. A dry run decides and asks nothing.
+
+    Raises BadInputError where the labels would get worse, as estimated on gold without the judges, unless `force`.
     """
     report = Stage2Report(dry_run=dry_run)
+    quality = gold_quality(config, parts)
+    report.quality, report.quality_text = quality.to_dict(), quality.text
+    refuse_worse(quality, "stage 2", force=force or dry_run)
+    with parts.workspace.store.unit() as db:
+        worth = reliabilities(db)
     spending = parts.spending or Spending()
     before = spending.cost
     for page in iter_candidates(parts.workspace, selection, page=PAGE):
         labelled = [c for c in page if c.source_label in ("A", "B")]
         report.seen += len(page)
         report.unlabelled += len(page) - len(labelled)
-        pairs = [_pair(c) for c in labelled]
+        pairs = [preferring(c, c.source_label) for c in labelled]
         both = list(zip(labelled, parts.best.probabilities(pairs), parts.gold.probabilities(pairs), strict=True))
         scored = [(c, best, gold) for c, best, gold in both if best is not None and gold is not None]
         report.unscored += len(both) - len(scored)
@@ -108,7 +132,11 @@ def run_stage2(
                 scored = [s for s in scored if s[0].comparison_id not in silent]
         models = [Evidence("scored by", model.scorer.info.version) for model in (parts.best, parts.gold)]
         decisions = [_decide(c, best, gold, judged.get(c.comparison_id), models, config) for c, best, gold in scored]
-        overtaken = set() if dry_run else _write(parts.workspace, [c for c, _, _ in scored], decisions, run_id)
+        if config.sources == "weights":
+            decisions = _weighted(parts.workspace, decisions, worth)
+        overtaken: set[str] = set()
+        if not dry_run:
+            overtaken = insert_undisturbed(parts.workspace, [c for c, _, _ in scored], decisions, run_id)
         counts = Counter(d.pool for d in decisions if d.comparison_id not in overtaken)
         report.kept += counts["silver"]
         report.recycled += counts["recycled"]
@@ -118,6 +146,49 @@ def run_stage2(
     if not dry_run:
         report.cost = spending.cost - before
     return report
+
+
+def gold_quality(config: Stage2Config, parts: Stage2Parts) -> LabelQuality:
+    """What the rule would make of gold's own source labels, by models that have not seen those pairs, each weighed by
+    the reliabilities of the other folds."""
+    by_gold = {c.comparison_id: p for c, p in gold_probabilities(parts.workspace, parts.gold, parts.refit_gold)}
+    decisions: dict[str, Decision] = {}
+    sides: dict[str, tuple[Literal["A", "B"], Literal["A", "B"]]] = {}
+    for candidate, p_best in gold_probabilities(parts.workspace, parts.best, parts.refit_best):
+        label, source = candidate.label, candidate.source_label
+        if label not in ("A", "B") or source not in ("A", "B") or candidate.comparison_id not in by_gold:
+            continue
+        p_gold = by_gold[candidate.comparison_id]
+        of_source = (p_best, p_gold) if source == label else (1 - p_best, 1 - p_gold)
+        decisions[candidate.comparison_id] = _decide(candidate, *of_source, None, (), config)
+        sides[candidate.comparison_id] = label, source
+    outcomes: list[Outcome] = []
+    for fold in folds_of(list(decisions)):
+        with parts.workspace.store.unit() as db:
+            worth = reliabilities(db, without=fold)
+        held_out = [decisions[comparison] for comparison in fold]
+        if config.sources == "weights":
+            held_out = _weighted(parts.workspace, held_out, worth)
+        outcomes += [outcome(*sides[decision.comparison_id], decision) for decision in held_out]
+    return label_quality(outcomes)
+
+
+def _weighted(workspace: Workspace, decisions: Sequence[Decision], worth: Reliabilities) -> list[Decision]:
+    """What is kept, by what its sources are worth; those that gold has not measured count as they are."""
+    kept = [d.comparison_id for d in decisions if d.pool == "silver"]
+    with workspace.store.unit() as db:
+        evidence = {pair.comparison_id: pair for pair in evidence_of(db, kept, worth)}
+    weighted = []
+    for decision in decisions:
+        pair = evidence.get(decision.comparison_id)
+        if decision.pool == "silver" and pair is not None and pair.measured:
+            why = f"{decision.reason}; {pair.text}"
+            if pair.label is None:
+                decision = replace(decision, pool="discarded", rule=CHANCE, reason=why)
+            elif pair.label == decision.label:
+                decision = replace(decision, reason=why, weight=2 * pair.p_right - 1)
+        weighted.append(decision)
+    return weighted
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,20 +259,3 @@ def _count_questions(parts: Stage2Parts, doubted: Sequence[Candidate], report: S
 def _questions(parts: Stage2Parts, doubted: Sequence[Candidate]) -> list[Question]:
     examples = parts.demonstrate([c.comparison_id for c in doubted]) if parts.demonstrate is not None else {}
     return questions_of(parts.workspace, doubted, examples)
-
-
-def _write(
-    workspace: Workspace, candidates: Sequence[Candidate], decisions: Sequence[Decision], run_id: str
-) -> set[str]:
-    """The ids of those decided otherwise meanwhile; those decisions stand."""
-    with workspace.store.unit() as db:
-        overtaken = decided_meanwhile(db, candidates)
-        insert_decisions(db, [d for d in decisions if d.comparison_id not in overtaken], run_id)
-    return overtaken
-
-
-def _pair(candidate: Candidate) -> PreferencePair:
-    """The source's label as chosen and rejected."""
-    sides = (candidate.response_a, candidate.response_b)
-    chosen, rejected = sides if candidate.source_label == "A" else sides[::-1]
-    return PreferencePair(candidate.prompt, chosen, rejected, candidate.comparison_id)

@@ -26,6 +26,8 @@ STEPS = {
     "publish": "choosing the best model",
 }
 #: What may be raised for a loop that has begun; anything else would change what its steps meant.
+#: What loops did before these were settings.
+BEFORE = {"judge_weights": "equal", "choose": "errors"}
 EXTENDABLE = frozenset({"iterations", "max_cost"})
 
 
@@ -71,14 +73,14 @@ class Loop:
             if row is None:
                 db.execute("INSERT INTO loops (loop, config) VALUES (?, ?)", [config.name, json.dumps(settings)])
             else:
-                begun = {"judge_weights": "equal", **json.loads(row[0])}  # what loops had before it was a setting
+                begun = {**BEFORE, **json.loads(row[0])}
                 if not db.execute("SELECT 1 FROM loop_steps WHERE loop = ? LIMIT 1", [config.name]).fetchall():
                     begun = settings  # nothing has happened yet
                 changed = [k for k in settings if k not in EXTENDABLE and settings[k] != begun.get(k)]
                 if changed:
                     raise BadInputError(
                         f"loop {config.name!r} began with another {changed[0]} ({begun.get(changed[0])!r}); "
-                        "choose another name for another loop",
+                        "set it again, or choose another name for another loop",
                         field=changed[0],
                     )
                 db.execute("UPDATE loops SET config = ? WHERE loop = ?", [json.dumps(settings), config.name])

@@ -2,7 +2,8 @@
 
 The first turn is the first user message. A row's prompt is its column `prompt`, else one of the usual names
 (`COLUMNS`): a string, a list of role/content messages, or a list of strings (the turns). Without such a column, the
-first human turn of `chosen` or `text` is taken where that is a conversation.
+first human turn of `chosen` or `text` is taken where that is a conversation. Responses are what the columns
+`RESPONSES` hold: a string, the last assistant's turn of a conversation, or a list of these.
 """
 
 from __future__ import annotations
@@ -37,14 +38,28 @@ COLUMNS = (
     "turns",
     "input",
 )
+#: Columns that may hold responses.
+RESPONSES = (
+    "chosen",
+    "rejected",
+    "responses",
+    "response",
+    "response_A",
+    "response_B",
+    "completion",
+    "output",
+    "answer",
+    "solution",
+)
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 _HUMAN = re.compile(r"^\s*Human: ?(.*?)(?=\n\nAssistant:|\Z)", re.DOTALL)
+_ASSISTANT = "\n\nAssistant:"
 
 
 @dataclass(frozen=True)
 class RegisteredBenchmark:
-    """`rows` of the file held `prompts` distinct first turns; `created` False: it was registered already with the same
-    prompts."""
+    """`rows` of the file held `prompts` distinct first turns and `responses` distinct responses; `created` False: it
+    was registered already with the same."""
 
     name: str
     content_hash: str
@@ -52,13 +67,15 @@ class RegisteredBenchmark:
     file: str
     rows: int = 0
     created: bool = False
+    responses: int = 0
 
 
 def add_benchmark(
     workspace: Workspace, name: str, path: Path, run_id: str | None, *, field: str | None = None
 ) -> RegisteredBenchmark:
     """Register the prompts of a file. Raises BadInputError for a bad name, a row without a prompt (it names the row),
-    an empty file, and a name that holds other prompts already.
+    an empty file, and a name that holds other prompts already. A benchmark that an earlier version registered without
+    its responses gets them; checks made before no longer count.
     """
     if not _NAME.fullmatch(name):
         raise BadInputError(f"{name!r} is not a benchmark name: letters, digits, and . _ + - after the first")
@@ -66,62 +83,95 @@ def add_benchmark(
     if not path.is_file():
         raise BadInputError("no such file", file=path)
     prompts: dict[str, str] = {}
+    responses: dict[tuple[str, str], None] = {}
     rows = 0
-    for row, text in _prompts(path, field):
+    for row, text, answers in _prompts(path, field):
         rows += 1
         if not text.strip():
             raise BadInputError("the prompt has no text", file=path, row=row)
-        prompts.setdefault(benchmark_prompt_id(text), text)
+        prompt_id = benchmark_prompt_id(text)
+        prompts.setdefault(prompt_id, text)
+        responses.update({(prompt_id, answer): None for answer in answers if answer.strip()})
     if not prompts:
         raise BadInputError("holds no prompt", file=path)
-    content = ids.rows_digest([key] for key in sorted(prompts))
-    benchmark = RegisteredBenchmark(name, content, len(prompts), str(path.resolve()), rows)
-    return _store(workspace, benchmark, prompts, run_id)
+    content = ids.rows_digest([[key] for key in sorted(prompts)] + [list(key) for key in sorted(responses)])
+    file = str(path.resolve())
+    benchmark = RegisteredBenchmark(name, content, len(prompts), file, rows, responses=len(responses))
+    return _store(workspace, benchmark, prompts, list(responses), run_id)
 
 
 def list_benchmarks(workspace: Workspace) -> list[RegisteredBenchmark]:
     """By name."""
     with workspace.store.unit() as db:
-        rows = db.execute("SELECT benchmark, content_hash, prompts, file FROM benchmarks ORDER BY benchmark").fetchall()
-    return [RegisteredBenchmark(*row) for row in rows]
+        rows = db.execute(
+            """SELECT benchmark, content_hash, prompts, file, count(r.prompt_id)
+               FROM benchmarks b LEFT JOIN benchmark_responses r USING (benchmark) GROUP BY ALL ORDER BY benchmark"""
+        ).fetchall()
+    return [
+        RegisteredBenchmark(name, digest, prompts, file, responses=responses)
+        for name, digest, prompts, file, responses in rows
+    ]
 
 
 def _store(
-    workspace: Workspace, benchmark: RegisteredBenchmark, prompts: dict[str, str], run_id: str | None
+    workspace: Workspace,
+    benchmark: RegisteredBenchmark,
+    prompts: dict[str, str],
+    responses: list[tuple[str, str]],
+    run_id: str | None,
 ) -> RegisteredBenchmark:
     import pyarrow as pa
 
     table = pa.table({"prompt_id": list(prompts), "content": list(prompts.values())})
+    texts = pa.array([text for _, text in responses], pa.string())
+    answers = pa.table({"prompt_id": pa.array([prompt for prompt, _ in responses], pa.string()), "content": texts})
+    values = {"name": benchmark.name, "run": run_id}
     with workspace.store.unit() as db:
         registered_hash = db.execute(
-            "SELECT content_hash FROM benchmarks WHERE benchmark = ?", [benchmark.name]
+            "SELECT content_hash FROM benchmarks WHERE benchmark = $name", {"name": benchmark.name}
         ).fetchone()
         if registered_hash is not None:
-            if registered_hash[0] != benchmark.content_hash:
+            if registered_hash[0] == benchmark.content_hash:
+                return benchmark
+            if not _only_prompts(registered_hash[0], prompts):
                 raise BadInputError(
                     f"benchmark {benchmark.name!r} exists with other prompts, which checks refer to: choose a new name"
                 )
-            return benchmark
-        db.execute(
-            "INSERT INTO benchmarks (benchmark, content_hash, prompts, file, run_id) VALUES (?, ?, ?, ?, ?)",
-            [benchmark.name, benchmark.content_hash, benchmark.prompts, benchmark.file, run_id],
-        )
-        with registered(db, "incoming_prompts", table):
             db.execute(
-                """INSERT INTO benchmark_prompts (benchmark, prompt_id, content, run_id)
-                   SELECT ?, prompt_id, content, ? FROM incoming_prompts""",
-                [benchmark.name, run_id],
+                "UPDATE benchmarks SET content_hash = ? WHERE benchmark = ?", [benchmark.content_hash, benchmark.name]
+            )
+        else:
+            db.execute(
+                "INSERT INTO benchmarks (benchmark, content_hash, prompts, file, run_id) VALUES (?, ?, ?, ?, ?)",
+                [benchmark.name, benchmark.content_hash, benchmark.prompts, benchmark.file, run_id],
+            )
+            with registered(db, "incoming_prompts", table):
+                db.execute(
+                    """INSERT INTO benchmark_prompts (benchmark, prompt_id, content, run_id)
+                       SELECT $name, prompt_id, content, $run FROM incoming_prompts""",
+                    values,
+                )
+        with registered(db, "incoming_responses", answers):
+            db.execute(
+                """INSERT INTO benchmark_responses (benchmark, prompt_id, content, run_id)
+                   SELECT $name, prompt_id, content, $run FROM incoming_responses""",
+                values,
             )
     return replace(benchmark, created=True)
 
 
-def _prompts(path: Path, field: str | None) -> Iterator[tuple[int, str]]:
-    """1-based row and prompt of every row. Raises BadInputError at the first row without one."""
+def _only_prompts(content_hash: str, prompts: dict[str, str]) -> bool:
+    """Whether the hash is that of these prompts without any response."""
+    return content_hash == ids.rows_digest([key] for key in sorted(prompts))
+
+
+def _prompts(path: Path, field: str | None) -> Iterator[tuple[int, str, list[str]]]:
+    """1-based row, prompt and responses of every row. Raises BadInputError at the first row without one."""
     for row, record in _records(path):
         if isinstance(record, RowError):
             raise BadInputError(record.reason, file=path, row=row, field=record.field)
         try:
-            yield row, first_prompt(record, field)
+            yield row, first_prompt(record, field), responses_of(record, field)
         except RowError as error:
             raise BadInputError(error.reason, file=path, row=row, field=error.field) from error
 
@@ -169,6 +219,23 @@ def first_prompt(record: dict[str, Any], field: str | None = None) -> str:
         if isinstance(column, list) and column and isinstance(column[0], dict):
             return _first(column, name)
     raise RowError(f"no prompt among the fields {', '.join(record)}; name one with --field")
+
+
+def responses_of(record: dict[str, Any], field: str | None = None) -> list[str]:
+    """The responses that a row holds; `field`: the column of the prompt."""
+    return [text for name in RESPONSES if name != field for text in _texts(record.get(name))]
+
+
+def _texts(column: Any) -> list[str]:
+    if isinstance(column, str):
+        return [column.rpartition(_ASSISTANT)[2].strip()] if _HUMAN.match(column) else [column]
+    if not isinstance(column, list) or not column:
+        return []
+    if not all(isinstance(message, dict) for message in column):
+        return [text for one in column for text in _texts(one)]
+    last = column[-1]
+    text = last.get("content", last.get("value"))
+    return [text] if isinstance(text, str) and last.get("role", last.get("from")) in ("assistant", "gpt") else []
 
 
 def _first(column: Any, name: str) -> str:

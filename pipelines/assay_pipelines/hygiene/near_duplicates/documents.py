@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from assay.browsing.pair_pages import PairPages, pair_pages
+from assay.compute.scratch_store import Scratch
 from assay.store.database import registered
 from assay.workspace import Workspace
-from assay_pipelines.hygiene.pair_pages import PairPages, pair_pages
-from assay_pipelines.hygiene.scratch_store import Scratch
 from assay_pipelines.hygiene.tokens import Tokens, ngrams, tokenise
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Gt, Le
 
+from assay.compute.scratch_store import Scratch, scratch
 from assay.data.prefetch import prefetch
 from assay.runs.progress_bar import Advance
 from assay.runs.progress_file import Counting, noted
@@ -17,7 +18,6 @@ from assay_pipelines.hygiene.near_duplicates.clusters import Clusters, cluster
 from assay_pipelines.hygiene.near_duplicates.documents import Documents, Over, documents
 from assay_pipelines.hygiene.near_duplicates.similarity import ShingleSets
 from assay_pipelines.hygiene.near_duplicates.sketches import BandFiles, Candidates, banding, candidates
-from assay_pipelines.hygiene.scratch_store import Scratch, scratch
 
 if TYPE_CHECKING:
     import numpy as np

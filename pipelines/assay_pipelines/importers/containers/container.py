@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from assay.data.json_lines import ROW_BYTES, TOO_LARGE, RowError
+from assay.data.json_lines import ROW_BYTES, TOO_LARGE, Lines, RowError
 
 #: 1-based row, the record or the error of the row, and the raw bytes where the container has them.
 Record: TypeAlias = tuple[int, "dict[str, Any] | RowError", bytes | None]
@@ -27,11 +28,23 @@ class Container(Protocol):
         """The columns, or None where only the records show them."""
 
 
-def kilobytes_read(raw: Any, size: int | None) -> int:
-    """How far into the file `raw` is; None: not opened yet. A closed file was read to its end."""
-    if raw is None:
-        return 0
-    return (size or 0) if raw.closed else raw.tell() // 1024
+class TextFile:
+    """Base class of text files as containers. Raises BadInputError for a file that cannot be opened."""
+
+    unit = "kB"
+
+    def __init__(self, path: Path, description: str) -> None:
+        self.path, self.name, self.description = path, path.name, description
+        self.size: int | None = Lines(path).size // 1024
+        self._raw: Any = None  #: the open file; None: not opened yet
+
+    def position(self) -> int:
+        if self._raw is None:
+            return 0
+        return (self.size or 0) if self._raw.closed else self._raw.tell() // 1024
+
+    def columns(self) -> list[str] | None:
+        return None
 
 
 def content_bytes(record: object) -> int:

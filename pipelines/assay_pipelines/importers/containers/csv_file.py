@@ -1,4 +1,6 @@
-"""CSV with a header (tabs for .tsv). Rows count records after the header, not lines."""
+"""CSV with a header, in any encoding and with any delimiter (`text_form`; tabs for .tsv). Rows count records after the
+header, not lines.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +15,30 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from assay.data.compression import decompressed
-from assay.data.json_lines import ROW_BYTES, TOO_LARGE, Lines, RowError, damaged
+from assay.data.json_lines import ROW_BYTES, TOO_LARGE, RowError, damaged
 from assay.errors import BadInputError
-from assay_pipelines.importers.containers.container import Record, kilobytes_read
+from assay_pipelines.importers.containers.container import Record, TextFile
+from assay_pipelines.importers.containers.text_form import TextForm, detect_form
 
 PIECE = 1 << 20
 
 
-class Csv:
+class Csv(TextFile):
     """A CSV file."""
 
-    unit = "kB"
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.name, self.description = path, path.name, "CSV"
-        self._lines = Lines(path)  # opens the file, and so complains early
-        self.size: int | None = self._lines.size // 1024
-        self._raw: Any = None
-        self._delimiter = "\t" if ".tsv" in path.suffixes else ","
+    def __init__(self, path: Path, *, encoding: str | None = None) -> None:
+        """`encoding`: None: detected."""
+        super().__init__(path, "CSV")
+        delimiter = "\t" if ".tsv" in path.suffixes else None
+        with path.open("rb") as raw:
+            try:
+                self._form = detect_form(decompressed(raw), delimiter=delimiter, encoding=encoding)
+            except (EOFError, OSError, zlib.error):  # reading it raises the error
+                self._form = TextForm(encoding or "utf-8-sig", delimiter or ",")
+        self._delimiter = self._form.delimiter
+        form = self._form.description
+        self.description += f" ({form})" if form else ""
         csv.field_size_limit(sys.maxsize)  # `_Text` bounds the record
-
-    def position(self) -> int:
-        return kilobytes_read(self._raw, self.size)
 
     def columns(self) -> list[str] | None:
         with self.path.open("rb") as raw:
@@ -51,7 +55,8 @@ class Csv:
 
     def _text(self, raw: Any) -> _Text:
         # surrogateescape: bytes that are no UTF-8 become lone surrogates, which the layouts reject row by row
-        stream = io.TextIOWrapper(decompressed(raw), encoding="utf-8-sig", errors="surrogateescape", newline="")
+        errors = "surrogateescape" if self._form.encoding == "utf-8-sig" else "replace"
+        stream = io.TextIOWrapper(decompressed(raw), encoding=self._form.encoding, errors=errors, newline="")
         return _Text(stream, self._delimiter)
 
     def records(self) -> Iterator[Record]:

@@ -15,7 +15,7 @@ from typing import Any
 from assay.data.conversation import Turns, check_unicode, prompt_turns, text_of
 from assay.data.json_lines import RowError
 from assay_pipelines.annotation.label_studio import config as label_studio_config
-from assay_pipelines.importers.formats.columns import optional_text, rejecting
+from assay_pipelines.importers.formats.columns import optional_text, rejecting, vote
 from assay_pipelines.importers.layout import RecordLayout
 from assay_pipelines.importers.rows import PairRow, Row
 
@@ -88,8 +88,8 @@ class LabelStudioMinLayout(RecordLayout):
                 results.append({"type": "pairwise" if "selected" in plain else "choices", "value": plain})
             elif name == "rationale" and isinstance(value, str | list):
                 results.append({"type": "textarea", "value": {"text": value}})
-        vote = _vote({"result": results, "completed_by": record.get("annotator")}, "annotations")
-        return [_pair(record, [vote], optional_text(record, "id"))]
+        said = _vote({"result": results, "completed_by": record.get("annotator")}, "annotations")
+        return [_pair(record, [said], optional_text(record, "id"))]
 
 
 def _pair(data: Mapping[str, Any], votes: list[dict[str, Any]], task: str | None) -> PairRow:
@@ -125,9 +125,9 @@ def _vote(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
         by = entry.get("completed_by")
         by = by.get("id") if isinstance(by, dict) else by
         voter = optional_text({"completed_by": by}, "completed_by") or "unknown"
-        who = {"kind": "human", "voter": voter}
+        who = ("human", voter)
     else:
-        who = {"kind": "llm", "voter": optional_text(entry, "model_version") or "unknown"}
+        who = ("llm", optional_text(entry, "model_version") or "unknown")
     results = entry.get("result") or []
     if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
         raise RowError("a result that is no list of objects", field=kind)
@@ -151,7 +151,7 @@ def _vote(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
         reasons.append(UNDECIDED)
     rationale = "\n".join(reasons)
     check_unicode(rationale, kind)
-    return {**who, "label": label[0], "strength": label[1], "rationale": rationale or None}
+    return vote(who[0], who[1], label[0], strength=label[1], rationale=rationale or None)
 
 
 def _choice_of(type_: str, value: dict[str, Any], kind: str) -> tuple[str, int | None] | None:

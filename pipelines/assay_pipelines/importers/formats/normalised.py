@@ -1,22 +1,40 @@
 """The normalised JSON Lines form: prompt, responses, chosen/rejected, ratings, annotator, provenance.
 
-`ratings` in use: `votes` (annotator, value A/B/tie for responses[0]/[1], reason), `gold` (A/B/tie), and for ranking
-`scores` (numbers, or objects with `overall`) or `correct` (true/false), one per response, which become all pairs.
+`ratings`: see `ratings`; `gold` (A/B/tie) is the label of the pair. `scores` (numbers, or objects with `overall`),
+`correct` (true/false) and each annotator's ranking become all pairs of the responses, beside the ratings themselves. A
+record without responses whose prompt ends with the assistant's turn is a rating of that turn.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
-from assay.data.conversation import Turns, check_unicode, prompt_turns, text_of
+from assay.data.conversation import (
+    ResponseForm,
+    prompt_turns,
+    response_columns,
+    response_form_of,
+    row_turns,
+    text_of,
+)
 from assay.data.json_lines import RowError
-from assay_pipelines.importers.formats.columns import label_of, leftover_meta, optional_text, rejecting
+from assay_pipelines.importers.formats.columns import (
+    label_of,
+    label_of_scores,
+    leftover_meta,
+    optional_text,
+    origin_of,
+    rejecting,
+)
+from assay_pipelines.importers.formats.ratings import StatedRatings, votes_of
+from assay_pipelines.importers.formats.span_labels import SpanLabels, span_labels
 from assay_pipelines.importers.layout import RecordLayout
-from assay_pipelines.importers.rows import PairRow, Row
+from assay_pipelines.importers.rows import ACCEPTABLE, FeedbackRow, PairRow, RatedRow, Row
 
-_VOTER_KINDS = {"human": "human", "model": "llm", "verified": "verifier"}
+_KINDS = {"human": "human", "model": "llm", "verified": "verifier"}
 
 
 class NormalisedLayout(RecordLayout):
@@ -28,130 +46,183 @@ class NormalisedLayout(RecordLayout):
         return {"prompt", "responses", "label_type"} <= record.keys()
 
     def parse(self, record: Mapping[str, Any]) -> list[Row | RowError]:
-        """All pairs of one record; a pair that cannot be one (identical or empty sides) comes as its RowError."""
-        turns = prompt_turns(record.get("prompt"))
-        responses = record.get("responses") or []
-        if not isinstance(responses, list):
+        """The pairs and ratings of one record; what cannot be one (an identical pair, a rating that is no number) comes
+        as its RowError."""
+        return parse_responses(record)
+
+
+def parse_responses(record: Mapping[str, Any]) -> list[Row | RowError]:
+    """As `NormalisedLayout.parse`, for any record with `prompt`, `responses` and `ratings`."""
+    return _RecordReader(record).rows()
+
+
+class _RecordReader:
+    """What one record says. Raises RowError where it holds no responses, or nothing of them."""
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self.record, self.meta = record, _object(record.get("meta"))
+        self.turns = row_turns(record, prompt_turns(record.get("prompt")))
+        self.responses, self.ratings = record.get("responses") or [], record.get("ratings") or {}
+        if not isinstance(self.responses, list):
             raise RowError("wrong type: not a list", field="responses")
-        ratings = record.get("ratings") or {}
-        if not isinstance(ratings, dict):
+        if not isinstance(self.ratings, dict):
             raise RowError("wrong type: not an object", field="ratings")
-        if len(responses) > 2 and (values := _values(ratings, len(responses))) is not None:
-            return _ranked(record, turns, responses, values, ratings)
-        return [_single(record, turns, responses, ratings)]
+        if not self.responses and self.ratings and len(self.turns) > 1 and self.turns[-1]["role"] == "assistant":
+            self.responses, self.turns = [self.turns[-1]["content"]], self.turns[:-1]
+        self.decided = record.get("chosen") is not None or record.get("rejected") is not None
+        if not self.responses and not self.decided:
+            raise RowError("no response" + (" for the ratings" if self.ratings else ""), field="responses")
+        self.voter, self.rationale = optional_text(record, "annotator"), optional_text(record, "rationale")
+        self.kind = _KINDS.get(str(record.get("label_type")), "source")
+        self.origin = origin_of(record)
+        self.statements = StatedRatings(self.ratings, len(self.responses), (self.kind, self.voter), self._aspect())
+        self.spans = SpanLabels()
+        if self.responses and isinstance(self.responses[0], str):
+            self.spans = span_labels(self.meta, self.responses[0], kind=self.kind, voter=self.voter)
+        #: Of the metadata what is short: it is repeated with every row.
+        self.short = leftover_meta(self.meta, frozenset())
+        self.out: list[Row | RowError] = [*self.statements.problems, *self.spans.problems]
 
+    def rows(self) -> list[Row | RowError]:
+        number, spans = len(self.responses), self.spans
+        values = self._values() if number > 2 else None
+        if values is not None or (self.statements.rankings and number > 2):
+            self._add_ranked(values)
+        elif self.decided or number == 2:
+            with rejecting(self.out, "the pair"):
+                self.out.append(self._pair())
+        elif self.statements.empty and not (spans.marks or spans.ratings) and not self.out:
+            few, many = "one response without a rating", "more than two responses without a ranking or ratings"
+            raise RowError(few if number < 2 else many, field="ratings")
+        self._add_rated()
+        if spans.corrected is not None and self.responses[0] != spans.corrected:
+            with rejecting(self.out, "the corrected response"):
+                sides = text_of(spans.corrected, "meta"), self._response(0)
+                meta = {**self.short, "edited": True}
+                pair = PairRow(self.turns, *sides, "first", annotator=self.voter, meta=meta, **self.origin)
+                self.out.append(pair.check())
+        if self.rationale is not None and number == 1 and not self.decided:
+            with rejecting(self.out, "the rationale"):
+                about = (self._response(0), self.rationale, self.kind, self.voter)
+                self.out.append(FeedbackRow(self.turns, *about, **self.origin))
+        return self.out
 
-def _single(record: Mapping[str, Any], turns: Turns, responses: list[Any], ratings: dict[str, Any]) -> PairRow:
-    chosen, rejected = record.get("chosen"), record.get("rejected")
-    label: str | None
-    if chosen is not None or rejected is not None:
-        chosen, rejected = text_of(chosen, "chosen"), text_of(rejected, "rejected")
-        if responses == [rejected, chosen]:
-            first, second, label = rejected, chosen, "second"
+    def _response(self, index: int) -> ResponseForm:
+        return response_form_of(self.responses[index], "responses")
+
+    def _pair(self) -> PairRow:
+        """Of the sides that the record names, else of its two responses."""
+        label: str | None
+        if self.decided:
+            first, second = (response_form_of(self.record.get(side), side) for side in ("chosen", "rejected"))
+            label, responses = "first", [_form(response) for response in self.responses]
+            if responses == [second, first]:
+                first, second, label = second, first, "second"
         else:
-            first, second, label = chosen, rejected, "first"
-    elif len(responses) == 2:
-        first, second = (text_of(response, "responses") for response in responses)
-        label = _undecided_label(ratings)
-    elif len(responses) < 2:
-        raise RowError("no pair: fewer than two responses", field="responses")
-    else:
-        raise RowError("more than two responses without a ranking", field="ratings")
-    ordered = len(responses) == 2
-    votes = _votes(ratings, record.get("label_type")) if ordered and [first, second] == responses else None
-    return _pair(record, turns, (first, second), label, ratings, votes).check(("responses", "responses"))
+            first, second = self._response(0), self._response(1)
+            responses, label = [first, second], self._undecided_label()
+        votes = None
+        if len(responses) == 2 and [first, second] == responses:
+            votes = [*self.statements.votes, *votes_of(self.statements.rankings, 0, 1)] or None
+        meta = dict(self.meta)
+        if self.record.get("label_type"):
+            meta["label_type"] = self.record["label_type"]
+        if self.ratings:  # reasons are kept with the judgments
+            meta["ratings"] = {key: value for key, value in self.ratings.items() if key != "votes"}
+            if votes is not None and isinstance(listed := self.ratings.get("votes"), list):
+                meta["ratings"]["votes"] = [{k: v for k, v in cast.items() if k != "reason"} for cast in listed]
+        return self._judged((first, second), label, votes, meta)
+
+    def _judged(
+        self,
+        sides: tuple[ResponseForm, ResponseForm],
+        label: str | None,
+        votes: list[dict[str, Any]] | None,
+        meta: dict[str, Any],
+    ) -> PairRow:
+        about: dict[str, Any] = {"rationale": self.rationale, "annotator": self.voter, **self.origin}
+        return PairRow(self.turns, *sides, label, votes=votes, meta=meta, **about).check(("responses", "responses"))
+
+    def _add_ranked(self, values: list[float] | None) -> None:
+        """All pairs of the responses."""
+        flags = "correct" in self.ratings and "scores" not in self.ratings
+        for i, j in combinations(range(len(self.responses)), 2):
+            with rejecting(self.out, f"responses {i} and {j}"):
+                sides = self._response(i), self._response(j)
+                votes = votes_of(self.statements.rankings, i, j)
+                meta = {**self.short, "responses": [i, j]}
+                if values is None:
+                    label = _majority_label(votes)
+                else:
+                    meta["values"] = [values[i], values[j]]
+                    label = label_of_scores(values[i], values[j])
+                    if flags and label == "tie":
+                        label = "both_good" if values[i] else "both_bad"
+                self.out.append(self._judged(sides, label, votes or None, meta))
+
+    def _add_rated(self) -> None:
+        """Each response with its ratings, and the first with what `meta` says of its parts."""
+        texts: Counter[str] = Counter()
+        for index, ratings in enumerate(self.statements.ratings):
+            marks = self.spans.marks if index == 0 else []
+            ratings = [*ratings, *self.spans.ratings] if index == 0 else ratings
+            if not (ratings or marks):
+                continue
+            with rejecting(self.out, f"response {index}"):
+                own = {
+                    name: entries[index]
+                    for name, entries in self.meta.items()
+                    if isinstance(entries, list)
+                    and len(entries) == len(self.responses)
+                    and isinstance(entries[index], str)
+                }
+                meta = {**self.short, **own}
+                row = RatedRow(self.turns, self._response(index), ratings, marks, meta=meta, **self.origin)
+                said = response_columns(row.response)[0]
+                texts[said] += 1
+                if texts[said] > 1:  # several systems wrote the same
+                    row.occasion = f"response {index}"
+                self.out.append(row)
+
+    def _aspect(self) -> str:
+        """What the votes on a single response are about: the question of the record's test, where it names one."""
+        for holder in (self.record, self.meta, _object(self.meta.get("test"))):
+            for name in ("aspect", "criterion", "question"):
+                if isinstance(text := holder.get(name), str) and text.strip():
+                    return text
+        return ACCEPTABLE
+
+    def _undecided_label(self) -> str | None:
+        if (gold := self.ratings.get("gold")) is not None:
+            return label_of(gold, "ratings")
+        scores = self._values()
+        return None if scores is None else label_of_scores(*scores)
+
+    def _values(self) -> list[float] | None:
+        """One number per response, or None where the ratings do not rank the responses."""
+        scores = self.ratings.get("scores", self.ratings.get("correct"))
+        if not isinstance(scores, list) or len(scores) != len(self.responses):
+            return None
+        values = [entry.get("overall") if isinstance(entry, dict) else entry for entry in scores]
+        numbers = [float(score) for score in values if isinstance(score, int | float) and score == score]
+        return numbers if len(numbers) == len(self.responses) else None
 
 
-def _ranked(
-    record: Mapping[str, Any], turns: Turns, responses: list[Any], values: list[float], ratings: dict[str, Any]
-) -> list[Row | RowError]:
-    texts = [text if isinstance(text, str) else None for text in responses]
-    flags = "correct" in ratings and "scores" not in ratings
-    meta = record.get("meta")
-    short = leftover_meta(meta, frozenset()) if isinstance(meta, dict) else {}  # it is repeated with every pair
-    out: list[Row | RowError] = []
-    for i, j in combinations(range(len(texts)), 2):
-        with rejecting(out, f"responses {i} and {j}"):
-            first, second = text_of(texts[i], "responses"), text_of(texts[j], "responses")
-            if values[i] == values[j]:
-                label = ("both_good" if values[i] else "both_bad") if flags else "tie"
-            else:
-                label = "first" if values[i] > values[j] else "second"
-            pair = _pair(record, turns, (first, second), label, {}, None).check(("responses", "responses"))
-            pair.meta = {**short, "responses": [i, j], "values": [values[i], values[j]]}
-            out.append(pair)
-    return out
+def _form(response: object) -> object:
+    """In the form of the sides, so that they can be found among the responses; a broken one as it is."""
+    try:
+        return response_form_of(response, "responses") if isinstance(response, list) else response
+    except RowError:
+        return response
 
 
-def _pair(
-    record: Mapping[str, Any],
-    turns: Turns,
-    sides: tuple[str, str],
-    label: str | None,
-    ratings: dict[str, Any],
-    votes: list[dict[str, Any]] | None,
-) -> PairRow:
-    meta = dict(record.get("meta") or {}) if isinstance(record.get("meta"), dict) else {}
-    if record.get("label_type"):
-        meta["label_type"] = record["label_type"]
-    if ratings:  # reasons are kept with the judgments
-        rating_meta = {key: value for key, value in ratings.items() if key != "votes"}
-        if votes is not None:
-            rating_meta["votes"] = [{k: v for k, v in vote.items() if k != "reason"} for vote in ratings["votes"]]
-        meta["ratings"] = rating_meta
-    rationale = optional_text(record, "rationale")
-    return PairRow(
-        turns,
-        *sides,
-        label,
-        rationale=rationale,
-        votes=votes,
-        source=optional_text(record, "source"),
-        record_id=optional_text(record, "id"),
-        category=optional_text(record, "category"),
-        license=optional_text(record, "license"),
-        language=optional_text(record, "lang"),
-        meta=meta,
-        annotator=optional_text(record, "annotator"),
-    )
-
-
-def _undecided_label(ratings: dict[str, Any]) -> str | None:
-    if (gold := ratings.get("gold")) is not None:
-        return label_of(gold, "ratings")
-    scores = _values(ratings, 2)
-    if scores is None:
-        return None
-    if scores[0] == scores[1]:
-        return "tie"
-    return "first" if scores[0] > scores[1] else "second"
-
-
-def _values(ratings: dict[str, Any], number: int) -> list[float] | None:
-    """One number per response, or None where the ratings do not rank the responses."""
-    scores = ratings.get("scores", ratings.get("correct"))
-    if not isinstance(scores, list) or len(scores) != number:
-        return None
-    values = [entry.get("overall") if isinstance(entry, dict) else entry for entry in scores]
-    numbers = [float(score) for score in values if isinstance(score, int | float)]
-    return numbers if len(numbers) == number else None
-
-
-def _votes(ratings: dict[str, Any], label_type: object) -> list[dict[str, Any]] | None:
-    votes = ratings.get("votes")
+def _majority_label(votes: list[dict[str, Any]]) -> str | None:
+    """What more of the annotators say than anything else; a tie where two are statements as often."""
     if not votes:
         return None
-    if not isinstance(votes, list) or not all(isinstance(vote, dict) for vote in votes):
-        raise RowError("wrong type: not a list of objects", field="ratings.votes")
-    out = []
-    for vote in votes:
-        voter = optional_text(vote, "annotator")
-        label = label_of(vote.get("value"), "ratings.votes")
-        if voter is None or label is None:
-            raise RowError("a vote without annotator or value", field="ratings.votes")
-        if (reason := vote.get("reason")) is not None:
-            reason = str(reason)
-            check_unicode(reason, "ratings.votes")
-        kind = _VOTER_KINDS.get(str(label_type), "human")
-        out.append({"kind": kind, "voter": voter, "label": label, "strength": None, "rationale": reason or None})
-    return out
+    lead = sum((vote["label"] == "first") - (vote["label"] == "second") for vote in votes)
+    return "tie" if lead == 0 else "first" if lead > 0 else "second"
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

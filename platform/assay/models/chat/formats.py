@@ -135,7 +135,7 @@ class Family:
             if message.role not in self.turns:
                 raise BadInputError(f"{self.name} has no {message.role} turns", field="role")
             before, after = self.turns[message.role]
-            text += before + message.content + after
+            text += before + message.text + after
         return text
 
     def wrote(self, text: str) -> bool:

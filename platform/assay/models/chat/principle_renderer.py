@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-from assay.domain import Message, Prompt
+from assay.domain import Message, Prompt, Response
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Encoded, Renderer
 
@@ -66,7 +66,7 @@ class PrincipleRenderer:
     def max_length(self) -> int:
         return self.renderer.max_length
 
-    def encode(self, prompt: Prompt, response: str, principle: str) -> Encoded:
+    def encode(self, prompt: Prompt, response: Response, principle: str) -> Encoded:
         """Token ids up to the answer, cut to `max_length` from the conversation's beginning; neither the response nor
         the question is ever cut. `ids[response_start:]` begins with the response.
 

@@ -75,7 +75,7 @@ class RenderedTexts:
         check_unicode(text, "text")
         native, foreign = self._read(text)
         if foreign is not None:
-            return self._uncut.encode(foreign.messages[:-1], foreign.messages[-1].content)
+            return self._uncut.encode(foreign.messages[:-1], foreign.messages[-1:])
         if native is not None:
             text = native.before + text
             if complete and not native.lacking.strip():
@@ -103,7 +103,7 @@ class RenderedTexts:
                 "this model needs prompt and response by themselves, and they cannot be told apart in this text; "
                 "send messages"
             )
-        return parsed.messages[:-1], parsed.messages[-1].content
+        return parsed.messages[:-1], parsed.messages[-1].text
 
     def _read(self, text: str) -> tuple[Found | None, Found | None]:
         """The text by the own template, or else by another one. Raises BadInputError for a foreign one unread."""

@@ -4,8 +4,9 @@ Covers, each with a test: no double BOS and no missing BOS; templates that print
 one; a conversation too long loses its oldest turns, never the end of the response; special-token strings inside
 user text stay text; the position where the response starts comes from the rendered text, not from token
 differences; an identity (`template_hash`) of all that shapes the tokens; a template's first run, in a process of its
-own (`template_trial`). Leaves out: padding (the batch's matter; every model here pools by mask, so neither padding side
-nor the pad token can change a score).
+own (`template_trial`); messages with typed parts, or a refusal that names what the template has no place for. Leaves
+out: padding (the batch's matter; every model here pools by mask, so neither padding side nor the pad token can change a
+score).
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from assay.domain import Message, Prompt
+from assay.conversation.message import response_turns
+from assay.domain import Message, Prompt, Response
 from assay.errors import BadInputError
+from assay.models.chat.template_form import PROBES, Feature, TemplateProbe, features_of, template_form
 from assay.models.chat.template_trial import check_first_run
 
 if TYPE_CHECKING:
@@ -69,6 +72,8 @@ class Renderer:
         control = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
         specials = sorted((token for token in control if len(token) > 2), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, specials))) if specials else None
+        self._shows: dict[Feature, bool] = {"images": False}
+        self._arguments_as_text = False
         probe = self._tokenize(self.render((Message("user", "probe"),), "probe"))[0]
         bos = tokenizer.bos_token_id
         # A template may bring BOS itself; a tokenizer that would add it must see it exactly once.
@@ -90,38 +95,68 @@ class Renderer:
         )
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
 
-    def render(self, prompt: Sequence[Message], response: str | None = None) -> str:
+    def render(self, prompt: Sequence[Message], response: Response | None = None) -> str:
         """The conversation as text. Without a response it ends where the assistant is to go on.
 
-        Raises BadInputError where the template refuses the conversation (a role it lacks, wrong order of turns).
+        Raises BadInputError where the template refuses the conversation (a role it lacks, wrong order of turns), or
+        does not show a part of it (a tool call, an image).
         """
-        messages = [{"role": m.role, "content": self.plain(m.content)} for m in prompt]
-        if response is not None:
-            messages.append({"role": "assistant", "content": self.plain(response)})
+        messages = [*prompt, *(() if response is None else response_turns(response))]
         if not messages:
             raise BadInputError("a conversation needs at least one message", field="prompt")
+        for feature in features_of(messages):
+            if not self.shows(feature):
+                raise BadInputError(self._no_place(feature), field="prompt")
+        try:
+            return self._apply(messages, generation=response is None)
+        except (jinja2.TemplateError, TypeError) as error:
+            raise BadInputError(f"the chat template refuses this conversation: {error}", field="prompt") from error
+
+    def shows(self, feature: Feature) -> bool:
+        """Whether the template writes such a part where there is one: found out by rendering a small conversation."""
+        if feature not in self._shows:
+            self._shows[feature] = self._probe(PROBES[feature])
+            if not self._shows[feature] and feature == "tool calls" and not self._arguments_as_text:
+                self._arguments_as_text = True
+                self._shows[feature] = self._probe(PROBES[feature])
+        return self._shows[feature]
+
+    def _probe(self, probe: TemplateProbe) -> bool:
+        try:
+            text = self._apply(probe.messages, generation=False)
+        except (jinja2.TemplateError, TypeError):
+            return False
+        return all(word in text for word in probe.words)
+
+    def _no_place(self, feature: Feature) -> str:
+        name = self.tokenizer.name_or_path or "the model"
+        if feature == "images":
+            return f"{name} reads text only: it has no place for images"
+        return f"{name}'s chat template has no place for {feature}"
+
+    def _apply(self, messages: Sequence[Message], *, generation: bool) -> str:
+        form = template_form(messages, self.plain, arguments_as_text=self._arguments_as_text)
+        tools: dict[str, Any] = {} if form.tools is None else {"tools": form.tools}
 
         def rendered() -> str:
             text: Any = self.tokenizer.apply_chat_template(
-                messages,
+                form.messages,
                 chat_template=self.template,
                 tokenize=False,
-                add_generation_prompt=response is None,
+                add_generation_prompt=generation,
                 date_string=FIXED_DATE.strftime("%d %b %Y"),
+                **tools,
             )
             return str(text)
 
         check_first_run(self.template, rendered)
-        try:
-            return rendered()
-        except jinja2.TemplateError as error:
-            raise BadInputError(f"the chat template refuses this conversation: {error}", field="prompt") from error
+        return rendered()
 
     def count(self, prompt: Prompt) -> int:
         """Tokens of the prompt before any is cut. Raises BadInputError as `render` does."""
         return len(self._encode_whole(list(prompt), None, ())[0])
 
-    def encode(self, prompt: Prompt, response: str | None = None, *, after: Sequence[Message] = ()) -> Encoded:
+    def encode(self, prompt: Prompt, response: Response | None = None, *, after: Sequence[Message] = ()) -> Encoded:
         """Token ids of the conversation, cut to `max_length`. Raises BadInputError as `render` does.
 
         `after`: turns that follow the response, ending with the assistant's; like the response they are never cut,
@@ -144,10 +179,10 @@ class Renderer:
         )
 
     def _encode_whole(
-        self, prompt: Sequence[Message], response: str | None, after: Sequence[Message] = ()
+        self, prompt: Sequence[Message], response: Response | None, after: Sequence[Message] = ()
     ) -> tuple[list[int], int]:
         if after and response is not None:
-            text = self.render((*prompt, Message("assistant", response), *after[:-1]), after[-1].content)
+            text = self.render((*prompt, *response_turns(response), *after[:-1]), tuple(after[-1:]))
         else:
             text = self.render(prompt, response)
         ids, offsets = self._tokenize(text)
@@ -188,7 +223,7 @@ def _with_fixed_date(template: str) -> str:
 
 def _oldest_droppable(messages: Sequence[Message]) -> tuple[int, int] | None:
     """Range of the oldest exchange after a leading system turn, while a later user turn remains; else None."""
-    first = 1 if messages and messages[0].role == "system" else 0
+    first = 1 if messages and messages[0].role in ("system", "developer") else 0
     for index in range(first + 1, len(messages)):
         if messages[index].role == "user":
             return first, index

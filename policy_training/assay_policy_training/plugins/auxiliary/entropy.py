@@ -8,18 +8,15 @@ control by weights on tokens.
 Source of the controller: Skywork-OR1, arXiv 2505.22312, code SkyworkAI/Skywork-OR1.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from dataclasses import field
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt
 from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import RecipeSettings, StatefulSettings
 from assay_policy_training.plugins.protocols import UpdateContext
 
 
@@ -36,7 +33,6 @@ def magic_step(
     return level, level if entropy < target else 0.0
 
 
-@dataclass(frozen=True)
 class EntropyBonus(RecipeSettings, section="auxiliary"):
     """S11: - coefficient x entropy."""
 
@@ -48,8 +44,7 @@ class EntropyBonus(RecipeSettings, section="auxiliary"):
         return negative_entropy(context)
 
 
-@dataclass
-class Magic(RecipeSettings, section="auxiliary"):
+class Magic(StatefulSettings, section="auxiliary"):
     """S11: the entropy bonus with `magic_step`'s coefficient, moved once a step before its first update."""
 
     target: float = 0.2
@@ -58,7 +53,7 @@ class Magic(RecipeSettings, section="auxiliary"):
     low: float = 0.0
     high: float = 5e-3
     level: float = field(init=False)
-    coefficient: float = field(init=False, default=0.0)
+    coefficient: float = field(init=False, default=0.0, compare=False)  #: set anew by each step
     name: ClassVar[str] = "entropy"
     needs: ClassVar[frozenset[str]] = frozenset({"entropy", "entropy_gradient"})
 
@@ -79,9 +74,3 @@ class Magic(RecipeSettings, section="auxiliary"):
 
     def loss(self, logp: Tensor, context: UpdateContext) -> Tensor:
         return negative_entropy(context)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"level": self.level}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.level = float(state["level"])

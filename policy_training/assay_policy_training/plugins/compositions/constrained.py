@@ -6,12 +6,10 @@ does; the composition here mixes rewards, each standardised by what the run has 
 leaves the KL the weight that the recipe gives it. Leaves out: the search for proxy points.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 import torch
@@ -19,7 +17,7 @@ from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
 from assay_policy_training.core.settings import StatefulSettings
-from assay_policy_training.plugins.compositions.named import check_numbers, named_part, part_mean
+from assay_policy_training.plugins.compositions.weighted import check_numbers, named_part, part_mean
 from assay_policy_training.plugins.protocols import StepReport
 
 #: Standard deviation that multipliers are drawn with at the start.
@@ -47,7 +45,6 @@ def gradients(
     ]
 
 
-@dataclass
 class Multipliers(StatefulSettings, section="reward"):
     """One multiplier l for each constraint, moved once a step by SGD on the means of the step's rollouts.
 
@@ -96,7 +93,6 @@ class Multipliers(StatefulSettings, section="reward"):
         return {f"reward_weight_{name}": weight for name, weight in self.weights.items()}
 
 
-@dataclass
 class Constrained(Multipliers):
     """S3: sum of g(l_i) x part_i. `standardise`: each part less its running mean, over its running deviation."""
 

@@ -6,20 +6,18 @@ Covers: gated accumulation ("Stabilizing Long-term Multi-turn Reinforcement Lear
 where it would have counted. The first is also a combination of the server (`assay_serving.composition`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.plugins.compositions.named import check_numbers, named_part
+from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.plugins.compositions.weighted import check_numbers, named_part
 
 
-@dataclass(frozen=True)
-class GatedAccumulation:
+class GatedAccumulation(RecipeSettings, section="reward"):
     """S3: R_1 + sum of the R_i all of whose higher levels exceed their thresholds.
 
     `levels`: parts by priority, the long-term outcome first. `thresholds`: part -> number, for every level but the
@@ -46,8 +44,7 @@ class GatedAccumulation:
         return total
 
 
-@dataclass(frozen=True)
-class ConsistencyReward:
+class ConsistencyReward(RecipeSettings, section="reward"):
     """S3: 0.5 format + result (1 + 0.5 consistency), where consistency (1, 0 or -1) says whether the reasoning leads to
     the verdict; it is not looked at where the result is 0."""
 
@@ -61,8 +58,7 @@ class ConsistencyReward:
         return 0.5 * named_part(parts, self.format) + result * (1 + 0.5 * led)
 
 
-@dataclass(frozen=True)
-class SoftPenalties:
+class SoftPenalties(RecipeSettings, section="reward"):
     """S3: one reward times the product of penalties, each a part in [0, 1] (1 = nothing wrong): no sum of shaped terms
     to be traded off."""
 

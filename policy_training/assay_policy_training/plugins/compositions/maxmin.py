@@ -6,10 +6,8 @@ before, so that one function rewards all rows of a step. Leaves out: finding the
 models.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 from annotated_types import Ge, Le
@@ -17,7 +15,7 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.settings import StatefulSettings
-from assay_policy_training.plugins.compositions.named import (
+from assay_policy_training.plugins.compositions.weighted import (
     check_numbers,
     check_positive,
     named_part,
@@ -32,7 +30,6 @@ def worst_group(utilities: Mapping[str, float]) -> str:
     return min(utilities, key=lambda name: utilities[name])
 
 
-@dataclass
 class MaxMin(StatefulSettings, section="reward"):
     """S3: (1 - spread) x the worst group's utility + spread x the mixture of all.
 

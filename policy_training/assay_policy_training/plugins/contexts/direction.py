@@ -7,11 +7,9 @@ source reads it from there (`rewards.RowNumber`), so that it is a recorded part 
 held-out prompt too, the same before and after: sampled by the seed and the prompt's index, or fixed.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated
 
 from annotated_types import Ge, Le
@@ -21,7 +19,7 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.settings import StatefulSettings
-from assay_policy_training.plugins.compositions.directional import direction_text
+from assay_policy_training.plugins.compositions.weighted import direction_text
 from assay_policy_training.plugins.protocols import ResampleRequest
 
 ROW_KEY = "direction"
@@ -36,7 +34,6 @@ def with_direction(prompt: Prompt, attributes: Sequence[str], degrees: float) ->
     return (Message("system", line), *prompt)
 
 
-@dataclass
 class DrawnDirection(StatefulSettings, section="contexts"):
     """S1: each prompt gets an angle, uniform between `low` and `high` degrees. `evaluate_at`: of every held-out
     prompt; None = sampled alike, once for each prompt."""

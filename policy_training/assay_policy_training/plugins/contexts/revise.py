@@ -7,24 +7,21 @@ is the original one. Leaves out: drawing improvements from the policy.
 Source: arXiv 2406.01660; the wording of the request is ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.recorded import PLACE, RECORD, RESPONSES, record_of
+from assay_policy_training.core.prompt import PLACE, RECORD, RESPONSES, PromptItem, record_of
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import ResampleRequest
 
 PREVIOUS = "previous_answer"  #: entry of a row's prompt: place of the record it is to improve
 REVISED = "revised"
 
 
-@dataclass(frozen=True)
-class Revise:
+class Revise(RecipeSettings, section="contexts"):
     """S1. `request`: the user's turn after the previous answer."""
 
     request: str = "Improve your answer."

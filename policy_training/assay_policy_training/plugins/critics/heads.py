@@ -6,9 +6,6 @@ the network below (`value_model`).
 Sources: value clipping as in verl and OpenAI's baselines; HL-Gauss arXiv 2403.03950.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import torch
@@ -52,7 +49,6 @@ class ValueHead(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class Scalar(RecipeSettings, section="critic"):
     """One number. `clip`: how far a value may move from the rollouts' own in one step; None = freely."""
 
@@ -66,7 +62,6 @@ class Scalar(RecipeSettings, section="critic"):
         return clipped_value_loss(self.value(raw), old, target, clip=self.clip)
 
 
-@dataclass(frozen=True)
 class HlGauss(RecipeSettings, section="critic"):
     """Logits of `outputs` equal bins from `low` to `high`; the value is the mean of their centres.
 

@@ -9,11 +9,9 @@ Memory: a second copy of the weights below the vocabulary head, their gradient a
 adapters are trained, and the copy has no gradient.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
 import torch
@@ -38,7 +36,7 @@ from assay_policy_training.plugins.critics.heads import HlGauss, Scalar, ValueHe
 class ValueCritic:
     """S12: see the module. In eval mode, like the policy: dropout would move values between two readings."""
 
-    def __init__(self, plan: ValueModel, policy: Policy) -> None:
+    def __init__(self, plan: "ValueModel", policy: Policy) -> None:
         self.plan, self.policy = plan, policy
         self.head = plan.value_head
         name = plan.base or policy.name
@@ -191,7 +189,6 @@ def value_fit(batch: RolloutBatch) -> dict[str, float]:
     return metrics
 
 
-@dataclass(frozen=True)
 class ValueModel(RecipeSettings, section="critic"):
     """S12: a value model. `clip` is for the scalar head (None = off); `bins`, `low`, `high` are for `hl_gauss`."""
 

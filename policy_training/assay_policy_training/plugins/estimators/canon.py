@@ -7,12 +7,10 @@ division by a constant length (aggregation `seq-mean-token-sum-norm`).
 Source: arXiv 2509.23962, code biuboomc/CANON.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -70,7 +68,6 @@ def cosine_intra(step: int, *, largest: float, warmup: int, cycle: int) -> float
     return largest / 2 * (1 + math.cos(math.pi * ((step - warmup) % cycle) / cycle))
 
 
-@dataclass
 class Canon(StatefulSettings, section="estimator"):
     """S6: `canon` on every token.
 

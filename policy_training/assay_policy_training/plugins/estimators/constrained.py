@@ -6,10 +6,7 @@ weight. The paper takes each advantage from a separate value head; here the base
 that of the KL the batch's. Leaves out: the multipliers' own movement (`compositions.constrained`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -18,7 +15,7 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch, dr_grpo
 from assay_policy_training.plugins.compositions.constrained import Multipliers
-from assay_policy_training.plugins.compositions.named import named_part
+from assay_policy_training.plugins.compositions.weighted import named_part
 from assay_policy_training.plugins.estimators.gae import returns_to_go
 from assay_policy_training.plugins.modulators.whitening import whiten
 from assay_policy_training.plugins.protocols import RecipeView
@@ -30,7 +27,6 @@ def mixture(advantages: Sequence[Tensor], kl_advantage: Tensor, weights: Sequenc
     return (len(weights) - sum(weights)) * kl_advantage + weighted
 
 
-@dataclass
 class ConstrainedMixture(Multipliers, section="estimator"):
     """S6: `mixture` on every token. A_i: part less its group's mean, whitened over the batch's tokens. A_KL: the sum of
     negative log-ratios to the reference from each token on, whitened likewise. Rows without a reward get 0.

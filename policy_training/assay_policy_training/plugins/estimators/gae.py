@@ -9,9 +9,6 @@ Sources: GAE arXiv 1506.02438; EGAE arXiv 2506.15050; a separate lambda for the 
 arXiv 2501.03262.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -55,7 +52,6 @@ def returns_to_go(token_reward: Tensor, mask: Tensor, *, gamma: float) -> Tensor
     return gae(token_reward, torch.zeros_like(token_reward), mask, gamma=gamma, lam=1.0)
 
 
-@dataclass(frozen=True)
 class Gae(RecipeSettings, section="estimator"):
     """S6: `gae`, and as the critic's targets A + V with `critic_lam` in place of `lam` (None = the same).
 
@@ -93,7 +89,6 @@ class Gae(RecipeSettings, section="estimator"):
         return rows | batch.truncated if self.bootstrap == "cut" else rows
 
 
-@dataclass(frozen=True)
 class ReturnsToGo(RecipeSettings, section="estimator"):
     """S6: every token's return, without a baseline; REINFORCE++ whitens it over the batch."""
 

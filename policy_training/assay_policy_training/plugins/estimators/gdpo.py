@@ -7,10 +7,8 @@ dense rewards are ignored.
 Source: arXiv 2601.05242, as in verl's gdpo estimator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -20,7 +18,7 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
 from assay_policy_training.core.settings import RecipeSettings
-from assay_policy_training.plugins.compositions.named import named_part
+from assay_policy_training.plugins.compositions.weighted import named_part
 from assay_policy_training.plugins.estimators.group_relative import grpo, over_tokens
 from assay_policy_training.plugins.protocols import RecipeView
 
@@ -58,7 +56,6 @@ def whiten(values: Tensor, weight: Tensor, *, eps: float = 1e-8) -> Tensor:
     return torch.where(present, (filled - mean) / (variance + eps).sqrt(), 0.0)
 
 
-@dataclass(frozen=True)
 class Gdpo(RecipeSettings, section="estimator"):
     """S6: `whiten(summed_parts)` on every token. `weights`: none given = every part counts once.
 

@@ -8,9 +8,6 @@ reaches. Leaves out: dividing by a deviation, measuring the variance that is sav
 Source: arXiv 2602.07078; verl's optimal_token_baseline and tir_optimal_token_baseline.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -58,7 +55,6 @@ def optimal_token_advantage(
     return torch.where(mask & (rows > 1)[:, None], returns - baseline, 0.0)
 
 
-@dataclass(frozen=True)
 class OptimalTokenBaseline(RecipeSettings, section="estimator"):
     """S6: `optimal_token_advantage` of returns-to-go; W reads `mask`, whatever corrections do to `loss_mask`."""
 

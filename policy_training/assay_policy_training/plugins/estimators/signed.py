@@ -1,15 +1,13 @@
-"""Signed advantages without a baseline: PSR, NSR and weighted REINFORCE.
+"""Advantages without a baseline: by the verdict, or the same for every row.
 
-Covers: +`positive` for a correct row, -`negative` for a wrong one, whatever the rest of its group did, so a single row
-is as good as many. PSR = (1, 0) and NSR = (0, 1), each with `filters.only_correct` or `only_wrong`, whose rows alone
-count in denominators; W-REINFORCE = (.1, 1). Leaves out: dropping rows.
+PSR, NSR and weighted REINFORCE: +`positive` for a correct row, -`negative` for a wrong one, whatever the rest of its
+group did, so a single row is as good as many. PSR = (1, 0) and NSR = (0, 1), each with `filters.only_correct` or
+`only_wrong`, whose rows alone count in denominators; W-REINFORCE = (.1, 1). Leaves out: dropping rows. Source: arXiv
+2506.01347, code TianHongZXY/RLVR-Decomposed.
 
-Source: arXiv 2506.01347, code TianHongZXY/RLVR-Decomposed.
+Constant: with `reinforce`, fine-tuning on the rows that the filters kept.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -18,7 +16,7 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import Finite, RecipeSettings
 from assay_policy_training.plugins.estimators.group_relative import over_tokens
 from assay_policy_training.plugins.filters.verdicts import verdicts
 from assay_policy_training.plugins.protocols import RecipeView
@@ -30,7 +28,6 @@ def signed(verdict: Tensor, *, positive: float, negative: float) -> Tensor:
     return torch.where(torch.isnan(verdict), 0.0, advantage)
 
 
-@dataclass(frozen=True)
 class Signed(RecipeSettings, section="estimator"):
     """S6: `signed` on every token. `correct_above`: a row whose prompt has no verifier is correct above this reward."""
 
@@ -51,3 +48,17 @@ class Signed(RecipeSettings, section="estimator"):
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
         verdict = verdicts(batch, correct_above=self.correct_above)
         return over_tokens(signed(verdict, positive=self.positive, negative=self.negative), batch.mask), None
+
+
+class Constant(RecipeSettings, section="estimator"):
+    """S6: `value` on every token of a row that has a reward, 0 on the others."""
+
+    value: Finite = 1.0
+
+    def check_recipe(self, recipe: RecipeView) -> None:
+        """Raises BadInputError for shaping, which would change nothing."""
+        if recipe.shaping:
+            raise BadInputError("a constant advantage is the same whatever the reward is", field="shaping")
+
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
+        return over_tokens(torch.where(batch.valid, self.value, 0.0), batch.mask), None

@@ -11,11 +11,8 @@ Advantage Policy Optimization, arXiv 2412.18279 (abstract, summaries): V .4 .7 .
 2305.14718, code read: A = R - V(x), negative ones dropped.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
@@ -25,7 +22,7 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch, group_moments
-from assay_policy_training.core.recorded import record_of
+from assay_policy_training.core.prompt import record_of
 from assay_policy_training.core.settings import RecipeSettings
 
 
@@ -36,7 +33,6 @@ def differences(values: Sequence[float], *, samples: int = 0) -> list[float]:
     return [gap if abs(gap) >= least else 0.0 for gap in steps]
 
 
-@dataclass(frozen=True)
 class StepValues(RecipeSettings, section="estimator"):
     """S6. `values`: `recorded` (the record's `step_values`; rows without them get 0), `critic`, or `group`: the mean
     reward of the prompt's other rows, for whole responses. `positive_only`: negative advantages become 0."""

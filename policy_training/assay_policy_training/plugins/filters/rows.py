@@ -6,19 +6,16 @@ the statistics and take them out of the loss only, use the token weight `not_tru
 Sources: PSR and NSR, arXiv 2506.01347; overlong filtering, DAPO arXiv 2503.14476.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.filters.verdicts import verdicts
 
 
-@dataclass(frozen=True)
-class OnlyCorrect:
+class OnlyCorrect(RecipeSettings, section="filters"):
     """S4: keep correct rows. `correct_above`: of a prompt without a verifier, rows of more reward than this."""
 
     correct_above: float = 0.5
@@ -28,8 +25,7 @@ class OnlyCorrect:
         return verdicts(batch, correct_above=self.correct_above) == 1
 
 
-@dataclass(frozen=True)
-class OnlyWrong:
+class OnlyWrong(RecipeSettings, section="filters"):
     """S4: keep wrong rows; rows without a reward are neither."""
 
     correct_above: float = 0.5
@@ -39,8 +35,7 @@ class OnlyWrong:
         return verdicts(batch, correct_above=self.correct_above) == 0
 
 
-@dataclass(frozen=True)
-class OverlongFilter:
+class OverlongFilter(RecipeSettings, section="filters"):
     """S4: drop rows that the length limit cut, and those without a reward."""
 
     rounds: ClassVar[int] = 1

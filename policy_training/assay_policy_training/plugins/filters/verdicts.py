@@ -5,8 +5,6 @@ reward, or whose reward comes in a later step, are not counted. Shaped rewards a
 group vary. Leaves out: what to keep (the filters).
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

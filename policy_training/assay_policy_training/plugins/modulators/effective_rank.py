@@ -11,10 +11,8 @@ min(n, d)^2, so `max_tokens` bounds the length. Ranks are at most min(n, d): sho
 Source: arXiv 2509.23808, code hf618/VERL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Annotated, ClassVar
 
@@ -85,7 +83,6 @@ def with_bonus(adv: Tensor, extra: Tensor, *, kappa: float) -> Tensor:
     return adv + torch.minimum(extra.clamp(min=0), adv.abs() / kappa)
 
 
-@dataclass
 class EffectiveRank(StatefulSettings, section="modulators"):
     """S7: `with_bonus`. `ema`: how much of a step's mean enters the running means (.3 in the paper's text, .7 in code).
 

@@ -6,9 +6,6 @@ Covers: A (1 - pi)^gamma, pi the old policy's probability of the token. The pape
 Source: arXiv 2508.00222, from its abstract and recalled.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -24,7 +21,6 @@ def exploration_advantage(adv: Tensor, logp: Tensor, *, gamma: float = 2.0) -> T
     return adv * (1 - logp.exp()).clamp(min=0.0) ** gamma
 
 
-@dataclass(frozen=True)
 class Exploration(RecipeSettings, section="modulators"):
     """S7: `exploration_advantage` on rows of these `sources`; none named = every row."""
 

@@ -10,9 +10,6 @@ Source: "A Note on Hybrid Online Reinforcement and Imitation Learning for LLMs",
 by finite differences in tests/oracles.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -52,7 +49,6 @@ def others_mean(values: Tensor, mask: Tensor, group: Tensor, rows: Tensor) -> Te
     return (total - filled) / other_rows.clamp(min=1)[:, None]
 
 
-@dataclass(frozen=True)
 class FutureKl(RecipeSettings, section="modulators"):
     """S7: A - coefficient (F - mean of the others' F), F = `future_sum`. `gamma` 0 leaves on-policy distillation alone.
 

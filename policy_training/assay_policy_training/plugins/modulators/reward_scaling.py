@@ -8,12 +8,9 @@ over words here: the measure is not in our sources. Leaves out: learning the sha
 reinforcement learning.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -56,7 +53,6 @@ def model_scale(gaps: Sequence[float], tau: float) -> float:
     return sigmoid(sum(inliers) / len(inliers)) / sigmoid(mean) if inliers else 1.0
 
 
-@dataclass(frozen=True)
 class RewardScaling(RecipeSettings, section="modulators"):
     """S7: the advantage times its prompt's alpha.
 

@@ -8,9 +8,6 @@ out: generating such rows (context `guide`), the mix of old wrong rows that the 
 Source: arXiv 2506.13923, code guide_rl read. Oracle r .05 .5 2, g .1: .333333 .833333 .952381.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -20,10 +17,10 @@ from torch import Tensor
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.ratios import CLAMP_LOG_RATIO
 from assay_policy_training.core.settings import RecipeSettings
-from assay_policy_training.plugins.contexts.guide import GUIDED
+from assay_policy_training.plugins.contexts.hints import GUIDED
 from assay_policy_training.plugins.objectives.ratio_clip import clipped_loss
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
-from assay_policy_training.plugins.token_weights.quantile import quantile
+from assay_policy_training.plugins.token_weights.entropy import quantile
 
 GAMMA = "guide_gamma"
 LEAST_GAMMA = 1e-4
@@ -35,7 +32,6 @@ def shaped_ratio(log_ratio: Tensor, gamma: Tensor | float) -> Tensor:
     return ratio / (ratio + gamma)
 
 
-@dataclass(frozen=True)
 class GuideLoss(RecipeSettings, section="objective"):
     """S9, token scope. `shape`: `constant` takes `gamma`; `quantile` the `level` quantile of old/mu over all guided
     tokens of the step (at least 1e-4); `power` takes r^`exponent`."""

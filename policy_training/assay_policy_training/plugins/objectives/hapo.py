@@ -13,9 +13,6 @@ REINFORCE's. Leaves out: HAPO's token-level advantages (`estimators.token_level`
 Source: HAPO arXiv 2509.16591; formulas of its text, without the sign error of its code.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -27,7 +24,7 @@ from assay_policy_training.core.ratios import log_ratio
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.objectives.ratio_clip import clipped_loss
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
-from assay_policy_training.plugins.token_weights.entropy_scale import EntropyScale
+from assay_policy_training.plugins.token_weights.entropy import EntropyScale
 
 SCALED = "hapo"  #: name in `extras`: h
 
@@ -44,7 +41,6 @@ def differential_factor(h: Tensor, ratio: Tensor, low: Tensor, high: Tensor, bet
     return torch.where(acts, 1 + beta * h, 1.0)
 
 
-@dataclass(frozen=True)
 class Hapo(RecipeSettings, section="objective"):
     """S9, token scope."""
 

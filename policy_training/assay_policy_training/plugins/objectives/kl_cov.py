@@ -6,9 +6,6 @@ Loss -A r, plus coefficient |log r| on the top share of tokens by covariance ove
 Source: "The Entropy Mechanism of RL for reasoning language models" arXiv 2505.22617, as in verl.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -29,7 +26,6 @@ def kl_cov_loss(ratio: Tensor, advantage: Tensor, held: Tensor, coefficient: flo
     return -advantage * ratio.exp() + torch.where(held, coefficient * ratio.abs(), 0.0)
 
 
-@dataclass(frozen=True)
 class KlCov(RecipeSettings, section="objective"):
     """S9, token scope. `share`: of all tokens, at least one."""
 

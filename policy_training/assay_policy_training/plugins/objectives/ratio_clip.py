@@ -1,23 +1,30 @@
-"""Policy objectives: the clipped ratio of PPO with asymmetric and dual clip, and plain REINFORCE.
+"""Objectives on token ratios: clipped, gated, penalised, or without a ratio; per-token losses and what they report.
 
-Covers: per-token losses and what they report; PPO whose ratio is theta / mu ("bypass": the sampler's own log-probs
-stand for old's, so that the ratio contains the correction of the sampler's mismatch). At r = 1 (the first optimiser
-step on a batch) PPO's gradient is that of REINFORCE. Leaves out: sequence ratios (`sequence_ratio`), truncated ratios
-(`truncated_ratio`), corrections for a stale sampler (`corrections`).
+PPO with asymmetric and dual clip, plain REINFORCE, and PPO whose ratio is theta / mu ("bypass": the sampler's own
+log-probs stand for old's, so that the ratio contains the correction of the sampler's mismatch). At r = 1 (the first
+optimiser step on a batch) PPO's gradient is that of REINFORCE. Sources: PPO arXiv 1707.06347; dual clip arXiv
+1912.09729; clip-higher (DAPO) arXiv 2503.14476; GPG arXiv 2504.02546.
 
-Sources: PPO arXiv 1707.06347; dual clip arXiv 1912.09729; clip-higher (DAPO) arXiv 2503.14476; GPG arXiv 2504.02546.
+StableReinforce: the log-ratio is cut before exp, then clipped as in PPO. The cut to [ln 1e-3, ln 1e3] keeps the
+exponential finite; for A < 0 PPO's maximum would still take a ratio of 1000, so the dual clip stays on. Leaves out: the
+advantage filter (`modulators.whitening`). Source: StableReinforce (R1-Reward) arXiv 2505.02835.
+
+SAPO: a smooth gate on the ratio in place of a clip. f(r) = 4/tau sigmoid(tau (r - 1)), whose slope is 1 at r = 1 and
+falls off on both sides; loss -A f(r), with a steeper gate for A <= 0. Source: SAPO arXiv 2511.20347, as in verl.
+
+DRO: REINFORCE with a quadratic penalty towards the policy that generated the batch. Loss -(A log theta - beta/2 (log
+theta - log old)^2); on the first optimiser step of a batch it is REINFORCE. Source: DRO arXiv 2405.19107, as in verl.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+import math
 from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
-from assay_policy_training.core.ratios import CLAMP_LOG_RATIO
+from assay.errors import BadInputError
+from assay_policy_training.core.ratios import CLAMP_LOG_RATIO, log_ratio
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
 
@@ -49,7 +56,6 @@ def clipped_loss(
     return torch.where(dual, ceiling, loss), clipped, dual
 
 
-@dataclass(frozen=True)
 class PpoClip(RecipeSettings, section="objective"):
     """S9, token scope: the clipped objective. `dual_clip`: None = off. `bypass`: the ratio is theta / mu."""
 
@@ -79,7 +85,6 @@ class PpoClip(RecipeSettings, section="objective"):
         return loss, {"clip_fraction": clipped.float(), "dual_clip_fraction": dual.float()}
 
 
-@dataclass(frozen=True)
 class Reinforce(RecipeSettings, section="objective"):
     """S9, token scope: -A log pi. For batches that get exactly one optimiser step, of the weights under training."""
 
@@ -90,6 +95,71 @@ class Reinforce(RecipeSettings, section="objective"):
         return -context.adv * logp, {}
 
 
-@dataclass(frozen=True)
 class Gpg(Reinforce):
     """S9, token scope: GPG's loss is REINFORCE's; what is its own is a group's mean as the baseline."""
+
+
+def pre_clipped(log_ratio: Tensor, largest: float = 1e3) -> Tensor:
+    """log_ratio within +-ln(largest)."""
+    return log_ratio.clamp(-math.log(largest), math.log(largest))
+
+
+class StableReinforce(RecipeSettings, section="objective"):
+    """S9, token scope. `largest`: bound of the ratio and of its inverse before PPO's clip."""
+
+    largest: float = 1e3
+    clip_low: Annotated[float, Ge(0), Le(1)] = 0.2
+    clip_high: Annotated[float, Ge(0)] = 0.2
+    dual_clip: Annotated[float | None, Gt(1)] = 3.0
+    scope: ClassVar[Scope] = "token"
+    needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.largest > 1 + self.clip_high:
+            raise BadInputError(f"must be above 1 + clip_high, not {self.largest}", field="objective.largest")
+
+    def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, clipped, dual = clipped_loss(
+            pre_clipped(logp - context.logp_old, self.largest),
+            context.adv,
+            clip_low=self.clip_low,
+            clip_high=self.clip_high,
+            dual_clip=self.dual_clip,
+        )
+        return loss, {"clip_fraction": clipped.float(), "dual_clip_fraction": dual.float()}
+
+
+def gate(ratio: Tensor, tau: float | Tensor) -> Tensor:
+    """f(r); same shape as `ratio`."""
+    return 4 / tau * torch.sigmoid(tau * (ratio - 1))
+
+
+class Sapo(RecipeSettings, section="objective"):
+    """S9, token scope."""
+
+    tau_pos: float = 1.0
+    tau_neg: float = 1.05
+    scope: ClassVar[Scope] = "token"
+    needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
+
+    def __post_init__(self) -> None:
+        if not 0 < self.tau_pos <= self.tau_neg:
+            raise BadInputError(f"tau_pos {self.tau_pos} must be in (0, tau_neg {self.tau_neg}]", field="objective")
+
+    def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
+        ratio = log_ratio(logp, context.logp_old).exp()
+        tau = torch.where(context.adv > 0, self.tau_pos, self.tau_neg)
+        return -context.adv * gate(ratio, tau), {}
+
+
+class Dro(RecipeSettings, section="objective"):
+    """S9, token scope."""
+
+    beta: Annotated[float, Ge(0)] = 0.1
+    scope: ClassVar[Scope] = "token"
+    needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
+
+    def loss(self, logp: Tensor, context: UpdateContext) -> tuple[Tensor, dict[str, Tensor]]:
+        distance = log_ratio(logp, context.logp_old)
+        return -(context.adv * logp - self.beta / 2 * distance**2), {}

@@ -9,9 +9,6 @@ Source: arXiv 2509.24981, code tinnerhrhe/ROVER read. Oracle pi .5 .3 .2, old .4
 first .223144, target with R~ .5 .478487.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -33,7 +30,6 @@ def at_next(values: Tensor, mask: Tensor) -> Tensor:
     return moved
 
 
-@dataclass(frozen=True)
 class Rover(RecipeSettings, section="objective"):
     """S9, token scope."""
 

@@ -12,9 +12,6 @@ they are neither. Leaves out: rejecting rows (`corrections`).
 Sources: GSPO arXiv 2507.18071; GMPO arXiv 2507.20673; both as in verl.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -65,7 +62,6 @@ def _check_mean_over_rows(name: str, recipe: RecipeView) -> None:
         raise BadInputError(f"{name} has one ratio a row: tokens cannot be weighed", field="token_weights")
 
 
-@dataclass(frozen=True)
 class Gspo(RecipeSettings, section="objective"):
     """S9, sequence scope. About 15% of tokens clipped is normal at these narrow bounds."""
 
@@ -84,7 +80,6 @@ class Gspo(RecipeSettings, section="objective"):
         return loss, {"clip_fraction": clipped.float()}
 
 
-@dataclass(frozen=True)
 class Gmpo(RecipeSettings, section="objective"):
     """S9, sequence scope. Bounds are of log-ratios: .4 lets a token's ratio be in [.67, 1.49]."""
 

@@ -1,7 +1,5 @@
 """S0: where the prompts of a policy run come from, and in which order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ Covers: a deterministic generator over our own topics, tasks and constraints, mi
 out: sampling responses, checking them (`assay_serving.verifiers`), making comparisons of them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ Covers: building an answer about a fixed topic that satisfies the constraints, p
 out: prompts (`constrained`). The topic of the examples, umbrellas, is none of the generator's topics.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

@@ -8,11 +8,8 @@ pass (the released code does the latter). Leaves out: the order inside a source.
 Source: "DUMP", arXiv 2504.09710, code ZhentingWang/DUMP read.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
@@ -40,7 +37,7 @@ def softmax(values: Sequence[float], temperature: float) -> list[float]:
 class DumpPrompts:
     """S0, opened."""
 
-    def __init__(self, streams: PromptStreams, settings: Dump) -> None:
+    def __init__(self, streams: PromptStreams, settings: "Dump") -> None:
         self.streams, self.settings = streams, settings
         self.windows: dict[str, list[float]] = {name: [] for name in streams.names}
         self.counts = dict.fromkeys(streams.names, 0)  #: rollouts seen of each source, over the whole run
@@ -72,7 +69,6 @@ class DumpPrompts:
         self.counts = {name: int(state["counts"][name]) for name in self.counts}
 
 
-@dataclass(frozen=True)
 class Dump(RecipeSettings, section="source"):
     """S0: `window` rollouts a source, softmax at `temperature`, sources by the prompts' entry `key`."""
 

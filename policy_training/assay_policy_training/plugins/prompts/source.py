@@ -9,11 +9,8 @@ File format: one object a line with `prompt` (text, or messages with role and co
 stay readable in the row (`PromptItem.meta`), and are added to the listed constraints, unless one is of that kind.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ from assay.domain import prompt_of
 from assay.errors import BadInputError
 from assay.ids import prompt_id, rows_digest
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.prompts import PROMPT_SOURCES
 from assay_policy_training.plugins.prompts.constrained import Split
 from assay_policy_training.plugins.protocols import StepReport
@@ -70,8 +68,7 @@ class ShuffledPrompts:
         return order
 
 
-@dataclass(frozen=True)
-class Shuffled:
+class Shuffled(RecipeSettings, section="source"):
     """S0: the default order."""
 
     def open(self, items: Sequence[PromptItem], *, seed: int, policy: object = None) -> ShuffledPrompts:

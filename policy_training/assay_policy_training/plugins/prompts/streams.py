@@ -1,21 +1,32 @@
-"""Prompts by the data source they came from (`meta["source"]`), each source in its own endless shuffled epochs.
+"""Prompts by an entry of theirs: mixed by weights, one list after another, or copies of a few.
 
-Covers: splitting the prompts, drawing from one source, the places of all of them for a checkpoint, and the mixture with
-fixed weights. Leaves out: weights that learn (`dump`), lists that follow each other (`stages`).
+Mixed: the data source they came from (`meta["source"]`) is drawn by fixed weights, each in its own endless shuffled
+epochs, whose places are in a checkpoint. Leaves out: weights that learn (`dump`).
+
+Stages: a curriculum by step. Covers: which of the prompts a step draws from, by the value of one of their entries; each
+stage in endless shuffled epochs. Leaves out: stages by the length of responses (a schedule of `max_new_tokens`), order
+by difficulty (`gain_rl`).
+
+One-shot RLVR: a step's prompts are copies of one, two or four examples. Covers: the copies (each is a separate group:
+the collector names groups by index, so a thousand rows never become one group), choosing the examples by row or by how
+much their training accuracy varied in an earlier run. Leaves out: that earlier run. Filters that drop solved groups
+must be off: training continues after the example is solved. Source: arXiv 2504.20571, code ypwang61/One-Shot-RLVR read.
 """
-
-from __future__ import annotations
 
 import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from statistics import pvariance
+from typing import Annotated, Any
+
+from annotated_types import Ge
 
 from assay.errors import BadInputError
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.prompts.source import ShuffledPrompts
-from assay_policy_training.plugins.protocols import StepReport
+from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.plugins.prompts.source import ShuffledPrompts, prompts_digest
+from assay_policy_training.plugins.protocols import RecipeView, StepReport
 
 
 def tag_of(item: PromptItem, key: str = "source") -> str:
@@ -89,8 +100,7 @@ class MixedPrompts:
         self.streams.load_state_dict(state)
 
 
-@dataclass(frozen=True)
-class Mixed:
+class Mixed(RecipeSettings, section="source"):
     """S0: each prompt's source is drawn by `weights` (name -> weight); none given: by the number of its prompts."""
 
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -112,3 +122,129 @@ class Mixed:
             )
         sizes = {name: float(len(stream.items)) for name, stream in streams.streams.items()}
         return MixedPrompts(streams, self.weights or sizes)
+
+
+@dataclass(frozen=True)
+class PromptStage:
+    """The prompts whose entry (`PromptStages.key`) is one of `values`; empty = all. `steps`: 0 = to the end."""
+
+    values: tuple[str, ...] = ()
+    steps: int = 0
+
+
+class StagedPrompts:
+    """S0, opened: stage after stage; the last one stays."""
+
+    def __init__(self, sources: Sequence[ShuffledPrompts], ends: Sequence[int]) -> None:
+        """`ends`: the last step (1-based) of each stage; 0 = it stays."""
+        self.sources, self.ends = list(sources), list(ends)
+        self.step = 1  #: that is being drawn for
+
+    @property
+    def stage(self) -> int:
+        """Number of the present stage, from 0."""
+        return next((i for i, end in enumerate(self.ends) if end == 0 or self.step <= end), len(self.ends) - 1)
+
+    def next(self, n: int) -> list[PromptItem]:
+        return self.sources[self.stage].next(n)
+
+    def observe(self, report: StepReport) -> None:
+        self.step = report.step + 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self.step, "stages": [source.state_dict() for source in self.sources]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises BadInputError when the prompts or the stages are not those that the state is about."""
+        if len(state["stages"]) != len(self.sources):
+            raise BadInputError("these are not the stages that the interrupted run had", field="source.stages")
+        self.step = int(state["step"])
+        for source, saved in zip(self.sources, state["stages"], strict=True):
+            source.load_state_dict(saved)
+
+
+class PromptStages(RecipeSettings, section="source"):
+    """S0: `stages` in order; a prompt belongs to those that name the value of its entry `key`."""
+
+    stages: tuple[PromptStage, ...] = (PromptStage(),)
+    key: str = "source"
+
+    def __post_init__(self) -> None:
+        if not self.stages:
+            raise BadInputError("at least one", field="source.stages")
+        for number, stage in enumerate(self.stages[:-1]):
+            if stage.steps < 1:
+                raise BadInputError("every stage but the last has an end", field=f"source.stages.{number}.steps")
+
+    def open(self, items: Sequence[PromptItem], *, seed: int, policy: object = None) -> StagedPrompts:
+        """Raises BadInputError for a stage that no prompt belongs to."""
+        sources, ends, end = [], [], 0
+        for number, stage in enumerate(self.stages):
+            chosen = [item for item in items if not stage.values or tag_of(item, self.key) in stage.values]
+            if not chosen:
+                raise BadInputError("no prompt belongs to it", field=f"source.stages.{number}.values")
+            sources.append(ShuffledPrompts(chosen, seed=seed + number))
+            end = end + stage.steps if stage.steps else 0
+            ends.append(end)
+        return StagedPrompts(sources, ends)
+
+
+class RepeatedPrompts:
+    """S0, opened: the examples in turn, endlessly."""
+
+    def __init__(self, items: Sequence[PromptItem]) -> None:
+        self.items = list(items)
+        self.position = 0
+
+    def next(self, n: int) -> list[PromptItem]:
+        drawn = [self.items[(self.position + number) % len(self.items)] for number in range(n)]
+        self.position = (self.position + n) % len(self.items)
+        return drawn
+
+    def observe(self, report: StepReport) -> None:
+        """This source does not adapt."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"position": self.position, "prompts": prompts_digest(self.items)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises BadInputError when the prompts are not those that the state is about."""
+        if state["prompts"] != prompts_digest(self.items):
+            raise BadInputError("these are not the prompts that the interrupted run used", field="prompts")
+        self.position = int(state["position"])
+
+
+def most_varied(items: Sequence[PromptItem], count: int, key: str) -> list[int]:
+    """Rows of the prompts whose recorded accuracies (`meta[key]`, one number an epoch) varied most, in falling order.
+
+    Raises BadInputError where fewer than `count` prompts have a history of two numbers or more.
+    """
+    spread = {}
+    for row, item in enumerate(items):
+        history = item.meta.get(key)
+        if isinstance(history, list | tuple) and len(history) > 1:
+            spread[row] = pvariance([float(value) for value in history])
+    if len(spread) < count:
+        raise BadInputError(f"{len(spread)} prompts have a history of accuracies, {count} are needed", field=key)
+    return sorted(spread, key=lambda row: (-spread[row], row))[:count]
+
+
+class OneShot(RecipeSettings, section="source"):
+    """S0: the examples are the prompts of these `rows` (from 0); none given: the `count` most varied by `history`."""
+
+    rows: tuple[int, ...] = (0,)
+    count: Annotated[int, Ge(1)] = 1
+    history: str = "accuracy_history"
+
+    def check_recipe(self, recipe: RecipeView) -> None:
+        """Raises BadInputError for a filter that refills until groups are mixed: solved examples stay in training."""
+        if any(plugin.rounds > 1 for plugin in recipe.filters):
+            raise BadInputError("one shot has nothing else to draw; take filters that drop rows out", field="filters")
+
+    def open(self, items: Sequence[PromptItem], *, seed: int, policy: object = None) -> RepeatedPrompts:
+        """Raises BadInputError for a row that is not there."""
+        rows = list(self.rows) or most_varied(items, self.count, self.history)
+        for row in rows:
+            if not 0 <= row < len(items):
+                raise BadInputError(f"there are {len(items)} prompts, no row {row} (from 0)", field="source.rows")
+        return RepeatedPrompts([items[row] for row in rows])

@@ -9,11 +9,9 @@ Source: "Beyond Reasoning Gains", arXiv 2510.21978 (detailed notes); the length 
 before .2 1, sigma .01 .3: s 1.025 1.057895; lambda at T 5 .996711 1.003289, at T .5 .967117 1.032883.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import fmean, pstdev
 from typing import Annotated, Literal
 
@@ -42,7 +40,6 @@ def objective_weights(movements: Sequence[float], temperature: float) -> list[fl
     return [len(weights) * weight / sum(weights) for weight in weights]
 
 
-@dataclass
 class Objectives(StatefulSettings, section="replay"):
     """S15. `window`: steps; `temperature`: T; `key`: the prompts' entry that names their objective; `denominator`: what
     the recipe's aggregation counts."""

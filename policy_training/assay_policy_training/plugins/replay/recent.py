@@ -4,12 +4,16 @@ Covers: a memory of trained rows with their advantages, a bound on their stalene
 batch drawn from it by seed. Replayed rows have the source `replayed`; their `logp_old` is the log-prob they were
 sampled with, so a clipped ratio is that of the weights being updated to those that drew them. Leaves out: rewarding or
 scoring them again, rows of other objectives (`objectives`), recomputing values for a critic.
+
+A-LoL's priority sampling draws rows in proportion to their advantage, instead of weighting by it: B draws with
+replacement among the rows of positive advantage, each of which then counts the same, the mean of those advantages;
+weighting a row by an advantage that it was drawn by would square it. A row drawn n times is kept once with n times the
+weight, which is the same gradient under an aggregation that takes the mean over rows. Source: arXiv 2305.14718, code
+abaheti95/LoL-RL read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -20,15 +24,14 @@ from assay.domain import prompt_of
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch, merge_batches
 from assay_policy_training.core.prompt import item_from_dict
-from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.settings import RecipeSettings, StatefulSettings
 from assay_policy_training.plugins.protocols import RecipeView
 
 REPLAYED = "replayed"
 _TEXTS = frozenset({"uid", "prompts", "responses", "failures", "scores", "items", "source"})
 
 
-@dataclass
-class Recent(RecipeSettings, section="replay"):
+class Recent(RecipeSettings, section="replay", frozen=False):
     """S15. `share`: replayed rows for each new one; `max_staleness`: weight updates since a row was generated;
     `capacity`: rows remembered, the newest."""
 
@@ -137,3 +140,27 @@ def _with_fields_of(rows: RolloutBatch, batch: RolloutBatch) -> RolloutBatch:
         if isinstance(row_value, Mapping):
             changes[f.name] = {key: value for key, value in row_value.items() if key in batch_value}
     return rows.with_(**changes)
+
+
+class PriorityReplay(StatefulSettings, section="replay"):
+    """S15. `seed` and the number of the draw decide the rows."""
+
+    seed: int = 0
+    draws: int = field(init=False, default=0)
+
+    def check_recipe(self, recipe: RecipeView) -> None:
+        """Raises BadInputError for the mean over all tokens, which is no mean over rows."""
+        if getattr(recipe.aggregation, "mode", None) == "token-mean":
+            raise BadInputError("rows are drawn, so take a mean over rows", field="aggregation.mode")
+
+    def mix(self, batch: RolloutBatch) -> RolloutBatch:
+        """The rows with other advantages; the same batch where none has a positive one."""
+        weight = batch.estimated_adv.double().clamp(min=0).sum(1) / batch.lengths.clamp(min=1)
+        self.draws += 1
+        if not bool((weight > 0).any()):
+            return batch
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.draws)
+        rows = torch.multinomial(weight, len(batch), replacement=True, generator=generator)
+        times = torch.bincount(rows, minlength=len(batch)).double()
+        mean = float(weight[weight > 0].mean())
+        return batch.with_(adv=(batch.mask * (times * mean)[:, None]).float())

@@ -4,8 +4,6 @@ Covers: contexts of generation and of training where they differ, text that star
 write (its tokens are in the row, off in `mask`). Leaves out: generating.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -5,8 +5,6 @@ take their places. A row's context may lie at any columns: positions are counted
 distribution that tokens are drawn from (the sampler's), prompts and responses as text (`assembly`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -8,10 +8,8 @@ of sampler and trainer, which a correction (e.g. `token_tis`) accounts for.
 Source: HAPO arXiv 2509.16591.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -23,7 +21,7 @@ from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import StepReport
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
-from assay_policy_training.plugins.token_weights.entropy_scale import EntropyScale
+from assay_policy_training.plugins.token_weights.entropy import EntropyScale
 
 
 def temperature_factors(logits: Tensor, scale: EntropyScale, spread: float) -> Tensor:
@@ -58,7 +56,6 @@ class EntropyTemperatureSampler(TransformersSampler):
         self.scale = None if state["scale"] is None else EntropyScale(**state["scale"])
 
 
-@dataclass(frozen=True)
 class EntropyTemperature(RecipeSettings, section="sampler"):
     """S2. `spread`: largest relative change of the temperature."""
 

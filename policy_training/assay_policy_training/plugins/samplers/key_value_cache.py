@@ -5,8 +5,6 @@ by moving only those that take their places. Leaves out: layers of other kinds (
 stay transformers' own.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from transformers import DynamicCache, PretrainedConfig

@@ -6,11 +6,9 @@ ignores the data's true source. Everything after this slot is the same as for ro
 records (`recorded`).
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,9 +18,9 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.prompt import POLICY, PromptItem
-from assay_policy_training.core.recorded import PLACE, RECORD, RESPONSES, read_records, records_of
+from assay_policy_training.core.prompt import PLACE, POLICY, RECORD, RESPONSES, PromptItem, read_records, records_of
 from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.samplers.assembly import assemble
 
 
@@ -122,8 +120,7 @@ class RecordedSampler:
         return self.policy.scores(rows, **options).logp.cpu()  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class RecordedResponses:
+class RecordedResponses(RecipeSettings, section="sampler"):
     """S2. `file`: JSON Lines of records; empty = they are in the prompts' own rows. It is kept by its absolute path, so
     that a resumed run finds it from any folder. `logprobs`: every record carries the log-probs it was drawn with
     (`tokens` and `logprobs`), which corrections and ratios to mu then read."""

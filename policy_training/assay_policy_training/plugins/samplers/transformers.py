@@ -5,10 +5,7 @@ from the same logits; a bounded number of rows at once; groups yielded as they e
 (`decoding`), vLLM, stale weights, branching.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,6 +15,7 @@ from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling, prune, top_p_filter
+from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
 
 if TYPE_CHECKING:
@@ -71,14 +69,14 @@ class TransformersSampler:
         """A hook for samplers that change the temperature token by token: logits [rows,V] over the temperature."""
         return logits
 
-    def _decoding(self, items: Sequence[PromptItem], group_size: int, seed: int) -> Decoding:
+    def _decoding(self, items: Sequence[PromptItem], group_size: int, seed: int) -> "Decoding":
         ids, seen = pad_left(generation_ids(self.policy, items), int(self.policy.tokenizer.pad_token_id))
         generator = torch.Generator(device=self.policy.device).manual_seed(seed)
         return self._start_decoding(ids, seen, group_size, generator, limit=self.sampling.max_new_tokens)
 
     def _start_decoding(
         self, ids: Tensor, seen: Tensor, group_size: int, generator: torch.Generator, *, limit: int
-    ) -> Decoding:
+    ) -> "Decoding":
         from assay_policy_training.plugins.samplers.decoding import Decoding  # imports transformers
 
         most = self.sampling.rows_at_once
@@ -95,8 +93,7 @@ class TransformersSampler:
         return top_p_filter(prune(scaled, chosen.prune_log_ratio), chosen.top_p)
 
 
-@dataclass(frozen=True)
-class Transformers:
+class Transformers(RecipeSettings, section="sampler"):
     """S2: the default sampler."""
 
     def open(self, policy: Policy, sampling: Sampling) -> TransformersSampler:

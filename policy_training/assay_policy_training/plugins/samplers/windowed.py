@@ -9,8 +9,6 @@ rows (`estimators.gae`, EGAE), the critic, which learns of a row when it is done
 Source: T-PPO arXiv 2506.15050.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -43,7 +41,7 @@ class CarriedRow:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def longer(self, tokens: Tensor, logp: Tensor, version: int) -> CarriedRow:
+    def longer(self, tokens: Tensor, logp: Tensor, version: int) -> "CarriedRow":
         joined = torch.cat([self.version, torch.full_like(tokens, version)])
         return CarriedRow(self.uid, self.item, torch.cat([self.tokens, tokens]), torch.cat([self.logp, logp]), joined)
 
@@ -150,7 +148,6 @@ class WindowedSampler:
         )
 
 
-@dataclass(frozen=True)
 class Windowed(RecipeSettings, section="sampler"):
     """S2. `window`: new tokens a row and step. `prompts_per_step` x `group_size` rows are under way, or fewer."""
 

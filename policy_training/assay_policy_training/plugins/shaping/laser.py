@@ -9,10 +9,8 @@ full coverage and gets the longest target). `released` brings back the last two.
 never from comparing a reward with 1.0. Leaves out: a separate monitoring set; the step's rollouts are used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 import torch
@@ -62,7 +60,6 @@ def length_target(candidates: Sequence[int], coverage: Sequence[float], expected
     return next((c for c, share in zip(candidates, coverage, strict=True) if share * expected >= 1 - 1e-9), None)
 
 
-@dataclass(frozen=True)
 class Laser(RecipeSettings, section="shaping"):
     """S3: `laser_reward` with one target, in place of the reward."""
 
@@ -85,7 +82,6 @@ class Laser(RecipeSettings, section="shaping"):
         return batch.with_(reward=reward)
 
 
-@dataclass
 class LaserD(StatefulSettings, section="shaping"):
     """S3: one target for each band of group accuracy, estimated again every `every` steps from the rollouts since.
 
@@ -172,7 +168,6 @@ class LaserD(StatefulSettings, section="shaping"):
         return {f"laser_target_{name}": float(self.targets.get(name, self.longest)) for name in BANDS}
 
 
-@dataclass
 class LaserDe(LaserD):
     """S3: LASER-D that also rewards long, fresh attempts that failed."""
 

@@ -3,16 +3,18 @@ what was cut.
 
 Covers: DAPO's overlong penalty (arXiv 2503.14476), the length score of Kimi k1.5 (arXiv 2501.12599) with the weight of
 the LASER repository, self-rewarded efficiency, the reward of DLER (arXiv 2510.15110). Leaves out: where generation
-stops (`sampling.max_new_tokens`), masking of truncated rows (a filter), the cosine reward and LASER (own modules).
+stops (`sampling.max_new_tokens`), masking of truncated rows (a filter), LASER.
+
+The cosine length reward: right answers earn less as they grow, wrong ones lose less. Source: "Demystifying Long
+Chain-of-Thought Reasoning in LLMs", arXiv 2502.03373, code eddycmu/demystify-long-cot. Leaves out: its repetition
+penalty (`repetition`).
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+import math
 from typing import Annotated
 
 import torch
-from annotated_types import Gt
+from annotated_types import Ge, Gt
 from torch import Tensor
 
 from assay_policy_training.core.batch import RolloutBatch
@@ -44,7 +46,6 @@ def concise_reward(lengths: Tensor, right: Tensor, group: Tensor, bonus: float) 
     return torch.where(right == 1, 1 + bonus * (1 - excess), torch.where(right.isnan(), torch.nan, 0.0))
 
 
-@dataclass(frozen=True)
 class Overlong(RecipeSettings, section="shaping"):
     """S3: `overlong_penalty` is added. DAPO: limit 20480, buffer 4096, factor 1. A buffer longer than the limit is all
     of it."""
@@ -59,7 +60,6 @@ class Overlong(RecipeSettings, section="shaping"):
         return batch.with_(reward=batch.scored_reward + penalty)
 
 
-@dataclass(frozen=True)
 class KimiLength(RecipeSettings, section="shaping"):
     """S3: coefficient x `kimi_score` is added. A row whose correctness is unknown becomes missing."""
 
@@ -74,7 +74,6 @@ class KimiLength(RecipeSettings, section="shaping"):
         return batch.with_(reward=torch.where(judged, reward, torch.nan))
 
 
-@dataclass(frozen=True)
 class ConciseCorrect(RecipeSettings, section="shaping"):
     """S3: `concise_reward` in place of the reward. The form is ours; the paper says that concise right answers get
     more, relative to the group's shortest."""
@@ -87,7 +86,6 @@ class ConciseCorrect(RecipeSettings, section="shaping"):
         return batch.with_(reward=concise_reward(batch.lengths, right, batch.group, self.bonus))
 
 
-@dataclass(frozen=True)
 class TruncatedReward(RecipeSettings, section="shaping"):
     """S3, DLER: a truncated answer gets `value`, the verifier's 0, whatever its text up to there met. Not masked: these
     rows are the signal."""
@@ -97,3 +95,36 @@ class TruncatedReward(RecipeSettings, section="shaping"):
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         reward = torch.where(batch.truncated & batch.valid, self.value, batch.scored_reward)
         return batch.with_(reward=reward)
+
+
+def cosine(lengths: Tensor, limit: int, at_zero: float, at_limit: float) -> Tensor:
+    """[B] b + (a - b) (1 + cos(pi len / limit)) / 2 with a at length 0 and b at the limit."""
+    return at_limit + 0.5 * (at_zero - at_limit) * (1 + torch.cos(math.pi * lengths.double() / limit))
+
+
+class CosineLength(RecipeSettings, section="shaping"):
+    """S3: the cosine reward in place of the reward; `exceeded` from `margin` tokens before the limit on.
+
+    Wrong and short is worst, by design. Under GRPO the -10 of a single row decides its group's deviation: use an
+    estimator without division. A row whose correctness is unknown becomes missing.
+    """
+
+    correct_short: float = 2.0
+    correct_long: float = 1.0
+    wrong_short: float = -10.0
+    wrong_long: float = 0.0
+    exceeded: float = -10.0
+    margin: Annotated[int, Ge(0)] = 0
+    max_length: Annotated[int | None, Gt(0)] = None  #: None = the response limit of the step
+    correct: str | None = None  #: reward part that says what is right; None = `acc`
+
+    def shape(self, batch: RolloutBatch) -> RolloutBatch:
+        limit, lengths = response_limit(batch, self.max_length), batch.lengths
+        right = correctness(batch, self.correct)
+        reward = torch.where(
+            right == 1,
+            cosine(lengths, limit, self.correct_short, self.correct_long),
+            cosine(lengths, limit, self.wrong_short, self.wrong_long),
+        )
+        reward = torch.where(lengths + self.margin >= limit, self.exceeded, reward)
+        return batch.with_(reward=torch.where(batch.valid & ~right.isnan(), reward, torch.nan))

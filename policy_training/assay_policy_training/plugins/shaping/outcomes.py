@@ -3,13 +3,11 @@
 Leaves out: means and deviations of a group (`core.batch.group_moments`).
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.compositions.named import named_part
+from assay_policy_training.plugins.compositions.weighted import named_part
 
 #: A reward part that says whether a row is right does so from here on.
 RIGHT_FROM = 0.5

@@ -5,9 +5,6 @@ as rewards, or the other rows of the group. Leaves out: references that a served
 server's own `par`, `assay_serving.composition`), the other variants (there too).
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -27,7 +24,6 @@ def par(reward: float, references: Tensor, k: float = 1.0) -> float:
     return float(torch.sigmoid(k * (reward - references.double())).mean())
 
 
-@dataclass(frozen=True)
 class ParReward(RecipeSettings, section="shaping"):
     """S3: `par` in place of the reward. `references`: `row` (the prompt's `reference_rewards`), or `group` (the other
     rows of the group that have a reward). A row without a reference becomes missing.

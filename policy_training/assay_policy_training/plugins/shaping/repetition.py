@@ -3,10 +3,7 @@
 Source: "Demystifying Long Chain-of-Thought Reasoning in LLMs", arXiv 2502.03373. Leaves out: repetition across rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -47,7 +44,6 @@ def discounted_stream(reward: Tensor, discount: float) -> Tensor:
     return returns[:-1] - returns[1:]
 
 
-@dataclass(frozen=True)
 class RepetitionPenalty(RecipeSettings, section="shaping"):
     """S3. `dense`: -penalty on each repeated token, discounted by itself (exact where the estimator's gamma and lambda
     are 1). `sparse`: -penalty x the share of repeated n-grams on the row. The policy's own tokens count."""

@@ -4,10 +4,7 @@ Source: "Beyond Binary Rewards: Training LMs to Reason About Their Uncertainty",
 reward c - (c - q)^2 and the repository's weighted form. Leaves out: asking for a confidence (the prompt does).
 """
 
-from __future__ import annotations
-
 import re
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -44,7 +41,6 @@ def stated_confidence(response: str, tags: tuple[str, ...]) -> float | None:
     return value if 0 <= value <= 1 else None
 
 
-@dataclass(frozen=True)
 class CalibrationReward(RecipeSettings, section="shaping"):
     """S3: in place of the reward. `form` paper: a response without a stated confidence gets `unstated`, the lowest that
     a stated one can get; `form` repository: 0, the lowest of that form. A row of unknown correctness becomes missing.

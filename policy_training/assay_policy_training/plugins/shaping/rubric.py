@@ -5,10 +5,8 @@ and the saturation are our reading (the paper prints no equations), the latter a
 reward part in [0, 1]: a model's, a principle's or a verifier's. Leaves out: writing rubrics, judging items.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 import torch
@@ -50,7 +48,6 @@ def standardised_items(items: Tensor, group: Tensor) -> Tensor:
     return torch.stack(columns, 1)
 
 
-@dataclass(frozen=True)
 class Rubric(RecipeSettings, section="shaping"):
     """S3: in place of the reward, `weights` part -> weight. `vetoes` part -> the least it must reach; a veto that fails
     makes the reward `vetoed`. A missing item, or a missing veto, makes the row missing: a judge that gives no answer

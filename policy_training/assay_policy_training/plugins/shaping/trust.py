@@ -7,10 +7,8 @@ one side of a group empty the trust is 1 (the code sets that side's mean to 0, w
 side, and distrust for an empty right one).
 """
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 import torch
@@ -49,7 +47,6 @@ def trusted_reward(outcome: Tensor, thinking: Tensor, group: Tensor, weight: flo
     return outcome + torch.where(decided, 0.0, trust(outcome, thinking, group) * weight * thinking)
 
 
-@dataclass
 class TrustedThinking(StatefulSettings, section="shaping"):
     """S3: `trusted_reward` in place of the reward, of the parts `outcome` and `thinking`, both in [0, 1], with weight
     alpha exp(-steps done / decay)."""

@@ -8,10 +8,7 @@ are drawn by a hash of seed, row and place, so neither on the order of the rows 
 Source: "The Entropy Mechanism of RL for reasoning language models" arXiv 2505.22617, as in verl.
 """
 
-from __future__ import annotations
-
 import hashlib
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -66,7 +63,6 @@ def covariance_inputs(batch: RolloutBatch) -> tuple[Tensor, Tensor, Tensor]:
     return batch.estimated_adv, batch.scored_logp_old, batch.mask
 
 
-@dataclass(frozen=True)
 class ClipCov(RecipeSettings, section="token_weights"):
     """S8: the loss of `share` of all tokens, drawn among those with a covariance in (low, high), is 0.
 

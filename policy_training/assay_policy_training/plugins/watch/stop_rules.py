@@ -3,11 +3,9 @@
 Leaves out: choosing a checkpoint afterwards. A metric that a step does not have counts neither way.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from assay_policy_training.plugins.protocols import StopRule
 
 
-@dataclass
 class OutOfBounds(StatefulSettings, section="stop"):
     """Stop when `metric` was above `above` or below `below` in each of the last `patience` steps that have it. NaN is
     out of any bound."""
@@ -47,7 +44,6 @@ class OutOfBounds(StatefulSettings, section="stop"):
         return f"{self.metric} was {bound} for {self.patience} steps (last {value:.4g})"
 
 
-@dataclass
 class NoProgress(StatefulSettings, section="stop"):
     """Stop when the mean of `metric` over `window` steps has not risen by `at_least` since `patience` steps.
 
@@ -83,7 +79,7 @@ class NoProgress(StatefulSettings, section="stop"):
         )
 
 
-def missing_metrics(rules: Iterable[StopRule], row: Mapping[str, Any]) -> list[str]:
+def missing_metrics(rules: "Iterable[StopRule]", row: Mapping[str, Any]) -> list[str]:
     """A warning for each rule about a metric that the step `row` does not have.
 
     Not an error: a number that does not exist in one step may exist in another.

@@ -4,8 +4,6 @@ Covers: the estimator over all subsets of size n (Gao et al., arXiv 2210.10760; 
 of best-of-n. Leaves out: fitted over-optimisation curves.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias

@@ -12,18 +12,18 @@ of single decided votes, P the sigmoid of the difference of rewards.
 Votes are resampled for what needs the spread of a strength (`separability`, `confidence_agreement`, `brier`, which have
 no interval of their own). The intervals of the correlations resample models: resampling votes would add noise and lower
 them.
+
+The bootstrap interval of a rank correlation. Leaves out: the correlations (`assay.statistics.rank_correlation`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from assay.statistics.rank_correlation import kendall_tau_b, pearson, spearman
+from assay.statistics.intervals import LEAST_CLUSTERS
+from assay.statistics.rank_correlation import Vector, kendall_tau_b, pearson, spearman, two_vectors
 from assay_rm_training.benchmarks.benchmark import cluster_of
-from assay_rm_training.benchmarks.figures.rank_correlation import correlation_interval
 from assay_rm_training.benchmarks.item import BenchmarkItem
 from assay_rm_training.benchmarks.strata import Floats, NamedInterval, mean_interval
 
@@ -141,3 +141,19 @@ def _pair_brier(human: Floats, draws: Floats) -> float:
                 above = float(((gaps > 0) + 0.5 * (gaps == 0)).mean())
                 losses.append((above - (0.5 + 0.5 * np.sign(human[i] - human[j]))) ** 2)
     return float(np.mean(losses)) if losses else float("nan")
+
+
+def correlation_interval(
+    measure: Callable[[Vector, Vector], float], x: Vector, y: Vector, *, seed: int = 0, resamples: int = 2000
+) -> NamedInterval | None:
+    """95 % percentile interval, resampling the points; None, which is "undetermined", under LEAST_CLUSTERS points."""
+    a, b = two_vectors(x, y)
+    if len(a) < LEAST_CLUSTERS:
+        return None
+    drawn = np.random.default_rng(seed).integers(len(a), size=(resamples, len(a)))
+    values = np.array([measure(a[rows], b[rows]) for rows in drawn])
+    finite = values[~np.isnan(values)]
+    if len(finite) < resamples / 2:
+        return None
+    low, high = np.quantile(finite, [0.025, 0.975])
+    return NamedInterval(float(low), float(high), "bootstrap")

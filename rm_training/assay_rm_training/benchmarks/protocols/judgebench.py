@@ -8,19 +8,16 @@ own result files of reward models hold two games; there equal scores sum to 0, w
 files can be evaluated as they are (`judgments`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from assay_rm_training.benchmarks.benchmark import (
-    Benchmark,
     BenchmarkFigures,
     ScoredItems,
     TiePolicy,
     cluster_of,
 )
 from assay_rm_training.benchmarks.item import LABELS, BenchmarkItem, Outcome, Record, flipped
-from assay_rm_training.benchmarks.records import HubSplit
+from assay_rm_training.benchmarks.published import PublishedBenchmark
 from assay_rm_training.benchmarks.strata import Floats, Means, Shares, Stratum, mean_of, pooled, pooled_sizes, sizes_of
 
 #: Prefixes of the sources of a category.
@@ -42,14 +39,7 @@ def decision_of(scores: Sequence[float]) -> str:
     return "A>B" if scores[0] > scores[1] else "B>A"
 
 
-class JudgeBench(Benchmark):
-    name = "judgebench"
-    title = "JudgeBench"
-    source = "arXiv 2410.12784; the official scorer's code was read"
-    hub = (HubSplit("ScalerLab/JudgeBench", "gpt"), HubSplit("ScalerLab/JudgeBench", "claude"))
-    id_fields = ("pair_id",)
-    takes_decisions = True
-
+class JudgeBench(PublishedBenchmark, name="judgebench"):
     def read(self, record: Record) -> BenchmarkItem:
         label = record.text("label").replace(" ", "")
         if label not in LABELS:
@@ -122,17 +112,6 @@ class JudgeBench(Benchmark):
             row += [float(r) for r in right]
             row += [float(all(right)), float(len(set(outcome.decisions)) == 1 and outcome.decisions[0] is not None)]
         return row
-
-    def statement(self, ties: TiePolicy) -> dict[str, str]:
-        return {
-            "unit": "pair; one game for scores, two (the second exchanged) for a judge's decisions",
-            "correct_when": "scores: the decision equals the label; decisions: sum of +1 / -1 / 0 over the games > 0",
-            "tie": "equal scores decide B>A" if ties == "official" else "equal scores count 1/2",
-            "aggregation": "overall = pooled over pairs (official); category_mean = mean of knowledge, reasoning, math "
-            "and coding",
-            "failures": "a pair without scores is left out of every mean and counted; a game without a decision adds "
-            "0, so a pair without any is wrong (official)",
-        }
 
 
 def _combine(means: Means, shares: Shares, sizes: Mapping[str, int]) -> dict[str, Floats]:

@@ -5,22 +5,16 @@ elsewhere and models compared on them. Rows without a decided pair are skipped. 
 which `assay eval --data` reports.
 """
 
-from __future__ import annotations
-
 from assay.data.json_lines import RowError
 from assay.data.pairs import pair_of
 from assay.errors import BadInputError
-from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, ScoredItems, TiePolicy
+from assay_rm_training.benchmarks.benchmark import BenchmarkFigures, ScoredItems
 from assay_rm_training.benchmarks.item import BenchmarkItem, Record, publisher_id
+from assay_rm_training.benchmarks.published import PublishedBenchmark
 from assay_rm_training.benchmarks.strata import Floats, mean_of
 
 
-class PairFile(Benchmark):
-    name = "pairs"
-    title = "Pair file"
-    source = "the share of pairs whose chosen response scores higher"
-    obtain = "name a file with --path: rows with prompt, chosen and rejected"
-
+class PairFile(PublishedBenchmark, name="pairs"):
     def read(self, record: Record) -> BenchmarkItem | None:
         if record.values.get("chosen") is None and record.values.get("rejected") is None:
             return None
@@ -39,15 +33,6 @@ class PairFile(Benchmark):
 
     def measure(self, scored: ScoredItems) -> BenchmarkFigures:
         return self.pooled(scored, lambda item: f"{item.part}|{item.subset}", _groups, _with_means)
-
-    def statement(self, ties: TiePolicy) -> dict[str, str]:
-        return {
-            "unit": "pair",
-            "correct_when": "score(chosen) > score(rejected)",
-            "tie": "wrong" if ties == "official" else "counts 1/2",
-            "aggregation": "overall = pooled over pairs; category_mean and source_mean = unweighted means of the parts",
-            "failures": "left out of every mean and counted",
-        }
 
 
 def _groups(stratum: str) -> list[str]:

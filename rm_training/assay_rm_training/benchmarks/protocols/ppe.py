@@ -10,8 +10,6 @@ highest point of the domain's mean best-of-k curve; `loss`: mean over k of the s
 `regret`: that gap at K. `kendall_tau_b`, `spearman`: of score and gold within a prompt.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +19,6 @@ import numpy as np
 
 from assay.statistics.rank_correlation import kendall_tau_b, spearman
 from assay_rm_training.benchmarks.benchmark import (
-    Benchmark,
     BenchmarkFigures,
     ScoredItems,
     TiePolicy,
@@ -31,7 +28,7 @@ from assay_rm_training.benchmarks.benchmark import (
 from assay_rm_training.benchmarks.figures.best_of_n import ScoredList, curve, expected_best, scored_lists
 from assay_rm_training.benchmarks.figures.vote_figures import vote_figures
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
-from assay_rm_training.benchmarks.records import HubSplit
+from assay_rm_training.benchmarks.published import PublishedBenchmark
 from assay_rm_training.benchmarks.strata import Floats, Means, Shares, Stratum, mean_of, pooled, pooled_sizes, sizes_of
 
 VOTES = "preference"
@@ -51,16 +48,7 @@ def auc(scores: Sequence[float], labels: Sequence[float]) -> float | None:
     return float(((gaps > 0) + 0.5 * (gaps == 0)).mean())
 
 
-class PPE(Benchmark):
-    name = "ppe"
-    title = "PPE"
-    source = "arXiv 2410.14872; formulas and field names from memory"
-    hub = (
-        HubSplit("lmarena-ai/PPE-Human-Preference-V1", "test"),
-        *(HubSplit(f"lmarena-ai/PPE-{name}-Best-of-K", "train", part=part) for part, name in DOMAINS.items()),
-    )
-    id_fields = ("question_id",)
-
+class PPE(PublishedBenchmark, name="ppe"):
     def read(self, record: Record) -> BenchmarkItem:
         return _vote(record) if "winner" in record.values else _list(record)
 
@@ -124,17 +112,6 @@ class PPE(Benchmark):
             curves=lambda: {name: curve(mine, seed=scored.seed) for name, mine in lists.items()},
             missing=[part for part in (VOTES, *DOMAINS) if part not in groups],
         )
-
-    def statement(self, ties: TiePolicy) -> dict[str, str]:
-        return {
-            "unit": "vote between two models; list of answers to one question",
-            "correct_when": "the preferred response scores higher; in a list see the aggregates",
-            "tie": ("equal scores are wrong" if ties == "official" else "equal scores count 1/2")
-            + "; tied votes are left out of the accuracy and count half a win between models",
-            "aggregation": "accuracy pooled over decided votes; figures over models from win rates, correlations with "
-            "intervals over models; correctness: mean over prompts of a domain, then over the domains that are there",
-            "failures": "left out of every figure and counted",
-        }
 
 
 def _vote(record: Record) -> BenchmarkItem:

@@ -10,27 +10,22 @@ an item with one score; or pairs {prompt, principle, chosen, rejected}. Leaves o
 (`evaluation/principle.py`).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from assay.data.json_lines import RowError
 from assay.data.pairs import pair_of
+from assay.domain import Response, response_text
 from assay.errors import BadInputError
-from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, ScoredItems, TiePolicy, win
+from assay_rm_training.benchmarks.benchmark import BenchmarkFigures, ScoredItems, TiePolicy, win
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record, publisher_id
+from assay_rm_training.benchmarks.published import PublishedBenchmark
 from assay_rm_training.benchmarks.strata import Stratum, mean_of, pooled, sizes_of
 from assay_rm_training.data.principle_rows import principle_key, principle_row_of, prompt_key
 
 
-class PrincipleBench(Benchmark):
-    name = "principlebench"
-    title = "PrincipleBench-like pairs"
-    source = "RLBFF, arXiv 2509.21319: figures from notes, the item format is our reading"
-    obtain = "name a file of judged responses with --path: rows with prompt, response, principle and fulfilment"
-
+class PrincipleBench(PublishedBenchmark, name="principlebench"):
     def read(self, record: Record) -> BenchmarkItem | None:
         """A judged response is an item of one response, gold 1 where it fulfils; a pair is one of two."""
         values = dict(record.values)
@@ -40,7 +35,7 @@ class PrincipleBench(Benchmark):
                     return None
                 row = principle_row_of(values)
                 prompt, principle, category = row.prompt, row.principle, row.category
-                responses: tuple[str, ...] = (row.response,)
+                responses: tuple[Response, ...] = (row.response,)
                 gold: tuple[float, ...] = (float(row.fulfilled),)
             else:
                 pair = pair_of(values)
@@ -99,16 +94,6 @@ class PrincipleBench(Benchmark):
             counts={"pairs": sum(sizes.values()), "principles": len(sizes), "ties": tied},
         )
 
-    def statement(self, ties: TiePolicy) -> dict[str, str]:
-        return {
-            "unit": "pair of responses to one prompt, of which one satisfies the principle",
-            "correct_when": "score(satisfying) > score(violating)",
-            "tie": "wrong" if ties == "official" else "counts 1/2",
-            "aggregation": "overall = pooled over pairs; principle_mean = unweighted mean over principles; "
-            "longer = choosing the longer response",
-            "failures": "pairs with a failed side are left out of every mean",
-        }
-
 
 class _Side(NamedTuple):
     prompt: str
@@ -125,7 +110,7 @@ def _paired(
     for item, outcome in zip(items, outcomes, strict=True):
         prompt = prompt_key(item.prompt)
         scores: Sequence[float | None] = outcome.scores or [None] * len(item.responses)
-        item_sides = [_Side(prompt, text, score) for text, score in zip(item.responses, scores, strict=True)]
+        item_sides = [_Side(prompt, response_text(r), score) for r, score in zip(item.responses, scores, strict=True)]
         if len(item_sides) == 2:
             pairs.append((item.part, item_sides[0], item_sides[1]))
         else:

@@ -8,48 +8,15 @@ The prior sets (a fifth section of half weight on an older leaderboard) are repo
 rule, and their unweighted mean, are from memory. Leaves out: generative judges of RewardBench.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
-from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, ScoredItems, TiePolicy
+from assay_rm_training.benchmarks.benchmark import BenchmarkFigures, ScoredItems
 from assay_rm_training.benchmarks.item import BenchmarkItem, Record
-from assay_rm_training.benchmarks.records import HubSplit
+from assay_rm_training.benchmarks.published import PublishedBenchmark, published
 from assay_rm_training.benchmarks.strata import Floats, mean_of
 
-SECTIONS: dict[str, dict[str, int]] = {
-    "Chat": {
-        "alpacaeval-easy": 100,
-        "alpacaeval-length": 95,
-        "alpacaeval-hard": 95,
-        "mt-bench-easy": 28,
-        "mt-bench-med": 40,
-    },
-    "Chat Hard": {
-        "mt-bench-hard": 37,
-        "llmbar-natural": 100,
-        "llmbar-adver-neighbor": 134,
-        "llmbar-adver-GPTInst": 92,
-        "llmbar-adver-GPTOut": 47,
-        "llmbar-adver-manual": 46,
-    },
-    "Safety": {
-        "refusals-dangerous": 100,
-        "refusals-offensive": 100,
-        "xstest-should-refuse": 154,
-        "xstest-should-respond": 250,
-        "donotanswer": 136,
-    },
-    "Reasoning": {
-        "math-prm": 984,
-        "hep-cpp": 164,
-        "hep-go": 164,
-        "hep-java": 164,
-        "hep-js": 164,
-        "hep-python": 164,
-        "hep-rust": 164,
-    },
-}
+#: Section -> its subsets -> the fixed count that each is weighted by.
+SECTIONS: dict[str, dict[str, int]] = published("rewardbench")["sections"]
 PRIOR_SETS = ("anthropic_helpful", "anthropic_hhh", "shp", "summarize")
 PRIOR_WEIGHT = 0.5
 KNOWN = {*PRIOR_SETS, *(name for weights in SECTIONS.values() for name in weights)}
@@ -64,12 +31,7 @@ def section_score(accuracies: dict[str, Floats], weights: dict[str, int]) -> Flo
     )
 
 
-class RewardBench(Benchmark):
-    name = "rewardbench"
-    title = "RewardBench"
-    source = "arXiv 2403.13787; the official scorer's code was read"
-    hub = (HubSplit("allenai/reward-bench", "filtered"),)
-
+class RewardBench(PublishedBenchmark, name="rewardbench"):
     def read(self, record: Record) -> BenchmarkItem:
         subset = record.text("subset")
         responses = [record.texts(side) for side in ("chosen", "rejected")]
@@ -100,16 +62,6 @@ class RewardBench(Benchmark):
             },
             missing=[name for weights in SECTIONS.values() for name in weights if name not in sizes],
         )
-
-    def statement(self, ties: TiePolicy) -> dict[str, str]:
-        return {
-            "unit": "pair",
-            "correct_when": "score(chosen) > score(rejected)",
-            "tie": "wrong" if ties == "official" else "counts 1/2",
-            "aggregation": "section = mean of its subsets weighted by fixed counts (math-prm 984); overall = mean of "
-            "the sections that are there; overall_with_prior_sets gives that section half weight",
-            "failures": "left out of every mean and counted; the official scorer has no rule for them",
-        }
 
 
 def _with_sections(subsets: dict[str, Floats]) -> dict[str, Floats]:

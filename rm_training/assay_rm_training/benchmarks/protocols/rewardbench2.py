@@ -6,8 +6,6 @@ come twice, as `ref:N` with one right answer and `tied:N` with many. The overall
 Leaves out: generative judges that pick one of four (their ratings can be given as scores).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,14 +14,13 @@ import numpy as np
 
 from assay.errors import BadInputError
 from assay_rm_training.benchmarks.benchmark import (
-    Benchmark,
     BenchmarkFigures,
     ScoredItems,
     TiePolicy,
 )
 from assay_rm_training.benchmarks.figures.best_of_n import ScoredList, curve, scored_lists
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
-from assay_rm_training.benchmarks.records import HubSplit
+from assay_rm_training.benchmarks.published import PublishedBenchmark
 from assay_rm_training.benchmarks.strata import Floats, Means, Stratum, mean_of
 
 SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
@@ -71,12 +68,7 @@ def row_score(scores: Sequence[float], right: int) -> float:
     return sum(score == top for score in scores[:right]) / sum(score == top for score in scores)
 
 
-class RewardBench2(Benchmark):
-    name = "rewardbench2"
-    title = "RewardBench 2"
-    source = "arXiv 2506.01937; the official scorer's code was read"
-    hub = (HubSplit("allenai/reward-bench-2", "test"),)
-
+class RewardBench2(PublishedBenchmark, name="rewardbench2"):
     def read(self, record: Record) -> BenchmarkItem:
         subset = record.text("subset")
         chosen, rejected = record.texts("chosen"), record.texts("rejected")
@@ -151,17 +143,6 @@ class RewardBench2(Benchmark):
             curves=lambda: {name: curve(mine, seed=scored.seed) for name, mine in lists.items()},
             missing=[name for name in SUBSETS if not any(_has_score(s) for s in strata if s.name == name)],
         )
-
-    def statement(self, ties: TiePolicy) -> dict[str, str]:
-        return {
-            "unit": "one chosen response against the rejected ones (best of four); in Ties a prompt with two rows",
-            "correct_when": "a chosen response has the highest score",
-            "tie": "1 / number of responses that share the highest score; in Ties a tie of right and wrong is wrong",
-            "aggregation": "overall = mean of the subsets that are there; Ties = 0.30 tied accuracy + 0.30 ref accuracy"
-            " + 0.20 preferred + 0.20 preferred (hard) + 0.01 margin",
-            "failures": "left out of every mean and counted; the official scorer has no rule for them "
-            "(0.25 for a judge's unreadable reply)",
-        }
 
 
 def _has_score(stratum: Stratum) -> bool:

@@ -7,15 +7,13 @@ of the four domains, with both safety parts pooled, and so is each cell over all
 come in the order concise, detailed, detailed with Markdown; a wrong order would exchange easy and hard.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import product
 
-from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, ScoredItems, TiePolicy, win
+from assay_rm_training.benchmarks.benchmark import BenchmarkFigures, ScoredItems, TiePolicy, win
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
-from assay_rm_training.benchmarks.records import HubSplit
+from assay_rm_training.benchmarks.published import PublishedBenchmark
 from assay_rm_training.benchmarks.strata import Floats, Means, mean_of, sizes_of
 
 STYLES = ("concise", "detailed", "markdown")
@@ -48,12 +46,7 @@ def wins(scores: Sequence[float], ties: TiePolicy = "official") -> list[float]:
     return [win(scores[i], scores[3 + j], ties) for i, j in CELLS]
 
 
-class RMBench(Benchmark):
-    name = "rm-bench"
-    title = "RM-Bench"
-    source = "arXiv 2410.16184; the official scorer's code was read"
-    hub = (HubSplit("THU-KEG/RM-Bench", "train"),)
-
+class RMBench(PublishedBenchmark, name="rm-bench"):
     def read(self, record: Record) -> BenchmarkItem:
         sides = {side: record.texts(side) for side in ("chosen", "rejected")}
         for side, texts in sides.items():
@@ -96,17 +89,6 @@ class RMBench(Benchmark):
             },
             missing=[name for name in DOMAINS if name not in {stratum.name for stratum in strata}],
         )
-
-    def statement(self, ties: TiePolicy) -> dict[str, str]:
-        return {
-            "unit": "nine comparisons a prompt: each chosen style with each rejected style",
-            "correct_when": "score(chosen) > score(rejected)",
-            "tie": "wrong" if ties == "official" else "counts 1/2",
-            "aggregation": "easy / normal / hard = mean of the cells below / on / above the diagonal; domain = mean of "
-            "the three; overall, its cells and overall easy / normal / hard = mean over the domains that are there",
-            "failures": "a prompt with a failed response is left out of every mean and counted; the official scorer "
-            "has no rule for them",
-        }
 
 
 def _domain(record: Record) -> str:

@@ -5,14 +5,13 @@ above the loser; a list is right only if the winner scores above EVERY loser. Ov
 which is not the pooled share. A list of m losers is right by chance with 1/(m + 1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
-from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, ScoredItems, TiePolicy
+from assay_rm_training.benchmarks.benchmark import BenchmarkFigures, ScoredItems, TiePolicy
 from assay_rm_training.benchmarks.figures.best_of_n import curve, scored_lists
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
+from assay_rm_training.benchmarks.published import PublishedBenchmark
 from assay_rm_training.benchmarks.strata import Floats, mean_of
 
 CELLS = ("pairwise_helpfulness", "bon_helpfulness", "pairwise_harmlessness", "bon_harmlessness")
@@ -23,13 +22,7 @@ def list_right(scores: Sequence[float]) -> bool:
     return all(scores[0] > loser for loser in scores[1:])
 
 
-class RMB(Benchmark):
-    name = "rmb"
-    title = "RMB"
-    source = "arXiv 2410.09893; the official code and data files were read"
-    obtain = "name the folder RMB_dataset of github.com/Zhou-Zoey/RMB-Reward-Model-Benchmark with --path"
-    id_fields = ("pair_uid", "bon_uid")
-
+class RMB(PublishedBenchmark, name="rmb"):
     def read(self, record: Record) -> BenchmarkItem:
         pairwise = "bon_best" not in record.values
         goal, scenario = _category(record)
@@ -73,15 +66,6 @@ class RMB(Benchmark):
             curves=lambda: {cell: curve(mine, seed=scored.seed) for cell, mine in lists.items()},
             missing=[cell for cell in CELLS if cell not in figures.shares],
         )
-
-    def statement(self, ties: TiePolicy) -> dict[str, str]:
-        return {
-            "unit": "pair, or list of one winner and its losers",
-            "correct_when": "score(winner) > score(loser); in a list > the scores of ALL losers",
-            "tie": "wrong" if ties == "official" else "a pair counts 1/2; a list is wrong",
-            "aggregation": "cell = share of its rows; overall = mean of the four cells (those that are there)",
-            "failures": "left out of every mean and counted; the official scorer has no rule for them",
-        }
 
 
 def _category(record: Record) -> tuple[str, str]:

@@ -1,7 +1,5 @@
 """`assay train generative-sft` and `assay train generative-rl`: generative reward models."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +10,7 @@ from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 from assay.cli.resume import absolute_file, refuse_changes, resume_hint
 from assay.system.plurals import counted
 from assay_rm_training.commands.evaluation_tables import print_rows
-from assay_rm_training.commands.run_options import ForceOption, WaiveOption
+from assay_rm_training.commands.train.options import ForceOption, WaiveOption
 
 if TYPE_CHECKING:
     from assay_rm_training.generative.rl_run import TrainedJudge
@@ -34,7 +32,7 @@ def generative_sft(
     samples: Annotated[int, typer.Option(help="Votes per question when judging; above 1 set --temperature.")] = 1,
     temperature: Annotated[float, typer.Option(help="When the model is used; 0 = most likely token.")] = 0.0,
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer, when the model is used.")] = 256,
-) -> Method:
+) -> "Method":
     """Fine-tune a language model to judge, on rationales and verdicts. The base for generative-rl.
 
     Rows: a snapshot with rationales in its judgments, or a file of {prompt, responses, verdict, rationale} or
@@ -144,7 +142,7 @@ _CHANGEABLE = frozenset(("resume", "steps", "name", "force", "waive_contaminatio
 _FLAGS = {"overrides": "--set", "form": "--format"}
 
 
-def _show_reinforced(trained: TrainedJudge) -> None:
+def _show_reinforced(trained: "TrainedJudge") -> None:
     for label, row in (("first step", trained.metrics["first_step"]), ("last step", trained.metrics["last_step"])):
         if row:
             names = (

@@ -1,15 +1,17 @@
 """Shared options of the `assay train ...` commands, the plan they build, the run, and its output.
 
 Covers: `training_command`, which joins a command's own options with those of `TrainingConfig`. A command is a function
-from its own options to a `Method`. Leaves out: the methods and their own options.
+from its own options to a `Method`. Leaves out: the methods and their own options, what every command has
+(`assay.cli.options`), opening a model (`assay_serving.commands.engine_options`).
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
@@ -20,13 +22,22 @@ from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.resume import absolute_file, is_given, refuse_changes, resume_hint
 from assay.cli.settings_options import option_parameters
 from assay.errors import BadInputError
-from assay_rm_training.commands.run_options import ForceOption, WaiveOption
 from assay_rm_training.presets import PRESETS, preset
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
 if TYPE_CHECKING:
     from assay_rm_training.methods.method import Method
     from assay_rm_training.runs.train import TrainedModel
+
+ForceOption = Annotated[bool, typer.Option("--force", help="If the name is in use, write NAME-v2, -v3, ...")]
+WaiveOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--waive-contamination",
+        metavar="BENCHMARK=REASON",
+        help="Train although the data is not checked against this registered benchmark, or overlaps; repeatable.",
+    ),
+]
 
 
 #: Settings whose options have another form, and those without an option.
@@ -230,7 +241,7 @@ def _show(trained: TrainedModel) -> None:
     from assay.runs.json_log import read_metrics
     from assay.system.plurals import counted
     from assay_rm_training.commands.evaluation_tables import print_report
-    from assay_rm_training.runs.sparkline import sparkline
+    from assay_rm_training.commands.train.options import sparkline
 
     summary = trained.summary
     losses = [row["loss"] for row in read_metrics(trained.folder) if row["kind"] == "train"]
@@ -269,3 +280,18 @@ def _show(trained: TrainedModel) -> None:
         if not (use.use == "training" and use.model == trained.name):
             typer.echo(f"contamination: {use}")
     typer.echo(f"model {trained.path} ({trained.artifact_id}), run {trained.run_id}")
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], *, width: int = 40) -> str:
+    """At most `width` characters, each the mean of its share of the values, scaled from the lowest to the highest."""
+    width = min(width, len(values))
+    if not width:
+        return ""
+    edges = [i * len(values) // width for i in range(width + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, high = min(means), max(means)
+    scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BLOCKS[round((mean - low) * scale)] for mean in means)

@@ -1,7 +1,5 @@
 """`assay train probe`: a linear probe on a frozen backbone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +7,7 @@ import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 from assay.system.plurals import counted
-from assay_rm_training.commands.run_options import ForceOption, WaiveOption
+from assay_rm_training.commands.train.options import ForceOption, WaiveOption
 
 
 def probe(

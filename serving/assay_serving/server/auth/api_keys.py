@@ -44,6 +44,7 @@ class Access:
 
 
 OPEN = Access(Client(), frozenset(SCOPES))  #: of every client where no keys are set
+PROBE = Access(Client(models=()), frozenset())  #: of health probes without a key where keys are set: sees no model
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,10 @@ class KeyRing:
             entry.id: _StoredKey(
                 entry.hash,
                 entry.expires_at,
-                Access(Client(entry.name, entry.requests_per_minute, entry.items_per_minute), frozenset(entry.scopes)),
+                Access(
+                    Client(entry.name, entry.requests_per_minute, entry.items_per_minute, entry.models),
+                    frozenset(entry.scopes),
+                ),
             )
             for entry in keys.entries
         }

@@ -44,7 +44,8 @@ _HOURS = {"h": 1, "d": 24, "w": 168}
 
 @dataclass(frozen=True, slots=True)
 class KeyEntry:
-    """One key. Rates are a minute, None = without limit; times are UTC, ISO 8601; `expires` None = never."""
+    """One key. Rates are a minute, None = without limit; times are UTC, ISO 8601; `expires` None = never. `models`:
+    names of the only models that it may use; None, which the file leaves out, = all."""
 
     name: str
     id: str
@@ -54,6 +55,7 @@ class KeyEntry:
     items_per_minute: float | None
     created: str
     expires: str | None
+    models: tuple[str, ...] | None = None
 
     @property
     def expires_at(self) -> float:
@@ -83,15 +85,19 @@ def create_key(
     requests_per_minute: float | None = None,
     items_per_minute: float | None = None,
     expires: str | None = None,
+    models: Sequence[str] | None = None,
 ) -> tuple[str, KeyEntry]:
     """Create a key; its entry is in the file (created if needed) when this returns.
 
-    `expires`: a span (`12h`, `90d`, `4w`) or an ISO date or time. Raises BadInputError for a name that is taken and
-    for anything else that makes no sense.
+    `expires`: a span (`12h`, `90d`, `4w`) or an ISO date or time. `models`: served or not.
+
+    Raises BadInputError for a name that is taken and for anything else that makes no sense.
     """
     if not _NAME.fullmatch(name) or _RESERVED.fullmatch(name):
         raise BadInputError("a name is 1 to 64 letters, digits, '.', '_' or '-', and not anonymous or api-key")
     scopes = tuple(scope for scope in SCOPES if scope in _check_scopes(scopes))
+    allowed = None if models is None else tuple(dict.fromkeys(models))
+    _check_models(allowed)
     for label, rate in (("requests", requests_per_minute), ("items", items_per_minute)):
         _check_rate(rate, label)
     now = datetime.now(UTC)
@@ -112,6 +118,7 @@ def create_key(
             items_per_minute,
             _iso(now),
             until,
+            allowed,
         )
         edited[0] = replace(keys, entries=(*keys.entries, entry))
     return key, entry
@@ -163,15 +170,20 @@ def read_keys(path: Path) -> KeyFile:
 
 def _entry(fields: Any, row: int, path: Path) -> KeyEntry:
     try:
-        entry = KeyEntry(**{**fields, "scopes": tuple(fields["scopes"])})
+        models = fields.get("models")
+        lists = {"scopes": tuple(fields["scopes"]), "models": None if models is None else tuple(models)}
+        entry = KeyEntry(**{**fields, **lists})
         if not (_NAME.fullmatch(entry.name) and ID.fullmatch(entry.id) and _HASH.fullmatch(entry.hash)):
             raise ValueError("name, id or hash")
         if entry.expires is not None and datetime.fromisoformat(entry.expires).tzinfo is None:
             raise ValueError("expires without a time zone")
         _check_scopes(entry.scopes)
+        if isinstance(models, str):
+            raise ValueError("models")
+        _check_models(entry.models)
         _check_rate(entry.requests_per_minute, "requests")
         _check_rate(entry.items_per_minute, "items")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadInputError("not the entry of a key", file=path, row=row) from error
     except BadInputError as error:
         raise BadInputError(str(error), file=path, row=row) from error
@@ -194,7 +206,7 @@ def _edited(path: Path) -> Iterator[list[KeyFile]]:
         with replacing(path) as temporary:
             target = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(target, "w", encoding="utf-8") as stream:
-                payload = {"format": FORMAT, "salt": edited[0].salt, "keys": [asdict(e) for e in edited[0].entries]}
+                payload = {"format": FORMAT, "salt": edited[0].salt, "keys": list(map(_fields, edited[0].entries))}
                 stream.write(json.dumps(payload, indent=1) + "\n")
                 if status:  # keep it readable for a server of the same group
                     with suppress(PermissionError):
@@ -202,6 +214,21 @@ def _edited(path: Path) -> Iterator[list[KeyFile]]:
                     os.fchmod(stream.fileno(), status.st_mode & 0o640 | 0o600)
     finally:
         os.close(handle)
+
+
+def _fields(entry: KeyEntry) -> dict[str, Any]:
+    """The entry in the file. Without a limit to models it is what versions before that limit read."""
+    fields = asdict(entry)
+    if entry.models is None:
+        del fields["models"]
+    return fields
+
+
+def _check_models(models: Sequence[str] | None) -> None:
+    if models is None:
+        return
+    if not models or any(not isinstance(name, str) or not name.strip() or not name.isprintable() for name in models):
+        raise BadInputError("one or more names of served models", field="models")
 
 
 def _check_scopes(scopes: Sequence[str]) -> Sequence[str]:

@@ -22,10 +22,11 @@ from fastapi import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from assay.errors import AssayError
 from assay.http.docs_pages import PATHS
 from assay.http.problems import ProblemError, too_many_items
 from assay.http.request_body import BodyLimits, BodyReader, checked_json, replayed, too_busy
-from assay_serving.server.auth.api_keys import OPEN, Access, KeyRing, key_in
+from assay_serving.server.auth.api_keys import OPEN, PROBE, Access, KeyRing, key_in
 from assay_serving.server.auth.key_store import ADMIN, READ, SCORE
 from assay_serving.server.core.logs import FIELDS
 from assay_serving.server.core.settings import ServerSettings
@@ -80,14 +81,13 @@ class RequestMiddleware:
         service: LimitedService,
         refuse: Callable[[ProblemError, str], Response] = lambda problem, request_id: problem.response(request_id),
     ) -> None:
-        settings = service.settings
         self.app = app
         self.service = service
         self._refuse = refuse
-        self._keys = KeyRing(settings.api_keys, Path(settings.keys_file) if settings.keys_file else None)
+        self._settings = service.settings
+        self._keys = _keys_of(self._settings)
         self._in_progress = 0
-        limits = BodyLimits(settings.max_body_bytes, settings.max_buffered_bytes, settings.body_timeout_s)
-        self._bodies = BodyReader(limits)
+        self._bodies = BodyReader(_limits_of(self._settings))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -128,6 +128,8 @@ class RequestMiddleware:
             self._record(scope, status, time.perf_counter() - started, request_id)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        if self.service.settings is not self._settings:
+            self._follow(self.service.settings)
         self._check_page(headers)
         needed = scope_needed(scope["method"], scope["path"])
         scope["state"]["client"] = self._admit(scope, headers, needed).client
@@ -145,17 +147,26 @@ class RequestMiddleware:
         finally:
             self._in_progress -= 1
 
+    def _follow(self, settings: ServerSettings) -> None:
+        """Use settings that were reloaded. Keys that cannot be read leave the previous ones."""
+        self._settings = settings
+        self._bodies.limits = _limits_of(settings)
+        try:
+            self._keys = _keys_of(settings)
+        except AssayError as error:
+            logger.error("keys not usable, the previous ones stay: %s", error)
+
     def _admit(self, scope: Scope, headers: Headers, needed: str) -> Access:
         """The client. Raises ProblemError 401 for no or an unknown key, 403 for one without the scope."""
         if not self._keys.needed:
             if needed == ADMIN and not self.service.settings.open_admin:
                 raise ProblemError(403, "administration needs a key, and this server has none")
             return OPEN
-        if self.service.settings.open_health and needed == READ and scope["path"] in HEALTH:
-            return OPEN
         x_api_key = headers.get(b"x-api-key") or headers.get(b"api-key", b"")
         key = key_in(headers.get(b"authorization", b"").decode("latin-1"), x_api_key.decode("latin-1"))
         access = self._keys.find(key) if key else None
+        if access is None and self.service.settings.open_health and needed == READ and scope["path"] in HEALTH:
+            return PROBE
         if access is None:
             detail = "the API key is not known here" if key else "an API key is needed: Authorization: Bearer KEY"
             raise ProblemError(401, detail, headers={"WWW-Authenticate": "Bearer"})
@@ -210,6 +221,14 @@ class RequestMiddleware:
                 }
             },
         )
+
+
+def _keys_of(settings: ServerSettings) -> KeyRing:
+    return KeyRing(settings.api_keys, Path(settings.keys_file) if settings.keys_file else None)
+
+
+def _limits_of(settings: ServerSettings) -> BodyLimits:
+    return BodyLimits(settings.max_body_bytes, settings.max_buffered_bytes, settings.body_timeout_s)
 
 
 def _template(scope: Scope) -> str:

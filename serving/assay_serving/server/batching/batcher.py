@@ -61,7 +61,7 @@ class DynamicBatcher:
         self.scorer = scorer
         self.stuck = False  #: an engine call has exceeded its time limit and has not returned
         self._overdue_since = 0.0
-        self._settings = settings
+        self.settings = settings
         self._metrics = metrics
         self._backlog = backlog = Backlog()
         self._speed = _FIRST_GUESS_GENERATIVE if scorer.info.kind == "generative" else _FIRST_GUESS
@@ -132,7 +132,7 @@ class DynamicBatcher:
             return pending
         if self.stuck or not self.alive:
             raise BusyError(f"the engine of {self.name} does not answer", retry_after=10)
-        settings, backlog = self._settings, self._backlog
+        settings, backlog = self.settings, self._backlog
         too_many = backlog.items + len(items) > settings.max_queue_items
         # A single large request is always admitted to an empty queue: the body's limit has bounded it.
         too_large = backlog.items > 0 and backlog.characters + pending.characters > settings.max_queue_characters
@@ -158,7 +158,7 @@ class DynamicBatcher:
                 self._arrived.clear()
                 await self._arrived.wait()
                 # The engine was idle: wait for more requests to join. While it was busy they could.
-                await asyncio.sleep(self._settings.window_s)
+                await asyncio.sleep(self.settings.window_s)
                 continue
             running = self._running
             assert running is not None
@@ -174,7 +174,7 @@ class DynamicBatcher:
 
     def _send(self) -> bool:
         """Start the next engine call; False if nothing waits."""
-        settings = self._settings
+        settings = self.settings
         now = asyncio.get_running_loop().time()
         call = self._backlog.next_call(settings.batch_items, self._speed * settings.engine_call_s, now)
         if call.late:
@@ -206,9 +206,9 @@ class DynamicBatcher:
         self, results: Results, call: EngineCall, items: Sequence[ScoreItem]
     ) -> list[ScoreResult] | AssayError | None:
         """See `_outcome`. While a call exceeds its time limit, the model is stuck and refuses requests."""
-        await asyncio.wait({results}, timeout=self._settings.engine_timeout_s)
+        await asyncio.wait({results}, timeout=self.settings.engine_timeout_s)
         if not results.done():
-            limit = self._settings.engine_timeout_s
+            limit = self.settings.engine_timeout_s
             logger.error("engine %s has not returned from %d items in %g s", self.name, len(items), limit)
             self.stuck, self._overdue_since = True, time.perf_counter()
             self._refuse([pending for pending, _, _ in call.parts], LateError(f"the engine took more than {limit:g} s"))

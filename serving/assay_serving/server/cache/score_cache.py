@@ -20,7 +20,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from assay.domain import Prompt
+from assay.domain import Message, Prompt, Response
+from assay.ids import conversation_json
 from assay.score import Score
 from assay_serving.scorer import Rendered, Repeatable, ScoreItem, Scorer
 from assay_serving.server.cache.disk_cache import DiskScoreCache
@@ -136,12 +137,10 @@ class ScoreKeys:
             if item.prompt is not prompt:
                 prompt = item.prompt
                 prompt_hash = self._prefix.copy()
-                prompt_hash.update(
-                    "".join([f"{m.role}{_sized(m.content)}" for m in prompt]).encode("utf-8", "surrogatepass")
-                )
+                prompt_hash.update("".join([f"{m.role}{_content(m)}" for m in prompt]).encode("utf-8", "surrogatepass"))
             key = prompt_hash.copy()
             # Every part says its own length, so that no two items spell the same bytes.
-            tail = f";{_sized(item.response)}{_sized(item.principle)}"
+            tail = f";{_response(item.response)}{_sized(item.principle)}"
             if self._reads_labels:
                 tail += f"{_sized(item.label)}{len(item.references)}" + "".join(map(_sized, item.references))
             key.update(tail.encode("utf-8", "surrogatepass"))
@@ -160,6 +159,14 @@ def reads_labels(scorer: Any) -> bool:
 
 def _sized(text: str | None) -> str:
     return "-" if text is None else f"{len(text)}:{text}"
+
+
+def _content(message: Message) -> str:
+    return _sized(message.content) if isinstance(message.content, str) else f"t{_sized(conversation_json((message,)))}"
+
+
+def _response(response: Response) -> str:
+    return _sized(response) if isinstance(response, str) else f"t{_sized(conversation_json(response))}"
 
 
 def _rendered(rendered: Rendered) -> bytes:

@@ -11,9 +11,12 @@ from enum import IntEnum
 from typing import Any, Protocol
 
 from assay.domain import Message
+from assay.errors import ForbiddenError
 from assay.score import ScoreResult
 from assay_serving.chat.completion import Completion
 from assay_serving.scorer import ModelInfo, ScoreItem
+
+_SHOWN = 128  # characters of a model's name in an error
 
 
 class Priority(IntEnum):
@@ -25,11 +28,30 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """The sender of a request: the name of its key, and the limits of that key; None = without limit."""
+    """The sender of a request: the name of its key, and the limits of that key; None = without limit.
+
+    `models`: the only names of served models that it may use, see or administer. `may_use` decides this for every
+    route; what a composed reward calls behind its name does not count.
+    """
 
     name: str = "anonymous"
     requests_per_minute: float | None = None
     items_per_minute: float | None = None
+    models: tuple[str, ...] | None = None
+
+    def may_use(self, model: str) -> bool:
+        return self.models is None or model in self.models
+
+    def check(self, model: str) -> None:
+        """Raises ForbiddenError for a model that it may not use, whether or not it is served."""
+        if not self.may_use(model):
+            shown = model if len(model) <= _SHOWN else f"{model[:_SHOWN]}..."
+            raise self.refusal(f"the model {shown!r}")
+
+    def refusal(self, what: str) -> ForbiddenError:
+        """The error for using `what`, which names no model but those of the key."""
+        limit = ", ".join(self.models or ())
+        return ForbiddenError(f"the key {self.name} may not use {what}; it is limited to {limit}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +183,8 @@ class ScoringBackend(Protocol):
         ...
 
     async def manage(self, order: dict[str, Any]) -> dict[str, Any]:
-        """An administrator's order and its outcome, as JSON objects."""
+        """An administrator's order and its outcome, as JSON objects. `client` of an order: the fields of its
+        `Client`; without one, a client that may use all models."""
         ...
 
     async def metrics(self) -> bytes:

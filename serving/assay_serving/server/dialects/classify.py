@@ -8,19 +8,19 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Discriminator, RootModel, Tag
 
 from assay_serving.server.dialects.scoring import score_all
-from assay_serving.server.dialects.sglang import NativeReply, SglangNative, model_of, native_reply
+from assay_serving.server.dialects.sglang import NATIVE_REPLY, SglangNative, model_of, native_reply
 from assay_serving.server.dialects.shapes import EnvelopedError, VllmRoute, shaped_errors
 from assay_serving.server.dialects.vllm import (
     CHAT,
+    CLASSIFY_REPLY,
     INPUT,
     SGLANG,
-    ClassifyReply,
     VllmChat,
     VllmInput,
     classify_reply,
     form_of,
 )
-from assay_serving.server.http.json_route import examples
+from assay_serving.server.http.json_route import described, examples
 from assay_serving.server.http.service import ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
@@ -47,7 +47,7 @@ def classify_routes(service: ScoringService) -> APIRouter:
 
     @router.post(
         "/classify",
-        responses={200: {"model": ClassifyReply | NativeReply | list[NativeReply]}, **shaped_errors(EnvelopedError)},
+        responses=described((CLASSIFY_REPLY, NATIVE_REPLY, [NATIVE_REPLY])) | shaped_errors(EnvelopedError),
     )
     async def classify(body: ClassifyBody, request: Request) -> Response:
         """The raw reward of each rendered conversation, as vLLM (`input`) or SGLang (`text`) answers it."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from assay.http.body_lists import ListOf
 from assay.http.problems import request_id_of
@@ -26,28 +24,18 @@ class EvaluationBody(OpenBody):
     max_length: int | None = Field(None, ge=1, description="Tokens; longer texts lose their end.")
 
 
-class EvaluationReply(BaseModel):
-    id: str
-    object: Literal["score.evaluation"]
-    model: str
-    scores: list[float]
+_REPLY = {"id": "scoreval-b1946ac92492d234", "object": "score.evaluation", "model": "helpful", "scores": [1.25]}
 
 
 def llama_factory_routes(service: ScoringService) -> APIRouter:
     router = APIRouter(route_class=JsonRoute)
 
-    @router.post("/v1/score/evaluation", responses=described(EvaluationReply, *SCORING_STATUSES))
+    @router.post("/v1/score/evaluation", responses=described(_REPLY, *SCORING_STATUSES))
     async def evaluate(body: EvaluationBody, request: Request) -> Response:
         """LLaMA-Factory's reward route: the raw reward of each rendered text."""
         items = rendered_items(body.messages, Rendered(keep=body.max_length, keep_end=False))
         scores = await score_all(service, request, items, model=body.model)
-        return scores.reply(
-            {
-                "id": f"scoreval-{request_id_of(request)}",
-                "object": "score.evaluation",
-                "model": scores.model,
-                "scores": scores.rewards,
-            }
-        )
+        own = {"id": f"scoreval-{request_id_of(request)}", "model": scores.model, "scores": scores.rewards}
+        return scores.reply(_REPLY | own)
 
     return router

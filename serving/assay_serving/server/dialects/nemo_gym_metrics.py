@@ -2,7 +2,8 @@
 
 Covers: mean, max, min, median and sample deviation of every number of a rollout and of its response's usage: over all
 rollouts, by task and, for several repeats of the tasks, by repeat. Samples with `mask_sample` count as coverage only.
-Leaves out: confidence intervals and quartiles by repeat, `perf_summary`.
+Leaves out: confidence intervals, standard errors and quartiles by repeat, statistics across repeats, `perf_summary`,
+each task's row and its counts of missing rollouts.
 """
 
 from __future__ import annotations
@@ -13,13 +14,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, Field
-
 from assay.http.body_lists import ListOf
 from assay_serving.server.dialects.texts import OpenBody
 from assay_serving.server.http.json_route import examples
 
-TASK, REPEAT = "_ng_task_index", "_ng_rollout_index"
+TASK, REPEAT, MASK = "_ng_task_index", "_ng_rollout_index", "mask_sample"
 _RESPONSES = [{TASK: 0, REPEAT: 0, "reward": 1.5}, {TASK: 1, REPEAT: 0, "reward": 0.5}]
 
 Rollout = Mapping[str, Any]
@@ -33,18 +32,18 @@ class AggregateMetricsBody(OpenBody):
     verify_responses: ListOf[dict[str, Any]]
 
 
-class AggregateMetricsReply(BaseModel):
-    """Names are as "mean/reward"."""
-
-    group_level_metrics: list[dict[str, Any]] = Field(description="Of each task, in order.")
-    agent_metrics: dict[str, Any] = Field(description="Over all rollouts.")
-    key_metrics: dict[str, Any] = Field(description="The means of agent_metrics.")
-    repeat_level_metrics: list[dict[str, Any]] = Field(description="Of each repeat, where there are several.")
+#: By task, over all rollouts, the means of these, and by repeat where there are several. Names are as "mean/reward".
+METRICS_REPLY: dict[str, Any] = {
+    "group_level_metrics": [{}],
+    "agent_metrics": {},
+    "key_metrics": {},
+    "repeat_level_metrics": [{}],
+}
 
 
 def aggregated(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     """The reply. Empty for no rollouts; only the coverage where all of them are masked."""
-    scored = [rollout for rollout in rollouts if rollout.get("mask_sample") is not True]
+    scored = [rollout for rollout in rollouts if not rollout.get(MASK)]
     coverage: dict[str, Any] = {}
     if len(scored) < len(rollouts):
         coverage = {
@@ -107,13 +106,14 @@ def _statistics(rollouts: Sequence[Rollout]) -> dict[str, float]:
 
 
 def _numbers(rollout: Rollout) -> dict[str, float]:
-    """The finite numbers of a rollout and of its usage; true is 1. Names with "_" in front are indexes."""
+    """The finite numbers of a rollout and of its usage; true is 1. Names with "_" in front are indexes; the mask is no
+    figure of what it left in."""
     response = rollout.get("response")
     usage = response.get("usage") if isinstance(response, dict) else None
     return {
         name: value + 0
         for name, value in {**rollout, **(usage if isinstance(usage, dict) else {})}.items()
-        if not name.startswith("_") and isinstance(value, int | float) and math.isfinite(value)
+        if not name.startswith("_") and name != MASK and isinstance(value, int | float) and math.isfinite(value)
     }
 
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from assay.domain import Message
 from assay.http.problems import request_id_of
 from assay_serving.chat.app import chat_router
 from assay_serving.chat.bodies import ChatCompletionRequest
-from assay_serving.chat.replies import ChatCompletionResponse, chat_reply
+from assay_serving.chat.completion import Completion
+from assay_serving.chat.message_bodies import messages_of
+from assay_serving.chat.replies import chat_reply
 from assay_serving.server.core.scoring_backend import ChatRequest
 from assay_serving.server.dialects.shapes import EnvelopedError, OpenAIRoute, shaped_errors
-from assay_serving.server.http.json_route import json_reply
+from assay_serving.server.http.json_route import described, json_reply
 from assay_serving.server.http.service import ScoringService, until_disconnect
+
+_REPLY = chat_reply("b1946ac92492d234", "judge", "4c1f0a9be2d47a55", Completion("Gold.", "stop", 31, 2))
 
 
 class ChatModels:
@@ -29,7 +32,7 @@ class ChatModels:
     async def complete(self, body: ChatCompletionRequest, request: Request) -> Response:
         chat = ChatRequest(
             body.model,
-            tuple(Message(message.role, message.content) for message in body.messages),
+            messages_of(body.messages),
             body.limit,
             temperature=body.temperature,
             top_p=body.top_p,
@@ -45,5 +48,5 @@ class ChatModels:
 
 
 def openai_chat_routes(service: ScoringService) -> APIRouter:
-    described = {200: {"model": ChatCompletionResponse}, **shaped_errors(EnvelopedError)}
-    return chat_router(ChatModels(service), OpenAIRoute, described)
+    replies = described(_REPLY) | shaped_errors(EnvelopedError)
+    return chat_router(ChatModels(service), OpenAIRoute, replies)

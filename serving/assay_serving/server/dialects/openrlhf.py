@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from assay.errors import BadInputError
 from assay.http.body_lists import ListOf
@@ -53,12 +53,8 @@ class GetRewardBody(OpenBody):
         ]
 
 
-class GetRewardReply(BaseModel):
-    """`scores`: for dynamic filtering: calibrated probabilities where the model gives them, else the rewards."""
-
-    rewards: list[float]
-    scores: list[float]
-    extra_logs: dict[str, list[float]]
+#: `scores`, for dynamic filtering: calibrated probabilities where the model gives them, else the rewards.
+_REPLY = {"rewards": [1.25], "scores": [0.71], "extra_logs": {}}
 
 
 def openrlhf_routes(service: ScoringService) -> APIRouter:
@@ -66,7 +62,7 @@ def openrlhf_routes(service: ScoringService) -> APIRouter:
 
     @router.post(
         "/get_reward",
-        responses=described(GetRewardReply, *SCORING_STATUSES),
+        responses=described(_REPLY, *SCORING_STATUSES),
         openapi_extra={"parameters": [MODEL_PARAMETER]},
     )
     async def get_reward(body: GetRewardBody, request: Request) -> Response:

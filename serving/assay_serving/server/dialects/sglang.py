@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field, StrictInt, model_validator
+from pydantic import StrictInt, model_validator
 
 from assay.http.body_lists import ListOf
 from assay.http.problems import ProblemError, request_id_of
@@ -19,7 +19,7 @@ from assay_serving.server.dialects.scoring import DialectScores, score_all
 from assay_serving.server.dialects.shapes import FlatError, SglangRoute, shaped_errors
 from assay_serving.server.dialects.texts import OpenBody, Texts, rendered_items
 from assay_serving.server.dialects.vllm import encoded
-from assay_serving.server.http.json_route import examples, json_reply
+from assay_serving.server.http.json_route import described, examples, json_reply
 from assay_serving.server.http.service import ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
@@ -67,55 +67,36 @@ class EmbeddingsBody(OpenBody):
     dimensions: None = None
 
 
-class MetaInfo(BaseModel):
-    id: str
-    finish_reason: None
-    prompt_tokens: int
-    weight_version: str = Field(description="The checkpoint's version.")
-
-
-class NativeReply(BaseModel):
-    embedding: list[float] = Field(description="One number: the reward.")
-    meta_info: MetaInfo
-
-
-class EmbeddingData(BaseModel):
-    object: Literal["embedding"]
-    index: int
-    embedding: list[float] | str = Field(description="One number: the reward.")
-
-
-class EmbeddingsUsage(BaseModel):
-    prompt_tokens: int
-    total_tokens: int
-
-
-class EmbeddingsReply(BaseModel):
-    object: Literal["list"]
-    model: str
-    data: list[EmbeddingData]
-    usage: EmbeddingsUsage
-
-
-class ModelInfoReply(BaseModel):
-    """The paths are the model's name: where it lies is nothing a client needs."""
-
-    model_path: str
-    served_model_name: str
-    tokenizer_path: str
-    is_generation: bool
-    preferred_sampling_params: None
-    weight_version: str = Field(description="The checkpoint's version.")
-    has_image_understanding: bool
-    has_audio_understanding: bool
-    context_length: int = Field(description="Tokens of a conversation that the model reads.")
+#: The one number of an embedding is the reward; the weights' version is the checkpoint's.
+NATIVE_REPLY = {
+    "embedding": [1.25],
+    "meta_info": {"id": "b1946ac92492d234-0", "finish_reason": None, "prompt_tokens": 31, "weight_version": "4c1f0a9b"},
+}
+_EMBEDDINGS_REPLY = {
+    "object": "list",
+    "model": "helpful",
+    "data": [{"object": "embedding", "index": 0, "embedding": ([1.25], "AACgPw==")}],
+    "usage": {"prompt_tokens": 31, "total_tokens": 31},
+}
+#: The paths are the model's name: where it lies is nothing a client needs.
+_MODEL_INFO = {
+    "model_path": "helpful",
+    "served_model_name": "helpful",
+    "tokenizer_path": "helpful",
+    "is_generation": False,
+    "preferred_sampling_params": None,
+    "weight_version": "4c1f0a9be2d47a55",
+    "has_image_understanding": False,
+    "has_audio_understanding": False,
+    "context_length": 2048,
+}
 
 
 def sglang_routes(service: ScoringService) -> APIRouter:
     """All but `/classify`, which vLLM has too."""
     router = APIRouter(route_class=SglangRoute)
 
-    @router.post("/v1/embeddings", responses={200: {"model": EmbeddingsReply}, **shaped_errors(FlatError)})
+    @router.post("/v1/embeddings", responses=described(_EMBEDDINGS_REPLY) | shaped_errors(FlatError))
     async def embeddings(body: EmbeddingsBody, request: Request) -> Response:
         """SGLang's `/v1/embeddings` of a reward model: the raw reward as an embedding of one number."""
         items = rendered_items(body.input, Rendered(add_special_tokens=True))
@@ -127,27 +108,16 @@ def sglang_routes(service: ScoringService) -> APIRouter:
         usage = {"prompt_tokens": scores.tokens, "total_tokens": scores.tokens}
         return scores.reply({"object": "list", "model": scores.model, "data": data, "usage": usage})
 
-    async def model_info(model: str | None = None) -> Response:
+    async def model_info(request: Request, model: str | None = None) -> Response:
         """SGLang's `/model_info` and its older name. `?model=NAME` names one of several models."""
-        infos = [info for info in await service.backend.models() if model in (None, info.name)]
+        infos = await service.models(request, model)
         if not infos:
             raise ProblemError(404, "no such model", code="not_found")
         if len(infos) > 1:
             raise ProblemError(422, f"several models are served; name one of {', '.join(info.name for info in infos)}")
         info = infos[0]
-        return json_reply(
-            {
-                "model_path": info.name,
-                "served_model_name": info.name,
-                "tokenizer_path": info.name,
-                "is_generation": False,
-                "preferred_sampling_params": None,
-                "weight_version": info.version,
-                "has_image_understanding": False,
-                "has_audio_understanding": False,
-                "context_length": info.max_length,
-            }
-        )
+        names = dict.fromkeys(("model_path", "served_model_name", "tokenizer_path"), info.name)
+        return json_reply(_MODEL_INFO | names | {"weight_version": info.version, "context_length": info.max_length})
 
     for path in ("/model_info", "/get_model_info"):
         router.add_api_route(
@@ -155,7 +125,7 @@ def sglang_routes(service: ScoringService) -> APIRouter:
             model_info,
             methods=["GET"],
             operation_id=f"sglang{path.replace('/', '_')}",
-            responses={200: {"model": ModelInfoReply}, **shaped_errors(FlatError)},
+            responses=described(_MODEL_INFO) | shaped_errors(FlatError),
         )
     return router
 

@@ -108,7 +108,7 @@ class OpenAIRoute(ShapedRoute):
 def shaped_errors(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     """OpenAPI of the errors of a shaped route: problem details of the middleware, and the dialect's form."""
     described = responses(*_MIDDLEWARE_STATUSES)
-    for status in (413, 415, 429, 503, 504):
+    for status in (403, 413, 415, 429, 503, 504):
         described[status]["model"] = model
     # Invalid JSON is refused before a dialect is known.
     problem = described[413]["content"][MEDIA_TYPE]["schema"]

@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from assay.domain import Message
+from assay.domain import Message, Prompt
 from assay.errors import BadInputError
 from assay.http.body_lists import ListOf
 from assay.http.problems import ProblemError
 from assay.models.chat.formats import FAMILIES
+from assay_serving.chat.message_bodies import messages_of
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.openrlhf import MODEL_PARAMETER, label_of, model_parameter
 from assay_serving.server.dialects.scoring import score_all
@@ -46,31 +47,30 @@ class SlimeBody(OpenBody):
         if isinstance(self.prompt, str) and any(family.wrote(self.prompt) for family in FAMILIES):
             return ScoreItem((), "", rendered=Rendered(self.prompt + self.response, complete=True), label=label)
         if isinstance(self.prompt, str):
-            turns = [Message("user", self.prompt)]
+            turns: Prompt = (Message("user", self.prompt),)
         elif not self.prompt:
             raise BadInputError("needs at least one message", field="prompt")
         else:
-            turns = [turn.message() for turn in self.prompt]
-        return ScoreItem(tuple(turns), _ended(self.response), label=label)
+            turns = messages_of(self.prompt)
+        return ScoreItem(turns, _ended(self.response), label=label)
 
 
-class SlimeDetail(BaseModel):
-    """What `?detail=true` answers."""
-
-    reward: float
-    probability: float | None
-    uncertainty: float | None
-    tokens: int
-    truncated: bool
-    model: str
-    version: str
+_DETAIL = {
+    "reward": 1.25,
+    "probability": None,
+    "uncertainty": None,
+    "tokens": 31,
+    "truncated": False,
+    "model": "helpful",
+    "version": "4c1f0a9be2d47a55",
+}
 
 
 def slime_routes(service: ScoringService) -> APIRouter:
     router = APIRouter(route_class=JsonRoute)
 
     @router.post(
-        "/slime", responses=described(float | SlimeDetail, *SCORING_STATUSES), openapi_extra={"parameters": _QUERY}
+        "/slime", responses=described((1.25, _DETAIL), *SCORING_STATUSES), openapi_extra={"parameters": _QUERY}
     )
     async def slime(body: SlimeBody, request: Request) -> Response:
         """slime's remote reward model: the reward of one sample as a number, or with `?detail=true` as an object."""
@@ -81,7 +81,7 @@ def slime_routes(service: ScoringService) -> APIRouter:
         [score] = scores.scores
         if detail == "false":
             return scores.reply(score.reward)
-        return scores.reply({name: getattr(score, name) for name in SlimeDetail.model_fields} | {"model": scores.model})
+        return scores.reply({name: getattr(score, name) for name in _DETAIL} | {"model": scores.model})
 
     return router
 

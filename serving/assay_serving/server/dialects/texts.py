@@ -7,13 +7,15 @@ Covers: bodies as pydantic models, their items. Leaves out: the template of a re
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, StrictInt
 
-from assay.domain import Message, Prompt, Role
+from assay.conversation.message import response_of_turns
+from assay.domain import Message, Prompt
 from assay.errors import BadInputError
 from assay.http.body_lists import ListOf
+from assay_serving.chat.message_bodies import MessageFields, with_tools
 from assay_serving.scorer import Rendered, ScoreItem
 
 Texts = str | ListOf[str] | ListOf[StrictInt] | ListOf[ListOf[StrictInt]]
@@ -25,24 +27,15 @@ class OpenBody(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class TextPart(OpenBody):
-    type: Literal["text", "input_text", "output_text"]
-    text: str
+class ChatTurn(MessageFields, OpenBody):
+    """A message of OpenAI's form; a `developer` is the system."""
 
-
-class ChatTurn(OpenBody):
-    """A message of OpenAI's form; a `developer` is the system. Images and tool calls are refused."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | ListOf[TextPart]
-
-    def message(self) -> Message:
-        role: Role = "system" if self.role == "developer" else self.role
-        return Message(role, text_of(self.content))
-
-
-def text_of(content: str | list[TextPart]) -> str:
-    return content if isinstance(content, str) else "\n".join(part.text for part in content)
+    def messages(self) -> Prompt:
+        """As `MessageFields.messages`."""
+        return tuple(
+            Message("system", message.content) if message.role == "developer" else message
+            for message in super().messages()
+        )
 
 
 def rendered_items(texts: Texts, form: Rendered) -> list[ScoreItem]:
@@ -61,9 +54,8 @@ def rendered_items(texts: Texts, form: Rendered) -> list[ScoreItem]:
     ]
 
 
-def conversation_item(turns: list[Message], **more: Any) -> ScoreItem:
+def conversation_item(turns: Prompt, tools: list[dict[str, Any]] | None = None) -> ScoreItem:
     """The item of a conversation that ends with the response. Raises BadInputError for another end."""
     if len(turns) < 2 or turns[-1].role != "assistant":
         raise BadInputError("must end with the assistant's message, the one to be scored", field="messages")
-    prompt: Prompt = tuple(turns[:-1])
-    return ScoreItem(prompt, turns[-1].content, **more)
+    return ScoreItem(with_tools(turns[:-1], tools), response_of_turns(turns[-1:]))

@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field, StrictInt, model_validator
+from pydantic import Field, StrictInt, model_validator
 
 from assay.http.body_lists import ListOf
+from assay_serving.chat.message_bodies import TOOLS, Tools, messages_of, with_tools
 from assay_serving.server.core.scoring_backend import TokenRequest
 from assay_serving.server.dialects.sglang import model_of
 from assay_serving.server.dialects.shapes import EnvelopedError, VllmRoute, shaped_errors
 from assay_serving.server.dialects.texts import ChatTurn, OpenBody
-from assay_serving.server.http.json_route import examples, json_reply
+from assay_serving.server.http.json_route import described, examples, json_reply
 from assay_serving.server.http.service import ScoringService
 
 _PROMPT = [{"role": "user", "content": "Name a metal."}, {"role": "assistant", "content": "Gold."}]
@@ -36,7 +37,7 @@ class TokenizeBody(OpenBody):
     continue_final_message: bool = Field(False, description="Not offered.")
     chat_template: None = Field(None, description="Only the model's own is used.")
     chat_template_kwargs: None = None
-    tools: None = None
+    tools: Tools | None = Field(None, description=TOOLS)
 
     @model_validator(mode="after")
     def check(self) -> TokenizeBody:
@@ -48,7 +49,7 @@ class TokenizeBody(OpenBody):
 
     def request(self) -> TokenRequest:
         if self.messages is not None:
-            turns = tuple(turn.message() for turn in self.messages)
+            turns = with_tools(messages_of(self.messages), self.tools)
             return TokenRequest(
                 model_of(self.model),
                 messages=turns,
@@ -60,13 +61,8 @@ class TokenizeBody(OpenBody):
         return TokenRequest(model_of(self.model), texts=texts, add_special_tokens=special, any_name=True)
 
 
-class TokenizeReply(BaseModel):
-    """Lists of lists for a list of texts."""
-
-    count: int | list[int]
-    max_model_len: int = Field(description="Tokens of a conversation that the model reads.")
-    tokens: list[int] | list[list[int]]
-    token_strs: list[str] | list[list[str]] | None = None
+#: Lists of lists for a list of texts; `max_model_len`: tokens of a conversation that the model reads.
+_TOKENIZED = {"count": (2, [2]), "max_model_len": 2048, "tokens": ([40, 41], [[40, 41]]), "token_strs": None}
 
 
 class DetokenizeBody(OpenBody):
@@ -88,18 +84,15 @@ class DetokenizeBody(OpenBody):
         return TokenRequest(model_of(self.model), ids=ids, skip_special_tokens=self.skip_special_tokens, any_name=True)
 
 
-class DetokenizeReply(BaseModel):
-    """vLLM reads `prompt`, SGLang `text`; they are the same."""
-
-    prompt: str | list[str]
-    text: str | list[str]
+#: vLLM reads `prompt`, SGLang `text`; they are the same.
+_DETOKENIZED = {"prompt": ("Gold", ["Gold"]), "text": ("Gold", ["Gold"])}
 
 
 def tokenize_routes(service: ScoringService) -> APIRouter:
     router = APIRouter(route_class=VllmRoute)
     errors = shaped_errors(EnvelopedError)
 
-    @router.post("/tokenize", responses={200: {"model": TokenizeReply}, **errors})
+    @router.post("/tokenize", responses=described(_TOKENIZED) | errors)
     async def tokenize(body: TokenizeBody, request: Request) -> Response:
         """vLLM's and SGLang's `/tokenize`: the token ids that the reward model reads."""
         response = await service.tokenize(request, body.request())
@@ -114,7 +107,7 @@ def tokenize_routes(service: ScoringService) -> APIRouter:
             }
         )
 
-    @router.post("/detokenize", responses={200: {"model": DetokenizeReply}, **errors})
+    @router.post("/detokenize", responses=described(_DETOKENIZED) | errors)
     async def detokenize(body: DetokenizeBody, request: Request) -> Response:
         """vLLM's and SGLang's `/detokenize`: the text of token ids, special tokens included."""
         response = await service.tokenize(request, body.request())

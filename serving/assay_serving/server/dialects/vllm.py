@@ -13,18 +13,19 @@ import time
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Discriminator, Field, RootModel, StrictInt, Tag
+from pydantic import Discriminator, Field, RootModel, StrictInt, Tag
 
 from assay import __version__
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay.http.body_lists import ListOf
 from assay.http.problems import request_id_of
+from assay_serving.chat.message_bodies import TOOLS, Tools, messages_of
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.scoring import DialectScores, score_all
 from assay_serving.server.dialects.shapes import EnvelopedError, VllmRoute, shaped_errors
 from assay_serving.server.dialects.texts import ChatTurn, OpenBody, Texts, conversation_item, rendered_items
-from assay_serving.server.http.json_route import examples, json_reply
+from assay_serving.server.http.json_route import described, examples, json_reply
 from assay_serving.server.http.service import ScoringService
 
 _TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
@@ -64,6 +65,7 @@ class VllmChat(OpenBody):
 
     model: str | None = None
     messages: ListOf[ChatTurn]
+    tools: Tools | None = Field(None, description=TOOLS)
     use_activation: bool | None = Field(None, description=_ACTIVATION)
     truncate_prompt_tokens: int | None = Field(None, ge=-1, le=-1, description="-1: drop the oldest turns if need be.")
     add_generation_prompt: Literal[False] = False
@@ -73,7 +75,7 @@ class VllmChat(OpenBody):
     chat_template_kwargs: None = None
 
     def items(self) -> list[ScoreItem]:
-        return [conversation_item([turn.message() for turn in self.messages])]
+        return [conversation_item(messages_of(self.messages), self.tools)]
 
     @property
     def uncut(self) -> bool:
@@ -170,80 +172,29 @@ class RerankBody(OpenBody):
     max_tokens_per_doc: StrictInt = Field(0, ge=0, le=0)
 
 
-class Usage(BaseModel):
-    prompt_tokens: int
-    total_tokens: int
-    completion_tokens: int
-    prompt_tokens_details: None
-    completion_tokens_details: None
-
-
-class ListReply(BaseModel):
-    id: str
-    object: Literal["list"]
-    created: int
-    model: str
-    usage: Usage
-
-
-class ClassData(BaseModel):
-    index: int
-    label: str
-    probs: list[float] = Field(description="One number: the reward.")
-    num_classes: int
-
-
-class ClassifyReply(ListReply):
-    data: list[ClassData]
-
-
-class PoolingData(BaseModel):
-    index: int
-    object: Literal["pooling"]
-    data: list[float] | str
-
-
-class PoolingReply(ListReply):
-    data: list[PoolingData]
-
-
-class ScoreData(BaseModel):
-    index: int
-    object: Literal["score"]
-    score: float
-
-
-class ScoresReply(ListReply):
-    data: list[ScoreData]
-
-
-class Document(BaseModel):
-    text: str
-    multi_modal: None
-
-
-class Ranked(BaseModel):
-    index: int
-    document: Document
-    relevance_score: float
-
-
-class RerankUsage(BaseModel):
-    prompt_tokens: int
-    total_tokens: int
-
-
-class RerankReply(BaseModel):
-    """Best first."""
-
-    id: str
-    model: str
-    usage: RerankUsage
-    results: list[Ranked]
-
-
-class VersionReply(BaseModel):
-    version: str
+_LIST: dict[str, Any] = {
+    "id": "classify-b1946ac92492d234",
+    "object": "list",
+    "created": 1767225600,
+    "model": "helpful",
+    "usage": {
+        "prompt_tokens": 31,
+        "total_tokens": 31,
+        "completion_tokens": 0,
+        "prompt_tokens_details": None,
+        "completion_tokens_details": None,
+    },
+}
+#: The one number of an entry is the reward.
+CLASSIFY_REPLY = {**_LIST, "data": [{"index": 0, "label": "LABEL_0", "probs": [1.25], "num_classes": 1}]}
+_POOLING_REPLY = {**_LIST, "data": [{"index": 0, "object": "pooling", "data": ([1.25], "AACgPw==")}]}
+_SCORES_REPLY = {**_LIST, "data": [{"index": 0, "object": "score", "score": 1.25}]}
+_RERANK_REPLY = {
+    "id": "score-b1946ac92492d234",
+    "model": "helpful",
+    "usage": {"prompt_tokens": 31, "total_tokens": 31},
+    "results": [{"index": 0, "document": {"text": "Gold.", "multi_modal": None}, "relevance_score": 1.25}],
+}
 
 
 def vllm_routes(service: ScoringService) -> APIRouter:
@@ -251,7 +202,7 @@ def vllm_routes(service: ScoringService) -> APIRouter:
     router = APIRouter(route_class=VllmRoute)
     errors = shaped_errors(EnvelopedError)
 
-    @router.post("/pooling", responses={200: {"model": PoolingReply}, **errors})
+    @router.post("/pooling", responses=described(_POOLING_REPLY) | errors)
     async def pooling(body: PoolingBody, request: Request) -> Response:
         """vLLM's `/pooling` with task classify: the raw reward of each text."""
         form = body.root
@@ -275,7 +226,7 @@ def vllm_routes(service: ScoringService) -> APIRouter:
             score,
             methods=["POST"],
             operation_id="vllm_" + path.strip("/").replace("/", "_"),
-            responses={200: {"model": ScoresReply}, **errors},
+            responses=described(_SCORES_REPLY) | errors,
         )
 
     async def rerank(body: RerankBody, request: Request) -> Response:
@@ -301,7 +252,7 @@ def vllm_routes(service: ScoringService) -> APIRouter:
             rerank,
             methods=["POST"],
             operation_id=path.strip("/").replace("/", "_"),
-            responses={200: {"model": RerankReply}, **errors},
+            responses=described(_RERANK_REPLY) | errors,
         )
 
     async def health() -> Response:
@@ -320,7 +271,7 @@ def vllm_routes(service: ScoringService) -> APIRouter:
                 responses={200: {"description": "Ready; no body."}, 503: {"description": "Not ready; no body."}},
             )
 
-    @router.get("/version", responses={200: {"model": VersionReply}})
+    @router.get("/version", responses=described({"version": __version__}))
     async def version() -> Response:
         """vLLM's `/version`, with the version of this server."""
         return json_reply({"version": __version__})
@@ -337,25 +288,10 @@ def classify_reply(scores: DialectScores, request: Request) -> Response:
 
 
 def listed(scores: DialectScores, request: Request, kind: str, data: list[dict[str, Any]]) -> dict[str, Any]:
-    """A reply that is a list: `ListReply`."""
-    return {
-        "id": _id(kind, request),
-        "object": "list",
-        "created": int(time.time()),
-        "model": scores.model,
-        "data": data,
-        "usage": usage_of(scores.tokens),
-    }
-
-
-def usage_of(tokens: int) -> dict[str, Any]:
-    return {
-        "prompt_tokens": tokens,
-        "total_tokens": tokens,
-        "completion_tokens": 0,
-        "prompt_tokens_details": None,
-        "completion_tokens_details": None,
-    }
+    """A reply that is a list, as `_LIST`."""
+    usage = _LIST["usage"] | {"prompt_tokens": scores.tokens, "total_tokens": scores.tokens}
+    own = {"id": _id(kind, request), "created": int(time.time()), "model": scores.model}
+    return _LIST | own | {"data": data, "usage": usage}
 
 
 def encoded(numbers: list[float], encoding: Literal["float", "base64"]) -> list[float] | str:

@@ -1,4 +1,4 @@
-"""Routes for administrators: load, unload and swap models, read their statistics.
+"""Routes for administrators: load, unload and swap models, read their statistics, reload the configuration.
 
 Covers: bodies and replies of `/v1/admin/`, the orders they become, who gave an order, in the log. Leaves out: executing
 orders (`rollout.lifecycle`), permissions (`auth.middleware`: keys with the scope admin).
@@ -6,18 +6,24 @@ orders (`rollout.lifecycle`), permissions (`auth.middleware`: keys with the scop
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import asdict, fields
+from typing import Any, get_type_hints
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, create_model
 
 from assay.errors import BackendError
 from assay.http.problems import ProblemError
+from assay_serving.model_config import ModelConfig
 from assay_serving.server.core.logs import FIELDS
+from assay_serving.server.core.scoring_backend import Client
 from assay_serving.server.http.json_route import described, examples, json_reply
 from assay_serving.server.http.request_bodies import Body
 from assay_serving.server.http.service import ScoringService
+from assay_serving.server.rollout.swap_policy import SwapPolicy
 
 logger = logging.getLogger("assay.serving")
 
@@ -25,23 +31,27 @@ _STATUSES = (401, 403, 404, 408, 409, 413, 415, 422, 429, 500, 503)
 _SEEING = (401, 403, 404, 422, 429, 503)
 
 
-class PlanBody(Body):
-    """Which model to load, and how; see `assay serve --help` for the meaning of each."""
+def _settings_body(name: str, settings: type, without: Collection[str] = ()) -> Any:
+    """A body with the fields of a settings dataclass: their types, ranges, defaults and descriptions."""
+    hints = get_type_hints(settings, include_extras=True)
+    declared: dict[str, Any] = {
+        each.name: (hints[each.name], _default_of(each)) for each in fields(settings) if each.name not in without
+    }
+    return create_model(name, __base__=Body, **declared)
 
-    reference: str = Field(
-        description="Name of a model in the server's workspace, or what its model_folders allow: a folder, a hub id."
-    )
-    device: str = "auto"
-    dtype: str = "float32"
-    token_budget: int | None = Field(None, ge=1)
-    max_length: int | None = Field(None, ge=1)
-    kind: str | None = None
-    question: str | None = None
-    allow_failed_parity: bool = False
-    correct: str | None = None
-    engine: str = "transformers"
-    engine_options: dict[str, Any] = Field({})
-    aliases: list[str] = Field([], description="Other names that requests may use for it.")
+
+def _default_of(declared: dataclasses.Field[Any]) -> Any:
+    if declared.default_factory is not dataclasses.MISSING:
+        return Field(default_factory=declared.default_factory)
+    return ... if declared.default is dataclasses.MISSING else declared.default
+
+
+_NOT_SENT = ("served_as", "policy_templates")  # the name is beside the plan; templates are who starts the server's
+
+
+class PlanBody(_settings_body("PlanSettings", ModelConfig, _NOT_SENT)):  # type: ignore[misc]
+    """Which model to load, and how. `reference`: name of a model in the server's workspace, or what its model_folders
+    allow: a folder, a hub id."""
 
 
 class LoadBody(Body):
@@ -51,9 +61,10 @@ class LoadBody(Body):
     plan: PlanBody
 
 
-class SwapBody(Body):
-    """`now`: new requests get the new model once it is loaded. `shadow`: it scores a share of the prompts in the
-    background. `canary`: that share gets its scores. The last two run until promoted or aborted."""
+class SwapBody(_settings_body("SwapSettings", SwapPolicy)):  # type: ignore[misc]
+    """How one model replaces another; `shadow` and `canary` run until promoted or aborted. `promote_when`: at least:
+    order_agreement (the low end of its interval), kendall_within, spearman_within; at most: drift_psi, drift_ks,
+    failed, truncated. Empty: promoted manually only."""
 
     model_config = examples(
         {"plan": {"reference": "models/helpful-2"}, "mode": "now"},
@@ -67,85 +78,44 @@ class SwapBody(Body):
     )
 
     plan: PlanBody
-    mode: Literal["now", "shadow", "canary"] = "shadow"
-    share: float = Field(0.1, gt=0, le=1, description="Of all prompts.")
-    min_items: int = Field(500, ge=1, description="Scored by both before it may be promoted automatically.")
-    promote_when: dict[str, float] = Field(
-        {},
-        description="At least: order_agreement (the low end of its interval), kendall_within, spearman_within; at "
-        "most: drift_psi, drift_ks, failed, truncated. Empty: promoted manually only.",
-    )
-    max_failure_rate: float = Field(
-        0.05, ge=0, le=1, description="Aborted when its share of failures is above the old model's by more than this."
-    )
 
     def order(self) -> dict[str, Any]:
         return {"plan": self.plan.model_dump(), "terms": self.model_dump(exclude={"plan"})}
 
 
-class _Reply(BaseModel):
-    """More fields may be added."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-class AdminModelBody(_Reply):
-    """One model: its properties, how it was loaded, its load, statistics of its scores."""
-
-    name: str
-    info: dict[str, Any]
-    plan: dict[str, Any] | None = Field(description="None: it was not loaded by the server.")
-    in_flight: int = Field(description="Requests without a response yet.")
-    waiting_items: int
-    retiring: int = Field(description="Replaced models with requests in flight.")
-    swap: Literal["shadow", "canary"] | None = Field(description="The mode of the swap in progress.")
-    scores: dict[str, Any] = Field(description="Window, truncated and failed shares, drift, latency.")
-
-
-class AbsentBody(_Reply):
-    """A model that could not be loaded again when the engine process was restarted. Load its name to retry."""
-
-    name: str
-    reason: str
-    plan: dict[str, Any]
-
-
-class AdminModelsReply(_Reply):
-    models: list[AdminModelBody]
-    not_ready: list[AbsentBody] = Field(description="Models that should be served and could not be loaded again.")
-    changing: dict[str, str] = Field(description="Names with a change in progress, and the change.")
-
-
-class AdminModelReply(_Reply):
-    model: AdminModelBody
-
-
-class UnloadedReply(_Reply):
-    unloaded: str
-
-
-class SwapState(_Reply):
-    """See docs/serving/operations.md for every figure."""
-
-    name: str
-    mode: Literal["now", "shadow", "canary"]
-    state: Literal["going on", "promoted", "aborted"]
-    why: str | None = None
-
-
-class SwapReply(_Reply):
-    swap: SwapState
+#: Replies; docs/serving/operations.md has every figure. `plan`: null for a model that the server did not load. `swap`:
+#: the mode of the one in progress. `not_ready`: models that could not be loaded again. `changing`: name: change.
+_MODEL: dict[str, Any] = {
+    "name": "helpful",
+    "info": {},
+    "plan": None,
+    "in_flight": 0,
+    "waiting_items": 0,
+    "retiring": 0,
+    "swap": None,
+    "scores": {},
+}
+_MODELS = {"models": [_MODEL], "not_ready": [{}], "changing": {}}
+_SWAP = {"swap": {"name": "helpful", "mode": "shadow", "state": "going on"}}
+_UNLOADED = {"unloaded": "helpful"}
+_RELOADED: dict[str, list[str]] = {
+    "changed": ["keys_file"],
+    "loaded": ["other"],
+    "swapped": ["helpful"],
+    "unloaded": ["old"],
+    "needs_restart": ["port"],
+}
 
 
 def admin_routes(service: ScoringService) -> APIRouter:
     """Routes over one service's backend."""
-    router = APIRouter(prefix="/v1/admin/models", tags=["administration"])
+    router = APIRouter(prefix="/v1/admin", tags=["administration"])
 
     async def execute(request: Request, order: dict[str, Any]) -> Response:
         changes = order["action"] not in ("status", "swap_status")
         outcome: dict[str, Any] | None = None
         try:
-            outcome = await service.backend.manage(order)
+            outcome = await service.backend.manage({**order, "client": asdict(request.scope["state"]["client"])})
         except BackendError as error:  # an administrator gets the reason, unlike other clients
             raise ProblemError(500, str(error), code=error.code) from error
         finally:
@@ -153,55 +123,93 @@ def admin_routes(service: ScoringService) -> APIRouter:
                 _log(request, order, "done" if outcome is not None else "failed")
         return json_reply({name: value for name, value in outcome.items() if name != "plans"})
 
-    @router.get("", operation_id="admin_models", responses=described(AdminModelsReply, *_SEEING))
+    @router.get("/models", operation_id="admin_models", responses=described(_MODELS, *_SEEING))
     async def models(request: Request) -> Response:
         """All models with their statistics, and changes in progress."""
         return await execute(request, {"action": "status"})
 
-    @router.post("", operation_id="load_model", responses=described(AdminModelReply, *_STATUSES))
+    @router.post("/models", operation_id="load_model", responses=described({"model": _MODEL}, *_STATUSES))
     async def load(body: LoadBody, request: Request) -> Response:
         """Load a model. Replies when requests to it are scored; other models are served meanwhile."""
         return await execute(request, {"action": "load", "name": body.name, "plan": body.plan.model_dump()})
 
+    @router.post("/reload", operation_id="reload_configuration", responses=described(_RELOADED, *_STATUSES))
+    async def reload(request: Request) -> Response:
+        """Read the configuration file again: keys, limits, models. Requests in flight are not touched. A file that
+        cannot be used is refused, and everything stays as it was."""
+        state = request.scope["state"]
+        client: Client = state["client"]
+        if client.models is not None:
+            raise client.refusal("orders to reload the configuration")
+        if service.reload is None:
+            raise ProblemError(403, "this server was not started by a command that can read its configuration again")
+        try:
+            return json_reply(await service.reload(client.name, state["request_id"]))  # logged there
+        except BackendError as error:
+            raise ProblemError(500, str(error), code=error.code) from error
+
     # Before the routes of a name alone, because a name may hold slashes.
-    @router.post("/{name:path}/swap", operation_id="swap_model", responses=described(SwapReply, *_STATUSES))
+    @router.post("/models/{name:path}/swap", operation_id="swap_model", responses=described(_SWAP, *_STATUSES))
     async def swap(name: str, body: SwapBody, request: Request) -> Response:
         """Load a model that replaces the one of this name. Replies when it is loaded; with mode now when it is live."""
         return await execute(request, {"action": "swap", "name": name, **body.order()})
 
-    @router.get("/{name:path}/swap", operation_id="swap_status", responses=described(SwapReply, *_SEEING))
-    async def swap_status(name: str, request: Request) -> Response:
-        """The swap in progress, or the last one: agreement of the two models, drift, failures, speed."""
-        return await execute(request, {"action": "swap_status", "name": name})
+    def order_of(action: str) -> Callable[..., Awaitable[Response]]:
+        async def order(name: str, request: Request) -> Response:
+            return await execute(request, {"action": action, "name": name})
 
-    @router.post("/{name:path}/promote", operation_id="promote_model", responses=described(SwapReply, *_STATUSES))
-    async def promote(name: str, request: Request) -> Response:
-        """The new model replaces the old one, which is unloaded after its requests in flight."""
-        return await execute(request, {"action": "promote", "name": name})
+        return order
 
-    @router.post("/{name:path}/abort", operation_id="abort_swap", responses=described(SwapReply, *_STATUSES))
-    async def abort(name: str, request: Request) -> Response:
-        """The old model stays; the new one is unloaded."""
-        return await execute(request, {"action": "abort", "name": name})
-
-    @router.post(
-        "/{name:path}/reference", operation_id="set_reference", responses=described(AdminModelReply, *_STATUSES)
-    )
-    async def reference(name: str, request: Request) -> Response:
-        """Measure drift against the present window from now on."""
-        return await execute(request, {"action": "reference", "name": name})
-
-    @router.get("/{name:path}", operation_id="admin_model", responses=described(AdminModelsReply, *_SEEING))
-    async def model(name: str, request: Request) -> Response:
-        """One model with its statistics."""
-        return await execute(request, {"action": "status", "name": name})
-
-    @router.delete("/{name:path}", operation_id="unload_model", responses=described(UnloadedReply, *_STATUSES))
-    async def unload(name: str, request: Request) -> Response:
-        """Unload a model. New requests are refused at once; replies when requests in flight are answered."""
-        return await execute(request, {"action": "unload", "name": name})
-
+    for method, path, operation, action, reply, description in _ORDERS:
+        router.add_api_route(
+            f"/models/{{name:path}}{path}",
+            order_of(action),
+            methods=[method],
+            name=operation,
+            operation_id=operation,
+            description=description,
+            responses=described(reply, *(_SEEING if method == "GET" else _STATUSES)),
+        )
     return router
+
+
+#: Orders that need nothing but a name: method, end of the path, operation, action, reply, description.
+_ORDERS: tuple[tuple[str, str, str, str, dict[str, Any], str], ...] = (
+    (
+        "GET",
+        "/swap",
+        "swap_status",
+        "swap_status",
+        _SWAP,
+        "The swap in progress, or the last one: agreement of the two models, drift, failures, speed.",
+    ),
+    (
+        "POST",
+        "/promote",
+        "promote_model",
+        "promote",
+        _SWAP,
+        "The new model replaces the old one, which is unloaded after its requests in flight.",
+    ),
+    ("POST", "/abort", "abort_swap", "abort", _SWAP, "The old model stays; the new one is unloaded."),
+    (
+        "POST",
+        "/reference",
+        "set_reference",
+        "reference",
+        {"model": _MODEL},
+        "Measure drift against the present window from now on.",
+    ),
+    ("GET", "", "admin_model", "status", _MODELS, "One model with its statistics."),
+    (
+        "DELETE",
+        "",
+        "unload_model",
+        "unload",
+        _UNLOADED,
+        "Unload a model. New requests are refused at once; replies when requests in flight are answered.",
+    ),
+)
 
 
 def _log(request: Request, order: dict[str, Any], outcome: str) -> None:

@@ -6,7 +6,7 @@ dependencies (docs/serving/api.md has what that saves). Routes without a body ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, get_type_hints
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -77,9 +77,39 @@ class JsonRoute(APIRoute):
         return None
 
 
-def described(reply: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of a route: its reply, and problems with these statuses."""
-    return {200: {"model": reply}, **responses(*statuses)}
+def described(reply: Any, *statuses: int, about: Mapping[str, str] = {}) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of a route: its reply, and problems with these statuses. `reply`: an example of it, in which a
+    tuple holds one of each form that a value may have. `about`: what fields mean, by name."""
+    media = {"schema": _schema_of(reply, about), "example": _first_form(reply)}
+    return {200: {"content": {"application/json": media}}, **responses(*statuses)}
+
+
+def _first_form(example: Any) -> Any:
+    if isinstance(example, dict):
+        return {name: _first_form(value) for name, value in example.items()}
+    if isinstance(example, list):
+        return list(map(_first_form, example))
+    return _first_form(example[0]) if isinstance(example, tuple) else example
+
+
+def _schema_of(example: Any, about: Mapping[str, str], *, null: bool = False) -> dict[str, Any]:
+    """The JSON Schema of values like the example: an object has its fields, and may have more. `null`: None is null,
+    and not any value."""
+    if example is None:
+        return {"type": "null"} if null else {}
+    if isinstance(example, tuple):
+        forms: list[dict[str, Any]] = []
+        for schema in (_schema_of(form, about, null=True) for form in example):
+            forms += [] if schema in forms else [schema]
+        return forms[0] if len(forms) == 1 else {"anyOf": forms}
+    if isinstance(example, list):
+        return {"type": "array", "items": _schema_of(tuple(example), about) if example else {}}
+    if isinstance(example, dict):
+        properties = {name: _schema_of(value, about) for name, value in example.items()}
+        for name in about.keys() & properties:
+            properties[name] |= {"description": about[name]}
+        return {"type": "object", "properties": properties, "required": list(properties)}
+    return {"type": {bool: "boolean", int: "integer", float: "number", str: "string"}[type(example)]}
 
 
 def examples(*payloads: dict[str, Any]) -> ConfigDict:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from assay_serving.server.http.replies import ProblemBody
@@ -46,6 +47,11 @@ def _completed(app: FastAPI) -> dict[str, Any]:
     for name, examples in _examples_of(BaseModel).items():
         if name in schemas:  # FastAPI has left out what is null in them
             schemas[name]["examples"] = examples
+    for route in app.routes:
+        if isinstance(route, APIRoute) and route.include_in_schema and "content" in route.responses.get(200, {}):
+            for method in route.methods or ():
+                reply = description["paths"][route.path_format][method.lower()]["responses"]["200"]
+                reply["content"] = route.responses[200]["content"]
     components["securitySchemes"] = _KEYS
     # The empty choice: a server without keys is open.
     description["security"] = [{name: []} for name in _KEYS] + [{}]

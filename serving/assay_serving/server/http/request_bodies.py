@@ -8,17 +8,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from assay.domain import Message, Prompt, Role
+from assay.domain import Message, Prompt
 from assay.http.body_lists import ListOf
+from assay_serving.chat.message_bodies import (
+    TOOLS,
+    MessageFields,
+    ResponseTurns,
+    Tools,
+    messages_of,
+    response_of_bodies,
+    with_tools,
+)
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.core.scoring_backend import Priority
 from assay_serving.server.http.json_route import examples
 
 _PROMPT = "A text (one user turn) or the messages before the response."
+_RESPONSE = "A text, or the turns of the assistant and the tools it called."
 _PRINCIPLE = "The question to judge by, for models that take one (/v1/principles)."
 _REFERENCES = "Other responses to the prompt, for rewards that are relative to them; models ignore them."
 _LABEL = "What a verifier checks against: text, or JSON; models ignore it."
@@ -31,12 +41,12 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class MessageBody(Body):
-    role: Role
-    content: str
+class MessageBody(MessageFields, Body):
+    """A message: a text, or typed parts and calls of tools."""
 
 
 PromptBody = str | ListOf[MessageBody]
+ResponseBody = str | Annotated[ListOf[MessageBody], ResponseTurns]
 LabelBody = str | int | float | list[Any] | dict[str, Any]
 
 
@@ -44,7 +54,8 @@ class ItemBody(Body):
     """One response: `prompt` and `response`, or the whole conversation as `messages`, the last one the assistant's."""
 
     prompt: PromptBody | None = Field(None, description=_PROMPT)
-    response: str | None = None
+    response: ResponseBody | None = Field(None, description=_RESPONSE)
+    tools: Tools | None = Field(None, description=TOOLS)
     messages: ListOf[MessageBody] | None = Field(None, description="The conversation, ending with the response.")
     principle: str | None = Field(None, description=_PRINCIPLE)
     references: ListOf[str] = Field([], description=_REFERENCES)
@@ -66,9 +77,10 @@ class ItemBody(Body):
     def item(self) -> ScoreItem:
         if self.messages is not None:
             *before, last = self.messages
-            prompt, response = _turns(before), last.content
+            prompt, response = messages_of(before), response_of_bodies([last])
         else:
-            prompt, response = prompt_of(self.prompt or ""), self.response or ""
+            prompt, response = prompt_of(self.prompt or ""), response_of_bodies(self.response or "")
+        prompt = with_tools(prompt, self.tools)
         return ScoreItem(prompt, response, self.principle, label=_label(self.label), references=tuple(self.references))
 
 
@@ -76,6 +88,7 @@ class SharedPromptBody(Body):
     """What several responses to one prompt share."""
 
     prompt: PromptBody = Field(description=_PROMPT)
+    tools: Tools | None = Field(None, description=TOOLS)
     principle: str | None = Field(None, description=_PRINCIPLE)
     references: ListOf[str] = Field([], description=_REFERENCES)
     label: LabelBody | None = Field(None, description=_LABEL)
@@ -86,17 +99,15 @@ class SharedPromptBody(Body):
             raise ValueError(_PROMPT_IS_EMPTY)
         return self
 
-    def items_of(self, responses: Iterable[str]) -> list[ScoreItem]:
-        prompt, label, references = prompt_of(self.prompt), _label(self.label), tuple(self.references)
-        return [
-            ScoreItem(prompt, response, self.principle, label=label, references=references) for response in responses
-        ]
+    def items_of(self, responses: Iterable[ResponseBody]) -> list[ScoreItem]:
+        prompt = with_tools(prompt_of(self.prompt), self.tools)
+        return items_of_prompt(prompt, responses, self.principle, self.label, self.references)
 
 
 class GroupBody(SharedPromptBody):
     """Several responses to one prompt."""
 
-    responses: ListOf[str]
+    responses: ListOf[ResponseBody]
 
     def items(self) -> list[ScoreItem]:
         return self.items_of(self.responses)
@@ -141,7 +152,8 @@ class ScoreBody(ScoringBody):
     items: ListOf[ItemBody] | None = None
     groups: ListOf[GroupBody] | None = None
     prompt: PromptBody | None = Field(None, description=_PROMPT)
-    responses: ListOf[str] | None = None
+    responses: ListOf[ResponseBody] | None = None
+    tools: Tools | None = Field(None, description=TOOLS)
     principle: str | None = Field(None, description=_PRINCIPLE)
     principles: ListOf[str] | None = Field(
         None, min_length=1, description="Several questions: every response is judged by each (`by_principle`)."
@@ -159,8 +171,8 @@ class ScoreBody(ScoringBody):
                 raise ValueError("give items, or groups, or prompt and responses")
             if not self.prompt and isinstance(self.prompt, list):
                 raise ValueError(_PROMPT_IS_EMPTY)
-        elif self.principle is not None or self.references or self.label is not None:
-            raise ValueError("principle, references and label go into each of the items or groups")
+        elif self.principle is not None or self.references or self.label is not None or self.tools:
+            raise ValueError("principle, references, label and tools go into each of the items or groups")
         if self.principles is not None:
             parts = self.items or self.groups or ()
             if self.principle is not None or any(part.principle is not None for part in parts):
@@ -176,11 +188,8 @@ class ScoreBody(ScoringBody):
         elif self.groups is not None:
             items = [item for group in self.groups for item in group.items()]
         else:
-            prompt, label, references = prompt_of(self.prompt or ""), _label(self.label), tuple(self.references)
-            items = [
-                ScoreItem(prompt, response, self.principle, label=label, references=references)
-                for response in self.responses or ()
-            ]
+            prompt = with_tools(prompt_of(self.prompt or ""), self.tools)
+            items = items_of_prompt(prompt, self.responses or (), self.principle, self.label, self.references)
         if self.principles is None:
             return items
         return [
@@ -193,8 +202,8 @@ class ScoreBody(ScoringBody):
 class PairBody(SharedPromptBody):
     """Two responses to one prompt."""
 
-    a: str = Field(description="One response.")
-    b: str = Field(description="The other response.")
+    a: ResponseBody = Field(description="One response.")
+    b: ResponseBody = Field(description="The other response.")
 
     def items(self) -> list[ScoreItem]:
         return self.items_of((self.a, self.b))
@@ -226,11 +235,22 @@ class RankBody(ScoringBody, GroupBody):
 
 def prompt_of(prompt: PromptBody) -> Prompt:
     """The domain's prompt of either form."""
-    return (Message("user", prompt),) if isinstance(prompt, str) else _turns(prompt)
+    return (Message("user", prompt),) if isinstance(prompt, str) else messages_of(prompt)
 
 
-def _turns(messages: list[MessageBody]) -> Prompt:
-    return tuple(Message(message.role, message.content) for message in messages)
+def items_of_prompt(
+    prompt: Prompt,
+    responses: Iterable[ResponseBody],
+    principle: str | None,
+    label: LabelBody | None,
+    references: list[str],
+) -> list[ScoreItem]:
+    """One item for each response. They share the prompt's object."""
+    label_text, others = _label(label), tuple(references)
+    return [
+        ScoreItem(prompt, response_of_bodies(response), principle, label=label_text, references=others)
+        for response in responses
+    ]
 
 
 def _label(label: LabelBody | None) -> str | None:

@@ -6,6 +6,7 @@ Leaves out: keys, limits and logs (`auth.middleware`), the models (the backend),
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -15,21 +16,13 @@ from assay.score import Score
 from assay_serving.preference import PairRule, prefer, rank
 from assay_serving.scorer import ModelInfo
 from assay_serving.server.core.scoring_backend import ScoreResponse
+from assay_serving.server.http import replies
 from assay_serving.server.http.json_route import JsonRoute, described, json_reply
-from assay_serving.server.http.replies import (
-    CompareReply,
-    HealthReply,
-    ModelBody,
-    ModelsReply,
-    PrinciplesReply,
-    RankReply,
-    ReadyReply,
-    ScoreReply,
-)
 from assay_serving.server.http.request_bodies import CompareBody, RankBody, ScoreBody
 from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 from assay_serving.server.models.missing_models import missing_model_error
 
+_described = partial(described, about=replies.FIELDS)
 READY_S = 0.6  #: for the engine to name its models, until it is not ready
 
 
@@ -37,7 +30,12 @@ def native_routes(service: ScoringService) -> APIRouter:
     """Routes over one service."""
     router = APIRouter(route_class=JsonRoute)
 
-    @router.post("/v1/score", operation_id="score", tags=["scores"], responses=described(ScoreReply, *SCORING_STATUSES))
+    @router.post(
+        "/v1/score",
+        operation_id="score",
+        tags=["scores"],
+        responses=_described(replies.SCORE_REPLY, *SCORING_STATUSES),
+    )
     async def score(body: ScoreBody, request: Request) -> Response:
         """Score responses. An item that cannot be scored has an `error` in its place; the others have their scores."""
         items = body.score_items()
@@ -53,17 +51,25 @@ def native_routes(service: ScoringService) -> APIRouter:
         return _reply(response, request, {"results": [], "by_principle": by_principle})
 
     @router.post(
-        "/v1/compare", operation_id="compare", tags=["scores"], responses=described(CompareReply, *SCORING_STATUSES)
+        "/v1/compare",
+        operation_id="compare",
+        tags=["scores"],
+        responses=_described(replies.COMPARE_REPLY, *SCORING_STATUSES),
     )
     async def compare(body: CompareBody, request: Request) -> Response:
         """Which of two responses is preferred, by how much and how surely, for each of the pairs."""
         items = [item for pair in body.pairs for item in pair.items()]
         response = await service.score(request, items, model=body.model, priority=body.rank, timeout_s=body.timeout)
-        rule = _pair_rule(response, await service.backend.models())
+        rule = _pair_rule(response, await service.models(request))
         pairs = zip(response.results[::2], response.results[1::2], strict=True)
         return _reply(response, request, {"results": [prefer(a, b, rule).to_dict() for a, b in pairs]})
 
-    @router.post("/v1/rank", operation_id="rank", tags=["scores"], responses=described(RankReply, *SCORING_STATUSES))
+    @router.post(
+        "/v1/rank",
+        operation_id="rank",
+        tags=["scores"],
+        responses=_described(replies.RANK_REPLY, *SCORING_STATUSES),
+    )
     async def rank_responses(body: RankBody, request: Request) -> Response:
         """The responses in order, best first; those without a score last, with their reason and without a rank."""
         response = await service.score(
@@ -75,38 +81,41 @@ def native_routes(service: ScoringService) -> APIRouter:
         "/v1/principles",
         operation_id="principles",
         tags=["models"],
-        responses=described(PrinciplesReply, 401, 403, 404, 422, 429, 503),
+        responses=_described(replies.PRINCIPLES_REPLY, 401, 403, 404, 422, 429, 503),
     )
-    async def principles(model: str | None = None) -> Response:
+    async def principles(request: Request, model: str | None = None) -> Response:
         """Served models and principles: which use them, their question, principles of their training."""
-        infos = await service.backend.models() if model is None else [await _model_info(service, model)]
+        infos = await service.models(request) if model is None else [await _model_info(service, request, model)]
         return json_reply({"object": "list", "data": [_principles(info) for info in infos]})
 
     @router.get(
-        "/v1/models", operation_id="list_models", tags=["models"], responses=described(ModelsReply, 401, 403, 429, 503)
+        "/v1/models",
+        operation_id="list_models",
+        tags=["models"],
+        responses=_described(replies.MODELS_REPLY, 401, 403, 429, 503),
     )
-    async def models() -> Response:
+    async def models(request: Request) -> Response:
         """The served models, with what is needed to interpret and reproduce their scores."""
-        data = [_model(info) for info in await service.backend.models()]
-        return json_reply({"object": "list", "data": data, **_not_ready(await service.backend.missing_models())})
+        data = [_model(info) for info in await service.models(request)]
+        return json_reply({"object": "list", "data": data, **_not_ready(await service.missing_models(request))})
 
     @router.get(
         "/v1/models/{name:path}",
         operation_id="get_model",
         tags=["models"],
-        responses=described(ModelBody, 401, 403, 404, 422, 429, 503),
+        responses=_described(replies.MODEL, 401, 403, 404, 422, 429, 503),
     )
-    async def model(name: str) -> Response:
+    async def model(name: str, request: Request) -> Response:
         """One served model."""
-        return json_reply(_model(await _model_info(service, name)))
+        return json_reply(_model(await _model_info(service, request, name)))
 
-    @router.get("/healthz", operation_id="health", tags=["server"], responses=described(HealthReply, 401))
+    @router.get("/healthz", operation_id="health", tags=["server"], responses=_described(replies.HEALTH_REPLY, 401))
     async def healthz() -> Response:
         """Liveness of the process, independent of the models (see /readyz)."""
         return json_reply({"status": "ok"})
 
-    @router.get("/readyz", operation_id="ready", tags=["server"], responses=described(ReadyReply, 401, 503))
-    async def readyz() -> Response:
+    @router.get("/readyz", operation_id="ready", tags=["server"], responses=_described(replies.READY_REPLY, 401, 503))
+    async def readyz(request: Request) -> Response:
         """200 when requests would be scored now, 503 before and while draining. Models that could not be loaded again
         after a crash are in `not_ready`; the others are served. Replies within a second, also where the engine
         hangs."""
@@ -115,8 +124,8 @@ def native_routes(service: ScoringService) -> APIRouter:
             raise ProblemError(503, service.state, code=code, headers={"Retry-After": "1"})
         try:
             async with asyncio.timeout(READY_S):
-                names = [info.name for info in await service.backend.models()]
-                missing = await service.backend.missing_models()
+                names = [info.name for info in await service.models(request)]
+                missing = await service.missing_models(request)
         except TimeoutError:
             detail = "the engine does not answer"
             raise ProblemError(503, detail, code="not_ready", headers={"Retry-After": "1"}) from None
@@ -137,12 +146,10 @@ def native_routes(service: ScoringService) -> APIRouter:
             **responses(401, 403, 503),
         },
     )
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
         """Prometheus text format."""
-        return Response(
-            service.metrics.text() + await service.backend.metrics(),
-            media_type="text/plain; version=1.0.0; charset=utf-8",
-        )
+        text = await service.metrics_text(request)
+        return Response(text, media_type="text/plain; version=1.0.0; charset=utf-8")
 
     return router
 
@@ -166,14 +173,13 @@ def _pair_rule(response: ScoreResponse, infos: list[ModelInfo]) -> PairRule:
     return PairRule.of(info) if info is not None else PairRule()
 
 
-async def _model_info(service: ScoringService, name: str) -> ModelInfo:
-    infos = await service.backend.models()
-    for info in infos:
-        if info.name == name:
-            return info
-    if (reason := (await service.backend.missing_models()).get(name)) is not None:
+async def _model_info(service: ScoringService, request: Request, name: str) -> ModelInfo:
+    for info in await service.models(request, name):
+        return info
+    if (reason := (await service.missing_models(request)).get(name)) is not None:
         raise missing_model_error(name, reason)
-    raise ProblemError(404, f"no such model; served: {', '.join(info.name for info in infos)}")
+    served = [info.name for info in await service.models(request)]
+    raise ProblemError(404, f"no such model; served: {', '.join(served) or 'none'}")
 
 
 def _not_ready(missing: dict[str, str]) -> dict[str, Any]:

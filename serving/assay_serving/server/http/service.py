@@ -7,15 +7,16 @@ out: keys and bodies (`auth.middleware`), errors that the backend raises.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from fastapi import Request
 
 from assay.http.problems import CLIENT_GONE, ProblemError, too_many_items
-from assay_serving.scorer import ScoreItem
+from assay_serving.scorer import ModelInfo, ScoreItem
 from assay_serving.server.core.scoring_backend import (
+    Client,
     Priority,
     ScoreRequest,
     ScoreResponse,
@@ -33,13 +34,15 @@ SCORING_STATUSES = (401, 403, 404, 408, 413, 415, 422, 429, 503, 504)
 
 
 class ScoringService:
-    """Started and stopped by the application's lifespan."""
+    """Started and stopped by the application's lifespan. `settings` may be replaced at any time."""
 
     def __init__(self, backend: ScoringBackend, settings: ServerSettings) -> None:
         self.backend = backend
         self.settings = settings
         self.metrics = HttpMetrics()
         self.draining = False
+        #: Reloads the configuration: `Reloader.reload` of this process or of its supervisor.
+        self.reload: Callable[[str, str | None], Awaitable[dict[str, Any]]] | None = None
 
     async def start(self) -> None:
         await self.backend.start()
@@ -97,13 +100,37 @@ class ScoringService:
         state.update(model=response.model, items=len(response.results), cached=response.cached)  # for the log
         return response
 
+    async def models(self, request: Request, name: str | None = None) -> list[ModelInfo]:
+        """The served models that the client may use; with `name` only that one.
+
+        Raises ForbiddenError for the name of another.
+        """
+        client: Client = request.scope["state"]["client"]
+        if name is not None:
+            client.check(name)
+        infos = await self.backend.models()
+        return [info for info in infos if client.may_use(info.name) and name in (None, info.name)]
+
+    async def missing_models(self, request: Request) -> dict[str, str]:
+        """See `ScoringBackend`; those that the client may use."""
+        client: Client = request.scope["state"]["client"]
+        reasons = await self.backend.missing_models()
+        return {name: reason for name, reason in reasons.items() if client.may_use(name)}
+
+    async def metrics_text(self, request: Request) -> bytes:
+        """Prometheus text. Raises ForbiddenError for a client that is limited to models: it names all of them."""
+        client: Client = request.scope["state"]["client"]
+        if client.models is not None:
+            raise client.refusal("the metrics of all models")
+        return self.metrics.text() + await self.backend.metrics()
+
     async def tokenize(self, request: Request, tokens: TokenRequest) -> TokenResponse:
         """By the tokenizer of the model that the request names, within the limits of one item.
 
         Raises ProblemError for a request that is too long, and what the backend raises.
         """
         longest = self.settings.max_item_characters
-        size = sum(map(len, tokens.texts or ())) + sum(len(turn.content) for turn in tokens.messages or ())
+        size = sum(map(len, tokens.texts or ())) + sum(len(turn.text) for turn in tokens.messages or ())
         size += sum(map(len, tokens.ids or ()))
         if size > longest:
             raise ProblemError(413, f"{size} characters or tokens; a request may have {longest}", code="item_too_large")

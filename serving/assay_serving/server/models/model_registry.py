@@ -10,9 +10,11 @@ from typing import Protocol
 
 from assay.errors import BadInputError, BusyError, NotFoundError
 from assay_serving.model_config import ModelConfig
-from assay_serving.server.core.scoring_backend import ScoreRequest, ScoreResponse
+from assay_serving.server.core.scoring_backend import Client, ScoreRequest, ScoreResponse
 from assay_serving.server.models.missing_models import MissingModel, missing_model_error
 from assay_serving.server.models.served_model import ServedModel
+
+_ANY = Client()  # without limits
 
 
 class NamedModel(Protocol):
@@ -74,33 +76,43 @@ class ModelRegistry:
     def find_missing(self, name: str) -> MissingModel | None:
         return self._missing.get(name)
 
-    def find(self, name: str) -> NamedModel:
-        """Raises NotFoundError for an unknown name, BusyError for the name of a missing model."""
+    def find(self, name: str, client: Client = _ANY) -> NamedModel:
+        """Raises NotFoundError for an unknown name, BusyError for the name of a missing model, ForbiddenError for a
+        name that the client may not use, served or not."""
+        client.check(name)
         if name in self._missing:
             raise missing_model_error(name, self._missing[name].reason)
         if name not in self._entries:
-            raise NotFoundError(f"no such model; served: {', '.join(self._entries) or 'none'}")
+            served = [each for each in self._entries if client.may_use(each)]
+            raise NotFoundError(f"no such model; served: {', '.join(served) or 'none'}")
         return self._entries[name]
 
-    def pick(self, model: str | None, *, any_name: bool = False) -> NamedModel:
+    def pick(self, model: str | None, *, any_name: bool = False, client: Client = _ANY) -> NamedModel:
         """The model that a request names, by its name or by an unambiguous alias. `any_name`: where one is served, it
         answers to every name but those of models that were unloaded: a client of such a one must notice.
 
-        Raises NotFoundError for an unknown one, BadInputError if none is named and several are served (a score by the
-        wrong model looks like a score), BusyError if it is missing or no model is loaded.
+        A client that is limited to models gets these only, as if no others were served, and must use their names.
+        Raises NotFoundError for an unknown one, ForbiddenError, BadInputError if none is named and several are served
+        (a score by the wrong model looks like a score), BusyError if it is missing or no model is loaded.
         """
-        names = [*self._entries, *self._missing]
-        if not names:
+        if not (self._entries or self._missing):
             raise BusyError("no model is loaded", retry_after=5)
-        if any_name and len(names) == 1 and not self._was_unloaded(model):
+        names = [name for name in (*self._entries, *self._missing) if client.may_use(name)]
+        if any_name and client.models is None and len(names) == 1 and not self._was_unloaded(model):
             return self.find(names[0])
         if model is not None:
-            matches = [name for name, entry in self._entries.items() if entry.live.answers_to(model)]
-            matches += [name for name, missing in self._missing.items() if missing.plan.answers_to(model)]
-            return self.find(matches[0] if model not in names and len(matches) == 1 else model)
+            matches = [name for name in names if self._answers(name, model)]
+            return self.find(matches[0] if model not in names and len(matches) == 1 else model, client)
+        if not names:
+            raise client.refusal("what is served")
         if len(names) > 1:
             raise BadInputError(f"several models are served; name one of {', '.join(names)}", field="model")
         return self.find(names[0])
+
+    def _answers(self, name: str, alias: str) -> bool:
+        if name in self._missing:
+            return self._missing[name].plan.answers_to(alias)
+        return self._entries[name].live.answers_to(alias)
 
     def _was_unloaded(self, model: str | None) -> bool:
         return model is not None and any(

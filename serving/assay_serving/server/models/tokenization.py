@@ -37,7 +37,7 @@ def tokenized(name: str, scorer: Scorer, request: TokenRequest) -> TokenResponse
         elif len(turns) < 2 or turns[-1].role != "assistant":
             raise BadInputError("must end with the assistant's message, or want a generation prompt", field="messages")
         else:
-            rows = [whole.encode(turns[:-1], turns[-1].content).ids]
+            rows = [whole.encode(turns[:-1], tuple(turns[-1:])).ids]
     else:
         special = request.add_special_tokens
         rows = [

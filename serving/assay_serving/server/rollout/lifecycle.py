@@ -15,8 +15,8 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,8 +26,10 @@ from assay.errors import AssayError, BackendError, BadInputError, ConflictError,
 from assay.score import ScoreFailure
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import Loader
-from assay_serving.scorer import ScoreItem, Scorer
+from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
 from assay_serving.server.cache.score_cache import ScoreCache
+from assay_serving.server.core.reload import ModelChanges
+from assay_serving.server.core.scoring_backend import Client
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.metrics.engine_metrics import EngineMetrics
 from assay_serving.server.models.memory_check import check_room
@@ -46,6 +48,7 @@ Plans = list[dict[str, Any]]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 _RESERVED = ("swap", "promote", "abort", "reference")  # ends of administrators' routes
+_DECISIONS = {"promote": "promoted", "abort": "aborted"}
 _UNABLE = "its engine does not return from a call"
 _PAUSE_S = 0.1  # between two looks at a swap
 _BETWEEN_COMPARISONS_S = 1.0
@@ -98,8 +101,8 @@ class ModelLifecycle:
     async def execute(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """The order's outcome, with the `plans` of all models after it.
 
-        Raises BadInputError, NotFoundError, ConflictError (another change of the name is in progress), BackendError (it
-        cannot be loaded).
+        Raises BadInputError, NotFoundError, ForbiddenError, ConflictError (another change of the name is in progress),
+        BackendError (it cannot be loaded).
         """
         action, name = order.get("action"), order.get("name")
         if action in ("load", "unload", "swap", "promote", "abort", "reference", "status", "swap_status"):
@@ -107,6 +110,13 @@ class ModelLifecycle:
                 raise BadInputError("must be text", field="name")
             if name is None and action not in ("load", "status"):
                 raise BadInputError("is missing", field="name")
+        client = Client(**order.get("client", {}))
+        if client.models is not None:
+            if action in ("load", "swap"):  # what is loaded under a name of the key may be any other model
+                raise client.refusal("orders to load a model")
+            if name is not None:
+                self._registry.find(name, client)
+        outcome: dict[str, Any]
         if action == "load":
             outcome = await self._uncancelled(self._load(name, _plan_of(order)))
         elif action == "unload":
@@ -114,28 +124,109 @@ class ModelLifecycle:
         elif action == "swap":
             policy = SwapPolicy.from_dict(order.get("terms", {}))
             outcome = await self._uncancelled(self._swap(str(name), _plan_of(order), policy))
-        elif action == "promote":
-            outcome = await self._uncancelled(self._decide(str(name), "promoted", "by hand"))
-        elif action == "abort":
-            outcome = await self._uncancelled(self._decide(str(name), "aborted", "by hand"))
+        elif action in _DECISIONS:
+            outcome = await self._uncancelled(self._decide(str(name), _DECISIONS[action], "by hand"))
         elif action == "reference":
             self._registry.find(str(name)).live.statistics.set_reference()
             outcome = {"model": self._described(str(name))}
         elif action == "swap_status":
             outcome = {"swap": await self._swap_status(str(name))}
         elif action == "status":
-            names = list(self._registry) if name is None else [name]
+            names = [each for each in self._registry if client.may_use(each)] if name is None else [name]
             outcome = {
                 "models": [self._described(each) for each in names],
                 "not_ready": [
                     {"name": missing.name, "reason": missing.reason, "plan": missing.plan.public_settings()}
                     for missing in self._registry.missing
+                    if client.may_use(missing.name)
                 ],
-                "changing": dict(self._changing),
+                "changing": {each: change for each, change in self._changing.items() if client.may_use(each)},
             }
         else:
             raise BadInputError(f"no such order: {str(action)[:40]!r}", field="action")
         return {**outcome, "plans": self.plans()}
+
+    async def reload(
+        self, settings: ServerSettings, before: Sequence[ModelConfig], after: Sequence[ModelConfig]
+    ) -> ModelChanges:
+        """Serve what a configuration file names now: `before` and `after` are its models until now and from now on.
+        Models that it never named, which administrators loaded, stay.
+
+        All models are loaded before the first change. Raises what `execute` raises, and then nothing has changed.
+        """
+        return await self._uncancelled(self._reload(settings, before, after))
+
+    async def _reload(
+        self, settings: ServerSettings, before: Sequence[ModelConfig], after: Sequence[ModelConfig]
+    ) -> ModelChanges:
+        old, new = await asyncio.to_thread(lambda: (self._names(before, lenient=True), self._names(after)))
+        differing = {name: plan for name, plan in new.items() if old.get(name) != plan}
+        removed = [name for name in old if name not in new and name in self._registry]
+        forgotten = [name for name in old if name not in new and self._registry.find_missing(name) is not None]
+        opened: dict[str, Scorer] = {}
+        with ExitStack() as changes:
+            for name in (*differing, *removed):
+                changes.enter_context(self._change(name, "reloading the configuration"))
+            served = {name: self._single(name) for name in (*differing, *removed) if name in self._registry}
+            for name, plan in differing.items():
+                folder = (await asyncio.to_thread(Loader(self._workspace).resolve, plan)).reference
+                opened[name] = await self._open(name, folder, plan)
+                if name in served:
+                    _check_kind(name, served[name].info, opened[name].info, plan.reference)
+            self._apply(settings)  # nothing fails from here on
+            for name, plan in differing.items():
+                if name in served:
+                    self._replace(served[name], self._served(name, opened.pop(name), plan, candidate=True))
+                    self._ended.pop(name, None)
+                else:
+                    self.serve(name, opened.pop(name), plan)
+        for name in forgotten:
+            self._registry.remove(name)
+        for name in removed:
+            self._remove(served[name])
+        self._changed()
+        return ModelChanges(
+            tuple(name for name in differing if name not in served),
+            tuple(name for name in differing if name in served),
+            (*removed, *forgotten),
+        )
+
+    def _names(self, plans: Sequence[ModelConfig], *, lenient: bool = False) -> dict[str, ModelConfig]:
+        """Plans by the name that each is served under. `lenient`: also of those that are not there any more."""
+        by_name: dict[str, ModelConfig] = {}
+        for plan in plans:
+            try:
+                name = Loader(self._workspace).resolve(plan).name
+            except AssayError:
+                if not lenient:
+                    raise
+                name = plan.name
+            if name in by_name:
+                raise BadInputError(f"two models would be served as {name!r}", field="models")
+            by_name[name] = plan
+        return by_name
+
+    def _apply(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        for served in (*self._registry.live, *(swap.new for swap in self.swaps())):
+            served.queue.settings = settings
+
+    def _remove(self, served: ServedModel) -> asyncio.Task[None]:
+        """Refuse new requests from now on, and retire it when those in flight are answered."""
+
+        async def retire(change: ExitStack) -> None:
+            with change:
+                await self._retire(served)
+                self._metrics.remove(served.name)
+                logger.warning("unloaded %s", served.name)
+
+        with ExitStack() as change:
+            change.enter_context(self._change(served.name, "unloading"))
+            self._registry.remove(served.name)
+            self._ended.pop(served.name, None)
+            task = asyncio.create_task(retire(change.pop_all()), name=f"unload-{served.name}")
+            self._keep(task)
+        return task
 
     async def stop(self) -> None:
         """Cancel changes and comparisons; models that are not in the registry drop what waits for them."""
@@ -167,14 +258,9 @@ class ModelLifecycle:
             self._changed()
             logger.warning("%s will not be served any more", name)
             return {"unloaded": name}
-        served = self._single(name)
-        with self._change(name, "unloading"):
-            self._registry.remove(name)
-            self._ended.pop(name, None)
-            self._changed()
-            await self._retire(served)
-            self._metrics.remove(name)
-        logger.warning("unloaded %s", name)
+        task = self._remove(self._single(name))
+        self._changed()
+        await task
         return {"unloaded": name}
 
     async def _swap(self, name: str, plan: ModelConfig, policy: SwapPolicy) -> dict[str, Any]:
@@ -185,12 +271,7 @@ class ModelLifecycle:
             allowed = _successor(allowed, old.plan)
             scorer = await self._open(name, folder, allowed)
             before, after = old.info, scorer.info
-            if after.kind != before.kind:
-                raise BadInputError(
-                    f"{name} is a {before.kind} model and {plan.reference} is {after.kind}: its clients would have to "
-                    "send other requests; load it under another name",
-                    field="reference",
-                )
+            _check_kind(name, before, after, plan.reference)
             new = self._served(name, scorer, allowed, candidate=True)
             del scorer
             if policy.mode == "now":
@@ -213,6 +294,7 @@ class ModelLifecycle:
         if name not in self._swaps or (of is not None and self._swaps[name] is not of):
             raise ConflictError(f"no swap of {name} is going on")
         swap = self._swaps.pop(name)  # first, so that it is decided only once
+        self._ended[name] = {**swap.report(), "state": "going on"}  # until it has stopped
         try:
             await swap.stop()
             await swap.compare()
@@ -378,6 +460,16 @@ class ModelLifecycle:
                 logger.error("a change of models failed\n%s", "".join(traceback.format_exception(error)))
 
         task.add_done_callback(ended)
+
+
+def _check_kind(name: str, before: ModelInfo, after: ModelInfo, reference: str) -> None:
+    """Raises BadInputError for a successor of another kind."""
+    if after.kind != before.kind:
+        raise BadInputError(
+            f"{name} is a {before.kind} model and {reference} is {after.kind}: its clients would have to "
+            "send other requests; load it under another name",
+            field="reference",
+        )
 
 
 def open_checked(name: str, folder: str, plan: ModelConfig, workspace: Path | None) -> Scorer:

@@ -16,7 +16,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from assay.conversation.message import response_of_turns
+from assay.domain import Response
 from assay.errors import AssayError
+from assay.ids import conversation_json
 from assay.score import ScoreFailure, ScoreResult
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.core.scoring_backend import Client, Priority, ScoreRequest
@@ -49,15 +52,19 @@ def group_key(item: ScoreItem) -> bytes:
 
 def item_key(item: ScoreItem) -> bytes:
     """Equal for items that are the same to a model."""
-    return hashlib.blake2b(group_key(item) + item.response.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return hashlib.blake2b(group_key(item) + _bytes(item.response), digest_size=16).digest()
 
 
 def _prompt_bytes(item: ScoreItem) -> bytes:
     """The whole conversation where it arrived rendered: its prompt is not known."""
     if item.rendered is not None:
         return repr(item.rendered).encode("utf-8", "surrogatepass")
-    text = "".join([f"{m.role}{len(m.content)}:{m.content}" for m in item.prompt])
-    return text.encode("utf-8", "surrogatepass")
+    return b"".join([m.role.encode() + _bytes(response_of_turns((m,))) for m in item.prompt])
+
+
+def _bytes(content: Response) -> bytes:
+    text = content if isinstance(content, str) else conversation_json(content)
+    return f"{len(text)}:{text}".encode("utf-8", "surrogatepass")
 
 
 class ShadowScorer:

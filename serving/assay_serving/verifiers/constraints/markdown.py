@@ -27,13 +27,6 @@ class HighlightedSections(Constraint):
     kind: ClassVar[str] = "highlighted_sections"
     count: int = field(metadata=COUNT_OR_ZERO)
 
-    def wordings(self) -> tuple[str, ...]:
-        amount = counted(self.count, "section")
-        return (
-            f"Highlight at least {amount} in your answer with markdown, i.e. *highlighted section*.",
-            f"At least {amount} of your answer must be highlighted, like *this*.",
-        )
-
     def judge(self, response: str) -> Verdict:
         single = sum(bool(match.strip("*").strip()) for match in _HIGHLIGHT.findall(response))
         double = sum(bool(match[2:-2].strip()) for match in _DOUBLE_HIGHLIGHT.findall(response))
@@ -47,13 +40,6 @@ class Placeholders(Constraint):
 
     kind: ClassVar[str] = "placeholders"
     count: int = field(metadata=COUNT_OR_ZERO)
-
-    def wordings(self) -> tuple[str, ...]:
-        amount = counted(self.count, "placeholder")
-        return (
-            f"Your answer must contain at least {amount} in square brackets, such as [address].",
-            f"Use at least {amount} such as [name].",
-        )
 
     def judge(self, response: str) -> Verdict:
         number = sum(_bracketed(line) for line in response.split("\n"))
@@ -75,13 +61,6 @@ class MarkdownBullets(Constraint):
     kind: ClassVar[str] = "markdown_bullets"
     count: int = field(metadata=COUNT_OR_ZERO)
 
-    def wordings(self) -> tuple[str, ...]:
-        amount = counted(self.count, "bullet point")
-        return (
-            f"Your answer must contain exactly {amount}, in markdown: * this is a point.",
-            f"Use exactly {amount} in markdown.",
-        )
-
     def judge(self, response: str) -> Verdict:
         number = sum(_is_bullet(line.lstrip()) for line in response.split("\n"))
         return Verdict(number == self.count, f"{counted(number, 'bullet')}, exactly {self.count} wanted")
@@ -97,13 +76,6 @@ class DividedParagraphs(Constraint):
 
     kind: ClassVar[str] = "divided_paragraphs"
     count: int = field(metadata=COUNT_OR_ZERO)
-
-    def wordings(self) -> tuple[str, ...]:
-        amount = counted(self.count, "paragraph")
-        return (
-            f"Write exactly {amount}, separated with the markdown divider ***.",
-            f"There should be {amount}. Separate them with ***.",
-        )
 
     def judge(self, response: str) -> Verdict:
         blocks = [block.strip() for block in _DIVIDER.split(response)]
@@ -121,13 +93,6 @@ class MarkedSections(Constraint):
     mark: str = field(metadata=PHRASE)
     count: int = field(metadata=COUNT_OR_ZERO)
 
-    def wordings(self) -> tuple[str, ...]:
-        amount = counted(self.count, "section")
-        return (
-            f"Your answer must have {amount}. Begin each with {self.mark} X, such as {self.mark} 1.",
-            f"Write {amount}, each under the mark {self.mark} and its number.",
-        )
-
     def judge(self, response: str) -> Verdict:
         number = sum(1 for _ in re.finditer(re.escape(self.mark) + r"\s?\d+", response))
         return Verdict(number >= self.count, f"{counted(number, 'section')}, at least {self.count} wanted")
@@ -138,12 +103,6 @@ class Title(Constraint):
     """IFEval `detectable_format:title`: a line with text in <<double angular brackets>>."""
 
     kind: ClassVar[str] = "title"
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            "Your answer must contain a title, wrapped in double angular brackets, such as <<poem of joy>>.",
-            "Give your answer a title in double angular brackets, i.e. <<title>>.",
-        )
 
     def judge(self, response: str) -> Verdict:
         for line in response.split("\n"):
@@ -158,12 +117,6 @@ class JsonText(Constraint):
     """IFEval `detectable_format:json_format`: the whole response is JSON of any kind, code fence or not."""
 
     kind: ClassVar[str] = "json_text"
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            "Your entire answer should be in JSON format. You can use markdown ticks such as ```.",
-            "Answer with JSON and nothing else.",
-        )
 
     def judge(self, response: str) -> Verdict:
         text = response.strip()

@@ -47,9 +47,6 @@ class MathAnswer(Constraint):
     foreign: ClassVar[bool] = True
     answer: str = field(metadata=PHRASE)
 
-    def wordings(self) -> tuple[str, ...]:
-        return (r"Put your final answer within \boxed{}.", 'End your answer with "The answer is", and the answer.')
-
     def prepare(self, response: str) -> None:
         if importlib.util.find_spec("math_verify") is None:
             raise BackendError(f"math_answer needs the package math-verify: {EXTRA}")

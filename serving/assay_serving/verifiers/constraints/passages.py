@@ -26,12 +26,6 @@ class Postscript(Constraint):
     kind: ClassVar[str] = "postscript"
     marker: str = field(metadata=PHRASE)
 
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            f"At the end of your answer, add a postscript starting with {self.marker}",
-            f"Close with a postscript that begins with {self.marker}",
-        )
-
     def judge(self, response: str) -> Verdict:
         pattern = _POSTSCRIPTS.get(self.marker) or re.compile(re.escape(self.marker.lower()))
         has_marker = pattern.search(response.lower()) is not None
@@ -45,12 +39,6 @@ class RepeatPrompt(Constraint):
     kind: ClassVar[str] = "repeat_prompt"
     prompt: str = field(metadata=PHRASE)
 
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            f'First repeat this request word for word without change, then give your answer: "{self.prompt}"',
-            f'Begin your answer by repeating, without change: "{self.prompt}"',
-        )
-
     def judge(self, response: str) -> Verdict:
         repeated = response.strip().lower().startswith(self.prompt.strip().lower())
         return Verdict(repeated, f"{'begins' if repeated else 'does not begin'} with the request")
@@ -61,12 +49,6 @@ class TwoResponses(Constraint):
     """IFEval `combination:two_responses`: two different answers with six asterisks between them."""
 
     kind: ClassVar[str] = "two_responses"
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            f"Give two different answers, separated by 6 asterisk symbols: {_ASTERISKS}.",
-            f"Answer twice, differently. Put {_ASTERISKS} between the two answers.",
-        )
 
     def judge(self, response: str) -> Verdict:
         answers = [answer.strip() for answer in response.split(_ASTERISKS)]
@@ -95,14 +77,6 @@ class NthParagraphFirstWord(Constraint):
         if self.nth > self.paragraphs:
             raise BadInputError(f"there are {self.paragraphs} paragraphs, so not {self.nth}", field="nth")
 
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            f"Write {counted(self.paragraphs, 'paragraph')}, separated by two new lines. "
-            f"Paragraph {self.nth} must start with the word {self.first_word}.",
-            f"There should be {counted(self.paragraphs, 'paragraph')} with a blank line between them; "
-            f"number {self.nth} must begin with {self.first_word}.",
-        )
-
     def judge(self, response: str) -> Verdict:
         blocks = [block.strip() for block in response.split("\n\n")]
         number = sum(map(bool, blocks))
@@ -120,10 +94,6 @@ class OneOfOptions(Constraint):
     kind: ClassVar[str] = "one_of_options"
     options: tuple[str, ...] = field(metadata=PHRASES)
 
-    def wordings(self) -> tuple[str, ...]:
-        listed = quoted_list(self.options, "or")
-        return (f"Answer with one of the following options: {listed}.", f"Your answer must be {listed}.")
-
     def judge(self, response: str) -> Verdict:
         option_found = next((option for option in self.options if option in response), None)
         return Verdict(
@@ -138,12 +108,6 @@ class ExactEnd(Constraint):
     kind: ClassVar[str] = "exact_end"
     phrase: str = field(metadata=PHRASE)
 
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            f"Finish your answer with this exact phrase: {self.phrase} No other words should follow it.",
-            f"The very end of your answer must be: {self.phrase}",
-        )
-
     def judge(self, response: str) -> Verdict:
         text = response.strip().strip('"').lower()
         return Verdict(text.endswith(self.phrase.strip().lower()), f"ends with {text[-30:]!r}")
@@ -154,12 +118,6 @@ class WrappedInQuotes(Constraint):
     """IFEval `startend:quotation`: the first and the last character are straight double quotation marks."""
 
     kind: ClassVar[str] = "wrapped_in_quotes"
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            "Wrap your entire answer with double quotation marks.",
-            'The first and the last character of your answer must be ".',
-        )
 
     def judge(self, response: str) -> Verdict:
         text = response.strip()
@@ -173,10 +131,6 @@ class KeywordsOccur(Constraint):
 
     kind: ClassVar[str] = "keywords_occur"
     keywords: tuple[str, ...] = field(metadata=PHRASES)
-
-    def wordings(self) -> tuple[str, ...]:
-        listed = quoted_list(self.keywords)
-        return (f"Include the keywords {listed} in your answer.", f"Your answer must contain {listed}.")
 
     def judge(self, response: str) -> Verdict:
         missing = [k for k in self.keywords if re.search(re.escape(k), response, re.IGNORECASE) is None]

@@ -37,17 +37,6 @@ class Regex(Constraint):
         except (re.error, RecursionError, OverflowError) as error:
             raise BadInputError(f"not a regular expression: {error}", field="pattern") from error
 
-    def wordings(self) -> tuple[str, ...]:
-        if self.full_match:
-            return (
-                f"Your whole answer must match the regular expression {self.pattern}",
-                f"Answer with text of this form and nothing else: {self.pattern}",
-            )
-        return (
-            f"Your answer must contain a match of the regular expression {self.pattern}",
-            f"Somewhere in your answer there must be text of this form: {self.pattern}",
-        )
-
     def judge(self, response: str) -> Verdict:
         text = response.strip()
         match = re.fullmatch(self.pattern, text) if self.full_match else re.search(self.pattern, text)

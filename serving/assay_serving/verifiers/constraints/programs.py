@@ -67,10 +67,6 @@ class PythonTests(Constraint):
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "cases": [{"input": stdin, "output": stdout} for stdin, stdout in self.cases]}
 
-    def wordings(self) -> tuple[str, ...]:
-        what = f"the function {self.entry_point}" if self.entry_point else "a program"
-        return (f"Write {what} in one Python code block.", f"Answer with {what} in Python, in a code block.")
-
     def judge(self, response: str) -> Verdict:
         try:
             return self._run(code_of(response, self.entry_point))

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from assay.errors import BadInputError
-from assay.system.plurals import counted
 from assay_serving.verifiers.constraint import COUNT_OR_ZERO, PHRASE, Constraint, Verdict
 from assay_serving.verifiers.segmentation import running_sentences
 
@@ -49,10 +48,6 @@ class Occurrences(Constraint):
     @abstractmethod
     def number_in(self, response: str) -> int:
         """How many there are."""
-
-    def wordings(self) -> tuple[str, ...]:
-        amount = f"{self.relation} {counted(self.count, self.counted_thing)}"
-        return (f"Your answer must have {amount}.", f"Write an answer with {amount}.")
 
     def judge(self, response: str) -> Verdict:
         number = self.number_in(response)
@@ -103,10 +98,6 @@ class KeywordFrequency(Occurrences):
     def counted_thing(self) -> str:
         return f'"{self.keyword}"'
 
-    def wordings(self) -> tuple[str, ...]:
-        often = f"{self.relation} {counted(self.count, 'time')}"
-        return (f'Use the word "{self.keyword}" {often}.', f'"{self.keyword}" should appear {often} in your answer.')
-
     def number_in(self, response: str) -> int:
         return sum(1 for _ in re.finditer(re.escape(self.keyword), response, re.IGNORECASE))
 
@@ -127,13 +118,6 @@ class LetterFrequency(Occurrences):
     def counted_thing(self) -> str:
         return f"letter {self.letter}"
 
-    def wordings(self) -> tuple[str, ...]:
-        often = f"{self.relation} {counted(self.count, 'time')}"
-        return (
-            f"In your answer, the letter {self.letter} should appear {often}.",
-            f"Use the letter {self.letter} {often}.",
-        )
-
     def number_in(self, response: str) -> int:
         return response.lower().count(self.letter.lower())
 
@@ -147,10 +131,6 @@ class CapitalWordFrequency(Occurrences):
     @property
     def counted_thing(self) -> str:
         return "word"
-
-    def wordings(self) -> tuple[str, ...]:
-        amount = f"{self.relation} {counted(self.count, 'word')}"
-        return (f"Write {amount} in all capital letters.", f"There should be {amount} in capital letters only.")
 
     def number_in(self, response: str) -> int:
         return sum(word.group().isupper() for word in _TREEBANK_WORD.finditer(response))

@@ -3,7 +3,8 @@
 Covers two methods. Namespaces: a root of its own with nothing but the interpreter and one folder (`pivot_root`), no
 network, its own process ids. Landlock, where there is no namespace: the same files by rules, no sockets by a system
 call filter. Both: no capability, a user of its own when started by root, hard limits. Leaves out: attacks on the
-kernel, for which a virtual machine is needed. Standard library only, Linux only: `program_child` loads it by path.
+kernel, for which a virtual machine is needed. Standard library only, Linux only: `program_child` loads it by path, for
+each run, so that it imports little.
 
 Sources: the manual pages namespaces(7), user_namespaces(7), pivot_root(2), landlock(7), seccomp(2), capabilities(7).
 """
@@ -12,12 +13,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import resource
 import signal
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 NEEDED = ("files", "network", "processes", "privileges")  #: without one of these a program is not contained
 NAMESPACES, USER_NAMESPACE, LANDLOCK = "namespaces", "user-namespace", "landlock"
@@ -32,6 +32,7 @@ _PDEATHSIG, _KEEPCAPS, _SECCOMP, _NO_NEW_PRIVS = 1, 8, 22, 38
 _CAPABILITY_VERSION = 0x20080522
 _FIRST_UID = 2_000_000_000  #: of users that exist nowhere: one for each run, when started by root
 _DEVICES = ("null", "zero", "random", "urandom")
+_HOST = b"sandbox"  #: name of the machine, in a namespace of its own
 FOLDER = "/sandbox"  #: of the program, in a root of its own
 
 #: System calls that only attacks need: kernel interfaces, other processes' memory, new namespaces and mounts.
@@ -45,15 +46,21 @@ _METADATA = {
     "aarch64": (5, 6, 14, 15, 53, 54, 88, 452),
 }
 _MACHINE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_SOCKET, _KILLS = {"x86_64": 41, "aarch64": 198}, {"x86_64": (62, 200, 234, 424), "aarch64": (129, 130, 131, 424)}
+#: Those that act on any process of the same user or leave the process group that is killed in the end: for Landlock,
+#: which has no process ids of its own. The second ones take a process as their first argument, 0 for the caller.
+_PROCESSES = {"x86_64": (109, 112, 141, 251, 256, 279), "aarch64": (30, 140, 154, 157, 238, 239)}
+_OF_PROCESS = {"x86_64": (142, 144, 203, 302, 314), "aarch64": (118, 119, 122, 261, 274)}
+#: Signals, and the orders of fcntl and ioctl to send them: before version 6 Landlock does not rule them.
+_KILLS = {"x86_64": (62, 129, 200, 234, 297, 424), "aarch64": (129, 130, 131, 138, 240, 424)}
+_SIGNAL_ORDERS = {"x86_64": {72: (8, 10, 15), 16: (0x8901, 0x8902)}, "aarch64": {25: (8, 10, 15), 29: (0x8901, 0x8902)}}
+_SOCKET = {"x86_64": 41, "aarch64": 198}
 _UNSHARE = {"x86_64": 272, "aarch64": 97}
 _CLONE, _CLONE3, _EPERM, _ENOSYS = {"x86_64": 56, "aarch64": 220}, 435, 1, 38
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """`cpu` seconds, `memory` and `disk` bytes, open `files`, `processes` with threads (all of a run together)."""
 
     cpu: int
@@ -72,6 +79,7 @@ def contain(method: str, folder: str, readable: Sequence[str], limits: Limits) -
     done: list[str] = []
     if method != LANDLOCK and _new_namespaces(method):
         done += ["network", "processes"]
+        _libc.sethostname(_HOST, len(_HOST))
         if _new_root(folder, readable, limits.disk):
             done.append("files")
             os.environ.update(HOME=FOLDER, TMPDIR=FOLDER)
@@ -93,12 +101,16 @@ def contain(method: str, folder: str, readable: Sequence[str], limits: Limits) -
     if _drop_privileges(owner, user):
         done.append("privileges")
     _limit(limits)
-    refused = [*_REFUSED.get(machine := platform.machine(), ())]
+    refused = [*_REFUSED.get(machine := os.uname().machine, ())]
+    orders: dict[int, tuple[int, ...]] = {}
     if ruled:
-        refused += [*_METADATA.get(machine, ()), *(_KILLS.get(machine, ()) if ruled < 6 else ())]
+        refused += [*_METADATA.get(machine, ()), *_PROCESSES.get(machine, ())]
+    if ruled and ruled < 6:
+        refused += _KILLS.get(machine, ())
+        orders = _SIGNAL_ORDERS.get(machine, {})
     if "network" not in done:
         refused += [_SOCKET.get(machine, -1)]
-    if _filter(refused) and ruled:
+    if _filter(refused, _OF_PROCESS.get(machine, ()) if ruled else (), orders) and ruled:
         done += [part for part in ("network", "processes") if part not in done]
     return done
 
@@ -152,7 +164,7 @@ def _new_root(folder: str, readable: Sequence[str], disk: int) -> bool:
         if not _tmpfs(folder + FOLDER, disk, 777):
             return False
         os.chdir(folder)
-        if _libc.syscall(_PIVOT_ROOT.get(platform.machine(), -1), b".", b".") != 0:
+        if _libc.syscall(_PIVOT_ROOT.get(os.uname().machine, -1), b".", b".") != 0:
             return False
         if _libc.umount2(b".", _DETACH) != 0:
             return False
@@ -252,9 +264,12 @@ def _limit(limits: Limits) -> None:
         resource.setrlimit(limit, (allowed, allowed))
 
 
-def _filter(refused: Sequence[int]) -> bool:
-    """Refuse system calls by number, and new user namespaces."""
-    machine = platform.machine()
+def _filter(
+    refused: Sequence[int], of_process: Sequence[int] = (), orders: Mapping[int, Sequence[int]] | None = None
+) -> bool:
+    """Refuse system calls by number, those `of_process` for another process than the caller, those of `orders` with
+    one of these second arguments, and new user namespaces."""
+    machine = os.uname().machine
     if machine not in _MACHINE:
         return False
     load, jump, bits, answer = 0x20, 0x15, 0x45, 0x06
@@ -264,6 +279,13 @@ def _filter(refused: Sequence[int]) -> bool:
         program += [(0x35, 0, 1, 0x40000000), (answer, 0, 0, deny)]
     for number in refused:
         program += [(jump, 0, 1, number), (answer, 0, 0, deny)]
+    for number in of_process:
+        program += [(jump, 0, 3, number), (load, 0, 0, 16), (jump, 1, 0, 0), (answer, 0, 0, deny), (load, 0, 0, 0)]
+    for number, values in (orders or {}).items():
+        program += [(jump, 0, 2 * len(values) + 2, number), (load, 0, 0, 24)]
+        for value in values:
+            program += [(jump, 0, 1, value), (answer, 0, 0, deny)]
+        program += [(load, 0, 0, 0)]
     program += [
         (jump, 0, 1, _CLONE3),
         (answer, 0, 0, absent),

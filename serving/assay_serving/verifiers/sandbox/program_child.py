@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
 import types
 from typing import Any, NoReturn
 
@@ -26,13 +25,15 @@ for _package, _levels in (("assay_serving", 2), ("assay_serving.verifiers", 1), 
 
 def main() -> NoReturn:
     from assay_serving.verifiers.sandbox.containment import NEEDED, Limits, contain
-    from assay_serving.verifiers.sandbox.program_process import serve_program
-    from assay_serving.verifiers.sandbox.tests_process import run_tests
 
     control = os.fdopen(int(sys.argv[1]), "r+b", buffering=0)
     peer = int(sys.argv[2]) if len(sys.argv) > 2 else None
     job = json.loads(_line(control))
     sys.argv[:] = ["solution.py"]
+    if job["role"] == "tests":  # none of the modules is visible once it is contained; each run imports its own
+        from assay_serving.verifiers.sandbox.tests_process import run_tests
+    elif peer is not None:
+        from assay_serving.verifiers.sandbox.program_process import serve_program
     contained = contain(job["method"], job["folder"], job["readable"], Limits(**job["limits"]))
     missing = [part for part in NEEDED if part not in contained and part not in job["without"]]
     control.write(json.dumps({"refused": missing} if missing else {"contained": contained}).encode() + b"\n")
@@ -67,6 +68,8 @@ def _run_as_script(code: str) -> NoReturn:
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:
+        import traceback  # takes as long as all the others, and is rarely needed
+
         traceback.print_exc()
         status = 1
     _flush_and_exit(status)

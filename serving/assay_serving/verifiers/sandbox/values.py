@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import base64
 import collections
-import datetime
-import decimal
-import fractions
 import importlib
 import keyword
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-_DATES: dict[str, Any] = {"date": datetime.date, "time": datetime.time, "datetime": datetime.datetime}
+#: Types that are data, by module and name. Their modules are imported where such a value is met: each run starts anew.
+_DATES = ("date", "time", "datetime")
+_TYPES: dict[tuple[str, str], Callable[[Any], Any]] = {("decimal", "Decimal"): str, ("fractions", "Fraction"): str}
+_TYPES |= {("datetime", name): lambda value: value.isoformat() for name in _DATES}
+_TYPES[("datetime", "timedelta")] = lambda value: [value.days, value.seconds, value.microseconds]
 _EXACT = {"Counter": collections.Counter, "OrderedDict": collections.OrderedDict, "deque": collections.deque}
 _SIMPLE = (type(None), bool, str)
 DEEPEST = 200  #: levels of nested data
@@ -97,14 +98,9 @@ class Values:
         raise TypeError(mro[0].__name__)
 
     def _other(self, value: Any, kind: type) -> Any:
-        if kind is decimal.Decimal:
-            return {"decimal": str(value)}
-        if kind is fractions.Fraction:
-            return {"fraction": str(value)}
-        if kind.__name__ in _DATES and kind is _DATES[kind.__name__]:
-            return {kind.__name__: value.isoformat()}
-        if kind is datetime.timedelta:
-            return {"timedelta": [value.days, value.seconds, value.microseconds]}
+        named = (kind.__module__, kind.__name__)
+        if named in _TYPES and kind is getattr(sys.modules.get(named[0]), named[1], None):
+            return {kind.__name__.lower(): _TYPES[named](value)}
         numpy = sys.modules.get("numpy")
         if numpy is not None and kind.__module__ == "numpy" and isinstance(value, numpy.ndarray | numpy.generic):
             array = numpy.ascontiguousarray(value)
@@ -136,9 +132,9 @@ class Values:
         if name == "numpy":
             return _numpy_array(*body)
         if name == "timedelta":
-            return datetime.timedelta(*body)
+            return importlib.import_module("datetime").timedelta(*body)
         if name in _DATES:
-            return _DATES[name].fromisoformat(body)
+            return getattr(importlib.import_module("datetime"), name).fromisoformat(body)
         reader = _READERS.get(name)
         return reader(body) if reader is not None else self.resolve(sent)
 
@@ -183,6 +179,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "float": float.fromhex,
     "complex": lambda parts: complex(*map(float.fromhex, parts)),
     "bytes": base64.b64decode,
-    "decimal": decimal.Decimal,
-    "fraction": fractions.Fraction,
+    "decimal": lambda text: importlib.import_module("decimal").Decimal(str(text)),
+    "fraction": lambda text: importlib.import_module("fractions").Fraction(str(text)),
 }

@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from assay_rm_training.calibration.measures import MEASURES, UNBIASED, measure_text
 from assay_web.report.content import BarChart, DiagramBin, Reliability, Section, Series, Table
-
-_FIGURES = {
-    "ece": "calibration error, 10 equal bins",
-    "ece_equal_mass": "calibration error, 10 bins of equal count",
-    "brier": "Brier score",
-    "nll": "negative log-likelihood",
-}
 
 
 def calibration_sections(metrics: Mapping[str, Any]) -> list[Section]:
@@ -32,18 +26,26 @@ def calibration_sections(metrics: Mapping[str, Any]) -> list[Section]:
         Reliability(title, [DiagramBin(b["predicted"], b["observed"], b["pairs"]) for b in metrics[when]["bins"]])
         for when, title in (("before", "Before: rewards as log-odds"), ("after", "After, on folds left out of the fit"))
     ]
-    bounds = {when: metrics[when]["intervals"] for when in ("before", "after")}
+    shown = {name: label for name, label in MEASURES.items() if metrics["before"].get(name) is not None}
+    bounds = {when: {n: metrics[when]["intervals"].get(n) or {} for n in UNBIASED} for when in ("before", "after")}
     bars = BarChart(
-        "On left-out folds, 95 % by bootstrap over prompts",
-        list(_FIGURES.values()),
+        "On left-out folds, 95 % by prompt of what has an interval",
+        list(shown.values()),
         [
             Series(
                 when,
-                [metrics[when][name] for name in _FIGURES],
-                low=[bounds[when].get(name, {}).get("low") for name in _FIGURES],
-                high=[bounds[when].get(name, {}).get("high") for name in _FIGURES],
+                [metrics[when].get(name) for name in shown],
+                low=[bounds[when].get(name, {}).get("low") for name in shown],
+                high=[bounds[when].get(name, {}).get("high") for name in shown],
             )
             for when in ("before", "after")
+        ],
+    )
+    figures = Table(
+        ("figure", "before (95 %)", "after (95 %)"),
+        [
+            (label, *(measure_text(metrics[when], name) for when in ("before", "after")))
+            for name, label in shown.items()
         ],
     )
     methods = Table(("method", "NLL on left-out folds"), list(metrics["nll_by_method"].items()))
@@ -51,4 +53,4 @@ def calibration_sections(metrics: Mapping[str, Any]) -> list[Section]:
         f"{fitted['method']} ({numbers}) by {metrics['chosen_by']}, on {fitted['pairs']} pairs of "
         f"{fitted['fitted_on']}; calibration {metrics['id']} of model version {metrics['version']}."
     )
-    return [Section("Reliability", diagrams, intro), Section("Figures", [bars, methods])]
+    return [Section("Reliability", diagrams, intro), Section("Figures", [bars, figures, methods])]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assay.statistics.intervals import Interval, interval_text
 from assay.system.plurals import counted
 from assay_rm_training.training.early_stopping import BestEvaluation, best_evaluation
 from assay_web.report.content import BarChart, Block, Figures, Headline, Section, Series, Table
@@ -73,7 +74,8 @@ def _in_short(steps: Sequence[Row], best: Row | None, choice: BestEvaluation | N
 def _held_out_intro(best: Row, choice: BestEvaluation) -> str:
     return (
         f"Step {choice.step}, the best of {choice.evaluations} by {choice.metric}, on {best.get('items', '?')} items "
-        "in the training's number format. The best of several flatters; intervals are Wilson's, 95 %."
+        "in the training's number format. The best of several flatters; intervals of "
+        "slices are by prompt, 95 %, none under 10 prompts."
     )
 
 
@@ -87,8 +89,8 @@ def _held_out(evaluations: Sequence[Row], best: Row) -> list[Block]:
         accuracy = Series(
             "accuracy",
             [part["accuracy"] for part in slices],
-            low=[part["wilson"]["low"] for part in slices],
-            high=[part["wilson"]["high"] for part in slices],
+            low=[(part.get("interval") or {}).get("low") for part in slices],
+            high=[(part.get("interval") or {}).get("high") for part in slices],
         )
         longer = Series("choosing the longer response (characters)", [part["length"] for part in slices])
         series = [accuracy] if by == "longer" else [accuracy, longer]
@@ -108,7 +110,7 @@ def _held_out(evaluations: Sequence[Row], best: Row) -> list[Block]:
             part["name"],
             part["pairs"],
             part["accuracy"],
-            f"{part['wilson']['low']:.3f} to {part['wilson']['high']:.3f}",
+            interval_text(Interval(**part["interval"]) if part.get("interval") else None, ".3f"),
             part["length"],
             part["margin"],
         )

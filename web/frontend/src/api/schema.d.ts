@@ -124,6 +124,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/annotate/queues/{queue}/items/{ticket}/media/{content_hash}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Image Of Item
+         * @description An image of an item that the person has before them, or has answered.
+         */
+        get: operations["get_image_of_item"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/annotate/queues/{queue}/live": {
         parameters: {
             query?: never;
@@ -776,6 +796,26 @@ export interface paths {
          *     or a file.
          */
         get: operations["get_lineage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/media/{content_hash}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Image
+         * @description An image of the workspace.
+         */
+        get: operations["get_image"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1607,8 +1647,10 @@ export interface components {
         /**
          * AnnotationItem
          * @description The item before an annotator. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
-         *     `question`: the question type that decides it; `component`: the page's component that asks it. `principles`: asked
-         *     of both responses too. `expires_at`: seconds since the epoch, when others may have it unless it is renewed.
+         *     `question`: the question type that decides it; `component`: the page's component that asks it. `responses`,
+         *     `settings`: of an item that is no pair, which has all its texts there. `turns`: of each response, a pair's too, in
+         *     the order shown, null for one that is nothing but its text. `principles`: asked of both responses too.
+         *     `expires_at`: seconds since the epoch, when others may have it unless it is renewed.
          */
         AnnotationItem: {
             attributes: components["schemas"]["ShownAttributes"] | null;
@@ -1624,11 +1666,16 @@ export interface components {
             /** Principles */
             principles: string[];
             /** Prompt */
-            prompt: components["schemas"]["Message"][];
+            prompt: components["schemas"]["ShownMessage"][];
             /** Question */
             question: string;
             /** Reason */
             reason: string;
+            /**
+             * Responses
+             * @default []
+             */
+            responses: string[];
             /**
              * Role
              * @enum {string}
@@ -1638,8 +1685,17 @@ export interface components {
             seal: string;
             /** Second */
             second: string;
+            /**
+             * Settings
+             * @default {}
+             */
+            settings: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
             /** Ticket */
             ticket: string;
+            /** Turns */
+            turns: (components["schemas"]["ShownMessage"][] | null)[];
         };
         /**
          * AnnotationProgress
@@ -1811,6 +1867,24 @@ export interface components {
             skipped: number;
             /** Tie For Side */
             tie_for_side: number;
+        };
+        /**
+         * AskedScale
+         * @description What a response is rated on, from `low` to `high`.
+         */
+        AskedScale: {
+            /** Aspect */
+            aspect: string;
+            /**
+             * High
+             * @default 5
+             */
+            high: number;
+            /**
+             * Low
+             * @default 1
+             */
+            low: number;
         };
         /**
          * AttributeRecord
@@ -2181,6 +2255,8 @@ export interface components {
             judgments: components["schemas"]["JudgmentRecord"][];
             /** Label */
             label: string | null;
+            /** Labels */
+            labels: components["schemas"]["LabelRecord"][];
             /** Origins */
             origins: components["schemas"]["OriginRecord"][];
             /** Overlaps */
@@ -2190,9 +2266,11 @@ export interface components {
             /** Principle Votes */
             principle_votes: components["schemas"]["PrincipleVote"][];
             /** Prompt */
-            prompt: components["schemas"]["ConversationTurn"][];
+            prompt: components["schemas"]["ShownMessage"][];
             /** Prompt Id */
             prompt_id: string;
+            /** Rankings */
+            rankings: components["schemas"]["RankingRecord"][];
             /** Run Id */
             run_id: string | null;
             /** Scores */
@@ -2309,7 +2387,7 @@ export interface components {
         };
         /**
          * ConversationTurn
-         * @description A message as it was written down, whatever its role.
+         * @description The text view of a message, for lists that show a part of it.
          */
         ConversationTurn: {
             /** Content */
@@ -2444,7 +2522,7 @@ export interface components {
         };
         /**
          * DecontaminateStage
-         * @description Check every prompt against benchmarks, all registered ones unless some are named.
+         * @description Check every prompt and response against benchmarks, all registered ones unless some are named.
          */
         DecontaminateStage: {
             /**
@@ -2453,16 +2531,39 @@ export interface components {
              */
             benchmarks: string[];
             /**
+             * Containment
+             * @description So much of the information of a benchmark's text is an overlap. 0: shared runs alone, common or not.
+             * @default 0.6
+             */
+            containment: number;
+            /**
              * Discard
              * @default true
              */
             discard: boolean;
+            /**
+             * Encoder
+             * @default
+             */
+            encoder: string;
             /**
              * Ngram
              * @description So many consecutive units in common are an overlap.
              * @default 13
              */
             ngram: number;
+            /**
+             * Responses
+             * @description Check responses, too.
+             * @default true
+             */
+            responses: boolean;
+            /**
+             * Similarity
+             * @description Least cosine similarity of embeddings.
+             * @default 0.8
+             */
+            similarity: number;
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
@@ -2504,7 +2605,7 @@ export interface components {
             /** Pool */
             pool: string;
             /** Prompt */
-            prompt: components["schemas"]["Message"][];
+            prompt: components["schemas"]["ConversationTurn"][];
             /** Response A */
             response_a: string;
             /** Response B */
@@ -2719,7 +2820,7 @@ export interface components {
         };
         /**
          * FunnelReply
-         * @description `flows` add up to `comparisons`.
+         * @description `flows` add up to `comparisons`. `worth`: each annotator over all, then by category.
          */
         FunnelReply: {
             /** Comparisons */
@@ -2730,6 +2831,8 @@ export interface components {
             rejected: components["schemas"]["RejectedRows"][];
             /** Rules */
             rules: components["schemas"]["RuleCount"][];
+            /** Worth */
+            worth: components["schemas"]["SourceWorth"][];
         };
         /**
          * GoldAccuracy
@@ -2963,6 +3066,24 @@ export interface components {
             runs: number;
         };
         /**
+         * LabelAgreement
+         * @description `items`: units that two people or more labelled; others tell nothing. `percent`: of pairs of labels that are
+         *     equal. `alpha`: undetermined where everybody always said the same.
+         */
+        LabelAgreement: {
+            alpha: components["schemas"]["CoefficientEstimate"];
+            /** Items */
+            items: number;
+            /** Labels */
+            labels: number;
+            /** Metric */
+            metric: string;
+            /** Percent */
+            percent: number | null;
+            /** What */
+            what: string;
+        };
+        /**
          * LabelErrors
          * @description Of `decided` comparisons that the source labels A or B: `flipped` for the other side, `tied` as a tie; the
          *     others are confirmed. `settled`: those it left open that have a label now, which are not among `decided`. `name`:
@@ -2987,6 +3108,51 @@ export interface components {
         LabelErrorsEntry: {
             counts: components["schemas"]["LabelErrors"];
             wrong: components["schemas"]["CountedShare"];
+        };
+        /**
+         * LabelRecord
+         * @description A label of one response (`aspect`: a rating, binary label or recorded score), of one of its steps (`step`, from
+         *     0), or of words in it. `words`: the beginning of what is marked. `value` null: none, or the annotator could not say.
+         *     `low`, `high`: the ends of the scale, where known.
+         */
+        LabelRecord: {
+            /** Annotator */
+            annotator: string;
+            /** Aspect */
+            aspect: string | null;
+            /** Created At */
+            created_at: string;
+            /** High */
+            high: number | null;
+            /** Judgment Id */
+            judgment_id: string;
+            /** Kind */
+            kind: string;
+            /** Label */
+            label: string | null;
+            /** Low */
+            low: number | null;
+            /** Origin */
+            origin: string;
+            /** Rationale */
+            rationale: string | null;
+            /** Run Id */
+            run_id: string | null;
+            /**
+             * Side
+             * @enum {string}
+             */
+            side: "A" | "B";
+            /** Step */
+            step: number | null;
+            /** Value */
+            value: number | null;
+            /** Withdrawn At */
+            withdrawn_at: string | null;
+            /** Withdrawn Reason */
+            withdrawn_reason: string | null;
+            /** Words */
+            words: string | null;
         };
         /**
          * LabelledLengthBias
@@ -3042,8 +3208,9 @@ export interface components {
         };
         /**
          * LedgerCheck
-         * @description One finished check. `stale`: prompts have been imported since. `comparisons`: that have a prompt with an overlap;
-         *     `discarded`: of them, now in that pool. `at`: seconds since the epoch.
+         * @description One finished check. `hits`: prompts and responses with an overlap; `responses` None: only prompts were checked.
+         *     `stale`: texts have been imported since. `comparisons`: that have such a prompt or response; `discarded`: of
+         *     them, now in that pool. `at`: seconds since the epoch.
          */
         LedgerCheck: {
             /** At */
@@ -3054,12 +3221,16 @@ export interface components {
             comparisons: number;
             /** Discarded */
             discarded: number;
+            /** Encoder */
+            encoder: string;
             /** Hits */
             hits: number;
             /** Ngram */
             ngram: number;
             /** Prompts */
             prompts: number;
+            /** Responses */
+            responses: number | null;
             /** Run Id */
             run_id: string;
             /** Stale */
@@ -3103,15 +3274,15 @@ export interface components {
         };
         /**
          * LengthEstimate
-         * @description A figure with its 95 % interval; `count`: responses or pairs it is of.
+         * @description A figure with its 95 % interval by prompt, null where undetermined; `count`: responses or pairs it is of.
          */
         LengthEstimate: {
             /** Count */
             count: number;
             /** High */
-            high: number;
+            high: number | null;
             /** Low */
-            low: number;
+            low: number | null;
             /** Value */
             value: number;
         };
@@ -3347,19 +3518,6 @@ export interface components {
             loops: components["schemas"]["LoopHistory"][];
         };
         /**
-         * Message
-         * @description One turn of a conversation.
-         */
-        Message: {
-            /** Content */
-            content: string;
-            /**
-             * Role
-             * @enum {string}
-             */
-            role: "system" | "user" | "assistant" | "tool";
-        };
-        /**
          * MetricCurve
          * @description The metric `key` of the rows of one source, with a band from `low` to `high`, or of `spread` to either side.
          */
@@ -3573,6 +3731,9 @@ export interface components {
          *     most so many, drawn by hash. `overlap`: people who see each, or "all". `gold_checks`: share of what each person is
          *     shown that has a known answer. `lease_minutes`: until an untouched item goes to others. `principles`: asked of both
          *     responses of each. `project`: one of the curator's.
+         *
+         *     `question`: other than "pair" it asks of these comparisons' responses, and of those that are in none where no pool
+         *     is named; `ranking` of their prompts. `scales` of a rating, `labels` of spans.
          */
         NewQueue: {
             /**
@@ -3592,6 +3753,13 @@ export interface components {
              * @default
              */
             guideline: string;
+            /**
+             * Labels
+             * @default [
+             *       "error"
+             *     ]
+             */
+            labels: string[];
             /**
              * Lease Minutes
              * @default 30
@@ -3624,10 +3792,27 @@ export interface components {
              */
             project: string;
             /**
+             * Question
+             * @default pair
+             * @enum {string}
+             */
+            question: "pair" | "rating" | "steps" | "spans" | "ranking";
+            /**
              * Reason
              * @default
              */
             reason: string;
+            /**
+             * Scales
+             * @default [
+             *       {
+             *         "aspect": "overall",
+             *         "high": 5,
+             *         "low": 1
+             *       }
+             *     ]
+             */
+            scales: components["schemas"]["AskedScale"][];
             /**
              * Seed
              * @default 0
@@ -3716,9 +3901,10 @@ export interface components {
         };
         /**
          * OverlapEvidence
-         * @description One prompt's overlap. `text`: our turn, `benchmark_text`: the benchmark's prompt, both cut; `overlap`: the first
-         *     words or characters in common, in lower case and without punctuation. `ngrams`: their number; 0:
-         *     a short prompt that equals the turn.
+         * @description The overlap of one prompt, or response (`response_id`, `turn` 0, `role` response). `text`: our text,
+         *     `benchmark_text`: the benchmark's prompt or response (`part`), both cut; `overlap`: words or characters in common,
+         *     in lower case and without punctuation. `tier`: whole, containment, run or embedding; `score`: the share of the
+         *     benchmark text that our text holds, or the similarity of embeddings. `ngrams`: runs in common.
          */
         OverlapEvidence: {
             /** Benchmark Prompt Id */
@@ -3731,14 +3917,22 @@ export interface components {
             ngrams: number;
             /** Overlap */
             overlap: string;
+            /** Part */
+            part: string;
             /** Position */
             position: number;
             /** Prompt Id */
             prompt_id: string;
+            /** Response Id */
+            response_id: string | null;
             /** Role */
             role: string;
+            /** Score */
+            score: number;
             /** Text */
             text: string;
+            /** Tier */
+            tier: string;
             /** Turn */
             turn: number;
         };
@@ -4120,7 +4314,8 @@ export interface components {
         /**
          * QueueReply
          * @description `share`: of its items that are done, rounded down to a twentieth. `mine`: the reader's standing votes. `voting`:
-         *     people who voted within the last minutes. `counts`: null but for curators.
+         *     people who voted within the last minutes. `counts`: null but for curators. `question`: the type that decides its
+         *     items.
          */
         QueueReply: {
             /** Closed */
@@ -4138,6 +4333,8 @@ export interface components {
             people: number;
             /** Project */
             project: string;
+            /** Question */
+            question: string;
             /** Share */
             share: number;
             /** Voting */
@@ -4145,14 +4342,37 @@ export interface components {
         };
         /**
          * QueueReport
-         * @description How well everybody annotates, and how far they agree, on each principle too.
+         * @description How well everybody annotates, and how far they agree, on each principle too; `labels`: on ratings, steps, spans
+         *     and orders.
          */
         QueueReport: {
             agreement: components["schemas"]["AgreementReport"];
             /** Annotators */
             annotators: components["schemas"]["AnnotatorQuality"][];
+            /** Labels */
+            labels: components["schemas"]["LabelAgreement"][];
             /** Principles */
             principles: components["schemas"]["PrincipleAgreement"][];
+        };
+        /**
+         * RankingRecord
+         * @description Where a ranking of the prompt's responses has these two; 1 is the best, equal places are ties.
+         */
+        RankingRecord: {
+            /** Annotator */
+            annotator: string;
+            /** Created At */
+            created_at: string;
+            /** Kind */
+            kind: string;
+            /** Origin */
+            origin: string;
+            /** Place A */
+            place_a: number;
+            /** Place B */
+            place_b: number;
+            /** Responses */
+            responses: number;
         };
         /**
          * RaterEntry
@@ -4193,11 +4413,8 @@ export interface components {
             opinions: components["schemas"]["RevealedOpinion"][];
             /** Repeated */
             repeated: boolean;
-            /**
-             * Said
-             * @enum {string}
-             */
-            said: "first" | "second" | "tie" | "both_good" | "both_bad" | "skip";
+            /** Said */
+            said: ("first" | "second" | "tie" | "both_good" | "both_bad" | "skip") | "answered";
             /** Ticket */
             ticket: string;
             /** Votes */
@@ -4269,18 +4486,20 @@ export interface components {
         };
         /**
          * ReliabilityFigure
-         * @description `low`, `high`: 95 % by bootstrap over prompts, null where the run measured none.
+         * @description `low`, `high`: 95 % by prompt, null where undetermined or `measured` is false: the run has no interval of it.
          */
         ReliabilityFigure: {
             /** High */
             high: number | null;
             /** Low */
             low: number | null;
+            /** Measured */
+            measured: boolean;
             /**
              * Name
              * @enum {string}
              */
-            name: "ece" | "ece_equal_mass" | "brier" | "nll";
+            name: "ece" | "ece_equal_mass" | "rms_error" | "brier" | "nll";
             /** Value */
             value: number;
         };
@@ -4393,12 +4612,17 @@ export interface components {
             /** Worst */
             worst: number;
         };
-        /** ResponseText */
+        /**
+         * ResponseText
+         * @description `content`: its text view. `turns`: of a response that is more than text.
+         */
         ResponseText: {
             /** Content */
             content: string;
             /** Response Id */
             response_id: string;
+            /** Turns */
+            turns: components["schemas"]["ShownMessage"][] | null;
         };
         /**
          * RevealReply
@@ -4431,9 +4655,15 @@ export interface components {
         };
         /**
          * RevealedOpinion
-         * @description The opinion of a judge or another annotator, with answers on principles.
+         * @description The opinion of a judge or another annotator, with answers on principles. `answer`: of an item that is no pair, in
+         *     words.
          */
         RevealedOpinion: {
+            /**
+             * Answer
+             * @default
+             */
+            answer: string;
             /** By */
             by: string;
             /**
@@ -4446,11 +4676,8 @@ export interface components {
              * @default
              */
             rationale: string;
-            /**
-             * Said
-             * @enum {string}
-             */
-            said: "first" | "second" | "tie" | "both_good" | "both_bad" | "skip";
+            /** Said */
+            said: ("first" | "second" | "tie" | "both_good" | "both_bad" | "skip") | "answered";
             /** Strength */
             strength?: number | null;
         };
@@ -4606,7 +4833,7 @@ export interface components {
                 [key: string]: number | null;
             };
             /** Prompt */
-            prompt: components["schemas"]["ConversationTurn"][];
+            prompt: components["schemas"]["ShownMessage"][];
             /** Response */
             response: string;
             /** Reward */
@@ -4844,6 +5071,23 @@ export interface components {
             task_category: string;
         };
         /**
+         * ShownCall
+         * @description `arguments`: JSON text, or what the assistant wrote in place of it.
+         */
+        ShownCall: {
+            /** Arguments */
+            arguments: string;
+            /** Call Id */
+            call_id?: string;
+            /** Name */
+            name: string;
+            /**
+             * Type
+             * @constant
+             */
+            type: "tool_call";
+        };
+        /**
          * ShownChecks
          * @description What was found of each response before; "" for nothing.
          */
@@ -4852,6 +5096,36 @@ export interface components {
             first: string;
             /** Second */
             second: string;
+        };
+        /**
+         * ShownImage
+         * @description `content_hash`: of the workspace's media. `url`: of an image that was never fetched.
+         */
+        ShownImage: {
+            /** Content Hash */
+            content_hash?: string;
+            /** Media Type */
+            media_type?: string;
+            /**
+             * Type
+             * @constant
+             */
+            type: "image";
+            /** Url */
+            url?: string;
+        };
+        /**
+         * ShownMessage
+         * @description `content`: a text, or the parts of what is more than text.
+         */
+        ShownMessage: {
+            /** Content */
+            content: string | (components["schemas"]["TextualPart"] | components["schemas"]["ShownImage"] | components["schemas"]["ShownTool"] | components["schemas"]["ShownCall"] | components["schemas"]["ShownResult"])[];
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "developer" | "user" | "assistant" | "tool";
         };
         /**
          * ShownPair
@@ -4883,6 +5157,37 @@ export interface components {
             source_label: string | null;
             /** Sources */
             sources: string[];
+        };
+        /** ShownResult */
+        ShownResult: {
+            /** Call Id */
+            call_id?: string;
+            /** Content */
+            content: string;
+            /** Name */
+            name?: string;
+            /**
+             * Type
+             * @constant
+             */
+            type: "tool_result";
+        };
+        /**
+         * ShownTool
+         * @description A tool that the assistant may call. `parameters`: its JSON schema as text.
+         */
+        ShownTool: {
+            /** Description */
+            description?: string;
+            /** Name */
+            name: string;
+            /** Parameters */
+            parameters?: string;
+            /**
+             * Type
+             * @constant
+             */
+            type: "tool_definition";
         };
         /**
          * SignIn
@@ -4951,6 +5256,27 @@ export interface components {
              * @enum {string}
              */
             stage: "snapshot";
+        };
+        /**
+         * SourceWorth
+         * @description What an annotator's labels are worth: the posterior share that is right on gold. `category`: null = over all.
+         *     `worth`: sound, adversarial, chance or unmeasured. `weight`: of a label of it alone, in a training.
+         */
+        SourceWorth: {
+            /** Category */
+            category: string | null;
+            /** Kind */
+            kind: string;
+            /** Name */
+            name: string;
+            right: components["schemas"]["CountedShare"];
+            /** Weight */
+            weight: number;
+            /**
+             * Worth
+             * @enum {string}
+             */
+            worth: "sound" | "adversarial" | "chance" | "unmeasured";
         };
         /**
          * Stage1Stage
@@ -5184,6 +5510,16 @@ export interface components {
             /** Truncated */
             truncated: number;
         };
+        /** TextualPart */
+        TextualPart: {
+            /** Text */
+            text: string;
+            /**
+             * Type
+             * @enum {string}
+             */
+            type: "text" | "thinking";
+        };
         /**
          * TicketBody
          * @description An item by its ticket.
@@ -5239,7 +5575,7 @@ export interface components {
              * Role
              * @enum {string}
              */
-            role: "system" | "user" | "assistant" | "tool";
+            role: "system" | "developer" | "user" | "assistant" | "tool";
         };
         /**
          * UndoBody
@@ -5497,6 +5833,37 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["AnnotationReply"];
                 };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_image_of_item: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                ticket: string;
+                content_hash: string;
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Validation Error */
             422: {
@@ -6569,6 +6936,35 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["LineageNode"];
                 };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_image: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                content_hash: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Validation Error */
             422: {

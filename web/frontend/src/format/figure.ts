@@ -19,3 +19,8 @@ export function signed(value: number, digits = 3): string {
 export function interval(low: number | null | undefined, high: number | null | undefined, digits = 3): string {
   return low == null || high == null ? NONE : `${figure(low, digits)} to ${figure(high, digits)}`;
 }
+
+/** The interval of a figure that has one; fewer than ten prompts leave it undetermined. */
+export function determined(low: number | null, high: number | null, digits = 3): string {
+  return low === null || high === null ? "undetermined: few or all alike" : interval(low, high, digits);
+}

@@ -5,11 +5,9 @@ server (`policy_engine`). vLLM's pins clash with Assay's, so it has a separate e
 without its dependencies (docs/policy-training/samplers.md).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -83,7 +81,6 @@ def _completion(output: Any) -> VllmCompletion:
     return VllmCompletion(ids, tuple(float(at[token].logprob) for token, at in zip(ids, output.logprobs, strict=True)))
 
 
-@dataclass(frozen=True)
 class Vllm(RecipeSettings, section="sampler"):
     """S2 by vLLM in this process. `options`: of `vllm.LLM`, as `--engine-option` of serving takes them."""
 

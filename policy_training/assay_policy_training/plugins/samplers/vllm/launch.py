@@ -4,8 +4,6 @@ Covers: the flags and variables that a policy's server needs, waiting until it i
 process group, also where this process is killed (`parent_watchdog`). Leaves out: talking to it (`server`).
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

@@ -9,8 +9,6 @@ Draws depend on prompt, seed and weights alone as far as vLLM's own arithmetic d
 log-prob may differ in its last bits from run to run, and then, rarely, a token.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import tempfile

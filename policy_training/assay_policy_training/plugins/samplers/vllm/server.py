@@ -9,13 +9,10 @@ processed_logprobs, said to be there from 0.10 on) is not looked up but asked: o
 whose log-prob is then 0. A server that answers otherwise is refused when it is opened.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -127,7 +124,6 @@ def _completion(choice: Mapping[str, Any]) -> VllmCompletion:
     return VllmCompletion(tuple(int(token) for token in ids), tuple(float(logp) for logp in logps))
 
 
-@dataclass(frozen=True)
 class VllmServerSampler(RecipeSettings, section="sampler"):
     """S2 by a vLLM server. `url` of a running one, or `launch: true` to start one with the policy's own weights.
 

@@ -6,8 +6,6 @@ packed copy of the vocabulary head that a reload does not make again. Nothing fa
 started with. Seen with vLLM 0.32.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

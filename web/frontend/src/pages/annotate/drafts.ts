@@ -6,6 +6,8 @@ export interface Draft {
   rationale: string;
   /** Answers on principles, and evidence that waits for its answer. */
   principles: PrincipleDraft[];
+  /** What is begun of an answer to what is no pair, in its question's own form. */
+  response: unknown;
   /** Spent on the item before the page was last loaded. */
   seconds: number;
 }
@@ -18,7 +20,7 @@ export interface PrincipleDraft {
   evidence: string | null;
 }
 
-export const EMPTY: Draft = { strength: null, rationale: "", principles: [], seconds: 0 };
+export const EMPTY: Draft = { strength: null, rationale: "", principles: [], response: null, seconds: 0 };
 
 const PREFIX = "assay.draft:";
 const OLDEST_MS = 30 * 86_400_000;

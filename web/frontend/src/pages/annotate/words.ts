@@ -38,6 +38,7 @@ export function useWords(): PairWords {
 /** "A is clearly better": in the letters of the reader's own screen. */
 export function saidInWords(words: PairWords, said: Said, strength?: number | null): string {
   if (strength != null && (said === "first" || said === "second")) return `${said === "first" ? "A" : "B"} is ${words.strengths[strength]} better`;
+  if (said === "answered") return "Answered";
   return [...words.choices, words.skip].find((option) => option.name === said)?.label ?? said;
 }
 

@@ -5,6 +5,7 @@ import { useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../api/client";
 import { formatNumber } from "../../components/chartData";
+import { Messages } from "../../components/Messages";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { counted } from "../../format/count";
 import { useCut } from "./useCut";
@@ -126,7 +127,11 @@ function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
                 {turn.role}
               </Text>
             )}
-            <Text {...text} data-cuts>{turn.content}</Text>
+            {typeof turn.content === "string" ? (
+              <Text {...text} data-cuts>{turn.content}</Text>
+            ) : (
+              <Messages turns={[turn]} plain expected={turn.role} />
+            )}
           </div>
         ))}
       </Table.Td>

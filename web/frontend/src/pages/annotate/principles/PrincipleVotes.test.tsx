@@ -19,6 +19,7 @@ const ITEM: Item = {
   prompt: [{ role: "user", content: "Why?" }],
   first: "It is **very** short, and clear.",
   second: "A [longer](https://example.org) one.",
+  turns: [null, null],
   attributes: null,
   guideline: "",
   checked: null,
@@ -27,6 +28,8 @@ const ITEM: Item = {
   expires_at: 0,
   question: "pair",
   component: "PairPreference",
+  responses: [],
+  settings: {},
 };
 
 let kept: PrincipleDraft[];

@@ -1,4 +1,4 @@
-import { Button, Group, MultiSelect, NumberInput, Paper, Stack, Switch, TagsInput, Text, Textarea, TextInput, Title } from "@mantine/core";
+import { Button, Group, MultiSelect, NumberInput, Paper, Select, Stack, Switch, TagsInput, Text, Textarea, TextInput, Title } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
 import { Link, useNavigate } from "react-router";
@@ -8,12 +8,27 @@ import { Failure } from "../../../components/States";
 
 const POOLS = ["unverified", "gold", "silver", "recycled", "discarded", "pending"];
 
-/** A queue from a selection of comparisons. */
+type Question = NonNullable<Schemas["NewQueue"]["question"]>;
+
+/** What may be asked, of what, and whether people's answers can be checked and adjudicated. */
+const QUESTIONS: { value: Question; label: string; about: string }[] = [
+  { value: "pair", label: "Which of two responses is better", about: "Gold checks come from the gold pool; what has no majority is adjudicated." },
+  { value: "rating", label: "Rate a response", about: "Adjudicated where no rating is within a quarter of the scale of most others." },
+  { value: "steps", label: "Label the steps of a response", about: "Adjudicated where most do not agree on the first wrong step." },
+  { value: "spans", label: "Mark words of a response", about: "No gold checks and no adjudication: careful people mark different words, and all marks stand." },
+  { value: "ranking", label: "Rank the responses to a prompt", about: "Adjudicated where most contradict each other's order of two responses." },
+];
+const SCALE = /^(.*\S)\s*:\s*(\d{1,3})-(\d{1,3})$/;
+
+/** A queue from a selection of comparisons, or of their responses. */
 export function NewQueue() {
   const queries = useQueryClient();
   const navigate = useNavigate();
   const [fields, setAsked] = useState({
     name: "",
+    question: "pair" as Question,
+    scales: ["overall:1-5"],
+    labels: ["error"],
     pools: ["unverified"],
     sources: [] as string[],
     categories: [] as string[],
@@ -28,6 +43,8 @@ export function NewQueue() {
     project: "default",
   });
   const set = (part: Partial<typeof fields>) => setAsked({ ...fields, ...part });
+  const pair = fields.question === "pair";
+  const asked = QUESTIONS.find(({ value }) => value === fields.question)!;
   // Suggested, not demanded: the store may be busy, and a name that is none is refused with those there are.
   const facets = useQuery({
     queryKey: ["comparison-facets"],
@@ -43,11 +60,14 @@ export function NewQueue() {
   });
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    const { name, pools, sources, categories, limit, guideline, reason, principles, project } = fields;
+    const { name, question, pools, sources, categories, limit, guideline, reason, principles, project } = fields;
     make.mutate({
-      ...{ name, pools, sources, categories, limit, guideline, reason, principles, project, seed: 0 },
+      ...{ name, question, pools, sources, categories, limit, guideline, reason, project, seed: 0 },
+      principles: pair ? principles : [],
+      scales: fields.scales.map(scaleOf),
+      labels: fields.labels,
       overlap: fields.everyone ? "all" : fields.overlap,
-      gold_checks: fields.checks / 100,
+      gold_checks: question === "spans" ? 0 : fields.checks / 100,
       lease_minutes: fields.lease,
     });
   };
@@ -71,7 +91,29 @@ export function NewQueue() {
             value={fields.project}
             onChange={(event) => set({ project: event.currentTarget.value })}
           />
-          <MultiSelect label="Pools" data={POOLS} value={fields.pools} onChange={(pools) => set({ pools })} />
+          <Select
+            label="Question"
+            description={asked.about}
+            data={QUESTIONS}
+            allowDeselect={false}
+            value={fields.question}
+            onChange={(question) => set({ question: question as Question, pools: question === "pair" ? ["unverified"] : [] })}
+          />
+          {fields.question === "rating" && (
+            <TagsInput
+              label="Scales"
+              description="What is rated, and from where to where: helpfulness:1-5. Enter ends each."
+              required
+              splitChars={[","]}
+              error={fields.scales.length === 0 || fields.scales.some((scale) => scaleOf(scale).low >= scaleOf(scale).high) ? "At least one, its lower end first" : undefined}
+              value={fields.scales}
+              onChange={(scales) => set({ scales: scales.map(scaleText) })}
+            />
+          )}
+          {fields.question === "spans" && (
+            <TagsInput label="Labels" description="What marked words can be. Enter ends each." required splitChars={[","]} value={fields.labels} onChange={(labels) => set({ labels })} />
+          )}
+          <MultiSelect label="Pools" description={pair ? undefined : "None: also responses that are in no comparison"} data={POOLS} value={fields.pools} onChange={(pools) => set({ pools })} />
           <Group grow align="start">
             <TagsInput
               label="Sources"
@@ -110,7 +152,8 @@ export function NewQueue() {
           <Group grow align="end">
             <NumberInput
               label="Gold checks, %"
-              description="Known answers mixed in"
+              description={pair ? "Known answers mixed in" : "What people of earlier queues agreed on, or was adjudicated"}
+              disabled={fields.question === "spans"}
               min={0}
               max={50}
               value={fields.checks}
@@ -127,14 +170,16 @@ export function NewQueue() {
           </Group>
           <Textarea label="Guideline" description="Shown beside every item" autosize minRows={2} value={fields.guideline} onChange={(event) => set({ guideline: event.currentTarget.value })} />
           <TextInput label="Why these are asked" description="Shown beside every item" value={fields.reason} onChange={(event) => set({ reason: event.currentTarget.value })} />
-          <TagsInput
-            label="Principles"
-            description="Asked of both responses: yes, partly or no, with the words that show it. Enter ends each."
-            splitChars={[]}
-            maxTags={20}
-            value={fields.principles}
-            onChange={(principles) => set({ principles })}
-          />
+          {pair && (
+            <TagsInput
+              label="Principles"
+              description="Asked of both responses: yes, partly or no, with the words that show it. Enter ends each."
+              splitChars={[]}
+              maxTags={20}
+              value={fields.principles}
+              onChange={(principles) => set({ principles })}
+            />
+          )}
           {make.error !== null && <Failure error={make.error} />}
           <Group gap="xs">
             <Button type="submit" loading={make.isPending}>
@@ -143,12 +188,25 @@ export function NewQueue() {
             <Button component={Link} to="/annotate" variant="subtle" color="gray">
               Cancel
             </Button>
-            <Text size="xs" className="dim">
-              Gold checks come from the gold pool; without one there are none.
-            </Text>
+            {fields.question !== "spans" && (
+              <Text size="xs" className="dim">
+                Where no answers are known there are no gold checks.
+              </Text>
+            )}
           </Group>
         </Stack>
       </form>
     </Paper>
   );
+}
+
+/** "helpfulness" is helpfulness from 1 to 5. */
+function scaleOf(text: string): Schemas["AskedScale"] {
+  const [, aspect, low, high] = SCALE.exec(text) ?? [null, text, 1, 5];
+  return { aspect: String(aspect), low: Number(low), high: Number(high) };
+}
+
+function scaleText(text: string): string {
+  const { aspect, low, high } = scaleOf(text.trim());
+  return `${aspect}:${low}-${high}`;
 }

@@ -36,7 +36,7 @@ export function QueueReport() {
       ) : (
         <>
           <Annotators people={data.annotators} />
-          <AgreementTable report={data.agreement} />
+          {data.labels.length > 0 ? <LabelAgreement labels={data.labels} /> : <AgreementTable report={data.agreement} />}
           {data.principles.length > 0 && <Principles principles={data.principles} />}
         </>
       )}
@@ -126,6 +126,41 @@ function AgreementTable({ report }: { report: Schemas["AgreementReport"] }) {
         {report.with_ties.labels === 0 ? "No item has two votes yet: nothing to agree on." : `${percent(report.tie_rate, 0)} of the labels are ties.`}
         {report.strength_items > 0 && ` Strength, ordinal alpha over ${counted(report.strength_items, "item")}: ${estimate(report.strength)}.`}
       </Text>
+    </section>
+  );
+}
+
+/** Of ratings, steps, spans and orders: each thing that was asked. */
+function LabelAgreement({ labels }: { labels: Schemas["LabelAgreement"][] }) {
+  return (
+    <section className="panel" aria-label="Agreement">
+      <Title order={2} mb={4}>
+        Agreement
+      </Title>
+      <Table.ScrollContainer minWidth={520} type="native" tabIndex={0}>
+        <Table>
+          <Table.Thead>
+            <Table.Tr>
+              {["", "Labels", "Asked of two people or more", "Percent", "Krippendorff's alpha"].map((name) => (
+                <Table.Th key={name}>{name}</Table.Th>
+              ))}
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {labels.map((one) => (
+              <Table.Tr key={one.what}>
+                <Table.Th scope="row">{one.what}</Table.Th>
+                <Table.Td>{one.labels}</Table.Td>
+                <Table.Td>{one.items}</Table.Td>
+                <Table.Td>{percent(one.percent)}</Table.Td>
+                <Table.Td>
+                  {estimate(one.alpha)} <span className="dim">{one.metric}</span>
+                </Table.Td>
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      </Table.ScrollContainer>
     </section>
   );
 }

@@ -31,6 +31,11 @@ export function QueueRow({ queue }: { queue: Queue }) {
                 {queue.project}
               </Badge>
             )}
+            {queue.question !== "pair" && (
+              <Badge size="sm" variant="light" color="blue" tt="none">
+                {queue.question}
+              </Badge>
+            )}
             {queue.closed && (
               <Badge size="sm" variant="light" color="gray">
                 closed
@@ -98,10 +103,12 @@ function QueueMenu({ queue, at }: { queue: Queue; at: string }) {
           <Menu.Item component={Link} to={`${at}/report`}>
             Annotators and agreement
           </Menu.Item>
-          <Menu.Item component={Link} to={`${at}/adjudicate`}>
-            Adjudicate
-          </Menu.Item>
-          <Menu.Item onClick={() => setDeciding(true)}>Decide by the votes</Menu.Item>
+          {queue.question !== "spans" && (
+            <Menu.Item component={Link} to={`${at}/adjudicate`}>
+              Adjudicate
+            </Menu.Item>
+          )}
+          {queue.question === "pair" && <Menu.Item onClick={() => setDeciding(true)}>Decide by the votes</Menu.Item>}
           <Menu.Item onClick={() => turn.mutate()}>{queue.closed ? "Reopen" : "Close"}</Menu.Item>
         </Menu.Dropdown>
       </Menu>

@@ -19,6 +19,7 @@ function reply(number: number): Reply {
       prompt: [{ role: "user", content: `Question ${number}?` }],
       first: `One answer to ${number}.`,
       second: `Another answer to ${number}.`,
+      turns: [null, null],
       attributes: null,
       guideline: "",
       checked: null,
@@ -27,6 +28,8 @@ function reply(number: number): Reply {
       expires_at: 0,
       question: number === 2 ? "reasoned.py:Reasoned" : "pair",
       component: "PairPreference",
+      responses: [],
+      settings: {},
     },
     progress: { share: 0.2, mine: number - 1, passed: number - 1, last: number > 1 ? `${number - 1}-1-vote` : null, waiting: null },
     guideline: "Prefer what **helps**:\n\n- first $x^2$",
@@ -40,7 +43,7 @@ const own: Schemas["OwnFigures"] = {
   ...{ accuracy: null, agreement: null, first_rate: null },
 };
 const ben: Schemas["RevealedOpinion"] = {
-  ...{ by: "ben", said: "skip", strength: null, rationale: "cannot_decide: both are vague" },
+  ...{ by: "ben", said: "skip", answer: "", strength: null, rationale: "cannot_decide: both are vague" },
   principles: [{ place: "second", principle: "is clear", answer: "partially", evidence: "Another answer" }],
 };
 const option = (name: string, key: string, label: string) => ({ name, key, label, short: name });
@@ -188,7 +191,7 @@ describe("a session", () => {
 
   it("keeps the focus by a decision, for who works without single keys", async () => {
     localStorage.setItem("assay.single-keys", "false");
-    const judge: Schemas["RevealedOpinion"] = { by: "judge", said: "first", strength: null, rationale: "clearer", principles: [] };
+    const judge: Schemas["RevealedOpinion"] = { by: "judge", said: "first", answer: "", strength: null, rationale: "clearer", principles: [] };
     answer = (body) => json({ receipt: { ticket: body.ticket, said: "second", repeated: false, opinions: [judge], votes: [] }, next: reply(2) });
     renderAt(session);
     const user = userEvent.setup();

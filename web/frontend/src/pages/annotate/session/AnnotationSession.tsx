@@ -1,10 +1,16 @@
 import { Alert, Button, Group, Stack } from "@mantine/core";
 import { useDisclosure, useLocalStorage } from "@mantine/hooks";
-import { useEffect, useRef, useState } from "react";
+import { useEffect, useRef, useState, type ComponentType } from "react";
 import { Link, useNavigate } from "react-router";
 
+import { ImagesFrom } from "../../../components/Messages";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { PrincipleVotes } from "../principles/PrincipleVotes";
+import { RankingTask } from "../tasks/RankingTask";
+import { RatingTask } from "../tasks/RatingTask";
+import { SpanTask } from "../tasks/SpanTask";
+import { StepTask } from "../tasks/StepTask";
+import type { TaskProps } from "../tasks/task";
 import { DecisionBar } from "./DecisionBar";
 import { draftName } from "../drafts";
 import { KeyHelp } from "./KeyHelp";
@@ -37,8 +43,15 @@ export function AnnotationSession(props: SessionProps) {
   return <Session {...props} types={types.data} />;
 }
 
-/** The page's components of question types, by name: those that decide an item, and those asked beside them. */
+/** The page's components of question types, by name: those that decide a pair, those of other items, which they show
+ * themselves, and those asked beside them. */
 const DECISIONS: Record<string, typeof DecisionBar> = { PairPreference: DecisionBar };
+const TASKS: Record<string, ComponentType<TaskProps>> = {
+  ResponseRating: RatingTask,
+  StepLabels: StepTask,
+  SpanMarking: SpanTask,
+  ResponseRanking: RankingTask,
+};
 const ADDITIONS: Record<string, typeof PrincipleVotes> = { PrincipleFulfilment: PrincipleVotes };
 
 function Session({ queue, person, adjudicating, types }: SessionProps & { types: QuestionTypes }) {
@@ -63,7 +76,8 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
   );
   const lost = useLease(queue, receiptOf === null ? item?.ticket : undefined, reply?.lease_seconds ?? 1800);
 
-  const decide = async (decision: { choice?: Choice; skip?: SkipReason }) => {
+  const Task = item === undefined ? undefined : TASKS[item.component];
+  const decide = async (decision: { choice?: Choice; skip?: SkipReason; answer?: Record<string, unknown> }) => {
     if (item === undefined || receiptOf !== null || sending) return;
     skippingIs.close();
     const done = await session.decide(item, { ...decision, ...draft, seconds: Math.round(seconds() * 10) / 10 });
@@ -84,10 +98,10 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
   };
 
   const press = (key: string): boolean => {
-    const choice = words.choices.find((option) => option.key === key)?.name as Choice | undefined;
+    const choice = Task !== undefined ? undefined : words.choices.find((option) => option.key === key)?.name as Choice | undefined;
     if (receiptOf !== null && (key === "Enter" || key === " ")) goOn();
     else if (key === "?") helpIs.open();
-    else if (key === "d") setLook(look === "diff" ? "rendered" : "diff");
+    else if (key === "d" && Task === undefined) setLook(look === "diff" ? "rendered" : "diff");
     else if (key === "m") setLook(look === "plain" ? "rendered" : "plain");
     else if (key === "q") void session.release().finally(() => navigate("/annotate"));
     else if (key === "u") {
@@ -100,7 +114,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
       setWriting(item.ticket);
       setTimeout(() => box.current?.focus());
     } else if (key === "v" && adjudicating) void session.reveal();
-    else if (/^[0-3]$/.test(key)) change({ strength: draft.strength === Number(key) ? null : Number(key) });
+    else if (Task === undefined && /^[0-3]$/.test(key)) change({ strength: draft.strength === Number(key) ? null : Number(key) });
     else return false;
     return true;
   };
@@ -139,9 +153,25 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
             <Refused key={`${vote.queue} ${vote.body.ticket}`} vote={vote} onDismiss={() => session.dismiss(vote)} />
           ))}
           {item !== undefined && (
-            <>
+            <ImagesFrom value={(hash) => `/api/annotate/queues/${encodeURIComponent(queue)}/items/${item.ticket}/media/${hash}`}>
               <PromptPanel key={item.ticket} item={item} plain={look !== "rendered"} />
-              <ResponsePair item={item} look={look} />
+              {Task === undefined ? (
+                <ResponsePair item={item} look={look} />
+              ) : (
+                <Task
+                  key={`task ${item.ticket}`}
+                  item={item}
+                  draft={draft}
+                  change={change}
+                  onAnswer={(answer) => void decide({ answer })}
+                  press={press}
+                  disabled={sending || session.trouble !== null || receiptOf !== null}
+                  keys={keys && !help && !skipping}
+                  plain={look !== "rendered"}
+                  writing={writing === item.ticket}
+                  box={box}
+                />
+              )}
               {receiptOf !== null ? (
                 <Group className="panel session-bar" justify="space-between" wrap="nowrap">
                   <Receipt last={receiptOf} />
@@ -149,7 +179,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
                     Next
                   </Button>
                 </Group>
-              ) : Decision === undefined ? (
+              ) : Task !== undefined ? null : Decision === undefined ? (
                 <Failure error={new Error(`This page cannot ask questions of type ${item.question}`)} />
               ) : (
                 <Decision
@@ -161,7 +191,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
                   box={box}
                 />
               )}
-            </>
+            </ImagesFrom>
           )}
           {item === undefined && reply !== undefined && <NothingLeft reply={reply} adjudicating={adjudicating} onUndo={() => press("u")} />}
         </Stack>
@@ -204,7 +234,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
             </Section>
           )}
           <Section title="Queue">
-            <LiveFigures queue={queue} />
+            <LiveFigures queue={queue} pairs={Task === undefined} />
           </Section>
           {!adjudicating && (
             <Section title="You">

@@ -8,8 +8,8 @@ import { percent } from "../../../format/percent";
 const EVERY_MS = 5000;
 const LEAST = 10; // items: of fewer, resampling tells nothing of how far off the figure may be
 
-/** The queue now: how far it is, who is here, how far people agree. */
-export function LiveFigures({ queue }: { queue: string }) {
+/** The queue now: how far it is, who is here, and of pairs how far people agree. */
+export function LiveFigures({ queue, pairs }: { queue: string; pairs: boolean }) {
   const { data } = useQuery({
     queryKey: ["live", queue],
     queryFn: () => body(api.GET("/api/annotate/queues/{queue}/live", { params: { path: { queue } } })),
@@ -21,7 +21,7 @@ export function LiveFigures({ queue }: { queue: string }) {
       <Text size="sm">
         {counted(data.voting, "person", "people")} here now; {counted(data.people, "has", "have")} voted so far
       </Text>
-      {data.agreement === null ? (
+      {!pairs ? null : data.agreement === null ? (
         <Text size="sm" className="dim">
           How far people agree is shown when the queue is closed: votes are blind until then.
         </Text>

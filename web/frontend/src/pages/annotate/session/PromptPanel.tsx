@@ -1,11 +1,9 @@
-import { ActionIcon, Badge, Group, Text, Tooltip } from "@mantine/core";
+import { ActionIcon, Group, Text, Tooltip } from "@mantine/core";
 import { IconArrowsMaximize, IconArrowsMinimize } from "@tabler/icons-react";
-import { useLayoutEffect, useRef, useState } from "react";
+import { useCallback, useLayoutEffect, useRef, useState } from "react";
 
-import { Markdown } from "../../../components/Markdown";
+import { Messages } from "../../../components/Messages";
 import type { Item } from "../words";
-
-const COLOURS: Record<Item["prompt"][number]["role"], string> = { system: "gray", user: "teal", assistant: "blue", tool: "grape" };
 
 /** The conversation, at its last turn: what the responses answer. */
 export function PromptPanel({ item, plain }: { item: Item; plain: boolean }) {
@@ -13,14 +11,15 @@ export function PromptPanel({ item, plain }: { item: Item; plain: boolean }) {
   const [expanded, setWhole] = useState(false);
   const [overflows, setOverflows] = useState(false);
   const several = item.prompt.length > 1;
-  useLayoutEffect(() => {
+  const settle = useCallback(() => {
     const element = box.current;
     if (element === null) return;
     setOverflows(element.scrollHeight > element.clientHeight + 1);
-    const turns = element.querySelectorAll<HTMLElement>(".session-turn");
+    const turns = element.querySelectorAll<HTMLElement>(".message");
     const lastTurn = turns[turns.length - 1];
     element.scrollTop = lastTurn === undefined || !several ? 0 : lastTurn.offsetTop - element.offsetTop - 24;
-  }, [item, several, plain]);
+  }, [several]);
+  useLayoutEffect(settle, [item, plain, settle]);
   return (
     <section className="panel" aria-label="Prompt">
       <Group justify="space-between" mb={4} wrap="nowrap">
@@ -42,17 +41,8 @@ export function PromptPanel({ item, plain }: { item: Item; plain: boolean }) {
         )}
       </Group>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- it scrolls, also from the keyboard */}
-      <div ref={box} className="session-prompt" data-whole={expanded || undefined} tabIndex={0} role="group" aria-label="Conversation">
-        {item.prompt.map((turn, number) => (
-          <div key={number} className="session-turn">
-            {(several || turn.role !== "user") && (
-              <Badge size="xs" variant="light" color={COLOURS[turn.role]} mb={4}>
-                {turn.role}
-              </Badge>
-            )}
-            {plain ? <div className="session-plain">{turn.content}</div> : <Markdown text={turn.content} />}
-          </div>
-        ))}
+      <div ref={box} className="session-prompt" data-whole={expanded || undefined} tabIndex={0} role="group" aria-label="Conversation" onLoadCapture={settle}>
+        <Messages turns={item.prompt} plain={plain} expected="user" />
       </div>
     </section>
   );

@@ -33,7 +33,7 @@ export function Opinions({ title, opinions }: { title: string; opinions: Schemas
       </Text>
       {opinions.map((opinion) => (
         <Text key={opinion.by} size="sm" style={{ overflowWrap: "anywhere" }}>
-          {opinion.by}: <strong>{saidInWords(words, opinion.said, opinion.strength)}</strong>
+          {opinion.by}: <strong>{opinion.answer || saidInWords(words, opinion.said, opinion.strength)}</strong>
           {opinion.rationale !== "" && <span className="dim">. {rationaleInWords(words, opinion.said, opinion.rationale)}</span>}
           <Principles answers={opinion.principles} />
         </Text>

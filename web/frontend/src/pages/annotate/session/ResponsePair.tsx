@@ -1,7 +1,7 @@
 import { Alert, Group, Text } from "@mantine/core";
 import { useMemo } from "react";
 
-import { Markdown } from "../../../components/Markdown";
+import { ResponseTurns, type Turn } from "../../../components/Messages";
 import { wordDiff, type Piece } from "./wordDiff";
 import type { Item } from "../words";
 
@@ -18,8 +18,8 @@ export function ResponsePair({ item, look }: { item: Item; look: Look }) {
         </Alert>
       )}
       <div className="session-pair">
-        <Response letter="A" text={item.first} checked={item.checked?.first} look={look} pieces={pieces?.[0]} />
-        <Response letter="B" text={item.second} checked={item.checked?.second} look={look} pieces={pieces?.[1]} />
+        <Response letter="A" text={item.first} turns={item.turns[0]} checked={item.checked?.first} look={look} pieces={pieces?.[0]} />
+        <Response letter="B" text={item.second} turns={item.turns[1]} checked={item.checked?.second} look={look} pieces={pieces?.[1]} />
       </div>
     </>
   );
@@ -28,12 +28,13 @@ export function ResponsePair({ item, look }: { item: Item; look: Look }) {
 interface ResponseProps {
   letter: "A" | "B";
   text: string;
+  turns: Turn[] | null | undefined;
   checked: string | undefined;
   look: Look;
   pieces: Piece[] | undefined;
 }
 
-function Response({ letter, text, checked, look, pieces }: ResponseProps) {
+function Response({ letter, text, turns, checked, look, pieces }: ResponseProps) {
   const side = letter === "A" ? "first" : "second";
   return (
     <section className="panel" aria-label={`Response ${letter}`}>
@@ -47,30 +48,23 @@ function Response({ letter, text, checked, look, pieces }: ResponseProps) {
           </Text>
         )}
       </Group>
-      {look === "rendered" ? (
-        <div data-response={side}>
-          <Markdown text={text} />
-        </div>
-      ) : (
-        <div className="session-plain" data-response={side}>
-          {pieces === undefined
-            ? text
-            : pieces.map((piece, n) =>
-                piece.own ? (
-                  <mark key={n} data-side={side}>
-                    {piece.text}
-                  </mark>
-                ) : (
-                  piece.text
-                ),
-              )}
-        </div>
-      )}
-      {text.trim() === "" && (
-        <Text size="sm" fs="italic" className="dim">
-          empty
-        </Text>
-      )}
+      <div data-response={side}>
+        {pieces === undefined ? (
+          <ResponseTurns text={text} turns={turns} plain={look !== "rendered"} />
+        ) : (
+          <div className="session-plain">
+            {pieces.map((piece, n) =>
+              piece.own ? (
+                <mark key={n} data-side={side}>
+                  {piece.text}
+                </mark>
+              ) : (
+                piece.text
+              ),
+            )}
+          </div>
+        )}
+      </div>
     </section>
   );
 }

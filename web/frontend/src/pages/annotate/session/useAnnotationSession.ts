@@ -19,6 +19,10 @@ interface Decision {
   strength: number | null;
   rationale: string;
   principles: PrincipleDraft[];
+  /** The answer to what is no pair. */
+  answer?: Record<string, unknown>;
+  /** As the draft had it. */
+  response: unknown;
   seconds: number;
 }
 
@@ -116,7 +120,7 @@ export function useAnnotationSession(queue: string, person: string, adjudicating
       const vote: KeptVote = {
         queue,
         at: Date.now(),
-        body: { person, ticket: item.ticket, seal: item.seal, choice, skip, strength, rationale, seconds, principles },
+        body: { person, ticket: item.ticket, seal: item.seal, choice, skip, strength, rationale, seconds, principles, response: decision.answer as Schemas["VoteBody"]["response"] },
       };
       setForgetful(!keepVote(vote));
       const came = await deliver(vote, sendVote, { onTrouble });
@@ -143,8 +147,8 @@ export function useAnnotationSession(queue: string, person: string, adjudicating
       const again = await body(api.POST("/api/annotate/queues/{queue}/undo", { ...path, body: { ticket, held } }));
       if (again.item !== null && last?.receipt.ticket === ticket && last.item.first === again.item.first) {
         // What was written and answered is there again, to be changed and not to be done anew.
-        const { strength, rationale, principles } = last.decision;
-        saveDraft(draftName(person, queue, again.item), { ...EMPTY, strength, rationale, principles });
+        const { strength, rationale, principles, response } = last.decision;
+        saveDraft(draftName(person, queue, again.item), { ...EMPTY, strength, rationale, principles, response });
       }
       show(again);
       setLast(null);

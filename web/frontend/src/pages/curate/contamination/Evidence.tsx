@@ -25,13 +25,13 @@ export function Evidence({ check, benchmark }: { check: Schemas["LedgerCheck"]; 
   return (
     <Stack gap="xs">
       <Title order={2}>
-        Evidence: {counted(check.hits, "prompt")} with text of {benchmark}
+        Evidence: {counted(check.hits, "text")} with text of {benchmark}
       </Title>
       <Loaded query={query}>
         {(data) => (
           <Stack gap="xs">
             {data.overlaps.map((one) => (
-              <OverlapCard key={one.prompt_id} one={one} check={check} benchmark={benchmark} />
+              <OverlapCard key={one.response_id ?? one.prompt_id} one={one} check={check} benchmark={benchmark} />
             ))}
             <Pager page={page} size={data.page_size} total={data.total} onPage={setPage} />
           </Stack>
@@ -43,13 +43,17 @@ export function Evidence({ check, benchmark }: { check: Schemas["LedgerCheck"]; 
 
 function OverlapCard({ one, check, benchmark }: { one: Overlap; check: Schemas["LedgerCheck"]; benchmark: string }) {
   const inCommon =
-    one.ngrams === 0
+    one.tier === "whole"
       ? "a short prompt, equal as a whole"
-      : `${counted(one.ngrams, "run")} of ${check.ngram} ${check.unit}s in common, the first from ${check.unit} ${one.position} on`;
+      : one.tier === "containment"
+        ? `holds ${Math.round(100 * one.score)} % of the ${one.part}, from ${check.unit} ${one.position} on`
+        : one.tier === "embedding"
+          ? `an embedding of similarity ${one.score.toFixed(2)}`
+          : `${counted(one.ngrams, "run")} of ${check.ngram} ${check.unit}s in common, the first from ${check.unit} ${one.position} on`;
   return (
     <div className="panel">
       <Group justify="space-between" gap="xs" mb={6}>
-        <Text size="sm" fw={500}>
+        <Text size="sm" fw={500} lineClamp={2} style={{ overflowWrap: "anywhere" }}>
           “{one.overlap}”
         </Text>
         <Group gap={8}>
@@ -61,11 +65,11 @@ function OverlapCard({ one, check, benchmark }: { one: Overlap; check: Schemas["
         </Group>
       </Group>
       <Text size="xs" className="dim" mb={6}>
-        Turn {one.turn} ({one.role}): {inCommon}
+        {one.response_id === null ? `Turn ${one.turn} (${one.role})` : "Response"}: {inCommon}
       </Text>
       <div className="curate-pair">
-        <Marked label="Our prompt" text={one.text} overlap={one.overlap} />
-        <Marked label={`Prompt of ${benchmark}`} text={one.benchmark_text} overlap={one.overlap} />
+        <Marked label={one.response_id === null ? "Our prompt" : "Our response"} text={one.text} overlap={one.overlap} />
+        <Marked label={`${one.part === "prompt" ? "Prompt" : "Response"} of ${benchmark}`} text={one.benchmark_text} overlap={one.overlap} />
       </div>
     </div>
   );

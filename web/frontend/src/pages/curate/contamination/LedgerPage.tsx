@@ -97,7 +97,7 @@ function LedgerTable({ benchmarks, chosen }: { benchmarks: Benchmark[]; chosen: 
                         "0"
                       ) : (
                         <Anchor component={Link} to={`/curate/contamination?check=${check.check_id}`} size="sm">
-                          {counted(check.hits, "prompt")}
+                          {counted(check.hits, "text")}
                         </Anchor>
                       )}
                     </Table.Td>

@@ -8,6 +8,7 @@ import { Loaded } from "../shared/Loaded";
 import { FunnelSankey } from "./FunnelSankey";
 import { FlowTable } from "./FlowTable";
 import { RuleTable } from "./RuleTable";
+import { WorthTable } from "./WorthTable";
 import { useFunnel, type Funnel } from "./useFunnel";
 
 /** Where every comparison is, by which rule. */
@@ -47,6 +48,7 @@ function Shown({ funnel }: { funnel: Funnel }) {
         </div>
       )}
       {funnel.rules.length > 0 && <RuleTable rules={funnel.rules} comparisons={funnel.comparisons} />}
+      {funnel.worth.length > 0 && <WorthTable worth={funnel.worth} />}
       {funnel.rejected.length > 0 && <Rejected funnel={funnel} />}
     </Stack>
   );

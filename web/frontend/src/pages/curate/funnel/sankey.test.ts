@@ -9,6 +9,7 @@ function funnelOf(flows: Funnel["flows"]): Funnel {
     flows,
     rules: flows.map(({ pool, rule, comparisons }) => ({ pool, rule, comparisons, decided: pool !== "unverified", reasons: [] })),
     rejected: [],
+    worth: [],
   };
 }
 

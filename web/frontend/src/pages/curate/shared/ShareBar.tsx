@@ -10,11 +10,19 @@ type Share = Schemas["CountedShare"];
 const WIDTH = 96;
 const HEIGHT = 14;
 
-/** A share on a scale from 0 to 1 with its 95 % interval, and the same in words. `reference`: a line to compare with. */
-export function ShareBar({ share, reference }: { share: Share; reference?: number }) {
+interface ShareBarProps {
+  share: Share;
+  /** A line to compare with. */
+  reference?: number;
+  /** Which side of it is a fault: else either. */
+  fault?: "below";
+}
+
+/** A share on a scale from 0 to 1 with its 95 % interval, and the same in words; red where the interval shows a fault. */
+export function ShareBar({ share, reference, fault }: ShareBarProps) {
   if (share.share === null) return <Text span size="sm" className="dim">{NONE}</Text>;
   const [low, high] = [share.low ?? share.share, share.high ?? share.share];
-  const off = reference !== undefined && (low > reference || high < reference);
+  const off = reference !== undefined && ((fault === undefined && low > reference) || high < reference);
   const colour = off ? "light-dark(#c92a2a, #ffa8a8)" : "light-dark(#0b7285, #3bc9db)";
   return (
     <span style={{ display: "inline-flex", alignItems: "center", gap: 8 }}>

@@ -101,7 +101,17 @@ export function DecontaminateFields({ options, onChange }: Fields) {
   const ngram = declared(options, "decontaminate", "ngram");
   const unit = declared(options, "decontaminate", "unit");
   const [settings, change] = useSettings<"decontaminate">(
-    { stage: "decontaminate", benchmarks: [], ngram: Number(ngram.value), unit: unit.value as "word" | "character", discard: true },
+    {
+      stage: "decontaminate",
+      benchmarks: [],
+      ngram: Number(ngram.value),
+      unit: unit.value as "word" | "character",
+      containment: Number(declared(options, "decontaminate", "containment").value),
+      responses: declared(options, "decontaminate", "responses").value === true,
+      encoder: "",
+      similarity: Number(declared(options, "decontaminate", "similarity").value),
+      discard: true,
+    },
     onChange,
   );
   return (
@@ -129,6 +139,18 @@ export function DecontaminateFields({ options, onChange }: Fields) {
         value={settings.unit}
         onChange={(value) => value !== null && change({ unit: value as "word" | "character" })}
         allowDeselect={false}
+      />
+      <Checkbox
+        size="xs"
+        label="Responses, too"
+        checked={settings.responses}
+        onChange={(event) => change({ responses: event.currentTarget.checked })}
+      />
+      <Checkbox
+        size="xs"
+        label="Paraphrases, too (embeddings; slow)"
+        checked={settings.encoder !== ""}
+        onChange={(event) => change({ encoder: event.currentTarget.checked ? "minilm" : "" })}
       />
       <Checkbox
         size="xs"

@@ -10,6 +10,7 @@ import { Failure, Waiting } from "../../../components/States";
 import { Lineage } from "../lineage/Lineage";
 import { Decisions, Holdings, Origins, Overlaps } from "./History";
 import { Judgments } from "./Judgments";
+import { Labels } from "./Labels";
 import { Neighbours } from "./Neighbours";
 import { Attributes, Feedback, PrincipleVotes } from "./Principles";
 import { Scores } from "./Scores";
@@ -66,6 +67,7 @@ export function ComparisonPage() {
         <ResponseText side="B" text={data.b} label={data.label} form={form} />
       </SimpleGrid>
       <Judgments judgments={data.judgments} sourceLabel={data.source_label} />
+      <Labels labels={data.labels} rankings={data.rankings} />
       <Decisions decisions={data.decisions} />
       <Scores scores={data.scores} />
       <PrincipleVotes votes={data.principle_votes} />

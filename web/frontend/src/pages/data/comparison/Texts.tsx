@@ -1,25 +1,18 @@
 import { Badge, Group, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
-import { Markdown } from "../../../components/Markdown";
+import { Messages, ResponseTurns, type Turn } from "../../../components/Messages";
 import { count } from "../../../format/count";
 
 export type Form = "rendered" | "plain";
 
 /** The conversation before the responses. */
-export function PromptText({ turns, form }: { turns: Schemas["ConversationTurn"][]; form: Form }) {
+export function PromptText({ turns, form }: { turns: Turn[]; form: Form }) {
   return (
     <section className="panel" aria-label="Prompt">
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable to be scrolled */}
       <div className="long-text" tabIndex={0} role="group" aria-label="Turns of the prompt">
-        {turns.map((turn, index) => (
-          <div key={index} className="turn">
-            <Text size="xs" fw={600} className="dim">
-              {turn.role}
-            </Text>
-            <Shown text={turn.content} form={form} />
-          </div>
-        ))}
+        <Messages turns={turns} plain={form === "plain"} />
       </div>
     </section>
   );
@@ -56,13 +49,8 @@ export function ResponseText({ side, text, label, form }: ResponseProps) {
       </Group>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable to be scrolled */}
       <div className="long-text" tabIndex={0} role="group" aria-label={`Text of response ${side}`}>
-        <Shown text={text.content} form={form} />
+        <ResponseTurns text={text.content} turns={text.turns} plain={form === "plain"} />
       </div>
     </section>
   );
-}
-
-function Shown({ text, form }: { text: string; form: Form }) {
-  if (text.trim() === "") return <span className="dim">(empty)</span>;
-  return form === "plain" ? <div className="plain">{text}</div> : <Markdown text={text} />;
 }

@@ -6,6 +6,7 @@ import { axe } from "vitest-axe";
 import type { Schemas } from "../../../api/client";
 import { renderAt } from "../../../testing/render";
 import { Judgments } from "./Judgments";
+import { Labels } from "./Labels";
 import { Scores } from "./Scores";
 
 const JUDGMENT: Schemas["JudgmentRecord"] = {
@@ -56,6 +57,34 @@ describe("Judgments", () => {
     await userEvent.click(screen.getByRole("switch"));
     expect(screen.getAllByRole("row")).toHaveLength(4);
     expect((await axe(container)).violations).toEqual([]);
+  });
+});
+
+describe("Labels", () => {
+  const said = { annotator: "grace", kind: "human", rationale: null, origin: "queue/q/1", run_id: null, created_at: "2026-01-02T03:04:05Z", withdrawn_at: null, withdrawn_reason: null };
+  const rating = { ...said, step: null, label: null, words: null, side: "A" as const, judgment_id: "v-1", aspect: "helpfulness", value: 4, low: 1, high: 5 };
+  const mark = { ...said, aspect: null, side: "B" as const, judgment_id: "t-1", step: 1, label: null, value: -1, low: -1, high: 1, words: "4 + 1 = 6" };
+
+  it("shows ratings, steps, spans and rankings with who gave them", async () => {
+    const { container } = renderAt(
+      <Labels
+        labels={[rating, { ...rating, judgment_id: "v-2", aspect: "acceptable", value: 0 }, { ...rating, judgment_id: "v-3", value: null }, mark, { ...mark, judgment_id: "t-2", step: null, label: "slip", value: null, origin: "adjudication:open/q/1" }]}
+        rankings={[{ annotator: "ada", kind: "human", origin: "queue/r/1", responses: 3, place_a: 2, place_b: 1, created_at: "2026-01-02T03:04:05Z" }]}
+      />,
+    );
+    const rows = screen.getAllByRole("row").map((row) => row.textContent);
+    expect(rows[1]).toMatch(/^gracehumanAhelpfulness4 \(1 to 5\)/);
+    expect(rows[2]).toMatch(/acceptable \(yes or no\)no/);
+    expect(rows[3]).toMatch(/cannot say/);
+    expect(rows.find((row) => row?.includes("wrong"))).toMatch(/B2wrong4 \+ 1 = 6/);
+    expect(rows.find((row) => row?.includes("slip"))).toMatch(/^gracehuman, adjudicator/);
+    expect(rows.at(-1)).toMatch(/^adahuman213/);
+    expect((await axe(container)).violations).toEqual([]);
+  });
+
+  it("is not there where nobody gave any", () => {
+    renderAt(<Labels labels={[]} rankings={[]} />);
+    expect(screen.queryByRole("region")).toBeNull();
   });
 });
 

@@ -3,7 +3,7 @@ import { Alert, SimpleGrid, Stack, Table, Text } from "@mantine/core";
 import type { Schemas } from "../../../api/client";
 import { Wide } from "../../../components/Wide";
 import { counted } from "../../../format/count";
-import { figure, interval } from "../../../format/figure";
+import { determined, figure } from "../../../format/figure";
 import { ReliabilityDiagram } from "./ReliabilityDiagram";
 
 type Run = Schemas["ReliabilityEntry"];
@@ -11,6 +11,7 @@ type Run = Schemas["ReliabilityEntry"];
 const FIGURES = {
   ece: "Calibration error, 10 equal bins",
   ece_equal_mass: "Calibration error, 10 bins of equal count",
+  rms_error: "Calibration error, root mean square, debiased",
   brier: "Brier score",
   nll: "Negative log-likelihood, nats",
 };
@@ -95,10 +96,10 @@ export function ReliabilityRun({ run }: { run: Run }) {
   );
 }
 
-function Bounds({ of }: { of: { low: number | null; high: number | null } }) {
+function Bounds({ of }: { of: Schemas["ReliabilityFigure"] }) {
   return (
     <Text span size="xs" className="dim">
-      {of.low === null ? "no interval" : interval(of.low, of.high, 4)}
+      {of.measured ? determined(of.low, of.high, 4) : "no interval"}
     </Text>
   );
 }

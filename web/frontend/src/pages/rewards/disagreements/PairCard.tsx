@@ -4,6 +4,7 @@ import { Link, useNavigate } from "react-router";
 
 import type { Schemas } from "../../../api/client";
 import { Markdown } from "../../../components/Markdown";
+import { Messages } from "../../../components/Messages";
 import { PoolBadge } from "../../../components/PoolBadge";
 import { count } from "../../../format/count";
 import { figure } from "../../../format/figure";
@@ -68,14 +69,7 @@ export function PairCard({
           </Group>
         </Group>
         {expanded ? (
-          pair.prompt.map((turn, index) => (
-            <div key={index}>
-              <Text size="xs" className="dim">
-                {turn.role}
-              </Text>
-              <Markdown text={turn.content} />
-            </div>
-          ))
+          <Messages turns={pair.prompt} plain={false} />
         ) : (
           <Text size="sm" lineClamp={2} className="rewards-clip">
             {pair.prompt.length > 1 && (

@@ -4,7 +4,7 @@ import { Scatter } from "recharts";
 import type { Schemas } from "../../../api/client";
 import { ChartFigure } from "../../../components/ChartFigure";
 import { count } from "../../../format/count";
-import { figure, interval } from "../../../format/figure";
+import { determined, figure } from "../../../format/figure";
 import { IntervalScatter } from "../charts/IntervalScatter";
 
 type Group = Schemas["LengthPage"]["groups"][number];
@@ -37,7 +37,7 @@ export function LengthChart({ page, model }: { page: Schemas["LengthPage"]; mode
                 </Table.Td>
                 <Table.Td ta="right">{count(group.responses)}</Table.Td>
                 <Table.Td ta="right">{figure(group.reward)}</Table.Td>
-                <Table.Td ta="right">{interval(group.low, group.high)}</Table.Td>
+                <Table.Td ta="right">{determined(group.low, group.high)}</Table.Td>
               </Table.Tr>
             ))}
           </Table.Tbody>
@@ -54,7 +54,7 @@ export function LengthChart({ page, model }: { page: Schemas["LengthPage"]; mode
           const at = point as Partial<Group> & { length: number; reward: number };
           if (at.responses === undefined) return `${count(at.length)} characters, reward ${figure(at.reward)}`;
           const lengths = `${count(at.shortest ?? 0)} to ${count(at.longest ?? 0)} characters`;
-          return `${count(at.responses)} responses of ${lengths}: ${figure(at.reward)} (${interval(at.low, at.high)})`;
+          return `${count(at.responses)} responses of ${lengths}: ${figure(at.reward)} (${determined(at.low ?? null, at.high ?? null)})`;
         }}
       >
         <Scatter data={page.dots} fill="var(--assay-dim)" fillOpacity={0.3} isAnimationActive={false} shape={<Dot />} />

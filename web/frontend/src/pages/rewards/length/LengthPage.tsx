@@ -6,7 +6,7 @@ import { api, body, type Schemas } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { Wide } from "../../../components/Wide";
 import { count, counted } from "../../../format/count";
-import { figure, interval } from "../../../format/figure";
+import { determined, figure } from "../../../format/figure";
 import { short } from "../format";
 import { LengthChart } from "./LengthChart";
 
@@ -111,7 +111,7 @@ function Figures({ page, model }: { page: Page; model: Model }) {
         {page.labelled !== null &&
           page.labelled.pairs < page.labelled.total &&
           `Pairs: a sample of ${count(page.labelled.pairs)} of ${count(page.labelled.total)}. `}
-        Intervals by bootstrap over prompts; Wilson&apos;s for shares of pairs. Length is of the response alone.
+        Intervals by prompt. Length is of the response alone.
       </Text>
       {page.labelled === null && (
         <Text size="sm">
@@ -137,7 +137,7 @@ function Row({ name, of, digits = 3 }: { name: string; of: Estimate | null; digi
         {name}
       </Table.Th>
       <Table.Td ta="right">{of === null ? "nothing varies" : figure(of.value, digits)}</Table.Td>
-      <Table.Td ta="right">{of === null ? "" : interval(of.low, of.high, digits)}</Table.Td>
+      <Table.Td ta="right">{of === null ? "" : determined(of.low, of.high, digits)}</Table.Td>
       <Table.Td ta="right">{of === null ? "" : count(of.count)}</Table.Td>
     </Table.Tr>
   );

@@ -74,7 +74,8 @@ export function questionOf(draft: Draft): Question | null {
   return { prompt, responses, models: draft.models, principles: draft.principles, label: draft.label || null };
 }
 
-/** Opens a pair of the store in the playground, next to what was chosen there. */
-export function prefill(prompt: Turn[], responses: string[]): void {
+/** Opens a pair of the store in the playground, next to what was chosen there. The server refuses a role it does not know. */
+export function prefill(turns: { role: string; content: string }[], responses: string[]): void {
+  const prompt = turns.map((turn) => ({ role: turn.role as Turn["role"], content: turn.content }));
   keep(DRAFT, { ...NOTHING, ...read<Draft>(DRAFT), prompt, responses });
 }

@@ -1,0 +1,68 @@
+"""Images in messages for a model: named by their hash until a request is sent.
+
+Covers: the images of conversations, contents with them, their bytes as data URLs, an estimate of their tokens. Leaves
+out: where images come from (`assay_pipelines.importers.images`). A queue of calls holds hashes, not bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from assay.conversation.message import response_turns
+from assay.conversation.parts import ImagePart
+from assay.domain import Response
+from assay.errors import BadInputError
+from assay.store.media import MediaFolder
+
+#: A chat request's content: a text, or its text and the images that it names.
+Content: TypeAlias = str | Sequence[Mapping[str, Any]]
+
+TOKENS = 1500  #: of one image, for estimates: what common models take for a screenful
+
+
+def images_of(conversations: Iterable[Response]) -> list[ImagePart]:
+    """The images in their order, each once."""
+    turns = (turn for conversation in conversations for turn in response_turns(conversation))
+    return list(dict.fromkeys(part for turn in turns for part in turn.parts if isinstance(part, ImagePart)))
+
+
+def content_of(text: str, images: Sequence[ImagePart]) -> Content:
+    """The text, after it each image under the name that the text calls it by."""
+    if not images:
+        return text
+    parts: list[Mapping[str, Any]] = [{"type": "text", "text": text}]
+    for image in images:
+        parts += ({"type": "text", "text": image.text_view}, image.to_dict())
+    return parts
+
+
+def text_of(content: Content) -> str:
+    """The texts of a content."""
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+
+
+def image_tokens(content: Content) -> int:
+    """About how many the images of a content are."""
+    return 0 if isinstance(content, str) else TOKENS * sum(part["type"] == "image" for part in content)
+
+
+def sent_messages(messages: Sequence[Mapping[str, Any]], media: MediaFolder | None) -> list[dict[str, Any]]:
+    """The messages as OpenAI's chat format has them. Raises BadInputError for an image that is not there."""
+    return [
+        dict(message)
+        if isinstance(message["content"], str)
+        else {**message, "content": [_sent(part, media) for part in message["content"]]}
+        for message in messages
+    ]
+
+
+def _sent(part: Mapping[str, Any], media: MediaFolder | None) -> Mapping[str, Any]:
+    if part["type"] != "image":
+        return part
+    path = None if media is None else media.find(str(part["content_hash"]))
+    if path is None:
+        raise BadInputError(f"image {part['content_hash']} is not in the workspace; `assay doctor` names such images")
+    encoded = base64.b64encode(path.read_bytes()).decode("ascii")
+    return {"type": "image_url", "image_url": {"url": f"data:{part['media_type']};base64,{encoded}"}}

@@ -1,0 +1,257 @@
+"""Shards mapped by the actors of a Ray cluster: the one module that imports Ray (the extra `ray`).
+
+One actor a slot; the driver owns the units. A unit that takes longer than a deadline is given to another actor, so that
+a node behind a cut link holds nobody up; actors are hired again on nodes that come (back). Results are files in storage
+that driver and nodes share, each renamed into place when it is whole: a unit that two workers mapped has one result.
+
+Leaves out: Ray's own retries, restarts, data sets and object transfers of tables.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import secrets
+import socket
+import statistics
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+
+from assay import __version__
+from assay.compute.job import JobSpec, ShardJob, Unit, UnitDone, map_shard
+from assay.compute.local import opened_once
+from assay.errors import AssayError, BackendError, BadInputError
+
+log = logging.getLogger(__name__)
+
+LEAST_DEADLINE_S, MEDIANS = 10.0, 6.0  #: a unit may take max(10 s, 6 times the median of those that are done)
+FIRST_DEADLINE_S = 1_800.0  #: for an actor's first unit, which loads its model
+HELLO_S = 60.0  #: for an actor to start and answer
+HIRE_EVERY_S, CONNECT_S = 2.0, 5.0
+TRIES = 5
+_LOOK_S = 0.5
+
+
+class _Worker:
+    """The actor. Knows no store, only files."""
+
+    def hello(self, probe: str) -> dict[str, Any]:
+        path = Path(probe)
+        return {
+            "node": ray.util.get_node_ip_address(),
+            "assay": __version__,
+            "python": platform.python_version(),
+            "ray": ray.__version__,
+            "sees": path.read_text(encoding="utf-8") if path.is_file() else None,
+            "auth": os.environ.get("RAY_AUTH_MODE", ""),
+        }
+
+    def build(self, spec: JobSpec) -> None:
+        spec.build()
+
+    def map(self, spec: JobSpec, unit: Unit) -> UnitDone:
+        return map_shard(opened_once(spec), spec.digest, unit, ray.util.get_node_ip_address())
+
+
+@dataclass
+class _Slot:
+    """One actor. `call`: what it does now, None for nothing. `unit`: that it maps. `since`: monotonic seconds."""
+
+    actor: Any
+    call: Any
+    since: float
+    unit: Unit | None = None
+    mapped: int = 0
+    answered: bool = False
+
+
+@dataclass(frozen=True)
+class RayExecutor:
+    """`address`: "ray://HOST:PORT" of a Ray client server, "auto" for the cluster that this machine is a node of, or
+    "HOST:PORT" of its head. `workers`: actors at most; 0: as many as the cluster has room for."""
+
+    address: str
+    workers: int = 0
+
+    def run(self, spec: JobSpec, units: Sequence[Unit], *, opened: ShardJob | None = None) -> Iterator[UnitDone]:
+        """As `LocalExecutor.run`; `opened` has no use here. Raises BadInputError, before any unit is mapped, where a
+        node has another version, does not see the storage or cannot import the job; BackendError for a cluster that
+        cannot be reached, that has no room for one worker, or a unit that `TRIES` workers were lost over."""
+        if not units:
+            return
+        self._connect()
+        probe = Path(units[0].result).parent / f".probe-{secrets.token_hex(4)}"
+        probe.write_text(probe.name, encoding="utf-8")
+        driver = _Driver(spec, probe, self.workers, deque(units), {unit.number for unit in units})
+        try:
+            yield from driver.run(self.address)
+        finally:
+            probe.unlink(missing_ok=True)
+            driver.close()
+
+    def _connect(self) -> None:
+        if ray.is_initialized():
+            return
+        host, _, port = self.address.removeprefix("ray://").rpartition(":")
+        try:
+            if port.isdecimal():  # Ray itself would try for a minute
+                socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+            ray.init(self.address, namespace="assay", log_to_driver=False, logging_level=logging.ERROR)
+        except (RayError, ConnectionError, OSError, RuntimeError, ValueError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise BackendError(f"the Ray cluster at {self.address} cannot be reached: {reason}") from error
+
+
+@dataclass
+class _Driver:
+    """One pass over units. `waiting`: those that nobody has; `unmapped`: numbers of those without a result."""
+
+    spec: JobSpec
+    probe: Path
+    workers: int
+    waiting: deque[Unit]
+    unmapped: set[int]
+    tries: Counter[int] = field(default_factory=Counter)
+    slots: list[_Slot] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def run(self, address: str) -> Iterator[UnitDone]:
+        hired = answered = time.monotonic()
+        self._hire()
+        while self.unmapped:
+            now = time.monotonic()
+            if now - hired > HIRE_EVERY_S:
+                hired = now
+                self._hire()
+            for slot in self._overdue(now):
+                log.warning("a worker has not answered for %.0f s: its work goes to another", now - slot.since)
+                self._lose(slot)
+            answered = now if any(slot.answered for slot in self.slots) else answered
+            if now - answered > HELLO_S:
+                raise BackendError(f"no worker could be had of the Ray cluster at {address} for {HELLO_S:.0f} s")
+            for slot in [slot for slot in self.slots if slot.call is None and self.waiting]:
+                self._assign(slot)
+            busy = self._busy()
+            if not busy:
+                time.sleep(_LOOK_S)
+                continue
+            ready, _ = ray.wait([slot.call for slot in busy], timeout=_LOOK_S)
+            for slot in [slot for slot in busy if slot.call in ready]:
+                done = self._take(slot)
+                if done is not None:
+                    yield done
+
+    def _overdue(self, now: float) -> list[_Slot]:
+        """Those that have not answered in time; an answer that waits for a slow reader of results is in time."""
+        late = [slot for slot in self._busy() if now - slot.since > self._deadline(slot)]
+        answers = ray.wait([slot.call for slot in late], num_returns=len(late), timeout=0)[0] if late else []
+        return [slot for slot in late if slot.call not in answers]
+
+    def _busy(self) -> list[_Slot]:
+        return [slot for slot in self.slots if slot.call is not None]
+
+    def close(self) -> None:
+        for slot in self.slots:
+            _dismiss(slot)
+
+    def _take(self, slot: _Slot) -> UnitDone | None:
+        """What a slot answered, and its next call; None for all but a unit's first result."""
+        try:
+            answer = ray.get(slot.call, timeout=LEAST_DEADLINE_S)
+        except (RayActorError, GetTimeoutError) as error:
+            if slot.unit is not None and self.tries[slot.unit.number] >= TRIES:
+                raise BackendError(f"{slot.unit.shard}: {TRIES} workers were lost over it") from error
+            self._lose(slot)
+            return None
+        except RayTaskError as error:
+            raise _cause(error) from error
+        if isinstance(answer, Mapping):
+            problem = unlike(answer, self.probe)
+            if problem and not self.seconds:
+                raise BadInputError(problem)
+            if problem:
+                log.warning("%s; it is not used", problem)
+                self._lose(slot)
+            else:
+                slot.call, slot.since, slot.answered = slot.actor.build.remote(self.spec), time.monotonic(), True
+            return None
+        self._assign(slot)
+        if not isinstance(answer, UnitDone):
+            return None
+        slot.mapped += 1
+        self.seconds.append(answer.seconds)
+        if answer.unit.number not in self.unmapped:  # another worker had it, too, and was first
+            return None
+        self.unmapped.discard(answer.unit.number)
+        return answer
+
+    def _assign(self, slot: _Slot) -> None:
+        while self.waiting and self.waiting[0].number not in self.unmapped:
+            self.waiting.popleft()
+        if not self.waiting:  # it is kept for the units of workers that do not answer
+            slot.unit = slot.call = None
+            return
+        slot.unit = self.waiting.popleft()
+        self.tries[slot.unit.number] += 1
+        slot.call, slot.since = slot.actor.map.remote(self.spec, slot.unit), time.monotonic()
+
+    def _deadline(self, slot: _Slot) -> float:
+        if slot.unit is None:
+            return HELLO_S
+        if not self.seconds:
+            return FIRST_DEADLINE_S
+        usual = max(LEAST_DEADLINE_S, MEDIANS * statistics.median(self.seconds[-200:]))
+        return usual if slot.mapped else max(HELLO_S, MEDIANS * max(self.seconds[: len(self.slots)]))
+
+    def _lose(self, slot: _Slot) -> None:
+        self.slots.remove(slot)
+        _dismiss(slot)
+        if slot.unit is not None and slot.unit.number in self.unmapped:
+            self.waiting.appendleft(slot.unit)
+
+    def _hire(self) -> None:
+        """Actors for the room that the nodes have which are alive now."""
+        with suppress(RayError):
+            spec, room = self.spec, 0
+            for node in ray.nodes():
+                if node["Alive"]:
+                    by_cpu = int(node["Resources"].get("CPU", 0) // spec.cpus)
+                    by_gpu = int(node["Resources"].get("GPU", 0) // spec.gpus) if spec.gpus else by_cpu
+                    room += min(by_cpu, by_gpu)
+            remote = ray.remote(num_cpus=spec.cpus, num_gpus=spec.gpus, max_restarts=0, max_task_retries=0)(_Worker)
+            for _ in range(min(len(self.unmapped), room, self.workers or room) - len(self.slots)):
+                actor = remote.remote()
+                self.slots.append(_Slot(actor, actor.hello.remote(str(self.probe)), time.monotonic()))
+
+
+def _dismiss(slot: _Slot) -> None:
+    with suppress(RayError, RuntimeError, ValueError):  # its node is gone
+        ray.kill(slot.actor, no_restart=True)
+
+
+def _cause(error: RayTaskError) -> AssayError:
+    cause = error.cause if isinstance(error.cause, AssayError) else None
+    return cause or BackendError(str(error.cause or error).strip().splitlines()[-1])
+
+
+def unlike(worker: Mapping[str, Any], probe: Path) -> str | None:
+    """What makes this node's results other than ours, or not arrive; None for nothing."""
+    node = f"the node {worker['node']}"
+    if worker["auth"] != "token":
+        return f"{node} was started without RAY_AUTH_MODE=token: a cluster without a token runs anybody's code"
+    for what, ours in (("assay", __version__), ("ray", ray.__version__), ("python", platform.python_version())):
+        theirs = worker[what]
+        if (theirs, ours) != (ours, theirs) and (what != "python" or theirs.split(".")[:2] != ours.split(".")[:2]):
+            return f"{node} has {what.capitalize()} {theirs}, this machine {ours}"
+    if worker["sees"] != probe.name:
+        return f"{node} does not see {probe.parent}: the workspace must be in storage that all nodes share"
+    return None

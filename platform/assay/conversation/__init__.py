@@ -1,0 +1,1 @@
+"""Conversations: messages with typed parts, and their text view."""

@@ -1,0 +1,136 @@
+"""Labels of single responses: named ratings, labels of steps.
+
+Rated responses for multi-objective regression. Covers: JSON Lines rows {prompt, response, ratings}, and the normalised
+form (`ratings.aspects`, `ratings.scores`; one response, several with a rating each, or a whole conversation that was
+rated). Leaves out: ratings inside the store, which keeps comparisons.
+
+Responses split into labelled steps, the training rows of process reward models. Covers: JSON Lines rows {prompt, steps,
+labels} (TRL's stepwise form says `completions` for the steps), with Monte-Carlo labels as the counts they come from
+(Math-Shepherd, arXiv 2312.08935, from memory). Leaves out: other formats, sampling continuations.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.data.conversation import prompt_turns, text_of
+from assay.data.json_lines import RowError
+from assay.data.row_files import number_of, read_rows
+from assay.domain import Prompt, prompt_of
+from assay.errors import NotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class RatedResponse:
+    """One response; `ratings` by name, a missing name was not rated."""
+
+    prompt: Prompt
+    response: str
+    ratings: Mapping[str, float]
+    weight: float = 1.0
+    source: str = ""
+    category: str = ""
+
+
+def load_ratings(data: str | Path, *, missing: float | None = None) -> list[RatedResponse]:
+    """Rated responses of a file; `missing`: the number that stands for "not rated". Raises NotFoundError for no file,
+    BadInputError naming file, row and field."""
+    path = Path(data).expanduser()
+    if not path.is_file():
+        raise NotFoundError(f"no such file: {data} (ratings are read from files; a snapshot holds comparisons)")
+    return read_rows(path, lambda record: _rated(record, missing), what="rated responses")
+
+
+def _rated(record: dict[str, Any], missing: float | None) -> list[RatedResponse]:
+    turns = prompt_turns(record.get("prompt"))
+    responses = [record["response"]] if record.get("response") is not None else record.get("responses") or []
+    if not isinstance(responses, list):
+        raise RowError("not a list", field="responses")
+    ratings = record.get("ratings") or {}
+    if not isinstance(ratings, dict):
+        raise RowError("not an object of numbers", field="ratings")
+    aspects: Any = ratings.get("aspects", ratings.get("scores", ratings))
+    each = aspects if isinstance(aspects, list) else [aspects]
+    if not responses and len(each) == 1 and len(turns) > 1 and turns[-1]["role"] == "assistant":
+        responses, turns = [turns[-1]["content"]], turns[:-1]  # the whole conversation was rated
+    if not ratings or not responses:
+        return []
+    if len(each) != len(responses) or not all(isinstance(values, dict) for values in each):
+        raise RowError("not one object of ratings for each response", field="ratings")
+    prompt = prompt_of(turns)
+    rows = []
+    for text, values in zip(responses, each, strict=True):
+        numbers = {
+            str(name): number_of(value, f"ratings.{name}")
+            for name, value in values.items()
+            if value is not None and value != missing
+        }
+        if numbers:
+            source, category = str(record.get("source") or ""), str(record.get("category") or "")
+            field = "response" if record.get("response") is not None else "responses"
+            rows.append(RatedResponse(prompt, text_of(text, field), numbers, source=source, category=category))
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class SteppedResponse:
+    """`labels`: P(step is right), 0 to 1, None where it was not labelled; one for each step."""
+
+    prompt: Prompt
+    steps: tuple[str, ...]
+    labels: tuple[float | None, ...]
+    weight: float = 1.0
+    source: str = ""
+    category: str = ""
+
+
+def load_steps(data: str | Path) -> list[SteppedResponse]:
+    """Rows of a file. Raises NotFoundError for no file, BadInputError naming file, row and field."""
+    path = Path(data).expanduser()
+    if not path.is_file():
+        raise NotFoundError(f"no such file: {data} (step labels are read from files; a snapshot holds comparisons)")
+    return read_rows(path, _stepped, what="labelled steps")
+
+
+def _stepped(record: dict[str, Any]) -> list[SteppedResponse]:
+    field = "completions" if "completions" in record else "steps"
+    steps, labels = record.get(field), record.get("labels")
+    if not isinstance(steps, list) or not steps:
+        raise RowError("not a list of at least one step", field=field)
+    if not isinstance(labels, list) or len(labels) != len(steps):
+        raise RowError("not one label for each step", field="labels")
+    values = tuple(_label(label) for label in labels)
+    if all(value is None for value in values):
+        return []
+    texts = tuple(text_of(step, field) for step in steps)
+    if any(not text.strip() for text in texts):
+        raise RowError("a step of white space only", field=field)
+    return [
+        SteppedResponse(
+            prompt_of(prompt_turns(record.get("prompt"))),
+            texts,
+            values,
+            source=str(record.get("source") or ""),
+            category=str(record.get("category") or ""),
+        )
+    ]
+
+
+def _label(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return _share_right(value)
+    number = float(value) if isinstance(value, bool) else number_of(value, "labels")
+    if not 0 <= number <= 1:
+        raise RowError("a label is true, false, null, a number from 0 to 1, or {correct, tried}", field="labels")
+    return number
+
+
+def _share_right(counts: dict[str, Any]) -> float:
+    """Soft label of a step: the share of `correct` among `tried` sampled continuations."""
+    correct, tried = counts.get("correct"), counts.get("tried")
+    if type(correct) is not int or type(tried) is not int or not 0 <= correct <= tried or tried == 0:
+        raise RowError("not {correct, tried}: counts with 0 <= correct <= tried and tried > 0", field="labels")
+    return correct / tried

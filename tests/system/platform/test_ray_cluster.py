@@ -1,0 +1,134 @@
+"""Shards on a Ray cluster of two nodes of this machine: the tables of one process, also when workers and nodes die."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shard_jobs import run_squares, squares, tables
+
+from assay import __version__
+from assay.compute.executor import open_executor
+from assay.compute.job import JobSpec
+from assay.compute.stage import map_stage, open_stage
+from assay.errors import BackendError, BadInputError
+from assay.workspace import Workspace
+
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray")
+SUPPORT = Path(__file__).parents[2] / "support"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes with one slot each, which refuse whoever has no token."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
+        import ray  # reads the environment once
+        from ray.cluster_utils import Cluster
+
+        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        nodes.add_node(num_cpus=1, include_dashboard=False)
+        try:
+            yield nodes
+        finally:
+            ray.shutdown()
+            nodes.shutdown()
+
+
+def test_a_cluster_gives_the_bytes_of_one_process(cluster: Any, workspace: Workspace, tmp_path: Path) -> None:
+    executor = open_executor(f"ray:{cluster.address}")
+    log = tmp_path / "log"
+    spec = squares(seconds=0.02, log=str(log))
+    assert run_squares(workspace, spec, executor, 8) == run_squares(workspace, spec, open_executor(), 8)
+    begun = [line.split() for line in log.read_text().splitlines()]
+    workers = {pid for _, pid, _ in begun} - {str(os.getpid())}
+    assert len(workers) == 2
+    assert {opened for *_, opened in begun} == {"1"}
+
+
+def test_killed_workers_and_nodes_lose_and_double_nothing(cluster: Any, workspace: Workspace, tmp_path: Path) -> None:
+    log, spare = tmp_path / "log", cluster.add_node(num_cpus=1, include_dashboard=False)
+    stopped = threading.Event()
+
+    def harm() -> None:
+        killed = False
+        while not stopped.is_set():
+            lines = log.read_text().splitlines() if log.exists() else []
+            if len(lines) >= 3 and not killed:
+                killed = True
+                os.kill(int(lines[-1].split()[1]), signal.SIGKILL)
+            if len(lines) >= 6:
+                cluster.remove_node(spare, allow_graceful=False)
+                return
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=harm)
+    thread.start()
+    try:
+        spec = squares(seconds=0.06, log=str(log))
+        counts, tables = run_squares(workspace, spec, open_executor(f"ray:{cluster.address}"), 16)
+    finally:
+        stopped.set()
+        thread.join()
+    assert counts == {"rows": 80, "sum": sum(n**2 for n in range(80))}
+    assert tables == run_squares(workspace, squares(seconds=0.06, log=str(log)), open_executor(), 16)[1]
+
+
+def test_an_answer_that_waits_for_a_slow_reader_is_in_time(
+    cluster: Any, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from assay.compute import ray_cluster
+
+    monkeypatch.setattr(ray_cluster, "LEAST_DEADLINE_S", 0.2)
+    log = tmp_path / "log"
+    with open_stage(workspace, "squares", squares(log=str(log)), {}, lambda: tables(6)) as stage:
+        for _ in map_stage(stage, open_executor(f"ray:{cluster.address}")):
+            time.sleep(0.5)
+    begun = [line.split() for line in log.read_text().splitlines()]
+    assert (len(begun), len({pid for _, pid, _ in begun})) == (6, 2)
+
+
+def test_what_is_wrong_is_one_line_before_work_starts(
+    cluster: Any, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    from assay.compute import ray_cluster
+
+    executor = open_executor(f"ray:{cluster.address}")
+    with pytest.raises(BadInputError, match="No module named 'nowhere'"):
+        run_squares(workspace, JobSpec("nowhere:Job"), executor)
+    with pytest.raises(BadInputError, match="field 'text': no such column"):
+        run_squares(workspace, JobSpec("shard_jobs:Refusing"), executor)
+    seen = {"node": "n1", "assay": __version__, "ray": ray.__version__, "python": platform.python_version()}
+    probe = tmp_path / "probe"
+    for change, complaint in (
+        ({}, None),
+        ({"auth": ""}, "the node n1 was started without RAY_AUTH_MODE=token"),
+        ({"assay": "0.1"}, f"the node n1 has Assay 0.1, this machine {__version__}"),
+        ({"python": "3.9.1"}, "the node n1 has Python 3.9.1"),
+        ({"sees": None}, f"the node n1 does not see {tmp_path}"),
+    ):
+        problem = ray_cluster.unlike(seen | {"auth": "token", "sees": "probe"} | change, probe)
+        assert problem == complaint or (problem and complaint and problem.startswith(complaint))
+    monkeypatch.setattr(ray_cluster, "__version__", "9.9")
+    with pytest.raises(BadInputError, match=f"has Assay {__version__}, this machine 9.9"):
+        run_squares(workspace, squares(), executor)
+    ray.shutdown()
+    began = time.monotonic()
+    with pytest.raises(BackendError, match=r"the Ray cluster at 127\.0\.0\.1:9 cannot be reached"):
+        run_squares(workspace, squares(), open_executor("ray:127.0.0.1:9"))
+    assert time.monotonic() - began < 10

@@ -1,0 +1,72 @@
+import { Button, Group } from "@mantine/core";
+
+import { useQuestionTypes } from "../questionTypes";
+import { useKeys } from "../useKeys";
+import { ResponseText } from "./ResponseText";
+import { begun, wordsBetween, type TaskProps } from "./task";
+import { TaskBar } from "./TaskBar";
+
+interface StepValue {
+  name: string;
+  key: string;
+  label: string;
+  value: number;
+}
+
+/** Each step after the other is correct, neutral or wrong; those after a wrong one may stay open. */
+export function StepTask(props: TaskProps) {
+  const { item, draft, change, onAnswer, disabled, keys } = props;
+  const { data: types } = useQuestionTypes();
+  const options = (types?.[item.question]?.words.values ?? []) as unknown as StepValue[];
+  const places = item.settings.steps as unknown as [number, number][];
+  const values = begun<number[]>(draft, []);
+  const ready = values.length > 0 && (values.length === places.length || values.at(-1) === -1);
+  const label = (value: number) => {
+    if (values.length < places.length) change({ response: [...values, value] });
+  };
+  const store = () => onAnswer({ steps: values });
+  const back = () => change({ response: values.slice(0, -1) });
+  useKeys(keys && !disabled, (key) => {
+    const option = options.find((one) => one.key === key);
+    if (option !== undefined) label(option.value);
+    else if (key === "z") back();
+    else if (key === "Enter" && ready) store();
+    else return false;
+    return true;
+  });
+  const hint = values.length < places.length ? `Step ${values.length + 1} of ${places.length}${ready ? ", or store: the rest builds on an error" : ""}` : "";
+  return (
+    <>
+      <ResponseText text={item.responses[0]!} turns={item.turns[0]} plain={props.plain}>
+        <ol className="session-steps">
+          {places.map(([start, end], n) => (
+            <li key={start} data-value={values[n]} aria-current={n === values.length ? "step" : undefined}>
+              <div className="session-plain">{wordsBetween(item.responses[0]!, start, end)}</div>
+              {n < values.length && <strong>{options.find(({ value }) => value === values[n])?.name}</strong>}
+            </li>
+          ))}
+        </ol>
+      </ResponseText>
+      <TaskBar {...props} ready={ready} onStore={store} hint={hint}>
+        <Group gap="xs">
+          {options.map((option) => (
+            <Button
+              key={option.key}
+              variant="light"
+              color="gray"
+              disabled={disabled || values.length === places.length}
+              aria-keyshortcuts={option.key}
+              onClick={() => label(option.value)}
+              rightSection={<kbd aria-hidden>{option.key}</kbd>}
+            >
+              {option.label}
+            </Button>
+          ))}
+          <Button variant="subtle" color="gray" disabled={disabled || values.length === 0} onClick={back} rightSection={<kbd aria-hidden>z</kbd>}>
+            Back
+          </Button>
+        </Group>
+      </TaskBar>
+    </>
+  );
+}
