@@ -197,12 +197,19 @@ def test_a_copy_made_while_others_write_has_all_that_was_acknowledged_before_it(
 
 BACKING_UP = """
 import sys
+import time
 from pathlib import Path
 from assay.backups.backup import back_up
 from assay.workspace import Workspace
 workspace = Workspace.open(sys.argv[1])
-print("begun", flush=True)
-back_up(workspace, Path(sys.argv[2]), advance=lambda n: print(n, flush=True))
+
+
+def hold(copied):
+    print(copied, flush=True)
+    time.sleep(600)  # the test kills it here, between two files
+
+
+back_up(workspace, Path(sys.argv[2]), advance=hold)
 """
 
 
@@ -212,8 +219,7 @@ def test_a_killed_backup_is_none(filled: Workspace, tmp_path: Path) -> None:
         [sys.executable, "-c", BACKING_UP, str(filled.root), str(to)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    for _ in range(3):
-        process.stdout.readline()
+    assert process.stdout.readline(), "a file is copied"
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert backups_in(to) == []
