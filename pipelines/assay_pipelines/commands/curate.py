@@ -180,12 +180,14 @@ def status(workspace: Workspace) -> CommandResult:
 def stage1(
     config: Annotated[Path | None, typer.Argument(metavar="FILE", help="The loop, in YAML: see --example.")] = None,
     example: Annotated[bool, typer.Option("--example", help="Print a commented configuration and stop.")] = False,
+    on: OnOption = LOCAL,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Label a seed, then train, look at the errors on gold and label around them, iteration by iteration.
 
     Interrupted, killed, out of budget or waiting for people: run it again; no question is asked twice.
+    --on: where the pool is embedded.
 
     Example: `assay curate stage1 --example > loop.yaml && assay curate stage1 loop.yaml`
     """
@@ -204,7 +206,7 @@ def stage1(
 
     settings = Stage1Config.read(config)
     here = Workspace.find(workspace)
-    parts = build_parts(here, settings)
+    parts = build_parts(here, settings, open_executor(on) if on != LOCAL else None)
     with start_run(here, RUN_KIND, settings.to_dict()) as run:
         record_judges(run, [*parts.judges, *getattr(parts.people, "judges", ())])
         report = run_stage1(settings, parts, run)

@@ -43,9 +43,10 @@ class LocalExecutor:
         tries = {unit.number: 0 for unit in units}
         unmapped = list(units)
         while unmapped:
+            suspects = [unit for unit in unmapped if tries[unit.number]]  # one by one, so that the right one is named
             pool = ProcessPoolExecutor(self.workers, get_context("spawn"), _end_with, (os.getpid(),))
             try:
-                for done in _mapped(pool, spec, unmapped, 2 * self.workers, tries):
+                for done in _mapped(pool, spec, suspects or unmapped, 1 if suspects else 2 * self.workers, tries):
                     unmapped.remove(done.unit)
                     yield done
             except BrokenProcessPool as error:
@@ -70,22 +71,22 @@ def _mapped(
 ) -> Iterator[UnitDone]:
     """`most`: units in flight. Counts a try for those that were in flight when the pool broke."""
     waiting, flying = iter(units), dict[Future[UnitDone], Unit]()
-    while True:
-        while len(flying) < most and (unit := next(waiting, None)) is not None:
-            flying[pool.submit(_map_in_worker, spec, unit)] = unit
-        if not flying:
-            return
-        done, _ = wait(flying, return_when=FIRST_COMPLETED)
-        for future in done:
-            unit = flying[future]
-            try:
+    unit: Unit | None = None
+    try:
+        while True:
+            while len(flying) < most and (unit := next(waiting, None)) is not None:
+                flying[pool.submit(_map_in_worker, spec, unit)] = unit
+            if not flying:
+                return
+            done, _ = wait(flying, return_when=FIRST_COMPLETED)
+            for future in done:
                 result = future.result()
-            except BrokenProcessPool:
-                for other in flying.values():
-                    tries[other.number] += 1
-                raise
-            del flying[future]
-            yield result
+                del flying[future]
+                yield result
+    except BrokenProcessPool:
+        for suspect in flying.values() or filter(None, [unit]):
+            tries[suspect.number] += 1
+        raise
 
 
 @lru_cache(maxsize=1)

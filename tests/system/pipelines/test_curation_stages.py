@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ import pytest
 from annotating import vote
 
 from assay.cli.main import main
+from assay.compute.job import JobSpec, Unit, UnitDone
+from assay.compute.local import LocalExecutor
 from assay.store.intake import pair_schema, store_pairs
 from assay.workspace import Workspace
 from assay_pipelines.annotation.queues import get_queue
@@ -108,9 +110,17 @@ def people_answer(workspace: Workspace, queue: str) -> int:
 
 
 def test_the_loop_waits_for_people_and_goes_on(
-    assay: Command, filled: Workspace, endpoint: FakeEndpoint, tmp_path: Path
+    assay: Command, filled: Workspace, endpoint: FakeEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = loop_file(tmp_path, endpoint)
+    mapped: list[tuple[str, int]] = []
+    plain_run = LocalExecutor.run
+
+    def noted_run(self: LocalExecutor, spec: JobSpec, units: Sequence[Unit], **more: Any) -> Iterator[UnitDone]:
+        mapped.append((spec.target.partition(":")[2], self.workers))
+        return plain_run(self, spec, units, **more)
+
+    monkeypatch.setattr(LocalExecutor, "run", noted_run)
     said = assay(filled, "curate", "stage1", path)
     assert "waiting for people: 6 of 6 comparisons in queue 'loop-i0'" in said
     assert "assay annotate loop-i0 --as NAME" in said
@@ -118,7 +128,8 @@ def test_the_loop_waits_for_people_and_goes_on(
     assert "waiting for people" in assay(filled, "curate", "stage1", path)
     assert len(endpoint.requests) == calls  # asking again costs nothing
     assert people_answer(filled, "loop-i0") == 6
-    said = assay(filled, "curate", "stage1", path)
+    said = assay(filled, "curate", "stage1", path, "--on", "local:1")
+    assert mapped == [("TextEncoding", 1)]
     if "waiting" in said:
         assert people_answer(filled, "loop-i1") == get_queue(filled, "loop-i1").items
         said = assay(filled, "curate", "stage1", path)

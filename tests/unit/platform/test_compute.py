@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pytest
 from shard_jobs import run_squares, squares, tables
 
 from assay.compute import job as jobs
+from assay.compute import local
 from assay.compute import stage as stages
 from assay.compute.executor import open_executor
 from assay.compute.job import JobSpec, Unit, is_mapped
@@ -56,6 +58,36 @@ def test_a_killed_worker_costs_its_unit_alone(workspace: Workspace, tmp_path: Pa
     assert run_squares(workspace, spec, LocalExecutor(1))[0]["rows"] == 20
     with pytest.raises(BackendError, match=r"00001.parquet: its worker was killed 3 times"):
         run_squares(workspace, JobSpec(spec.target, {**spec.arguments, "times": 99}), LocalExecutor(1))
+
+
+@pytest.mark.usefixtures("path")
+def test_the_job_that_kills_its_worker_is_named_not_those_beside_it(workspace: Workspace, tmp_path: Path) -> None:
+    spec = JobSpec("shard_jobs:Deadly", {"at": 5, "log": str(tmp_path / "log"), "times": 99})
+    with pytest.raises(BackendError, match=r"00001.parquet: its worker was killed 3 times"):
+        run_squares(workspace, spec, LocalExecutor(2))
+    begun = [line.split()[0] for line in (tmp_path / "log").read_text().splitlines()]
+    assert begun.count("5") == 3
+
+
+def test_a_pool_that_breaks_when_a_unit_is_handed_over_is_a_try(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools: list[object] = []
+
+    class BrokenPool:
+        def __init__(self, *_: object) -> None:
+            pools.append(self)
+            assert len(pools) <= 3, "it would never end"
+
+        def submit(self, *_: object) -> None:
+            raise BrokenProcessPool
+
+        def shutdown(self, **_: object) -> None:
+            pass
+
+    monkeypatch.setattr(local, "ProcessPoolExecutor", BrokenPool)
+    with pytest.raises(BackendError, match=r"00000.parquet: its worker was killed 3 times"):
+        run_squares(workspace, squares(), LocalExecutor(2))
 
 
 def test_what_a_job_refuses_is_said_and_what_was_done_is_kept(workspace: Workspace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from assay.compute.executor import Executor
 from assay.errors import BadInputError
 from assay.models.loading import resolve_model
 from assay.workspace import Workspace
@@ -25,8 +26,10 @@ from assay_pipelines.llm.calls import fold_calls
 from assay_pipelines.llm.questions import Question, load_questions
 
 
-def build_parts(workspace: Workspace, config: Stage1Config) -> Parts:
-    """Raises what each part raises when it is opened: a missing model, a judge file that is wrong, a key not set."""
+def build_parts(workspace: Workspace, config: Stage1Config, executor: Executor | None = None) -> Parts:
+    """`executor`: where the pool is embedded; None: in this process.
+
+    Raises what each part raises when it is opened: a missing model, a judge file that is wrong, a key not set."""
     judges = _judges(workspace, config.judges, "judges")
     resolve_model(config.model.base)  # a wrong name is reported before annotators are asked
     # the budget is the loop's: what its earlier runs spent is spent
@@ -41,6 +44,9 @@ def build_parts(workspace: Workspace, config: Stage1Config) -> Parts:
         preverify=_preverifier(workspace, judges, spending) if config.preverify else None,
         spending=spending,
         embed_responses=config.embed_responses,
+        executor=executor,
+        encoder_name=config.encoder,
+        device=config.model.device,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assay.browsing.candidates import count_candidates
+from assay.compute.executor import Executor
 from assay.data.pair_attributes import PairAttributes, load_attributes
 from assay.data.snapshots import Selection
 from assay.domain import PreferencePair
@@ -39,7 +40,8 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Parts:
-    """`describe`: asks for attributes; None leaves them as the store has them. `preverify`: before people are asked."""
+    """`describe`: asks for attributes; None leaves them as the store has them. `preverify`: before people are asked.
+    `executor`: where the pool is embedded, by the encoder that `encoder_name` and `device` open; None: here."""
 
     workspace: Workspace
     models: RewardModels
@@ -50,6 +52,9 @@ class Parts:
     preverify: Preverify | None = None
     spending: Spending = field(default_factory=Spending)
     embed_responses: bool = False
+    executor: Executor | None = None
+    encoder_name: str = ""
+    device: str = "auto"
     uncalibrated: Calibration = UNCALIBRATED
 
     def load(self, trained: dict[str, Any], gold: Sequence[PreferencePair]) -> LoopModel:
@@ -70,7 +75,15 @@ class Parts:
         total = count_candidates(self.workspace, which) if isinstance(which, Selection) else len(which)
         with progress_bar("embedding", total, unit="comparisons") as advance:
             embed_comparisons(
-                self.workspace, self.encoder, which, run_id, responses=self.embed_responses, advance=advance
+                self.workspace,
+                self.encoder,
+                which,
+                run_id,
+                responses=self.embed_responses,
+                advance=advance,
+                executor=self.executor,
+                reference=self.encoder_name,
+                device=self.device,
             )
 
     def around(
