@@ -1,10 +1,15 @@
 """Sampling settings of a step, and the functions that every sampler shares.
 
 Covers: the number of rollouts, temperature, the two ways of truncating the vocabulary (`top_p`, which the trainer does
-not follow, and `prune_log_ratio`, which it does). Leaves out: the samplers themselves.
+not follow, and `prune_log_ratio`, which it does), the random numbers of a row. Leaves out: the samplers themselves.
+
+A token's random number follows from its group's seed, the row's index in the group and the token's position alone, so
+that a rollout depends neither on the rows that are generated beside it nor on where it was interrupted.
 """
 
+import hashlib
 import math
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -57,16 +62,41 @@ def min_p(log_ratio: float | None) -> float:
     return 0.0 if log_ratio is None else math.exp(log_ratio)
 
 
-def draw(logits: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def derived_seed(*parts: object) -> int:
+    """56 bits that follow from the parts' texts, the same in every process."""
+    return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:7], "big")
+
+
+def group_seeds(seed: int | Sequence[int], groups: int) -> list[int]:
+    """A seed for each group: those given, or one each that follows from one number."""
+    seeds = [derived_seed(seed, number) for number in range(groups)] if isinstance(seed, int) else list(seed)
+    if len(seeds) != groups:
+        raise ValueError(f"{len(seeds)} seeds for {groups} groups")
+    return seeds
+
+
+def row_uniforms(seed: int, index: int, start: int, end: int) -> Tensor:
+    """[end - start] float32 in [0, 1): the random numbers of the tokens at these positions, of the row at `index` of
+    the group with this seed."""
+    generator = torch.Generator().manual_seed(derived_seed(seed, index))
+    return torch.rand(end, generator=generator)[start:]
+
+
+def group_uniforms(seeds: Sequence[int], group_size: int, limit: int) -> Tensor:
+    """[groups * group_size, limit]: `row_uniforms` of whole groups."""
+    return torch.stack([row_uniforms(seed, index, 0, limit) for seed in seeds for index in range(group_size)])
+
+
+def draw(logits: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """Sample one token per row of logits [N,V] (float32, -inf = never), and its log-prob, both [N].
 
-    By the inverse of the distribution function: one uniform number per row, where `torch.multinomial` draws V. Sums are
-    kept in double precision on a CPU; a token below about 1e-7 may be drawn a little too often or too rarely.
+    By the inverse of the distribution function at `uniform` [N]. Sums are kept in double precision on a CPU; a token
+    below about 1e-7 may be drawn a little too often or too rarely.
     """
     largest = logits.amax(-1, keepdim=True)
     reached = (logits - largest).exp_().cumsum(-1)
     total = reached[:, -1:]
-    point = torch.rand(len(logits), 1, generator=generator, device=logits.device) * total
+    point = uniform[:, None] * total
     point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))  # the product may round up to it
     choice = torch.searchsorted(reached, point, right=True)  # the first whose sum is above: never one of probability 0
     logp = logits.gather(1, choice) - largest - total.log()

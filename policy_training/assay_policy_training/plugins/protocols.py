@@ -206,11 +206,14 @@ class TaskContext(Protocol):
 
 
 class Sampler(Protocol):
-    """S2. `seed` alone decides the rollouts; `version` is recorded in the rows. `sampling` may change between steps."""
+    """S2. `seed` decides the rollouts: one number for each item's group, which then depends on no other group, or one
+    from which they follow. `version` is recorded in the rows. `sampling` may change between steps."""
 
     sampling: Sampling
 
-    def rollout(self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int) -> RolloutBatch: ...
+    def rollout(
+        self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
+    ) -> RolloutBatch: ...
 
 
 @runtime_checkable
@@ -218,7 +221,7 @@ class StreamingSampler(Protocol):
     """A sampler that yields the rows of `rollout` before all are complete, in order, in parts of whole groups."""
 
     def stream(
-        self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int
+        self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
     ) -> Iterator[RolloutBatch]: ...
 
 

@@ -8,7 +8,6 @@ each generates a share of the prompts, and all see all rows. Leaves out: generat
 (`prefetch`), everything after collection (`training.loop`).
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +20,7 @@ from assay_policy_training.core.batch import RolloutBatch, merge_batches
 from assay_policy_training.core.metrics import Stopwatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.core.sampling import Sampling, derived_seed
 from assay_policy_training.plugins.protocols import (
     CarriesRows,
     Observer,
@@ -105,7 +104,7 @@ class RolloutCollector:
                 rollouts = self._generate(request, version, clock)
             rewarded = self._rewarded(rollouts, clock)
             first_accuracies.append(_accuracy(rewarded))
-            part = self._with_retries(rewarded, request, round_number, version, clock)
+            part = self._with_retries(rewarded, request, version, clock)
             keep = self._keep(part)
             parts.append(part)
             keeps.append(keep)
@@ -160,8 +159,11 @@ class RolloutCollector:
         contexts = self.recipe.contexts
         in_context = list(items) if contexts is None else contexts.first(items)
         uids = tuple(f"{step}.{first_group + index}" for index in range(len(items)))
-        seed = derived_seed(self.recipe.seed, step, _purpose(round_number, 0))
-        return RolloutRequest(step, tuple(in_context), uids, seed, sampling)
+        return RolloutRequest(step, tuple(in_context), uids, self._seeds(uids), sampling)
+
+    def _seeds(self, uids: Sequence[str], turn: int = 0) -> tuple[int, ...]:
+        """Of groups that are generated for the `turn`-th time again."""
+        return tuple(derived_seed(self.recipe.seed, uid, *([turn] if turn else [])) for uid in uids)
 
     def _generate(self, request: RolloutRequest, version: int, clock: Stopwatch) -> Rollouts:
         if self.policy.parallel.world > 1:
@@ -183,14 +185,13 @@ class RolloutCollector:
             return merge_rollouts([part for part in parallel.gather(rollouts) if part is not None])
 
     def _with_retries(
-        self, batch: RolloutBatch, request: RolloutRequest, round_number: int, version: int, clock: Stopwatch
+        self, batch: RolloutBatch, request: RolloutRequest, version: int, clock: Stopwatch
     ) -> RolloutBatch:
         """The rows, with those that the context policy asks to generate again."""
         contexts, turn = self.recipe.contexts, 0
         while contexts is not None and (retries := contexts.again(batch, turn := turn + 1)):
-            seed = derived_seed(self.recipe.seed, request.step, _purpose(round_number, turn))
             items, uids = tuple(retry.item for retry in retries), tuple(retry.uid for retry in retries)
-            again = replace(request, items=items, uids=uids, seed=seed)
+            again = replace(request, items=items, uids=uids, seeds=self._seeds(uids, turn))
             more = self._rewarded(self._generate(again, version, clock), clock)
             replaced = {retry.uid for retry in retries if retry.replace}
             stay = [row for row, uid in enumerate(batch.uid) if uid not in replaced]
@@ -266,11 +267,9 @@ def _with_unfinished(batch: RolloutBatch, rewarded: RolloutBatch, rows: Tensor) 
 
 
 def process_share(request: RolloutRequest, rank: int, world: int) -> RolloutRequest:
-    """The part of a request for process `rank`: consecutive prompts. What the first process generates does not depend
-    on the number of processes; the seeds of the others follow from the index of their first prompt."""
-    first, end = (len(request.items) * number // world for number in (rank, rank + 1))
-    seed = derived_seed(request.seed, request.step, f"from/{first}") if first else request.seed
-    return replace(request, items=request.items[first:end], uids=request.uids[first:end], seed=seed)
+    """The part of a request for process `rank`: consecutive prompts with their own seeds."""
+    part = slice(*(len(request.items) * number // world for number in (rank, rank + 1)))
+    return replace(request, items=request.items[part], uids=request.uids[part], seeds=request.seeds[part])
 
 
 def scheduled_sampling(recipe: Recipe, step: int) -> Sampling:
@@ -286,12 +285,3 @@ def scheduled_sampling(recipe: Recipe, step: int) -> Sampling:
 def without_reward(batch: RolloutBatch, keep: Tensor) -> RolloutBatch:
     """Rows that are not trained on take no part in their group's statistics either: their reward is missing."""
     return replace(batch, reward=batch.scored_reward.masked_fill(~keep, torch.nan))
-
-
-def _purpose(round_number: int, turn: int) -> str:
-    return "rollout" + (f"/{round_number}" if round_number or turn else "") + (f"/{turn}" if turn else "")
-
-
-def derived_seed(seed: int, step: int, purpose: str) -> int:
-    """A seed per step and purpose, so that none depends on how much was generated before."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{step}/{purpose}".encode()).digest()[:7], "big")

@@ -38,7 +38,7 @@ class RolloutRequest:
     step: int  #: that trains on it
     items: tuple[PromptItem, ...]
     uids: tuple[str, ...]
-    seed: int
+    seeds: tuple[int, ...]  #: of their groups
     sampling: Sampling
 
 
@@ -69,7 +69,7 @@ class RolloutGenerator:
         parts: list[RolloutBatch] = []
         if self.chunks == 1 or not isinstance(self.sampler, StreamingSampler):
             with clock("sample"):
-                parts.append(self.sampler.rollout(request.items, group_size, seed=request.seed, version=version))
+                parts.append(self.sampler.rollout(request.items, group_size, seed=request.seeds, version=version))
             with clock("reward"):
                 rewards = [self._score(parts[0])]
         else:
@@ -98,7 +98,7 @@ class RolloutGenerator:
         group_size = request.sampling.group_size
         portion_rows = -(-len(request.items) * group_size // self.chunks)
         pending: list[RolloutBatch] = []
-        for part in sampler.stream(request.items, group_size, seed=request.seed, version=version):
+        for part in sampler.stream(request.items, group_size, seed=request.seeds, version=version):
             pending.append(part)
             if sum(map(len, pending)) >= portion_rows:
                 yield merge_batches(pending)

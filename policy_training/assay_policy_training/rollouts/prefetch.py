@@ -136,7 +136,7 @@ def _request_to_json(request: RolloutRequest) -> dict[str, Any]:
         "step": request.step,
         "items": [item.to_dict() for item in request.items],
         "uids": list(request.uids),
-        "seed": request.seed,
+        "seeds": list(request.seeds),
         "sampling": asdict(request.sampling),
     }
 
@@ -144,4 +144,4 @@ def _request_to_json(request: RolloutRequest) -> dict[str, Any]:
 def _request_from_json(payload: Mapping[str, Any]) -> RolloutRequest:
     items = tuple(item_from_dict(item) for item in payload["items"])
     sampling = Sampling(**payload["sampling"])
-    return RolloutRequest(int(payload["step"]), items, tuple(payload["uids"]), int(payload["seed"]), sampling)
+    return RolloutRequest(int(payload["step"]), items, tuple(payload["uids"]), tuple(payload["seeds"]), sampling)

@@ -23,7 +23,7 @@ from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import EXTRAS, SUPPLIED
 from assay_policy_training.core.metrics import Stopwatch, TokenMeans
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.core.sampling import Sampling, derived_seed
 from assay_policy_training.plugins.corrections.importance import policy_tokens
 from assay_policy_training.plugins.corrections.mismatch import known_mismatches, mismatch_metrics, mismatch_warnings
 from assay_policy_training.plugins.protocols import (
@@ -42,7 +42,7 @@ from assay_policy_training.plugins.protocols import (
 from assay_policy_training.plugins.watch.stop_rules import missing_metrics
 from assay_policy_training.recipe.inactive import inactive_parts
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.rollouts.collector import CollectedRollouts, RolloutCollector, derived_seed, without_reward
+from assay_policy_training.rollouts.collector import CollectedRollouts, RolloutCollector, without_reward
 from assay_policy_training.rollouts.generate import completed_rows
 from assay_policy_training.training.checkpoint import CheckpointSchedule
 from assay_policy_training.training.gradients import Gradients

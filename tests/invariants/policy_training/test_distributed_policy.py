@@ -13,7 +13,6 @@ import os
 import shutil
 import subprocess
 import sys
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,14 +30,12 @@ from assay.models.parallelism.distributed import torch_process_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
 from assay.runs.json_log import METRICS_FILE
 from assay.workspace import Workspace
-from assay_policy_training.core.batch import RolloutBatch, merge_batches
 from assay_policy_training.core.config import Asynchrony, Optimisation
 from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.critics.value_model import ValueModel
 from assay_policy_training.plugins.protocols import Rewards
-from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.loop import ROLLOUTS_FILE, PolicyTrainer
@@ -63,19 +60,6 @@ FIGURES = ("loss", "grad_norm", "reward_mean", "entropy", "kl_k3", "approx_kl_ol
 
 class StoppedError(Exception):
     """A process that ends on its own account."""
-
-
-class ByPrompt:
-    """A sampler whose draw of a prompt depends on nothing but the prompt and the weights."""
-
-    def __init__(self, policy: Policy, sampling: Sampling) -> None:
-        self.policy, self.sampling = policy, sampling
-
-    def rollout(self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int) -> RolloutBatch:
-        inner = TransformersSampler(self.policy, self.sampling)
-        seeds = [zlib.crc32(item.prompt[-1].text.encode()) + version for item in items]
-        drawn = [inner.rollout([i], group_size, seed=s, version=version) for i, s in zip(items, seeds, strict=True)]
-        return merge_batches(drawn)
 
 
 class Vowels:
@@ -136,7 +120,7 @@ def begin(recipe: Recipe, folder: Path, parallel: SingleProcess) -> PolicyTraine
     policy = load(recipe)
     source = recipe.source.open(items, seed=recipe.seed, policy=policy)
     policy.divide(parallel)
-    return PolicyTrainer(recipe, policy, source, [Vowels(), Rank()], folder, sampler=ByPrompt(policy, recipe.sampling))
+    return PolicyTrainer(recipe, policy, source, [Vowels(), Rank()], folder)
 
 
 def finished(trainer: PolicyTrainer, parallel: SingleProcess) -> dict[str, torch.Tensor]:

@@ -214,7 +214,7 @@ def test_revisions_show_every_answer_after_every_answer(policy: Policy) -> None:
         ("a_lol", 3),
         ("pacs", 3),
         ("drpo", 6),
-        ("rover", 3),
+        ("rover", 6),
     ],
 )
 def test_methods_come_to_prefer_the_better_response(recipe: str, steps: int, tmp_path: Path) -> None:

@@ -31,15 +31,13 @@ class Seat(SingleProcess):
 @given(prompts=st.integers(0, 9), world=st.integers(1, 5))
 def test_every_prompt_of_a_draw_is_one_process_s(prompts: int, world: int) -> None:
     items = tuple(PromptItem((Message("user", str(number)),)) for number in range(prompts))
-    whole = RolloutRequest(4, items, tuple(f"4.{n}" for n in range(prompts)), 77, Sampling())
+    whole = RolloutRequest(4, items, tuple(f"4.{n}" for n in range(prompts)), tuple(range(prompts)), Sampling())
     shares = [process_share(whole, rank, world) for rank in range(world)]
     assert tuple(item for share in shares for item in share.items) == items
     assert tuple(uid for share in shares for uid in share.uids) == whole.uids
     sizes = [len(share.items) for share in shares]
     assert max(sizes) - min(sizes) <= 1
-    assert shares[0].seed == whole.seed  # as one process would draw them
-    seeds = [share.seed for share in shares if share.items]
-    assert len(set(seeds)) == len(seeds)
+    assert tuple(seed for share in shares for seed in share.seeds) == whole.seeds
 
 
 @example(lengths=[1, 1, 1, 1], size=5, world=3, shared=False, equal=True)

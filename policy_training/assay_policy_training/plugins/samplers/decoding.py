@@ -19,7 +19,8 @@ from assay_policy_training.plugins.samplers.key_value_cache import BufferedLayer
 
 
 class Decoding:
-    """`group_size` responses to each of P left-padded prompts `ids` [P,S] under `seen` [P,S], at most `limit` tokens.
+    """`group_size` responses to each of P left-padded prompts `ids` [P,S] under `seen` [P,S], of at most `limit`
+    tokens, drawn at `uniforms` [P*G, limit].
 
     `tokens`, `mask`, `logp` [P*G, limit] fill while `run` is iterated. `scaled`: logits [rows,V] to those drawn from.
     `at_once`: prompts under generation at most; where the model's cache is not a plain one, the others wait for all
@@ -33,14 +34,14 @@ class Decoding:
         ids: Tensor,
         seen: Tensor,
         group_size: int,
-        generator: torch.Generator,
+        uniforms: Tensor,
         *,
-        limit: int,
         at_once: int,
     ) -> None:
-        self.policy, self.scaled, self.group_size, self.generator = policy, scaled, group_size, generator
-        self.limit, self.at_once = limit, at_once
+        self.policy, self.scaled, self.group_size, self.at_once = policy, scaled, group_size, at_once
+        self.limit = limit = uniforms.shape[1]
         device = policy.device
+        self.uniforms = uniforms.to(device)
         self.ids, self.seen_prompts = ids.to(device), seen.to(device)
         self.ends = torch.tensor(sorted(policy.end_ids), device=device)
         rows = len(ids) * group_size
@@ -114,8 +115,8 @@ class Decoding:
     def _sample(self, rows: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Sample and store a token for each of `rows`; returns the tokens, and the indices of the rows that
         continue."""
-        chosen, logp = draw(self.scaled(logits.float()), self.generator)
         position = self._lengths[rows]
+        chosen, logp = draw(self.scaled(logits.float()), self.uniforms[rows, position])
         self.tokens[rows, position], self.logp[rows, position], self.mask[rows, position] = chosen, logp, True
         self._lengths[rows] = position + 1
         going = ~torch.isin(chosen, self.ends) & (position + 1 < self.limit)

@@ -19,7 +19,7 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PLACE, POLICY, RECORD, RESPONSES, PromptItem, read_records, records_of
-from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.core.sampling import Sampling, group_seeds
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.samplers.assembly import assemble
 
@@ -38,13 +38,15 @@ class RecordedSampler:
         """Without recorded log-probs the rows' `logp_mu` is the policy's, not that of the policy that sampled them."""
         return {} if self.logprobs else {"logp_mu": "`logprobs` in every recorded response, and sampler.logprobs=true"}
 
-    def rollout(self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int) -> RolloutBatch:
+    def rollout(
+        self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
+    ) -> RolloutBatch:
         """`group_size` different records of each item. Their rows' source is `recorded`, unless the item's is another.
 
         Raises BadInputError for a prompt with fewer.
         """
         rows: list[PromptItem] = []
-        for number, item in enumerate(items):
+        for item, group_seed in zip(items, group_seeds(seed, len(items)), strict=True):
             records = records_of(item, self.by_prompt)
             if len(records) < group_size:
                 text = item.prompt[-1].content[:60]
@@ -52,7 +54,7 @@ class RecordedSampler:
                     f"{len(records)} recorded responses to {text!r}, a group has {group_size}",
                     field="sampling.group_size",
                 )
-            chosen = random.Random(f"{seed}/{number}").sample(records, group_size)
+            chosen = random.Random(group_seed).sample(records, group_size)
             source = RECORD if item.source == POLICY else item.source
             rows += [replace(item, meta={**item.meta, RECORD: record}, source=source) for record in chosen]
         batch = self._batch(rows, version)

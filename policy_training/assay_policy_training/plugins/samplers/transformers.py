@@ -8,13 +8,12 @@ from the same logits; a bounded number of rows at once; groups yielded as they e
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.sampling import Sampling, prune, top_p_filter
+from assay_policy_training.core.sampling import Sampling, group_seeds, group_uniforms, prune, top_p_filter
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
 
@@ -29,7 +28,9 @@ class TransformersSampler:
         self.policy = policy
         self.sampling = sampling
 
-    def rollout(self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int) -> RolloutBatch:
+    def rollout(
+        self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
+    ) -> RolloutBatch:
         """`group_size` rollouts of each item, rows of a group together; one seed gives one draw.
 
         Tensors of the batch lie on the CPU.
@@ -42,7 +43,7 @@ class TransformersSampler:
         )
 
     def stream(
-        self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int
+        self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
     ) -> Iterator[RolloutBatch]:
         """The rows of `rollout`, group by group, each as soon as it and those before it have ended."""
         decoding, yielded = self._decoding(items, group_size, seed), 0
@@ -56,11 +57,9 @@ class TransformersSampler:
                 yield assemble(self.policy, items[yielded : yielded + 1], group_size, columns, version=version)
                 yielded += 1
 
-    def generate(
-        self, ids: Tensor, seen: Tensor, group_size: int, generator: torch.Generator, *, limit: int | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens, mask and log-probs, each [P*G, limit], of P left-padded prompts [P,S]; None = max_new_tokens."""
-        decoding = self._start_decoding(ids, seen, group_size, generator, limit=limit or self.sampling.max_new_tokens)
+    def generate(self, ids: Tensor, seen: Tensor, group_size: int, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens, mask and log-probs, each [P*G, limit], of P left-padded prompts [P,S]; see `Decoding`."""
+        decoding = self._start_decoding(ids, seen, group_size, uniforms)
         for _ in decoding.run():
             pass
         return decoding.tokens, decoding.mask, decoding.logp
@@ -69,14 +68,12 @@ class TransformersSampler:
         """A hook for samplers that change the temperature token by token: logits [rows,V] over the temperature."""
         return logits
 
-    def _decoding(self, items: Sequence[PromptItem], group_size: int, seed: int) -> "Decoding":
+    def _decoding(self, items: Sequence[PromptItem], group_size: int, seed: int | Sequence[int]) -> "Decoding":
         ids, seen = pad_left(generation_ids(self.policy, items), int(self.policy.tokenizer.pad_token_id))
-        generator = torch.Generator(device=self.policy.device).manual_seed(seed)
-        return self._start_decoding(ids, seen, group_size, generator, limit=self.sampling.max_new_tokens)
+        uniforms = group_uniforms(group_seeds(seed, len(items)), group_size, self.sampling.max_new_tokens)
+        return self._start_decoding(ids, seen, group_size, uniforms)
 
-    def _start_decoding(
-        self, ids: Tensor, seen: Tensor, group_size: int, generator: torch.Generator, *, limit: int
-    ) -> "Decoding":
+    def _start_decoding(self, ids: Tensor, seen: Tensor, group_size: int, uniforms: Tensor) -> "Decoding":
         from assay_policy_training.plugins.samplers.decoding import Decoding  # imports transformers
 
         most = self.sampling.rows_at_once
@@ -84,7 +81,7 @@ class TransformersSampler:
         pieces = next(n for n in range(1, group_size + 1) if group_size % n == 0 and group_size // n <= most)
         size = group_size // pieces
         ids, seen = ids.repeat_interleave(pieces, 0), seen.repeat_interleave(pieces, 0)
-        return Decoding(self.policy, self._scaled, ids, seen, size, generator, limit=limit, at_once=most // size)
+        return Decoding(self.policy, self._scaled, ids, seen, size, uniforms, at_once=most // size)
 
     def _scaled(self, logits: Tensor) -> Tensor:
         """[rows,V] logits of the distribution that tokens are drawn from."""

@@ -9,7 +9,6 @@ Draws depend on prompt, seed and weights alone as far as vLLM's own arithmetic d
 log-prob may differ in its last bits from run to run, and then, rarely, a token.
 """
 
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from assay.models.attention.packing import unwrapped
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.sampling import Sampling, min_p
+from assay_policy_training.core.sampling import Sampling, group_seeds, min_p
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids
 
 #: Of a worker extension, `worker.PolicyWorker`.
@@ -64,7 +63,8 @@ class PolicyEngine(Protocol):
     def complete(
         self, rows: Sequence[Sequence[int]], n: int, fields: Mapping[str, Any], seeds: Sequence[int]
     ) -> Iterator[list[VllmCompletion]]:
-        """`n` completions of each row, in order. `wanted`: see `request_fields`. Raises BackendError."""
+        """`n` completions of each row, in order; vLLM counts up from a row's seed for each of them. `fields`: see
+        `request_fields`. Raises BackendError."""
         ...
 
     def reload(self, folder: Path) -> None:
@@ -91,13 +91,15 @@ class VllmSampler:
         )
         self.difference: float | None = None  #: largest of the last check, nats
 
-    def rollout(self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int) -> RolloutBatch:
+    def rollout(
+        self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
+    ) -> RolloutBatch:
         """`group_size` rollouts of each item, rows of a group together. Raises BackendError."""
         groups = list(self._completions(items, group_size, seed, self.sampling))
         return self._assembled(items, group_size, groups, version, self.sampling)
 
     def stream(
-        self, items: Sequence[PromptItem], group_size: int, *, seed: int, version: int
+        self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
     ) -> Iterator[RolloutBatch]:
         """The rows of `rollout`, group by group."""
         sampling = self.sampling
@@ -149,7 +151,7 @@ class VllmSampler:
         return difference
 
     def _completions(
-        self, items: Sequence[PromptItem], group_size: int, seed: int, sampling: Sampling
+        self, items: Sequence[PromptItem], group_size: int, seed: int | Sequence[int], sampling: Sampling
     ) -> Iterator[list[VllmCompletion]]:
         rows = generation_ids(self.policy, items)
         longest = max(map(len, rows)) + sampling.max_new_tokens
@@ -158,9 +160,8 @@ class VllmSampler:
                 f"{longest} tokens of prompt and answer do not fit: {self.engine.where} takes {self.engine.max_length}",
                 field="sampling.max_new_tokens",
             )
-        seeds = [_seed(seed, number) for number in range(len(items))]
         fields = request_fields(sampling, sorted(self.policy.end_ids))
-        return self.engine.complete(rows, group_size, fields, seeds)
+        return self.engine.complete(rows, group_size, fields, group_seeds(seed, len(items)))
 
     def _assembled(
         self,
@@ -210,8 +211,3 @@ def request_fields(sampling: Sampling, ends: Sequence[int]) -> dict[str, Any]:
         "stop_token_ids": list(ends),
         "ignore_eos": True,  # `ends` has them all
     }
-
-
-def _seed(seed: int, number: int) -> int:
-    """A prompt's own; vLLM counts up from it for the rows of the group."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:7], "big")
