@@ -19,8 +19,10 @@ from assay.workspace import Workspace
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# No deadlines: how long an example takes says how busy the machine is.
-settings.register_profile("assay", deadline=None)
+# No deadlines: how long an example takes says how busy the machine is. The same examples in every run, so that a change
+# is judged by what it changed; `--hypothesis-profile explore` draws new ones.
+settings.register_profile("assay", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("assay")
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 
 import pyarrow as pa
 
-from assay.data.conversation import ResponseForm, Turns, prompt_columns, response_columns
+from assay.data.conversation import ResponseForm, Turns, check_unicode, prompt_columns, response_columns
 from assay.data.json_lines import RowError
 from assay.store.feedback_intake import feedback_schema, principle_schema, rated_schema
 from assay.store.intake import pair_schema, reject_schema
@@ -112,6 +112,7 @@ class StatedBy(TypedDict, total=False):
 def rating(aspect: str, value: float | bool | None, **stated: Unpack[StatedBy]) -> dict[str, Any]:
     """One annotator's rating of a response. `value` None: could not say; a truth value has the scale 0 to 1. Raises
     RowError for a number that is not finite or off its scale."""
+    check_unicode(aspect, "aspect")
     if isinstance(value, bool):
         stated["scale"] = (0.0, 1.0)
     return {"aspect": aspect, **_stated_value(aspect, value, **stated)}
@@ -131,6 +132,8 @@ def mark(
     name = "span" if step is None else f"step {step}"
     if value is None and label is None:
         raise RowError("neither a value nor a label", field=name)
+    if label is not None:
+        check_unicode(label, name)
     if not 0 <= start <= end:
         raise RowError(f"no such characters: {start} to {end}", field=name)
     span = {"step": step, "start": start, "end": end, "label": label}

@@ -136,7 +136,7 @@ def test_every_layout_has_an_example_that_it_recognises() -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_broken_value_is_a_reason(name: str, data: st.DataObject) -> None:
     record = copy.deepcopy(EXAMPLES[name])

@@ -86,7 +86,7 @@ class AdapterLayout(RecordLayout):
     def _rows(self, record: JsonRecord, whole: JsonRecord) -> Rows:
         turns = self._prompt(record) if self._prompt else None
         rows = [row for read in self._readers for row in read(record, turns)]
-        origin = self.origin_of(record)
+        origin = [(name, value) for name, value in self.origin_of(record).items() if value is not None]
         meta = leftover_meta(whole, self._used) if self.spec.meta else {}
         typed = not record.keys().isdisjoint(self._parts)
         for row in rows:
@@ -95,7 +95,7 @@ class AdapterLayout(RecordLayout):
             if typed:
                 sides = (row.first, row.second) if isinstance(row, PairRow) else (row.response,)
                 row.turns = row_turns(record, row.turns, *sides)
-            for name, value in origin.items():
+            for name, value in origin:
                 setattr(row, name, value)
             if meta and isinstance(row, PairRow | RatedRow):
                 row.meta = {**meta, **row.meta}

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from operator import ge, gt, le, lt
 from typing import Any, TypeAlias
 
 import jmespath
@@ -24,6 +25,7 @@ Getter: TypeAlias = Callable[[Any], Any]
 _OPTIONS = jmespath.Options(custom_functions=RecordFunctions())
 _CHAINS = ("subexpression", "index_expression", "pipe")
 _DIRECT = (*_CHAINS, "or_expression", "and_expression", "not_expression")
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {"lt": lt, "lte": le, "gt": gt, "gte": ge}
 _NAMES = re.compile(r"[\w-]+(\.[\w-]+)*")
 
 
@@ -71,8 +73,8 @@ def field_of(path: str) -> str:
 
 
 def _direct(node: Mapping[str, Any]) -> Getter | None:
-    """What an expression of names, indexes, literals, `||`, `&&`, `!` and `map` gives, without the interpreter, which
-    takes ten times as long; None for other expressions."""
+    """What an expression of names, indexes, literals, `<` and its kin, `||`, `&&`, `!` and `map` gives, without the
+    interpreter, which takes ten times as long; None for other expressions."""
     kind, children = node["type"], node["children"]
     name: Any = node.get("value")
     if kind == "field":
@@ -84,7 +86,8 @@ def _direct(node: Mapping[str, Any]) -> Getter | None:
     if kind == "index":
         return lambda value: value[name] if isinstance(value, list) and -len(value) <= name < len(value) else None
     mapped = kind == "function_expression" and name == "map" and children[0]["type"] == "expref"
-    if not mapped and kind not in _DIRECT:
+    ordered = _ORDERS.get(name) if kind == "comparator" else None
+    if not mapped and ordered is None and kind not in _DIRECT:
         return None
     steps = [_direct(child) for child in ([children[0]["children"][0], children[1]] if mapped else children)]
     if None in steps:
@@ -94,8 +97,10 @@ def _direct(node: Mapping[str, Any]) -> Getter | None:
     assert second is not None
     if mapped:
         return lambda value: [first(entry) for entry in entries] if isinstance(entries := second(value), list) else None
+    if ordered is not None:
+        return lambda value: ordered(one, two) if _are_comparable(one := first(value), two := second(value)) else None
     if kind in _CHAINS:
-        return lambda value: _chained(steps, value)
+        return (lambda value: second(first(value))) if len(steps) == 2 else (lambda value: _chained(steps, value))
     if kind == "or_expression":
         return lambda value: second(value) if _is_false(one := first(value)) else one
     if kind == "and_expression":
@@ -113,14 +118,27 @@ def _is_false(value: Any) -> bool:
     return value is None or value is False or value in ("", [], {})
 
 
+def _are_comparable(first: Any, second: Any) -> bool:
+    if type(first) is str:
+        return type(second) is str
+    return type(first) in (int, float) and type(second) in (int, float)
+
+
 def _nested_getter(path: str) -> Getter:
     head, *rest = path.split(".")
+
+    def column(record: Any) -> Any:
+        value = record.get(path) if isinstance(record, dict) else None
+        return None if type(value) is float and value != value else value
+
+    if not rest:
+        return column
 
     def get(record: Any) -> Any:
         if not isinstance(record, dict):
             return None
-        if not rest or path in record:
-            return _present(record.get(path))
+        if path in record:
+            return _present(record[path])
         value = record.get(head)
         for name in rest:
             value = value.get(name) if isinstance(value, dict) else None

@@ -127,7 +127,7 @@ def sides_reader(rule: ComparisonRule) -> Callable[[Any, Turns | None], tuple[Tu
 
 def as_messages(value: object) -> Any:
     """Messages as they are, and a list of texts as turns that alternate."""
-    if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
+    if isinstance(value, list) and value and isinstance(value[0], str) and all(isinstance(text, str) for text in value):
         roles = ("user", "assistant")
         return [{"role": roles[place % 2], "content": text} for place, text in enumerate(value)]
     return value

@@ -63,12 +63,17 @@ class OasstMessagesLayout(GroupedLayout):
     def parse(self, record: Mapping[str, Any]) -> list[Row | RowError]:
         """The message as one response, to nothing."""
         row = RatedRow([], text_of(record.get("text"), "text"), _labels(record), occasion=self.group_of(record))
-        row.record_id = "/".join(str(record.get(name)) for name in ("role", "message_id", "parent_id", "rank"))
+        row.record_id = "/".join(
+            str(optional_text(record, name)) for name in ("role", "message_id", "parent_id", "rank")
+        )
         row.language = optional_text(record, "lang")
         row.meta = {name: record.get(name) for name in (*_REMOVED, "tree_state")}
         return [row]
 
     def group_of(self, record: Mapping[str, Any]) -> str:
+        text_of(record.get("message_id"), "message_id")
+        if record.get("parent_id") is not None:
+            text_of(record["parent_id"], "parent_id")
         return text_of(record.get("message_tree_id"), "message_tree_id")
 
     def parse_group(self, records: list[tuple[int, dict[str, Any]]]) -> Iterator[tuple[int, Row | RowError]]:
