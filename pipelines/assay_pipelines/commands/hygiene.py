@@ -9,6 +9,7 @@ import typer
 
 from assay.cli.settings_options import settings_options
 from assay.cli.workspace_command import CommandResult, add_commands
+from assay.compute.executor import LOCAL, OnOption, open_executor
 from assay.errors import BadInputError
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import start_run
@@ -196,6 +197,7 @@ def near_dup(
     workspace: Workspace,
     config: NearDuplicateConfig,
     action: Annotated[str, typer.Option(help="report the clusters, or discard all but the kept of each.")] = "report",
+    on: OnOption = LOCAL,
 ) -> CommandResult:
     """Find comparisons that share most of their word shingles: MinHash sketches, verified by exact Jaccard similarity.
 
@@ -208,8 +210,9 @@ def near_dup(
 
     if action not in ("discard", "report"):
         raise BadInputError(f"unknown action {action!r}; one of discard, report", field="action")
+    executor = open_executor(on)
     with start_run(workspace, "near-dup", {**asdict(config), "action": action}) as run:
-        report = find_near_duplicates(workspace, config, run.id, counting=progress_bar)
+        report = find_near_duplicates(workspace, config, run.id, executor=executor, counting=progress_bar)
         discarded = discard_near_duplicates(workspace, config, run.id) if action == "discard" else 0
         run.metrics.update(asdict(report) | {"discarded": discarded})
     done = f"discarded {discarded} comparisons" if action == "discard" else "nothing discarded (--action discard does)"

@@ -3,7 +3,7 @@
 Words are in Unicode form NFKC and lower case, without zero-width and other format characters, letters of other scripts
 that look like Latin ones as those; every character but letters, digits and combining marks separates them. The targets
 of Markdown links are left out.
-Unit `character` takes the characters of those words one by one. The hashes are valid within one process only.
+Unit `character` takes the characters of those words one by one. The hashes (xxh3) are the same in every process.
 """
 
 from __future__ import annotations
@@ -176,11 +176,16 @@ def _polynomial(hashes: Hashes, n: int) -> Hashes:
 
 def _words(text: pl.Series) -> Tokens:
     import numpy as np
+    import pyarrow as pa
+    import xxhash
 
     lists = text.str.split(" ")
     lengths = lists.list.len().to_numpy().astype(np.int64)
     flat = lists.explode()
-    hashes = flat.hash().to_numpy()
+    different = flat.to_arrow().dictionary_encode()
+    hash_of = xxhash.xxh3_64_intdigest
+    hashes = np.fromiter(map(hash_of, different.dictionary.cast(pa.large_binary()).to_pylist()), np.uint64)
+    hashes = hashes[different.indices.to_numpy()]
     filled = (flat.str.len_bytes() > 0).to_numpy()
     running = np.concatenate([[0], np.cumsum(filled)])
     return Tokens(hashes[filled], running[_offsets(lengths)])

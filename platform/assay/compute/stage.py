@@ -125,6 +125,16 @@ def map_stage(
         yield done.unit
 
 
+def in_order(units: Iterable[Unit]) -> Iterator[Unit]:
+    """The units by number, each when those before it have come."""
+    early, number = dict[int, Unit](), 0
+    for unit in units:
+        early[unit.number] = unit
+        while number in early:
+            yield early.pop(number)
+            number += 1
+
+
 def import_stage(
     workspace: Workspace, stage: Stage, units: Iterable[Unit], write: Import, run_id: str | None
 ) -> dict[str, int]:

@@ -12,19 +12,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assay.compute.local import LocalExecutor
 from assay.errors import BadInputError
 from assay.store.intake import pair_schema, store_pairs
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
+from assay_pipelines.hygiene.near_duplicates import documents
+from assay_pipelines.hygiene.near_duplicates import search as search_module
 from assay_pipelines.hygiene.near_duplicates.clusters import cluster, connected, keep
+from assay_pipelines.hygiene.near_duplicates.jobs import Sketching
 from assay_pipelines.hygiene.near_duplicates.search import (
     NearDuplicateConfig,
     NearDuplicateReport,
     discard_near_duplicates,
     find_near_duplicates,
 )
-from assay_pipelines.hygiene.near_duplicates.similarity import ShingleSets
-from assay_pipelines.hygiene.near_duplicates.sketches import BandFiles, banding, candidate_probability, candidates
+from assay_pipelines.hygiene.near_duplicates.similarity import ShingleSets, shingle_sets
+from assay_pipelines.hygiene.near_duplicates.sketches import (
+    BandFiles,
+    band_keys,
+    banding,
+    candidate_probability,
+    candidates,
+)
 from assay_pipelines.hygiene.tokens import ngrams, tokenise
 
 
@@ -92,11 +102,11 @@ def test_similarity_is_the_jaccard_of_the_shingle_sets(some: list[str]) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         sets = ShingleSets(Path(folder) / "sets", 1)
-        sets.add(np.arange(len(some)), ngrams(tokenise(pa.array(some, pa.string())), 3, short=True))
+        sets.add(*shingle_sets(ngrams(tokenise(pa.array(some, pa.string())), 3, short=True)))
         left, right = (
             np.array(side) for side in zip(*[(i, j) for i in range(len(some)) for j in range(len(some))], strict=True)
         )
-        found, crossed = sets.open().similarity(left, right)
+        found, crossed = sets.open(np.arange(len(some))).similarity(left, right)
     assert found.tolist() == [jaccard(some[i], some[j]) for i, j in zip(left, right, strict=True)]
     assert not crossed.any()
 
@@ -149,8 +159,8 @@ def test_bands_reach_the_threshold(threshold: float) -> None:
 
 def test_equal_sketches_are_candidates_whoever_is_preferred(tmp_path: Path) -> None:
     texts = ["a b c d e", "x y z u v", "a b c d e", "", "", "a b c d e f"]
-    files = BandFiles(tmp_path, 21, 6, 42)
-    files.add(ngrams(tokenise(pa.array(texts)), 3, short=True), 1)
+    files = BandFiles(tmp_path, 21)
+    files.add(band_keys(np.arange(6), ngrams(tokenise(pa.array(texts)), 3, short=True), 1, 21, 6, 42))
     found = candidates(files, np.array([2, 5, 0, 1, 3, 4]))
     assert (0, 2) in zip(found.first.tolist(), found.second.tolist(), strict=True)
     assert not {3, 4} & {*found.first.tolist(), *found.second.tolist()}, "texts without a word are like nothing"
@@ -188,6 +198,41 @@ def test_planted_near_duplicates_are_found_and_nothing_else(workspace: Workspace
     assert pools == {"unverified": 300, "discarded": 100}
     assert all("near-duplicate of c-" in r and "of 3-word shingles" in r for (r,) in reasons)
     assert search(workspace, "run-2").members == 0
+
+
+def test_processes_find_what_this_process_finds_and_a_resumed_search_sketches_nothing_twice(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "PAGE", 16)
+    chance = random.Random(7)
+    pairs = [(words(chance, 30), words(chance, 40), words(chance, 40)) for _ in range(40)]
+    near = [(prompt, changed(first, 5), changed(second, 9)) for prompt, first, second in pairs[::3]]
+    put(workspace, *pairs, *near, ("", "", ""), ("?", "!", "."))
+    report = search(workspace)
+    assert (report.items, report.extra) == (56, 14)
+    config = NearDuplicateConfig()
+    apart = find_near_duplicates(workspace, config, "run-2", executor=LocalExecutor(2))
+    assert apart == report
+    assert members(workspace, "run-2") == members(workspace)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(search_module, "candidates", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            search(workspace, "run-3")
+    assert members(workspace, "run-3") == {}
+    with monkeypatch.context() as patch:
+        patch.setattr(Sketching, "map", interrupt)
+        search(workspace, "run-3")
+    assert members(workspace, "run-3") == members(workspace)
+    with monkeypatch.context() as patch:
+        patch.setattr(search_module, "candidates", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            search(workspace, "run-4")
+    put(workspace, *pairs[1:2], *near[:1], (pairs[1][0], changed(pairs[1][1], 3), changed(pairs[1][2], 3)))
+    assert search(workspace, "run-4").items == 57, "another pool is another search"
 
 
 def test_a_ranked_list_is_no_near_duplicate_but_swapped_sides_are(workspace: Workspace) -> None:
@@ -254,3 +299,11 @@ def test_nothing_and_wrong_options(workspace: Workspace) -> None:
     ):
         with pytest.raises(BadInputError, match=message):
             NearDuplicateConfig(**options)
+
+
+def test_words_have_the_same_hash_in_every_process() -> None:
+    import xxhash
+
+    hashes = tokenise(pa.array(["Stable, stable words", "", "words"])).hashes.tolist()
+    assert hashes == [xxhash.xxh3_64_intdigest(word) for word in (b"stable", b"stable", b"words", b"words")]
+    assert xxhash.xxh3_64_intdigest(b"") == 0x2D06800538D394C2  # published test vector

@@ -1,4 +1,7 @@
-"""The shingles of comparisons (prompt, response A, response B) or prompts; none crosses from one part into another."""
+"""The texts of comparisons (prompt, response A, response B) or prompts, as shards in the order of the store.
+
+Leaves out: their shingles (`jobs`).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from assay.browsing.pair_pages import PairPages, pair_pages
 from assay.compute.scratch_store import Scratch
 from assay.store.database import registered
 from assay.workspace import Workspace
-from assay_pipelines.hygiene.tokens import Tokens, ngrams, tokenise
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Over = Literal["pair", "prompt"]
-PAGE = 25_000
-_SLICE = 5_000  #: items shingled at once
+PAGE = 25_000  #: items of a shard
 _POOLS = "CASE pool WHEN 'gold' THEN 0 WHEN 'silver' THEN 1 ELSE 2 END"
 
 
@@ -38,16 +39,20 @@ class Documents:
     def parts(self) -> int:
         return 3 if self.over == "pair" else 1
 
-    def shingles(self, length: int, *, only: str = "") -> Iterator[tuple[npt.NDArray[np.int64], Tokens]]:
-        """(item numbers, shingles of their parts): text `parts * k + p` is part p of the k-th item.
+    def shards(self, *, only: str = "") -> Iterator[pa.Table]:
+        """(item, texts: of its parts), items ascending. `only`: SQL condition over `item`."""
+        import numpy as np
+        import pyarrow as pa
 
-        `only`: SQL condition over `item`. Ascending.
-        """
         for items, texts in self._pages(only):
-            for low in range(0, len(items), _SLICE):
-                some = slice(low, low + _SLICE)
-                part = texts.slice(low * self.parts, len(items[some]) * self.parts)
-                yield items[some], ngrams(tokenise(part), length, short=True)
+            ends = pa.array(np.arange(0, len(texts) + 1, self.parts))
+            yield pa.table({"item": items, "texts": pa.LargeListArray.from_arrays(ends, texts)})
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the ids and their numbers."""
+        query = f"SELECT count(*) || '-' || coalesce(bit_xor(md5_number(id || ' ' || item)), 0) FROM {self.table}"
+        return str(self.scratch.db.execute(query).fetchall()[0][0])
 
     def preference(self) -> npt.NDArray[np.int64]:
         """Item numbers, first the one to keep: gold, silver, others; then in the order of the store."""

@@ -1,4 +1,7 @@
-"""The near-duplicate search: read, sketch, pair, verify, cluster, store; and discarding its clusters."""
+"""The near-duplicate search: sketch, pair, verify, cluster, store; and discarding its clusters.
+
+Sketches and shingle sets are computed of shards (`assay.compute`), here or on other machines; what joins them is here.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Gt, Le
 
-from assay.compute.scratch_store import Scratch, scratch
-from assay.data.prefetch import prefetch
-from assay.runs.progress_bar import Advance
+from assay.compute.executor import Executor
+from assay.compute.job import JobSpec, hash_of
+from assay.compute.local import LocalExecutor
+from assay.compute.scratch_store import scratch
+from assay.compute.stage import in_order, map_stage, open_stage
 from assay.runs.progress_file import Counting, noted
 from assay.settings import Help, check_settings
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.near_duplicates.clusters import Clusters, cluster
 from assay_pipelines.hygiene.near_duplicates.documents import Documents, Over, documents
+from assay_pipelines.hygiene.near_duplicates.jobs import Shingling, Sketching
 from assay_pipelines.hygiene.near_duplicates.similarity import ShingleSets
 from assay_pipelines.hygiene.near_duplicates.sketches import BandFiles, Candidates, banding, candidates
 
@@ -70,20 +76,37 @@ class NearDuplicateReport:
 
 
 def find_near_duplicates(
-    workspace: Workspace, config: NearDuplicateConfig, run_id: str, *, counting: Counting = noted
+    workspace: Workspace,
+    config: NearDuplicateConfig,
+    run_id: str,
+    *,
+    executor: Executor | None = None,
+    counting: Counting = noted,
 ) -> NearDuplicateReport:
     """Write the clusters to the table near_duplicates under `run_id`. `counting`: progress over the items
-    sketched, then over those compared."""
+    sketched, then over those compared. An interrupted search of the same documents goes on where it stopped."""
     import numpy as np
+    import pyarrow.parquet as pq
 
+    executor = executor or LocalExecutor()
     with scratch(workspace) as scratch_db:
         docs = documents(workspace, scratch_db, config.over)
         report = NearDuplicateReport(docs.items)
         preference = docs.preference()
-        with counting("sketching", docs.items, unit=f"{config.over}s") as advance:
-            pairs = _candidates(docs, config, scratch_db, preference, advance)
+        bands, rows = banding(config.threshold)
+        arguments = {"parts": docs.parts, "shingle": config.shingle, "bands": bands, "rows": rows, "seed": config.seed}
+        spec = JobSpec(f"{Sketching.__module__}:{Sketching.__name__}", arguments)
+        with (
+            counting("sketching", docs.items, unit=f"{config.over}s") as advance,
+            open_stage(workspace, "near-dup", spec, {"documents": docs.fingerprint}, docs.shards) as stage,
+        ):
+            files = BandFiles(scratch_db.folder, bands)
+            for unit in in_order(map_stage(stage, executor, advance=advance)):
+                keys = pq.read_table(unit.result).column("keys").combine_chunks()
+                files.add(keys.flatten().to_numpy().reshape(-1, bands))
+            pairs = candidates(files, preference) if docs.items else Candidates(preference, preference, 0)
+            similarity, crossed = _verify(docs, config, pairs, executor, counting)
         report.candidates, report.large_groups = len(pairs.first), pairs.large_groups
-        similarity, crossed = _verify(docs, config, scratch_db, pairs, counting)
         near = similarity >= config.threshold
         rank = np.empty(docs.items, np.int64)
         rank[preference] = np.arange(docs.items)
@@ -122,40 +145,29 @@ def discard_near_duplicates(workspace: Workspace, config: NearDuplicateConfig, r
     return int(row[0]) if row else 0
 
 
-def _candidates(
-    docs: Documents,
-    config: NearDuplicateConfig,
-    scratch_db: Scratch,
-    preference: npt.NDArray[np.int64],
-    advance: Advance,
-) -> Candidates:
-    files = BandFiles(scratch_db.folder, *banding(config.threshold), seed=config.seed)
-    for items, shingles in prefetch(docs.shingles(config.shingle)):
-        files.add(shingles, docs.parts)
-        advance(len(items))
-    if not files.items:
-        import numpy as np
-
-        return Candidates(np.empty(0, np.int64), np.empty(0, np.int64), 0)
-    return candidates(files, preference)
-
-
 def _verify(
-    docs: Documents, config: NearDuplicateConfig, scratch_db: Scratch, pairs: Candidates, counting: Counting
+    docs: Documents, config: NearDuplicateConfig, pairs: Candidates, executor: Executor, counting: Counting
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """(similarity, crossed) of the pairs."""
     import numpy as np
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    candidate_items = np.unique(np.concatenate([pairs.first, pairs.second]))
-    sets = ShingleSets(scratch_db.folder / "shingles.u64", docs.parts)
-    if len(candidate_items):
-        scratch_db.append("candidate_items", pa.table({"item": candidate_items}))
+    items = np.unique(np.concatenate([pairs.first, pairs.second]))
+    sets = ShingleSets(docs.scratch.folder / "shingles.u64", docs.parts)
+    if len(items):
+        docs.scratch.append("candidate_items", pa.table({"item": items}))
         only = "item IN (SELECT item FROM candidate_items)"
-        with counting("comparing", len(candidate_items), unit=f"{config.over}s") as advance:
-            for items, shingles in prefetch(docs.shingles(config.shingle, only=only)):
-                sets.add(items, shingles)
-                advance(len(items))
-    return sets.open().similarity(pairs.first, pairs.second)
+        spec = JobSpec(f"{Shingling.__module__}:{Shingling.__name__}", {"parts": docs.parts, "shingle": config.shingle})
+        question = {"documents": docs.fingerprint, "items": hash_of(items.tobytes())}
+        with (
+            counting("comparing", len(items), unit=f"{config.over}s") as advance,
+            open_stage(docs.workspace, "near-dup-sets", spec, question, lambda: docs.shards(only=only)) as stage,
+        ):
+            for unit in in_order(map_stage(stage, executor, advance=advance)):
+                lists = pq.read_table(unit.result).column("shingles").combine_chunks()
+                sets.add(np.diff(lists.offsets.to_numpy()), lists.values.to_numpy())
+    return sets.open(items).similarity(pairs.first, pairs.second)
 
 
 def _write(workspace: Workspace, docs: Documents, clusters: Clusters, run_id: str) -> None:

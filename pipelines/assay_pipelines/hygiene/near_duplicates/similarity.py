@@ -27,30 +27,39 @@ class ShingleSets:
 
     file: Path
     parts: int
-    items: list[npt.NDArray[np.int64]] = field(default_factory=list)
     counts: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
-    def add(self, items: npt.NDArray[np.int64], shingles: Tokens) -> None:
-        import numpy as np
-
-        texts = len(shingles.offsets) - 1
+    def add(self, counts: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> None:
+        """As `shingle_sets` gives them."""
         with self.file.open("ab") as stream:
-            for low in range(0, texts, _PAGE):
-                high = min(low + _PAGE, texts)
-                hashes = shingles.hashes[shingles.offsets[low] : shingles.offsets[high]]
-                owner = np.repeat(np.arange(high - low, dtype=np.uint64), shingles.counts[low:high])
-                keys = np.unique((owner << np.uint64(_HASH_BITS)) | (hashes >> np.uint64(64 - _HASH_BITS)))
-                self.counts.append(np.bincount((keys >> np.uint64(_HASH_BITS)).astype(np.int64), minlength=high - low))
-                stream.write((keys & np.uint64((1 << _HASH_BITS) - 1)).data)
-        self.items.append(items)
+            stream.write(hashes.data)
+        self.counts.append(counts)
 
-    def open(self) -> ReadableShingleSets:
+    def open(self, items: npt.NDArray[np.int64]) -> ReadableShingleSets:
+        """`items`: whose sets they are."""
         import numpy as np
 
         counts = np.concatenate(self.counts) if self.counts else np.empty(0, np.int64)
         hashes = np.memmap(self.file, np.uint64, "r") if counts.sum() else np.empty(0, np.uint64)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return ReadableShingleSets(np.concatenate(self.items) if self.items else counts, offsets, hashes, self.parts)
+        return ReadableShingleSets(items, offsets, hashes, self.parts)
+
+
+def shingle_sets(shingles: Tokens) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """(sizes of the texts' sets, their sorted 49-bit hashes, one set after the other)"""
+    import numpy as np
+
+    texts = len(shingles.offsets) - 1
+    counts: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
+    sets: list[npt.NDArray[np.uint64]] = [np.empty(0, np.uint64)]
+    for low in range(0, texts, _PAGE):
+        high = min(low + _PAGE, texts)
+        hashes = shingles.hashes[shingles.offsets[low] : shingles.offsets[high]]
+        owner = np.repeat(np.arange(high - low, dtype=np.uint64), shingles.counts[low:high])
+        keys = np.unique((owner << np.uint64(_HASH_BITS)) | (hashes >> np.uint64(64 - _HASH_BITS)))
+        counts.append(np.bincount((keys >> np.uint64(_HASH_BITS)).astype(np.int64), minlength=high - low))
+        sets.append(keys & np.uint64((1 << _HASH_BITS) - 1))
+    return np.concatenate(counts), np.concatenate(sets)
 
 
 @dataclass(frozen=True)

@@ -41,18 +41,12 @@ class BandFiles:
 
     folder: Path
     bands: int
-    rows: int
-    seed: int
     items: int = 0
 
-    def add(self, shingles: Tokens, parts: int) -> None:
-        """`shingles`: `parts` texts an item; the item's sketch is that of all of them together."""
+    def add(self, keys: npt.NDArray[np.uint64]) -> None:
+        """`keys`: (items, bands)"""
         import numpy as np
 
-        keys = band_keys(shingles, parts, self.bands, self.rows, self.seed)
-        empty = shingles.offsets[::parts][1:] == shingles.offsets[::parts][:-1]
-        places = np.arange(self.items, self.items + len(keys), dtype=np.uint64)
-        keys[empty] = (places[empty] * np.uint64(_MULTIPLIER))[:, None]  # nothing to compare: a unique key
         for band in range(self.bands):
             with self._file(band).open("ab") as stream:
                 stream.write(np.ascontiguousarray(keys[:, band]).data)
@@ -67,8 +61,10 @@ class BandFiles:
         return self.folder / f"band-{band}.u64"
 
 
-def band_keys(shingles: Tokens, parts: int, bands: int, rows: int, seed: int) -> npt.NDArray[np.uint64]:
-    """(items, bands)"""
+def band_keys(
+    items: npt.NDArray[np.int64], shingles: Tokens, parts: int, bands: int, rows: int, seed: int
+) -> npt.NDArray[np.uint64]:
+    """(items, bands). `shingles`: `parts` texts an item; the item's sketch is that of all of them together."""
     import numpy as np
     import rensa
 
@@ -81,6 +77,8 @@ def band_keys(shingles: Tokens, parts: int, bands: int, rows: int, seed: int) ->
         keys *= np.uint64(_MULTIPLIER)
         keys += cut[:, :, row]
         keys ^= keys >> np.uint64(29)
+    empty = offsets[1:] == offsets[:-1]
+    keys[empty] = (items[empty].astype(np.uint64) * np.uint64(_MULTIPLIER))[:, None]  # nothing to compare: unique
     return keys
 
 
