@@ -10,6 +10,7 @@ import typer
 
 from assay.cli.settings_options import settings_options
 from assay.cli.workspace_command import CommandResult, add_commands
+from assay.compute.executor import LOCAL, OnOption, open_executor
 from assay.errors import BadInputError
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import start_run
@@ -97,6 +98,7 @@ def decontaminate(
     pool: PoolOption = None,
     source: SourceFilter = None,
     category: CategoryFilter = None,
+    on: OnOption = LOCAL,
 ) -> CommandResult:
     """Check every text of the store against benchmarks; discard what overlaps, with the text in common as evidence.
 
@@ -120,11 +122,12 @@ def decontaminate(
     chosen = selection_of(pool, source, category)
     selection = chosen if pool else Selection(POOLS, chosen.sources, chosen.categories)
     total = count_texts(workspace, responses=config.responses)
+    executor = open_executor(on) if on != LOCAL else None
     with start_run(
         workspace, "decontaminate", {**asdict(config), "action": action, "selection": asdict(selection)}
     ) as run:
         with progress_bar("checking", total, unit="texts") as advance:
-            reports = check_benchmarks(workspace, config, run.id, advance=advance)
+            reports = check_benchmarks(workspace, config, run.id, advance=advance, executor=executor)
         gone = discard_overlaps(workspace, reports, config, selection, run.id) if action == "discard" else {}
         examples = _examples(workspace, [report.check_id for report in reports])
         payload = {

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from assay.compute.local import LocalExecutor
+from assay.compute.stage import FOLDER
 from assay.data.snapshots import POOLS, Selection, create_snapshot
 from assay.domain import Message, PreferencePair
 from assay.errors import BadInputError, NotFoundError
@@ -33,7 +36,9 @@ from assay_pipelines.hygiene.contamination.benchmarks import (
     list_benchmarks,
     responses_of,
 )
+from assay_pipelines.hygiene.contamination.candidates import EvidenceCandidates
 from assay_pipelines.hygiene.contamination.check import CheckConfig, CheckReport, check_benchmarks, discard_overlaps
+from assay_pipelines.hygiene.contamination.jobs import Matching
 from assay_pipelines.hygiene.contamination.ledger import evidence, ledger
 from assay_pipelines.hygiene.tokens import Unit, ngrams, normalised, tokenise, whole_texts, words_of
 
@@ -451,6 +456,46 @@ def test_similar_prompts_are_found_by_an_encoder_on_demand(workspace: Workspace,
     with workspace.store.unit() as db:
         (reason,) = db.execute("SELECT reason FROM decisions").fetchone() or ("",)
     assert re.match(r"turn 1 has an embedding of similarity 0\.\d+ to prompt p-\w+ of b", reason)
+
+
+def test_processes_find_what_this_process_finds_and_a_resumed_check_matches_nothing_twice(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(workspace, tmp_path, "b", LEAK, SHORT, words(0, 30))
+    reworded = "In April her friends bought clips from Natalia, 48 sold. Yasmin, sister: how many did she borrow?"
+    put(workspace, reworded, *(f"{CARRIER} {n} {LEAK}" for n in range(9)), *(words(n, n + 14) for n in range(20)))
+    config = CheckConfig(encoder="hashing", similarity=0.5)
+
+    def stored(run_id: str) -> list[tuple[Any, ...]]:
+        with workspace.store.unit() as db:
+            return db.execute(
+                """SELECT h.* EXCLUDE (check_id), x.* EXCLUDE (check_id) FROM contamination_hits h
+                   JOIN contamination_checks c USING (check_id) JOIN contamination_coverage x USING (check_id)
+                   WHERE c.run_id = ? ORDER BY ALL""",
+                [run_id],
+            ).fetchall()
+
+    (here,) = check_benchmarks(workspace, config, "run-1", page=7)
+    assert here.tiers["embedding"]
+    assert here.hits > 9
+    assert len(stored("run-1")) == here.hits + here.response_hits
+    (apart,) = check_benchmarks(workspace, config, "run-2", page=7, executor=LocalExecutor(2))
+    assert replace(apart, check_id=here.check_id) == here
+    assert stored("run-2") == stored("run-1")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EvidenceCandidates, "store", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            check_benchmarks(workspace, config, "run-3", page=7)
+    assert stored("run-3") == []
+    with monkeypatch.context() as patch:
+        patch.setattr(Matching, "map", interrupt)
+        check_benchmarks(workspace, config, "run-3", page=7)
+    assert stored("run-3") == stored("run-1")
+    assert not any((workspace.root / FOLDER).iterdir())
 
 
 def test_responses_of_a_benchmark_registered_without_them_are_added(workspace: Workspace, tmp_path: Path) -> None:

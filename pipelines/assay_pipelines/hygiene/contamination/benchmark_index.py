@@ -8,6 +8,7 @@ rare in the pool and occur in few documents: what a text must share to be compar
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import polars as pl
+    import pyarrow as pa
 
     from assay_pipelines.hygiene.tokens import Hashes, Offsets
 
@@ -90,19 +92,23 @@ class BenchmarkIndex:
         return weight / max(float(self.total[document]), 1e-9)
 
 
-def read_documents(db: Connection, content_hashes: dict[str, str], unit: Unit) -> BenchmarkDocuments:
-    """`content_hashes`: of the benchmarks to read, by name."""
-    import numpy as np
-    import polars as pl
-
-    names = list(content_hashes)
-    rows = db.sql(
+def read_documents(db: Connection, names: Sequence[str]) -> pa.Table:
+    """(benchmark, prompt_id, is_prompt, content) of these benchmarks."""
+    return db.sql(
         """SELECT benchmark, prompt_id, true AS is_prompt, content FROM benchmark_prompts
            WHERE list_contains($names, benchmark)
            UNION ALL SELECT benchmark, prompt_id, false, content FROM benchmark_responses
            WHERE list_contains($names, benchmark) ORDER BY benchmark, is_prompt DESC, prompt_id, content""",
-        params={"names": names},
+        params={"names": list(names)},
     ).to_arrow_table()
+
+
+def documents_of(rows: pa.Table, content_hashes: Mapping[str, str], unit: Unit) -> BenchmarkDocuments:
+    """`rows`: of `read_documents`. `content_hashes`: of the benchmarks, by name."""
+    import numpy as np
+    import polars as pl
+
+    names = list(content_hashes)
     number_of = {name: number for number, name in enumerate(names)}
     contents = rows.column("content").combine_chunks()
     return BenchmarkDocuments(
@@ -152,13 +158,16 @@ def low_bits(hashes: Hashes) -> Any:
 class PoolFrequencies:
     """How many texts of a sample of the pool have each word and each word pair of the documents."""
 
-    def __init__(self, documents: BenchmarkDocuments, unit: Unit) -> None:
+    def __init__(
+        self, documents: BenchmarkDocuments, unit: Unit, counts: Offsets | None = None, texts: int = 0
+    ) -> None:
+        """`counts`, `texts`: of a sample that was counted before."""
         import numpy as np
 
-        self.unit, self.texts = unit, 0
+        self.unit, self.texts = unit, texts
         pairs = [hashes for hashes, _ in word_pairs(documents.tokens, unit)]
         self._keys = np.unique(np.concatenate([documents.tokens.hashes, *pairs]))
-        self._counts = np.zeros(len(self._keys), np.int64)
+        self.counts = np.zeros(len(self._keys), np.int64) if counts is None else counts
         self._filter = bit_filter(self._keys)
 
     def add(self, tokens: Tokens) -> None:
@@ -173,13 +182,13 @@ class PoolFrequencies:
             key = np.minimum(np.searchsorted(self._keys, hashes[likely]), max(len(self._keys) - 1, 0))
             right = self._keys[key] == hashes[likely] if len(self._keys) else np.empty(0, bool)
             once = np.unique(key[right] * len(tokens.counts) + text[start[likely[right]]])
-            self._counts += np.bincount(once // max(len(tokens.counts), 1), minlength=len(self._counts))
+            self.counts += np.bincount(once // max(len(tokens.counts), 1), minlength=len(self.counts))
 
     def of(self, hashes: Hashes) -> Offsets:
         """Texts with each of these hashes, all of them the documents'."""
         import numpy as np
 
-        counts: Offsets = self._counts[np.searchsorted(self._keys, hashes)]
+        counts: Offsets = self.counts[np.searchsorted(self._keys, hashes)]
         return counts
 
 

@@ -1,4 +1,4 @@
-"""Matches that may be evidence, kept in a scratch table while the pool is read, and stored as hits at the end."""
+"""Matches of a page of texts as a table; those that may be evidence, kept until the pool is read, and then stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 SHOWN_WORDS = 60  #: of the text in common that is kept
 _PAGE = 20_000  #: hits of one unit of work
 _TEXTS = ("prompt_id", "response_id", "tier", "overlap")
-_NUMBERS = ("item", "turn", "document", "at", "runs", "run_text", "run_document")
+_MATCH = ("document", "runs", "run_text", "run_document", "equal", "blocks", "covered")
+_NUMBERS = ("turn", "document", "at", "runs", "run_text", "run_document")
 _STRONGEST = """
     CREATE TABLE strongest AS SELECT row_number() OVER () - 1 AS item, * FROM (
         SELECT * FROM hits QUALIFY row_number() OVER (
@@ -33,32 +34,24 @@ _STRONGEST = """
 class EvidenceCandidates:
     """Of one check."""
 
-    def __init__(self, temporary: Scratch, index: BenchmarkIndex, rule: Rule, unit: Unit) -> None:
-        self._temporary, self._index, self._rule, self._unit = temporary, index, rule, unit
+    def __init__(self, temporary: Scratch, index: BenchmarkIndex, rule: Rule) -> None:
+        self._temporary, self._index, self._rule = temporary, index, rule
         self._commonness = Commonness(index)
         self._count = 0
 
-    def add(self, page: TextPage, tokens: Tokens, matches: Iterable[Match]) -> None:
+    def add(self, matches: pa.Table) -> None:
         """Count the matches of a page, and keep those that are evidence unless their words turn out common."""
-        hashes = whole_texts(tokens)
-        rows = []
-        for match in matches:
-            self._commonness.add(match, int(hashes[match.text]))
-            if not is_evidence(match, self._index, self._rule, in_response=page.response_ids is not None):
-                continue
-            tier = tier_of(match, self._index, self._rule)
-            at, size = (match.run_text, self._rule.ngram) if tier == "run" else span(match.blocks)
-            score = 1.0 if match.equal else min(self._index.share(match.document, match.covered), 1.0)
-            rows.append(_row(page, match, tier, score, at, min(size, max(SHOWN_WORDS, self._rule.ngram))))
-        self._append(page, rows)
+        import numpy as np
+        import pyarrow.compute as pc
 
-    def add_similar(self, page: TextPage, tokens: Tokens, similar: Iterable[tuple[int, int, float]]) -> None:
-        """(text of the page, document, cosine similarity)."""
-        rows = []
-        for text, document, similarity in similar:
-            match = Match(text, document, 0, -1, -1, False, (), 0.0)
-            rows.append(_row(page, match, "embedding", similarity, 0, min(int(tokens.counts[text]), SHOWN_WORDS)))
-        self._append(page, rows)
+        for row in matches.select(["text_hash", *_MATCH]).to_pylist():
+            if row["text_hash"] is not None:
+                self._commonness.add(_match(row), row["text_hash"])
+        rows = matches.filter(pc.is_valid(matches.column("tier"))).drop_columns(["text_hash"])
+        if rows.num_rows:
+            items = np.arange(self._count, self._count + rows.num_rows)
+            self._temporary.append("candidates", rows.append_column("item", [items]))
+            self._count += rows.num_rows
 
     def store(self, workspace: Workspace, check_ids: list[str], limit: int) -> None:
         """Store the strongest of each prompt and response, for each benchmark, without those on common text.
@@ -77,33 +70,11 @@ class EvidenceCandidates:
             with workspace.store.unit() as db, registered(db, "incoming_hits", page):
                 db.execute("INSERT INTO contamination_hits BY NAME SELECT * EXCLUDE (item) FROM incoming_hits")
 
-    def _append(self, page: TextPage, rows: list[dict[str, Any]]) -> None:
-        import numpy as np
-        import pyarrow as pa
-
-        if not rows:
-            return
-        texts, text_row = np.unique([row["text"] for row in rows], return_inverse=True)
-        words = normalised(page.texts.take(pa.array(texts)))
-        overlap = _cut(words, text_row, [row["at"] for row in rows], [row["size"] for row in rows], self._unit)
-        numbered = [
-            {**row, "overlap": words, "item": number}
-            for number, (row, words) in enumerate(zip(rows, overlap.to_list(), strict=True), start=self._count)
-        ]
-        self._count += len(rows)
-        fields: list[Any] = [(name, pa.string()) for name in _TEXTS] + [(name, pa.int64()) for name in _NUMBERS]
-        fields += [("score", pa.float64()), ("covered", pa.float64()), ("blocks", pa.list_(pa.int64()))]
-        self._temporary.append("candidates", pa.Table.from_pylist(numbered, schema=pa.schema(fields)))
-
     def _hit(self, row: dict[str, Any], check_ids: list[str], limit: int) -> dict[str, Any] | None:
         documents, document = self._index.documents, row["document"]
         if row["tier"] != "embedding":
-            flat = row["blocks"]
-            blocks = tuple(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
-            run = (row["runs"], row["run_text"], row["run_document"])
-            match = Match(0, document, *run, row["tier"] == "whole", blocks, row["covered"])
             common, in_response = self._commonness.common(document, limit), row["response_id"] is not None
-            if not is_evidence(match, self._index, self._rule, common, in_response=in_response):
+            if not is_evidence(_match(row), self._index, self._rule, common, in_response=in_response):
                 return None
         is_prompt = bool(documents.is_prompt[document])
         return {
@@ -117,7 +88,62 @@ class EvidenceCandidates:
         }
 
 
-def _row(page: TextPage, match: Match, tier: str, score: float, at: int, size: int) -> dict[str, Any]:
+def match_table(
+    page: TextPage,
+    tokens: Tokens,
+    matches: Iterable[Match],
+    similar: Iterable[tuple[int, int, float]],
+    index: BenchmarkIndex,
+    rule: Rule,
+    unit: Unit,
+) -> pa.Table:
+    """The matches of a page; `tier` and `overlap` of those that are evidence unless their words turn out common.
+
+    `similar`: (text of the page, document, cosine similarity); they have no `text_hash`.
+    """
+    import pyarrow as pa
+
+    hashes, rows = whole_texts(tokens), list[dict[str, Any]]()
+    for match in matches:
+        tier, at, size, score = None, 0, 0, 0.0
+        if is_evidence(match, index, rule, in_response=page.response_ids is not None):
+            tier = tier_of(match, index, rule)
+            at, size = (match.run_text, rule.ngram) if tier == "run" else span(match.blocks)
+            score = 1.0 if match.equal else min(index.share(match.document, match.covered), 1.0)
+            size = min(size, max(SHOWN_WORDS, rule.ngram))
+        rows.append({**_row(page, match, tier, score, at, size), "text_hash": int(hashes[match.text])})
+    for text, document, similarity in similar:
+        match = Match(text, document, 0, -1, -1, False, (), 0.0)
+        rows.append(_row(page, match, "embedding", similarity, 0, min(int(tokens.counts[text]), SHOWN_WORDS)))
+    shown = [row for row in rows if row["tier"] is not None]
+    for row, words in zip(shown, _overlaps(page, shown, unit), strict=True):
+        row["overlap"] = words
+    fields: list[Any] = [(name, pa.string()) for name in _TEXTS] + [(name, pa.int64()) for name in _NUMBERS]
+    fields += [("score", pa.float64()), ("covered", pa.float64()), ("blocks", pa.list_(pa.int64()))]
+    fields += [("equal", pa.bool_()), ("text_hash", pa.uint64())]
+    return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+
+
+def _overlaps(page: TextPage, rows: list[dict[str, Any]], unit: Unit) -> list[str]:
+    """The words in common that are shown of each row."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not rows:
+        return []
+    texts, text_row = np.unique([row["text"] for row in rows], return_inverse=True)
+    words = normalised(page.texts.take(pa.array(texts)))
+    return _cut(words, text_row, [row["at"] for row in rows], [row["size"] for row in rows], unit).to_list()
+
+
+def _match(row: dict[str, Any]) -> Match:
+    flat = row["blocks"]
+    blocks = tuple(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
+    run = (row["runs"], row["run_text"], row["run_document"])
+    return Match(0, row["document"], *run, row["equal"], blocks, row["covered"])
+
+
+def _row(page: TextPage, match: Match, tier: str | None, score: float, at: int, size: int) -> dict[str, Any]:
     row = int(page.row[match.text])
     return {
         "prompt_id": page.prompt_ids[row].as_py(),
@@ -132,6 +158,7 @@ def _row(page: TextPage, match: Match, tier: str, score: float, at: int, size: i
         "runs": match.runs,
         "run_text": match.run_text,
         "run_document": match.run_document,
+        "equal": match.equal,
         "blocks": [number for block in match.blocks for number in block],
         "covered": match.covered,
     }

@@ -8,35 +8,49 @@ information that a text holds (`evidence`), and, with an encoder, by similar emb
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge, Le
 
 from assay import ids
+from assay.compute.executor import Executor
+from assay.compute.job import JobSpec
+from assay.compute.local import LocalExecutor
 from assay.compute.scratch_store import scratch
+from assay.compute.stage import in_order, map_stage, open_stage
 from assay.data.snapshots import POOLS, Selection
 from assay.errors import NotFoundError
 from assay.runs.progress_bar import Advance, silent
 from assay.settings import Help, check_settings
 from assay.store.database import Connection
 from assay.workspace import Workspace
-from assay_pipelines.embedding.encoder_loader import open_encoder
 from assay_pipelines.hygiene.contamination.benchmark_index import (
     BenchmarkIndex,
     PoolFrequencies,
-    build_index,
+    documents_of,
     read_documents,
 )
 from assay_pipelines.hygiene.contamination.candidates import EvidenceCandidates
 from assay_pipelines.hygiene.contamination.evidence import Rule, common_from
-from assay_pipelines.hygiene.contamination.matching import find_matches
-from assay_pipelines.hygiene.contamination.pool_texts import PAGE, Table, page_rows, sample_pages, text_pages
-from assay_pipelines.hygiene.contamination.similar_prompts import PromptVectors, find_similar
+from assay_pipelines.hygiene.contamination.jobs import PAGE as PAGE_METADATA
+from assay_pipelines.hygiene.contamination.jobs import Matching, benchmark_files, read_index
+from assay_pipelines.hygiene.contamination.pool_texts import (
+    PAGE,
+    Table,
+    fingerprint,
+    page_rows,
+    sample_pages,
+    text_rows,
+)
 from assay_pipelines.hygiene.discarding import discard
 from assay_pipelines.hygiene.tokens import Unit, tokenise
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 RULE = "contamination"
 
@@ -91,16 +105,26 @@ class _Seen:
 
 
 def check_benchmarks(
-    workspace: Workspace, config: CheckConfig, run_id: str, *, page: int = PAGE, advance: Advance = silent
+    workspace: Workspace,
+    config: CheckConfig,
+    run_id: str,
+    *,
+    page: int = PAGE,
+    advance: Advance = silent,
+    executor: Executor | None = None,
 ) -> list[CheckReport]:
-    """Check every text of the store. `advance` by prompts and responses. A check that is killed leaves no entry in the
-    ledger.
+    """Check every text of the store, on shards. `advance` by prompts and responses. `executor`: None maps in this
+    process. A check that is killed leaves no entry in the ledger; given again for the same pool, it goes on where it
+    stopped.
 
     Raises NotFoundError for a benchmark that is not registered, and where none is; what `open_encoder` raises.
     """
-    encoder = open_encoder(config.encoder) if config.encoder else None
+    import pyarrow.parquet as pq
+
     with workspace.store.unit() as db:
-        documents = read_documents(db, chosen_benchmarks(db, config.benchmarks), config.unit)
+        content_hashes = chosen_benchmarks(db, config.benchmarks)
+        rows = read_documents(db, list(content_hashes))
+    documents = documents_of(rows, content_hashes, config.unit)
     checks = ["k-" + ids.digest(f"{run_id}{ids.FIELD}{name}") for name in documents.names]
     tables: tuple[Table, ...] = ("prompts", "responses") if config.responses else ("prompts",)
     samples = {table: list(sample_pages(workspace, table)) for table in tables}
@@ -109,26 +133,29 @@ def check_benchmarks(
         frequencies.add(tokenise(sampled.texts, config.unit))
     sizes = {table: page_rows(sample, most=page) for table, sample in samples.items()}
     samples.clear()
-    plain = {} if config.containment else {"boilerplate": 0}
-    index = build_index(documents, frequencies, config.ngram, config.unit, **plain)
-    vectors = PromptVectors(encoder, index) if encoder is not None else None
     rule, seen, texts = Rule(config.ngram, config.containment), _Seen(), 0
-    with scratch(workspace) as temporary:
-        candidates = EvidenceCandidates(temporary, index, rule, config.unit)
+    options = {name: getattr(config, name) for name in ("ngram", "unit", "containment", "encoder", "similarity")}
+    question = {"pool": fingerprint(workspace, tables), "rows": sizes}
+
+    def export() -> Iterator[pa.Table]:
         for table in tables:
-            for one in text_pages(workspace, table, page=sizes[table]):
-                getattr(seen, table).update(one.imports)
-                texts += len(one.texts)
-                if len(one.texts):
-                    tokens = tokenise(one.texts, config.unit)
-                    matches = find_matches(tokens, index, config.ngram, config.unit, contained=rule.containment > 0)
-                    candidates.add(one, tokens, matches)
-                    if vectors is not None and table == "prompts":
-                        candidates.add_similar(
-                            one, tokens, find_similar(one, tokens, vectors, index, config.similarity)
-                        )
-                advance(one.rows)
-        candidates.store(workspace, checks, common_from(texts))
+            yield from text_rows(workspace, table, page=sizes[table])
+
+    with benchmark_files(workspace, rows, content_hashes, frequencies) as folder, scratch(workspace) as temporary:
+        spec = JobSpec(f"{Matching.__module__}:{Matching.__name__}", {"benchmarks": str(folder), **options})
+        here = Matching(str(folder), **options) if executor is None else None
+        if here is not None:
+            here.open()
+        index = here.index if here is not None else read_index(folder, rule, config.unit)
+        candidates = EvidenceCandidates(temporary, index, rule)
+        with open_stage(workspace, "decontaminate", spec, question, export) as stage:
+            for unit in in_order(map_stage(stage, executor or LocalExecutor(), opened=here, advance=advance)):
+                matches = pq.read_table(unit.result)
+                about = json.loads(matches.schema.metadata[PAGE_METADATA])
+                (seen.responses if about["responses"] else seen.prompts).update(about["imports"])
+                texts += about["texts"]
+                candidates.add(matches)
+            candidates.store(workspace, checks, common_from(texts))
     with workspace.store.unit() as db:
         return [_finish(db, index, number, check, config, run_id, seen) for number, check in enumerate(checks)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,10 +43,19 @@ class TextPage:
         return len(self.prompt_ids)
 
 
-def text_pages(workspace: Workspace, table: Table, *, page: int) -> Iterator[TextPage]:
+def text_rows(workspace: Workspace, table: Table, *, page: int) -> Iterator[pa.Table]:
+    """Shards of the table's rows, as `text_page` reads them."""
     query = f"SELECT {_COLUMNS[table]} FROM {table} WHERE rowid BETWEEN $low AND $high"
-    for rows in row_pages(workspace, table, query, page=page):
-        yield _page(rows)
+    return row_pages(workspace, table, query, page=page)
+
+
+def fingerprint(workspace: Workspace, tables: Sequence[Table]) -> list[str]:
+    """Of the rows of each table; comparable within one version of DuckDB."""
+    with workspace.store.unit() as db:
+        return [
+            str(db.execute(f"SELECT (count(*), bit_xor(hash({table[:-1]}_id)), max(rowid)) FROM {table}").fetchall())
+            for table in tables
+        ]
 
 
 def sample_pages(workspace: Workspace, table: Table) -> Iterator[TextPage]:
@@ -62,7 +71,7 @@ def sample_pages(workspace: Workspace, table: Table) -> Iterator[TextPage]:
             sampled = db.sql(
                 f"SELECT {_COLUMNS[table]} FROM {table} WHERE rowid BETWEEN {low} AND {low + few - 1}"
             ).to_arrow_table()
-        yield _page(sampled)
+        yield text_page(sampled)
 
 
 def page_rows(sample: list[TextPage], *, most: int = PAGE) -> int:
@@ -71,7 +80,7 @@ def page_rows(sample: list[TextPage], *, most: int = PAGE) -> int:
     return max(1, min(most, int(PAGE_BYTES / max(mean, 1))))
 
 
-def _page(rows: pa.Table) -> TextPage:
+def text_page(rows: pa.Table) -> TextPage:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
