@@ -193,6 +193,7 @@ def _workspace(workspace: Workspace) -> Iterator[Check]:
     )
     yield _log(workspace)
     yield _backups(workspace)
+    yield _stages(workspace)
 
 
 def _media(workspace: Workspace, images: int, lost: list[str]) -> Check:
@@ -228,6 +229,17 @@ def _log(workspace: Workspace) -> Check:
         return Check("log", "problem", f"{problems[0]}{more}", fix)
     size = sum(path.stat().st_size for path in log.folder.rglob("*") if path.is_file()) / 1e6
     return Check("log", "ok", f"{size:.1f} MB, from which `assay rebuild` makes the store")
+
+
+def _stages(workspace: Workspace) -> Check:
+    from assay.compute.stage import abandoned_stages
+
+    stages = abandoned_stages(workspace)
+    if not stages:
+        return Check("stages", "ok", "no interrupted bulk work")
+    sizes = ", ".join(f"{folder.name} ({size / 1e6:.1f} MB)" for folder, size in stages.items())
+    fix = "give the interrupted command again, and it goes on; or assay doctor --remove-stages"
+    return Check("stages", "optional", f"{counted(len(stages), 'interrupted stage')}: {sizes}", fix)
 
 
 def _backups(workspace: Workspace) -> Check:

@@ -39,7 +39,13 @@ def init(
     emit({"workspace": str(workspace.root)}, f"workspace ready at {workspace.root}", as_json=as_json)
 
 
-def doctor(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def doctor(
+    remove_stages: Annotated[
+        bool, typer.Option("--remove-stages", help="First remove interrupted bulk work that no process is at.")
+    ] = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Say what is installed, which device there is, what is missing and how to get it, and whether the workspace
     is sound. Exit code 1 when something required is missing or wrong.
 
@@ -47,10 +53,14 @@ def doctor(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> No
     """
     from dataclasses import asdict
 
+    from assay.compute.stage import abandoned_stages, remove_stage
     from assay.doctor import examine
     from assay.workspace import Workspace
 
     here = Workspace.find_optional(workspace)  # the machine can be examined without one
+    if here is not None and remove_stages:
+        for folder in abandoned_stages(here):
+            remove_stage(folder)
     checks = list(examine(here))
     healthy = all(check.state in ("ok", "optional") for check in checks)
     marks = {"ok": "ok", "optional": "--", "missing": "MISSING", "problem": "PROBLEM"}

@@ -87,6 +87,33 @@ def open_stage(
         shutil.rmtree(folder)
 
 
+def abandoned_stages(workspace: Workspace) -> dict[Path, int]:
+    """Folders of stages that were interrupted and that no process is at, and their bytes."""
+    folders = [path for path in sorted((workspace.root / FOLDER).glob("*")) if path.is_dir()]
+    return {
+        folder: sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        for folder in folders
+        if not _in_use(folder)
+    }
+
+
+def remove_stage(folder: Path) -> None:
+    """Remove an abandoned stage: its command begins anew. What it imported stays in the store.
+
+    Raises BadInputError where a process is at it.
+    """
+    with locked_name(folder, hint="it is in use"):
+        shutil.rmtree(folder)
+
+
+def _in_use(folder: Path) -> bool:
+    try:
+        with locked_name(folder):
+            return False
+    except BadInputError:
+        return True
+
+
 def _export(folder: Path, name: str, spec: JobSpec, question: Mapping[str, Any], export: Export) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # half an export
     for part in ("shards", "results"):

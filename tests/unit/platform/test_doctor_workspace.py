@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+from shard_jobs import squares, tables
+from typer.testing import CliRunner
+
 from assay import ids
 from assay.annotation.vote_journal import JournalWriter
 from assay.backups.backup import back_up
+from assay.cli.main import build_app
+from assay.compute.stage import abandoned_stages, open_stage, remove_stage
 from assay.doctor import Check, examine
 from assay.domain import Judgment
+from assay.errors import BadInputError
 from assay.workspace import Workspace
 
 
@@ -66,3 +73,20 @@ def test_backups_are_shown(workspace: Workspace) -> None:
     assert checks(workspace)["backups"].state == "optional"
     made = back_up(workspace)
     assert made.folder.name in checks(workspace)["backups"].detail
+
+
+def test_interrupted_stages_are_named_and_removed_but_none_in_use(workspace: Workspace) -> None:
+    assert checks(workspace)["stages"].state == "ok"
+    with pytest.raises(KeyboardInterrupt), open_stage(workspace, "left", squares(), {}, lambda: tables(2)) as left:
+        raise KeyboardInterrupt
+    with open_stage(workspace, "busy", squares(), {}, lambda: tables(2)) as busy:
+        assert list(abandoned_stages(workspace)) == [left.folder]
+        found = checks(workspace)["stages"]
+        assert found.state == "optional"
+        assert f"1 interrupted stage: {left.folder.name} (0.0 MB)" in found.detail
+        assert "assay doctor --remove-stages" in found.fix
+        with pytest.raises(BadInputError, match="it is in use"):
+            remove_stage(busy.folder)
+        result = CliRunner().invoke(build_app(), ["doctor", "--remove-stages", "--workspace", str(workspace.root)])
+        assert "stages: no interrupted bulk work" in result.output
+        assert (left.folder.exists(), busy.folder.exists()) == (False, True)
