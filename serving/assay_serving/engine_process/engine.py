@@ -23,13 +23,15 @@ from assay.system.gc_threshold import collect_less
 from assay_serving.engine_process.engine_server import EngineServer
 from assay_serving.engine_process.launch import (
     EngineLaunch,
+    ModelsLoaded,
+    OrderRequest,
     Plans,
     Ready,
     Supervised,
     ignore_signals,
     max_frame_bytes,
 )
-from assay_serving.engine_process.reloading import obey_in_engine
+from assay_serving.engine_process.reloading import EngineOrders
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import Loader
 from assay_serving.scorer import Scorer
@@ -97,12 +99,17 @@ async def serve_workers(
     server = EngineServer(
         backend, launch.token, max_frame_bytes=max_frame_bytes(launch.config.settings), loading_s=loading_s
     )
-    await server.start(socket.socket(fileno=launch.listening_fd))
+    stopped = asyncio.create_task(stop.wait())
     supervised.beat_in(loop, lambda: backend.overdue_s)
-    obey_in_engine(supervised, backend)
-    supervised.send(Plans(tuple(map(ModelConfig.from_dict, backend.plans()))))  # with their names
-    supervised.send(Ready(tuple(await backend.models())))
-    await stop.wait()
+    orders = EngineOrders(supervised, backend)
+    supervised.send(_plans(backend, backend.plans()))  # with their names
+    supervised.send(ModelsLoaded(tuple(await backend.models())))
+    may_serve = asyncio.create_task(orders.serve.wait())
+    await asyncio.wait({may_serve, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if may_serve.done():
+        await server.start(socket.socket(fileno=launch.listening_fd))
+        supervised.send(Ready())
+    await stopped
     await server.stop(DRAIN_S)
     await backend.stop()
 
@@ -117,8 +124,8 @@ def main(load: Load = load) -> int:
     configure_logs(config.log_format, requests=config.log_requests)
     workspace = Path(config.workspace) if config.workspace else None
 
-    def on_plans(plans: list[dict[str, Any]]) -> None:
-        supervised.send(Plans(tuple(map(ModelConfig.from_dict, plans))))
+    def on_decision(order: dict[str, Any]) -> None:
+        supervised.send(OrderRequest(None, order))
 
     started = time.monotonic()
     try:
@@ -128,8 +135,15 @@ def main(load: Load = load) -> int:
         else:
             scorers, plans = load(launch.plans, workspace)
         backend = InProcessBackend(
-            scorers, config.settings, plans=plans, missing=missing, workspace=workspace, on_plans=on_plans
+            scorers,
+            config.settings,
+            plans=plans,
+            missing=missing,
+            workspace=workspace,
+            on_plans=lambda plans: supervised.send(_plans(backend, plans)),
+            on_decision=None if launch.decides else on_decision,
         )
+        backend.generation = launch.generation
     except AssayError as error:
         supervised.fail(error)
         return error.exit_code
@@ -141,6 +155,11 @@ def main(load: Load = load) -> int:
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serve_workers(supervised, launch, backend, time.monotonic() - started))
     return 0
+
+
+def _plans(backend: InProcessBackend, plans: list[dict[str, Any]]) -> Plans:
+    versions = {served.name: served.info.version for served in backend.registry.live}
+    return Plans(tuple(map(ModelConfig.from_dict, plans)), backend.generation, versions)
 
 
 def loop_factory() -> type[asyncio.AbstractEventLoop] | None:

@@ -16,7 +16,8 @@ from typing import Any
 from assay.errors import AssayError, BackendError
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.connection import BUFFER_BYTES, HELLO_BYTES, FrameConnection
-from assay_serving.server.core.scoring_backend import ChatRequest, ScoringBackend, TokenRequest
+from assay_serving.server.core.scoring_backend import ChatRequest, Client, TokenRequest
+from assay_serving.server.in_process import InProcessBackend
 
 logger = logging.getLogger("assay.serving")
 
@@ -29,13 +30,14 @@ _METHODS = {
     "models": None,
     "missing_models": None,
     "metrics": None,
+    "reserve": tuple[Client, int, bool],
 }
 
 
 class EngineServer:
     """Serves one backend to HTTP workers. `loading_s`: how long its models took to load."""
 
-    def __init__(self, backend: ScoringBackend, token: str, *, max_frame_bytes: int, loading_s: float = 0.0) -> None:
+    def __init__(self, backend: InProcessBackend, token: str, *, max_frame_bytes: int, loading_s: float = 0.0) -> None:
         self.backend = backend
         self.token = token
         self.max_frame_bytes = max_frame_bytes
@@ -154,5 +156,7 @@ class _WorkerConnection:
         if call.method not in _METHODS:
             raise BackendError("no such method")
         kind = _METHODS[call.method]
+        if call.method == "reserve":
+            return backend.reserve(*wire.decode(call.argument, kind))
         arguments = () if kind is None else (wire.decode(call.argument, kind),)
         return await getattr(backend, call.method)(*arguments)

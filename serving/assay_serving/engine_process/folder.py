@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PREFIX = "assay-serve-"
-SOCKET, METRICS = "engine", "metrics"  #: its only entries
+SOCKET, METRICS = "engine", "metrics"  #: its only entries; sockets of replicas have a number more
 _LONGEST_SOCKET_PATH = 100
 _SHORT = "/tmp"
 
@@ -52,7 +52,7 @@ def _remove(folder: str) -> None:
         if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) != 0o700:
             return
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if set(os.listdir(lock)) <= {SOCKET, METRICS}:
+        if all(name == METRICS or name.startswith(SOCKET) for name in os.listdir(lock)):
             shutil.rmtree(folder)
     finally:
         os.close(lock)
@@ -62,7 +62,7 @@ def _created() -> tuple[Path, int]:
     """The folder, and the descriptor that keeps it locked; no child inherits it."""
     while True:
         folder = tempfile.mkdtemp(prefix=PREFIX)
-        if len(folder) > _LONGEST_SOCKET_PATH - len(f"/{SOCKET}"):
+        if len(folder) > _LONGEST_SOCKET_PATH - len(f"/{SOCKET} 64"):
             os.rmdir(folder)
             folder = tempfile.mkdtemp(prefix=PREFIX, dir=_SHORT)
         try:

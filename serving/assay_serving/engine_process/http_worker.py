@@ -20,7 +20,7 @@ from assay.http.running import serve_until_stopped
 from assay.system.gc_threshold import collect_less
 from assay_serving.engine_process.engine_client import EngineClient
 from assay_serving.engine_process.launch import HttpWorkerLaunch, Ready, Supervised, max_frame_bytes
-from assay_serving.engine_process.reloading import WorkerReloads
+from assay_serving.engine_process.reloading import WorkerOrders
 from assay_serving.server.app import app_of
 from assay_serving.server.core.logs import configure_logs
 from assay_serving.server.metrics.http_metrics import HttpMetrics
@@ -49,14 +49,16 @@ def main() -> int:
     launch = supervised.launched(HttpWorkerLaunch)
     config = launch.config
     configure_logs(config.log_format, requests=config.log_requests)
-    backend = EngineClient(launch.engine_path, launch.token, max_frame_bytes=max_frame_bytes(config.settings))
+    backend = EngineClient(launch.engine_paths, launch.token, max_frame_bytes=max_frame_bytes(config.settings))
     app = app_of(backend, settings=config.settings)
     app.state.service.metrics = SharedHttpMetrics(launch.metrics_folder)
 
     def on_ready() -> None:
         supervised.stop_with(lambda: os.kill(os.getpid(), signal.SIGTERM))
         supervised.beat_in(asyncio.get_running_loop())
-        WorkerReloads(supervised, app.state.service)
+        orders = WorkerOrders(supervised, app.state.service)
+        if config.replicas > 1:
+            backend.order = orders.order
         supervised.send(Ready())
 
     signal.signal(signal.SIGHUP, lambda *_: None)  # for the supervisor

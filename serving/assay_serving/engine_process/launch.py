@@ -23,7 +23,6 @@ from assay.errors import AssayError
 from assay_serving.engine_process import wire
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo
-from assay_serving.server.core.reload import ModelChanges
 from assay_serving.server.core.settings import ServeConfig, ServerSettings
 from assay_serving.server.http.config_file import path_of
 
@@ -37,37 +36,47 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class EngineLaunch:
     """`listening_fd`: the inherited Unix socket. `plans`: the models to load now, instead of the config's first ones.
-    `restart`: an engine was ready before; its plans have names."""
+    `restart`: an engine was ready before; its plans have names. `generation`: see `ScoreResponse`. `decides`: no other
+    replica has to follow a swap that decides itself."""
 
     listening_fd: int
     token: str
     config: ServeConfig
     plans: tuple[ModelConfig, ...]
     restart: bool = False
+    generation: int = 0
+    decides: bool = True
 
 
 @dataclass(frozen=True)
 class HttpWorkerLaunch:
-    """`listening_fd`: the inherited socket of the server. `engine_path`: the Unix socket. `metrics_folder`: where all
-    workers keep their counters, so that each can report the sum."""
+    """`listening_fd`: the inherited socket of the server. `engine_paths`: the Unix sockets, one for each replica.
+    `metrics_folder`: where all workers keep their counters, so that each can report the sum."""
 
     listening_fd: int
     token: str
     config: ServeConfig
-    engine_path: str
+    engine_paths: tuple[str, ...]
     metrics_folder: str
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The child serves requests. `models`: those of an engine, by their served names."""
+    """The child serves requests."""
 
-    models: tuple[ModelInfo, ...] = ()
+
+class ModelsLoaded(msgspec.Struct, frozen=True, tag="loaded"):
+    """An engine can serve its models, and waits for `Serve`. By their served names."""
+
+    models: tuple[ModelInfo, ...]
 
 
 class Plans(msgspec.Struct, frozen=True, tag="plans"):
-    """The models that another engine would have to load to be equivalent."""
+    """The models that another engine would have to load to be equivalent, after that many changes of all replicas.
+    `versions`: of those that it serves, by their served names."""
 
     plans: tuple[ModelConfig, ...]
+    generation: int
+    versions: dict[str, str]
 
 
 class Alive(msgspec.Struct, frozen=True, tag="alive"):
@@ -84,9 +93,24 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class Applied(msgspec.Struct, frozen=True, tag="applied"):
-    """What became of an `ApplyConfig`."""
+    """An HTTP worker follows an `ApplyConfig`, or cannot."""
 
-    models: ModelChanges
+    error: wire.MethodError | None = None
+
+
+class Prepared(msgspec.Struct, frozen=True, tag="prepared"):
+    """Nothing of the `Prepare` with this id can fail any more; it waits for `Commit` or `Rollback`. `version`: of what
+    it will serve; "": of none."""
+
+    id: int
+    version: str
+
+
+class Executed(msgspec.Struct, frozen=True, tag="executed"):
+    """What became of the `Prepare` with this id, whether or not it was prepared."""
+
+    id: int
+    outcome: dict[str, Any]
     error: wire.MethodError | None = None
 
 
@@ -98,6 +122,17 @@ class ReloadRequest(msgspec.Struct, frozen=True, tag="reload"):
     request_id: str | None = None
 
 
+class OrderRequest(msgspec.Struct, frozen=True, tag="order"):
+    """An order for all replicas: of an administrator, its outcome has this id; None: of a swap that decides itself."""
+
+    id: int | None
+    order: dict[str, Any]
+
+
+class Serve(msgspec.Struct, frozen=True, tag="serve"):
+    """An engine that has loaded may accept requests: its models are those of the other replicas."""
+
+
 class ApplyConfig(msgspec.Struct, frozen=True, tag="apply"):
     """An order of the supervisor. `before`: the models of the configuration until now."""
 
@@ -105,16 +140,39 @@ class ApplyConfig(msgspec.Struct, frozen=True, tag="apply"):
     before: tuple[ModelConfig, ...] = ()
 
 
-class ReloadOutcome(msgspec.Struct, frozen=True, tag="reloaded"):
-    """The outcome of a `ReloadRequest`: see `Reloader.reload`."""
+class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
+    """An order that all replicas execute, or none: an administrator's `order`, or a `change` of the configuration."""
+
+    id: int
+    order: dict[str, Any] = {}
+    change: ApplyConfig | None = None
+
+
+class Commit(msgspec.Struct, frozen=True, tag="commit"):
+    """All replicas have prepared it: it takes effect. `generation`: see `ScoreResponse`."""
+
+    id: int
+    generation: int
+
+
+class Rollback(msgspec.Struct, frozen=True, tag="rollback"):
+    """Another replica cannot execute it: everything stays as it was."""
+
+    id: int
+
+
+class OrderReply(msgspec.Struct, frozen=True, tag="ordered"):
+    """The outcome of a `ReloadRequest` or `OrderRequest`: see `Reloader.reload` and `ScoringBackend.manage`."""
 
     id: int
     outcome: dict[str, Any]
     error: wire.MethodError | None = None
 
 
-Event: TypeAlias = Ready | Plans | Alive | Failed | Applied | ReloadRequest
-Order: TypeAlias = ApplyConfig | ReloadOutcome
+Event: TypeAlias = (
+    ModelsLoaded | Ready | Plans | Alive | Failed | Applied | Prepared | Executed | ReloadRequest | OrderRequest
+)
+Order: TypeAlias = Serve | ApplyConfig | Prepare | Commit | Rollback | OrderReply
 _order: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order, dec_hook=path_of)
 _event: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 

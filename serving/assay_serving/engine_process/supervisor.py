@@ -1,9 +1,10 @@
 """The supervisor process of a server: it owns the port, starts the engine and the HTTP workers, and restarts them.
 
 Covers: restarts with growing pauses, also where a child cannot be started; a watchdog that kills a child that hangs;
-the engine's models across restarts; SIGHUP and reloads, in all processes; a stop that answers queued requests; an
-engine that cannot load at the start. Leaves out: the children's programs (`engine`, `http_worker`), options
-(`commands.serve`), what a reload changes (`server.core.reload`).
+the engines' models across restarts; SIGHUP and reloads, in all processes; a stop that answers queued requests; an
+engine that cannot load at the start, or has other models than its replicas. Leaves out: the children's programs
+(`engine`, `http_worker`), options (`commands.serve`), changes of all replicas (`orders`), what a reload changes
+(`server.core.reload`).
 
 It runs no model and serves no request, so that little can end it.
 """
@@ -18,9 +19,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +36,23 @@ from assay_serving.engine_process.launch import (
     ApplyConfig,
     EngineLaunch,
     Event,
+    Executed,
     Failed,
     HttpWorkerLaunch,
+    ModelsLoaded,
     Order,
+    OrderReply,
+    OrderRequest,
     Plans,
+    Prepared,
     Ready,
-    ReloadOutcome,
     ReloadRequest,
+    Serve,
     event_of,
     line_of,
 )
+from assay_serving.engine_process.orders import ReplicaOrders
+from assay_serving.engine_process.replicas import environment_of, gpus_of, settings_of
 from assay_serving.scorer import ModelInfo
 from assay_serving.server.core.reload import SIGNAL, ConfigChange, ModelChanges, Reloader, on_hangup
 from assay_serving.server.core.settings import ServeConfig
@@ -65,7 +73,7 @@ STEADY_S = 5.0  #: a child that served this long starts again with the first pau
 _LINE_BYTES = 16 << 20
 
 
-@dataclass
+@dataclass(eq=False)
 class _Child:
     name: str
     process: asyncio.subprocess.Process
@@ -73,6 +81,9 @@ class _Child:
     #: Since the last event, as the supervisor has noticed it: a supervisor that was stopped itself blames no child.
     silent_s: float = 0.0
     overdue_s: float = 0.0
+    serving: bool = False  #: of an engine: it takes part in changes of all replicas
+    generation: int = 0  #: of the models that an engine started with
+    versions: dict[str, str] = field(default_factory=dict)  #: of an engine's models, by their served names
     applied: asyncio.Future[Applied] | None = None
 
     async def events(self) -> AsyncIterator[Event]:
@@ -92,14 +103,13 @@ class _Child:
         with suppress(OSError):
             self.process.stdin.write(line)
 
-    async def apply(self, order: ApplyConfig) -> ModelChanges:
+    async def apply(self, order: ApplyConfig) -> None:
         """Raises the child's error, and BusyError where it ends meanwhile."""
         self.applied = asyncio.get_running_loop().create_future()
         self.tell(order)
         applied = await self.applied
         if applied.error is not None:
             raise wire.exception_of(applied.error)
-        return applied.models
 
     def report(self, applied: Applied | None) -> None:
         """What became of the order in progress; None: the child is gone."""
@@ -132,11 +142,14 @@ class Supervisor:
         engine_program: str = ENGINE_PROGRAM,
     ) -> None:
         self._reloader = Reloader(config, read_again, self._apply)
-        self._reloads: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._engine_program = engine_program
         self._listening = listening
         self._on_ready = on_ready
         self._plans = config.models
+        self._plans_generation = 0
+        self._gpus = gpus_of(config)
+        self._orders = ReplicaOrders(self._serving, config.replicas)
         self._token = secrets.token_urlsafe(32)
         self._children: dict[str, _Child] = {}
         self._ready: dict[str, asyncio.Event] = {}
@@ -156,22 +169,30 @@ class Supervisor:
             loop.add_signal_handler(number, self._on_signal, number)
         on_hangup(loop, lambda: self._reloader.start(SIGNAL), self._stopping.set)
         try:
-            with private_folder() as folder, socket.socket(socket.AF_UNIX) as engine_socket:
-                self._folder = folder  # private, as the socket in it
-                engine_socket.bind(str(folder / SOCKET))
-                engine_socket.listen(socket.SOMAXCONN)  # workers wait here while an engine loads
-                await self._run(engine_socket)
+            with private_folder() as folder, ExitStack() as stack:
+                self._folder = folder  # private, as the sockets in it
+                engine_sockets: dict[str, socket.socket] = {}
+                for name in self._engine_names:
+                    engine_sockets[name] = stack.enter_context(socket.socket(socket.AF_UNIX))
+                    engine_sockets[name].bind(str(folder / name.replace("engine", SOCKET)))
+                    engine_sockets[name].listen(socket.SOMAXCONN)  # workers wait here while an engine loads
+                await self._run(engine_sockets)
         finally:
             self._listening.close()
         if self._abort.is_set():
             raise KeyboardInterrupt
 
-    async def _run(self, engine_socket: socket.socket) -> None:
+    @property
+    def _engine_names(self) -> list[str]:
+        count = self._config.replicas
+        return [f"engine {number}" for number in range(1, count + 1)] if count > 1 else ["engine"]
+
+    async def _run(self, engine_sockets: dict[str, socket.socket]) -> None:
         metrics = self._folder / METRICS
         metrics.mkdir()
         keepers = {
             name: asyncio.create_task(self._keep(name, start), name=name)
-            for name, start in self._starters(engine_socket, metrics).items()
+            for name, start in self._starters(engine_sockets, metrics).items()
         }
         helpers = [
             asyncio.create_task(self._announce(), name="announce"),
@@ -183,9 +204,9 @@ class Supervisor:
                 if task.done():
                     task.result()
             self._listening.close()
-            engine = keepers["engine"]
-            await self._stop({task for task in keepers.values() if task is not engine}, WORKERS_DRAIN_S)
-            await self._stop({engine}, ENGINE_DRAIN_S)
+            engines = {keepers[name] for name in self._engine_names}
+            await self._stop(set(keepers.values()) - engines, WORKERS_DRAIN_S)
+            await self._stop(engines, ENGINE_DRAIN_S)
         finally:
             self._stopping.set()
             for child in self._children.values():
@@ -194,30 +215,44 @@ class Supervisor:
             for helper in helpers:
                 helper.cancel()
 
-    def _starters(self, engine_socket: socket.socket, metrics: Path) -> dict[str, Callable[[], Any]]:
-        fd, engine_fd = self._listening.fileno(), engine_socket.fileno()
+    def _starters(self, engine_sockets: dict[str, socket.socket], metrics: Path) -> dict[str, Callable[[], Any]]:
+        fd = self._listening.fileno()
+        paths = tuple(each.getsockname() for each in engine_sockets.values())
 
-        def engine() -> Any:
-            restart = self._ready["engine"].is_set()
-            launch = EngineLaunch(engine_fd, self._token, self._config, self._plans, restart)
-            return self._spawn("engine", self._engine_program, launch, engine_fd)
+        def engine(name: str, number: int) -> Callable[[], Any]:
+            engine_fd = engine_sockets[name].fileno()
+
+            async def start() -> _Child:
+                await self._orders.settled.wait()
+                count, generation = self._config.replicas, self._orders.generation
+                config = replace(self._config, settings=settings_of(self._config.settings, number, count))
+                restart = self._ready[name].is_set()
+                launch = EngineLaunch(
+                    engine_fd, self._token, config, self._plans, restart, generation, decides=count == 1
+                )
+                more = environment_of(number, count, self._gpus, os.environ)
+                child = await self._spawn(name, self._engine_program, launch, engine_fd, more)
+                child.generation = generation
+                return child
+
+            return start
 
         def worker(name: str) -> Callable[[], Any]:
-            path = str(self._folder / SOCKET)
-
             def start() -> Any:
-                launch = HttpWorkerLaunch(fd, self._token, self._config, path, str(metrics))
-                return self._spawn(name, HTTP_WORKER_PROGRAM, launch, fd)
+                launch = HttpWorkerLaunch(fd, self._token, self._config, paths, str(metrics))
+                return self._spawn(name, HTTP_WORKER_PROGRAM, launch, fd, {COUNTERS_FOLDER: launch.metrics_folder})
 
             return start
 
         names = [f"HTTP worker {number}" for number in range(1, self._config.workers + 1)]
-        return {"engine": engine, **{name: worker(name) for name in names}}
+        engines = {name: engine(name, number) for number, name in enumerate(self._engine_names, 1)}
+        return {**engines, **{name: worker(name) for name in names}}
 
-    async def _spawn(self, name: str, program: str, launch: EngineLaunch | HttpWorkerLaunch, fd: int) -> _Child:
-        environment = {key: value for key, value in os.environ.items() if key != COUNTERS_FOLDER}
-        if isinstance(launch, HttpWorkerLaunch):
-            environment[COUNTERS_FOLDER] = launch.metrics_folder
+    async def _spawn(
+        self, name: str, program: str, launch: EngineLaunch | HttpWorkerLaunch, fd: int, more: dict[str, str]
+    ) -> _Child:
+        """`more`: what its environment has beside this process's own."""
+        environment = {key: value for key, value in os.environ.items() if key != COUNTERS_FOLDER} | more
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # never import modules from the current folder
@@ -279,18 +314,30 @@ class Supervisor:
                 elif isinstance(event, Failed):
                     failure = wire.exception_of(event.error)
                 elif isinstance(event, Plans):
-                    self._plans = event.plans
+                    child.versions = event.versions
+                    if event.generation >= self._plans_generation:  # not of a replica that knows less than others
+                        self._plans, self._plans_generation = event.plans, event.generation
                 elif isinstance(event, Applied):
                     child.report(event)
-                elif isinstance(event, ReloadRequest):
-                    self._start_reload(child, event)
+                elif isinstance(event, Prepared | Executed):
+                    self._orders.received(child, event)
+                elif isinstance(event, ReloadRequest | OrderRequest):
+                    self._start(self._answer(child, event))
+                elif isinstance(event, ModelsLoaded):
+                    if (failure := self._mismatch(child)) is not None:
+                        child.kill()
+                        continue
+                    self._models, child.serving = list(event.models), True
+                    child.tell(Serve())
                 elif isinstance(event, Ready):
-                    self._models = list(event.models) or self._models
                     child.ready, ready_at = True, time.monotonic()
                     self._ready[name].set()
         finally:
             watchdog.cancel()
             child.report(None)
+            child.serving = False
+            for order in self._orders.ended(child):
+                self._start(self._orders.decide(order))
         status = await child.process.wait()
         del self._children[name]
         self._served_s[name] = 0.0 if ready_at is None else time.monotonic() - ready_at
@@ -314,36 +361,63 @@ class Supervisor:
                 child.kill()
                 return
 
-    def _start_reload(self, worker: _Child, request: ReloadRequest) -> None:
-        task = asyncio.create_task(self._reload_for(worker, request), name="reload")
-        self._reloads.add(task)
-        task.add_done_callback(self._reloads.discard)
+    def _serving(self) -> list[_Child]:
+        children = (self._children.get(name) for name in self._engine_names)
+        return [child for child in children if child is not None and child.serving]
 
-    async def _reload_for(self, worker: _Child, request: ReloadRequest) -> None:
-        """Reload, and tell the worker the outcome, which is logged already."""
+    def _mismatch(self, engine: _Child) -> BackendError | None:
+        """Why an engine that has loaded may not serve beside the others; None where it may."""
+        if engine.generation < self._orders.generation:
+            return BackendError("the models were changed while it loaded")
+        for other in self._serving():
+            for name, version in engine.versions.items():
+                if other.versions.get(name, version) != version:
+                    return BackendError(
+                        f"it has another version of {name} than the other replicas: the model's files have changed; "
+                        "swap it, or restart the server"
+                    )
+        return None
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, child: _Child, request: ReloadRequest | OrderRequest) -> None:
+        """Execute it, and tell the HTTP worker the outcome, which is logged already."""
         outcome: dict[str, Any] = {}
         failure: wire.MethodError | None = None
+        if request.id is None:
+            await self._orders.decide(request.order)
+            return
         try:
-            outcome = await self._reloader.reload(request.by, request.request_id)
+            if not self._all_were_ready:
+                raise BusyError("the server is starting", retry_after=2)
+            if isinstance(request, ReloadRequest):
+                outcome = await self._reloader.reload(request.by, request.request_id)
+            else:
+                outcome = await self._orders.execute(request.order)
         except AssayError as error:
             failure = wire.method_error(0, error)
         except Exception:
             failure = wire.MethodError(0, "", "")
-        worker.tell(ReloadOutcome(request.id, outcome, failure))
+        child.tell(OrderReply(request.id, outcome, failure))
 
     async def _apply(self, change: ConfigChange) -> ModelChanges:
-        """First the engine, which may refuse; then every HTTP worker. One that cannot follow is stopped, so that
-        another one starts with the new configuration."""
-        if len(self._ready) < self._config.workers + 1 or not all(ready.is_set() for ready in self._ready.values()):
+        """First the engines, any of which may refuse; then every HTTP worker. One that cannot follow is stopped, so
+        that another one starts with the new configuration."""
+        if not self._all_were_ready:  # SIGHUP
             raise BusyError("the server is starting", retry_after=2)
-        engine = self._children.get("engine")
-        if engine is None or not engine.ready:
-            raise BusyError("the engine is restarting", retry_after=2)
-        models = await engine.apply(ApplyConfig(change.config, change.before))
+        models = await self._orders.execute({"action": "reload"}, ApplyConfig(change.config, change.before))
         self._reloader.config = change.config  # for children that start from now on
-        workers = [child for name, child in self._children.items() if name != "engine"]
+        workers = [child for name, child in self._children.items() if name not in self._engine_names]
         await asyncio.gather(*(self._apply_in_worker(worker, change) for worker in workers))
-        return models
+        return ModelChanges(**{name: tuple(names) for name, names in models.items()})
+
+    @property
+    def _all_were_ready(self) -> bool:
+        count = self._config.workers + self._config.replicas
+        return len(self._ready) == count and all(ready.is_set() for ready in self._ready.values())
 
     async def _apply_in_worker(self, worker: _Child, change: ConfigChange) -> None:
         try:
@@ -355,7 +429,7 @@ class Supervisor:
         worker.stop()
 
     async def _announce(self) -> None:
-        while len(self._ready) < self._config.workers + 1:
+        while len(self._ready) < self._config.workers + self._config.replicas:
             await asyncio.sleep(0)
         for ready in self._ready.values():
             await ready.wait()

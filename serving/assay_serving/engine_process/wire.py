@@ -99,6 +99,7 @@ class TypedResponse(msgspec.Struct, frozen=True, array_like=True):
     version: str
     results: list[tuple[Score | None, ScoreFailure | None]]
     cached: int
+    generation: int
 
 
 ToEngine: TypeAlias = Hello | Cancel | MethodCall
@@ -196,7 +197,7 @@ def typed_response(response: ScoreResponse) -> TypedResponse:
     results: list[tuple[Score | None, ScoreFailure | None]] = [
         (result, None) if isinstance(result, Score) else (None, result) for result in response.results
     ]
-    return TypedResponse(response.model, response.version, results, response.cached)
+    return TypedResponse(response.model, response.version, results, response.cached, response.generation)
 
 
 def score_response(typed: TypedResponse) -> ScoreResponse:
@@ -204,7 +205,7 @@ def score_response(typed: TypedResponse) -> ScoreResponse:
     results = tuple(score or failure for score, failure in typed.results)
     if None in results:
         raise BackendError("the engine returned no result for an item")
-    return ScoreResponse(typed.model, typed.version, results, typed.cached)  # type: ignore[arg-type]
+    return ScoreResponse(typed.model, typed.version, results, typed.cached, typed.generation)  # type: ignore[arg-type]
 
 
 def method_error(call_id: int, error: AssayError) -> MethodError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from assay_serving.server.core.reload import ModelChanges
 from assay_serving.server.core.scoring_backend import (
     ChatRequest,
     ChatResponse,
+    Client,
     ScoreRequest,
     ScoreResponse,
     TokenRequest,
@@ -31,7 +33,7 @@ from assay_serving.server.models.chat_queue import ChatQueue
 from assay_serving.server.models.missing_models import MissingModel
 from assay_serving.server.models.model_registry import ModelRegistry
 from assay_serving.server.models.tokenization import tokenized
-from assay_serving.server.rollout.lifecycle import ModelLifecycle
+from assay_serving.server.rollout.lifecycle import Commit, ModelLifecycle, at_once
 
 
 class InProcessBackend:
@@ -39,7 +41,7 @@ class InProcessBackend:
     such a backend may start without models. `missing`: models that it should serve and cannot load.
 
     `workspace`: where names of models that are loaded later are looked up. `on_plans` gets the plans of all models
-    after every change: what another process needs to load the same ones.
+    after every change: what another process needs to load the same ones. `on_decision`: see `ModelLifecycle`.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class InProcessBackend:
         missing: Iterable[MissingModel] = (),
         workspace: Path | None = None,
         on_plans: Callable[[list[dict[str, Any]]], None] = lambda plans: None,
+        on_decision: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         if not scorers and plans is None:
             raise BadInputError("a server needs at least one model")
@@ -59,12 +62,19 @@ class InProcessBackend:
         for model in missing:
             self.registry.set_missing(model)
         self.draining = False
+        self.generation = 0  #: see `ScoreResponse`
         self._metrics = EngineMetrics()
         self._limits = RateLimits(self._metrics.registry)
         self._chats = ChatQueue()
         self._cache = ScoreCache.of(settings)  # raises here, before anything is served
         self._lifecycle = ModelLifecycle(
-            self.registry, settings, self._metrics, self._cache, workspace=workspace, on_plans=on_plans
+            self.registry,
+            settings,
+            self._metrics,
+            self._cache,
+            workspace=workspace,
+            on_plans=on_plans,
+            on_decision=on_decision,
         )
         self._scorers = dict(scorers)
         self._plans = dict(plans or {})
@@ -113,8 +123,17 @@ class InProcessBackend:
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         self._check_ready()
         model = self.registry.pick(request.model, any_name=request.any_name, client=request.client)
+        generation = self.generation
         with self._limits.reserved(request.client, len(request.items)):
-            return await model.score(request)
+            response = await model.score(request)
+        return replace(response, generation=generation) if generation else response
+
+    def reserve(self, client: Client, items: int, refund: bool) -> None:
+        """Spend of the client's limits, or give back, for a request that replicas score."""
+        if refund:
+            self._limits.refund(client, items)
+        else:
+            self._limits.spend(client, items)
 
     async def chat(self, request: ChatRequest) -> ChatResponse:
         self._check_ready()
@@ -128,15 +147,19 @@ class InProcessBackend:
         with self._limits.reserved(request.client, 1), served.hold():
             return await asyncio.to_thread(tokenized, served.name, served.queue.scorer, request)
 
-    async def manage(self, order: dict[str, Any]) -> dict[str, Any]:
+    async def manage(self, order: dict[str, Any], commit: Commit = at_once) -> dict[str, Any]:
         """See `ModelLifecycle.execute`."""
-        return await self._lifecycle.execute(order)
+        return await self._lifecycle.execute(order, commit)
 
     async def reload(
-        self, settings: ServerSettings, before: Sequence[ModelConfig], after: Sequence[ModelConfig]
+        self,
+        settings: ServerSettings,
+        before: Sequence[ModelConfig],
+        after: Sequence[ModelConfig],
+        commit: Commit = at_once,
     ) -> ModelChanges:
         """See `ModelLifecycle.reload`."""
-        changes = await self._lifecycle.reload(settings, before, after)
+        changes = await self._lifecycle.reload(settings, before, after, commit)
         self.settings = settings
         return changes
 

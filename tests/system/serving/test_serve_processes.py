@@ -50,29 +50,33 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         until(lambda: not any(Path(f"/proc/{child}/root").exists() for child in children))
 
 
-def url_when_ready(process: subprocess.Popen[str]) -> str:
+def url_when_ready(process: subprocess.Popen[str], patience: float = PATIENCE_S) -> str:
     assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
+    readable, _, _ = select.select([process.stdout], [], [], patience)
     line = process.stdout.readline() if readable else ""
     assert "url" in line, f"the server did not start: {line}"
     return str(json.loads(line)["url"])
 
 
 def children_of(pid: int) -> dict[str, int]:
-    """Pids by what they are: engine, http_worker 0, http_worker 1, ..."""
+    """Pids by what they are: engine, engine 1 (of a second replica), http_worker 0, http_worker 1, ..."""
     found: dict[str, int] = {}
     with suppress(OSError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             program = Path(f"/proc/{child}/cmdline").read_text().split("\0")
             if len(program) > 3:
                 kind = program[3].rpartition(".")[2]
-                name = kind if kind == "engine" else f"{kind} {sum(each.startswith(kind) for each in found)}"
+                name = (
+                    kind
+                    if kind == "engine" and kind not in found
+                    else f"{kind} {sum(each.startswith(kind) for each in found)}"
+                )
                 found[name] = int(child)
     return found
 
 
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def until(condition: Callable[[], Any], patience: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -40,6 +40,7 @@ from assay_serving.server.core.scoring_backend import (
 from assay_serving.server.core.settings import ServeConfig, ServerSettings
 from assay_serving.server.http.config_file import path_of
 from assay_serving.server.in_process import InProcessBackend
+from assay_serving.server.rollout.lifecycle import Commit, at_once
 
 PROMPT = (Message("system", "Be brief."), Message("user", "Name a metal."))
 TOKEN = "token of this test"
@@ -66,7 +67,7 @@ def test_every_field_of_a_request_and_an_answer_arrives() -> None:
         named = {f.name for f in fields(whole)} - {"skipped"}
         assert all(getattr(whole, name) != getattr(plain, name) for name in named), "a field is not set in this test"
     assert wire.score_request(through(wire.shared_request(full_request))) == full_request
-    answer = ScoreResponse("rm", "v", (full_score, ScoreFailure("too_long", "too long", "rm")), 1)
+    answer = ScoreResponse("rm", "v", (full_score, ScoreFailure("too_long", "too long", "rm")), 1, 3)
     assert wire.score_response(through(wire.typed_response(answer))) == answer
 
 
@@ -135,7 +136,7 @@ def test_a_place_outside_the_tables_and_an_empty_result_are_refused() -> None:
     with pytest.raises(BackendError):
         wire.score_request(replace_struct(wire.shared_request(full_request), texts=[]))
     with pytest.raises(BackendError):
-        wire.score_response(wire.TypedResponse("rm", "v", [(None, None)], 0))
+        wire.score_response(wire.TypedResponse("rm", "v", [(None, None)], 0, 0))
 
 
 def replace_struct(message: Any, **changes: Any) -> Any:
@@ -152,9 +153,9 @@ def test_what_no_encoding_can_hold_is_the_callers_fault() -> None:
 def test_what_a_child_is_told_arrives_whole() -> None:
     settings = ServerSettings(api_keys=("ä key",), max_items=3)
     plans = (ModelConfig("rm", "served", engine_options={"a": [1, None]}), ModelConfig("other"))
-    config = ServeConfig(plans, "::1", 1, 2, "cert", "key", True, "json", "/workspace", settings)
-    engine = EngineLaunch(3, TOKEN, config, plans[1:], True)
-    worker = HttpWorkerLaunch(4, TOKEN, config, "/socket", "/metrics")
+    config = ServeConfig(plans, "::1", 1, 2, 3, "cert", "key", True, "json", "/workspace", settings)
+    engine = EngineLaunch(3, TOKEN, config, plans[1:], True, 4, False)
+    worker = HttpWorkerLaunch(4, TOKEN, config, ("/socket", "/socket 2"), "/metrics")
     for launch in (engine, worker):
         line = line_of(launch)
         assert line.index(b"\n") == len(line) - 1
@@ -200,7 +201,7 @@ async def pair(host: InProcessBackend | None, *, token: str = TOKEN) -> AsyncIte
     with private_folder() as folder, socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(folder / SOCKET))
         listening.listen()
-        link = EngineClient(str(folder / SOCKET), token, max_frame_bytes=FRAME_BYTES)
+        link = EngineClient([str(folder / SOCKET)], token, max_frame_bytes=FRAME_BYTES)
         both = Pair(listening, link)
         try:
             if host is not None:
@@ -305,7 +306,7 @@ class Held(InProcessBackend):
             raise
         return await super().score(request)
 
-    async def manage(self, order: dict[str, Any]) -> dict[str, Any]:
+    async def manage(self, order: dict[str, Any], commit: Commit = at_once) -> dict[str, Any]:
         if "fail" in order:
             raise RuntimeError(f"a fault of {order['fail']}")
         self.orders.append(order)

@@ -157,7 +157,14 @@ class RateLimits:
         )
 
     def reserve(self, client: Client, items: int) -> None:
-        """Count one request of `items`, or raise RateLimitError, which consumes nothing and says when to retry.
+        """Count one request of `items`; raises as `spend`."""
+        self.spend(client, items)
+        self._requests.labels(client.name).inc()
+        self._items.labels(client.name).inc(items)
+
+    def spend(self, client: Client, items: int) -> None:
+        """Take one request of `items` off the limits, or raise RateLimitError, which consumes nothing and says when to
+        retry.
 
         Raises BadInputError for a request that has more items than the key gets in a minute: it can never pass.
         """
@@ -168,8 +175,6 @@ class RateLimits:
             costs.append(("items", client.items_per_minute, float(items)))
         if costs:
             self._spend(client.name, costs)
-        self._requests.labels(client.name).inc()
-        self._items.labels(client.name).inc(items)
 
     @contextmanager
     def reserved(self, client: Client, items: int) -> Iterator[None]:

@@ -57,19 +57,22 @@ class DynamicBatcher:
     """The queue in front of one scorer, and the worker that empties it."""
 
     def __init__(self, name: str, scorer: Scorer, settings: ServerSettings, metrics: EngineMetrics) -> None:
-        self.name = name
         self.scorer = scorer
         self.stuck = False  #: an engine call has exceeded its time limit and has not returned
         self._overdue_since = 0.0
         self.settings = settings
         self._metrics = metrics
-        self._backlog = backlog = Backlog()
-        self._speed = _FIRST_GUESS_GENERATIVE if scorer.info.kind == "generative" else _FIRST_GUESS
+        self._backlog = Backlog(_FIRST_GUESS_GENERATIVE if scorer.info.kind == "generative" else _FIRST_GUESS)
         self._arrived = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._thread = EngineThread(f"engine-{name}")
         self._running: _Running | None = None
-        metrics.watch_queue(name, lambda: backlog.items)
+        self.report_as(name)
+
+    def report_as(self, name: str) -> None:
+        """Count under this name in the metrics from now on, which do not keep the scorer alive."""
+        self.name, backlog = name, self._backlog
+        self._metrics.watch_queue(name, lambda: backlog.items, lambda: backlog.seconds)
 
     def start(self) -> None:
         self._worker = asyncio.create_task(self._work(), name=f"batcher-{self.name}")
@@ -137,9 +140,9 @@ class DynamicBatcher:
         # A single large request is always admitted to an empty queue: the body's limit has bounded it.
         too_large = backlog.items > 0 and backlog.characters + pending.characters > settings.max_queue_characters
         if too_many or too_large:
-            seconds = backlog.characters / self._speed
-            raise BusyError(f"the queue of {self.name} is full ({backlog.items} items)", retry_after=min(60.0, seconds))
-        backlog.add(pending, large=int(LARGE_SHARE * self._speed * settings.engine_call_s))
+            retry_after = min(60.0, backlog.seconds)
+            raise BusyError(f"the queue of {self.name} is full ({backlog.items} items)", retry_after=retry_after)
+        backlog.add(pending, large=int(LARGE_SHARE * backlog.speed * settings.engine_call_s))
         self._arrived.set()
         return pending
 
@@ -176,7 +179,7 @@ class DynamicBatcher:
         """Start the next engine call; False if nothing waits."""
         settings = self.settings
         now = asyncio.get_running_loop().time()
-        call = self._backlog.next_call(settings.batch_items, self._speed * settings.engine_call_s, now)
+        call = self._backlog.next_call(settings.batch_items, self._backlog.speed * settings.engine_call_s, now)
         if call.late:
             self._refuse(call.late, LateError("not scored in time"))
             self._metrics.dropped.labels(self.name, "late").inc(sum(len(p.items) - len(p.results) for p in call.late))
@@ -199,7 +202,7 @@ class DynamicBatcher:
         self._metrics.call_seconds.labels(self.name).observe(seconds)
         if isinstance(results, list):
             speed = running.call.characters / max(seconds, 1e-6)
-            self._speed += _WEIGHT_OF_NEW * (max(speed, 1.0) - self._speed)
+            self._backlog.speed += _WEIGHT_OF_NEW * (max(speed, 1.0) - self._backlog.speed)
         return results
 
     async def _engine_results(

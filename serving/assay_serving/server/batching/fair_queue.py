@@ -253,9 +253,10 @@ class FairQueue:
 
 
 class Backlog:
-    """The queue of one engine."""
+    """The queue of one engine. `speed`: characters per second that it scores, as measured so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, speed: float = 1.0) -> None:
+        self.speed = speed
         self._queues = {priority: FairQueue() for priority in Priority}
         self._passed = 0  #: calls in a row that left bulk waiting
 
@@ -270,6 +271,11 @@ class Backlog:
     @property
     def characters(self) -> int:
         return sum(queue.characters for queue in self._queues.values())
+
+    @property
+    def seconds(self) -> float:
+        """Estimated time that the engine needs for what is waiting."""
+        return self.characters / self.speed
 
     def add(self, pending: PendingRequest, *, large: int) -> None:
         """`large`: characters above which a request is a large one."""

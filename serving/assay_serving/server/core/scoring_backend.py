@@ -75,13 +75,14 @@ class ScoreResponse:
     """One result per item, in order, all by one version of the model that is served as `model`.
 
     During a canary a request of several prompts can have results of two versions; `version` is then both, joined by
-    "+", and each score has its own.
+    "+", and each score has its own. `generation`: number of the last change of models that replicas made together.
     """
 
     model: str
     version: str
     results: tuple[ScoreResult, ...]
     cached: int = 0  #: results that no engine computed for this request
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,9 @@ class ServeConfig:
         Le(64),
         Help("HTTP worker processes, beside the one with the models; 0: one process for everything."),
     ] = 1
+    replicas: Annotated[
+        int, Ge(1), Le(64), Help("Engine processes with the same models, one a GPU; on CPU they share the cores.")
+    ] = 1
     tls_cert: Annotated[str | None, Help("Certificate (PEM): https.")] = None
     tls_key: Annotated[str | None, Help("Its key (PEM).")] = None
     log_requests: Annotated[bool, Help("One log line per request, without its text.", "--log-requests")] = False
@@ -114,6 +117,8 @@ class ServeConfig:
         check_settings(self)
         if not self.models:
             raise BadInputError("a server needs at least one model", field="models")
+        if self.replicas > 1 and self.workers == 0:
+            raise BadInputError("needs HTTP workers, and there are none (--in-process, workers: 0)", field="replicas")
         if (self.tls_cert is None) != (self.tls_key is None):
             missing = "tls_cert" if self.tls_cert is None else "tls_key"
             raise BadInputError("is missing: TLS needs the certificate and its key", field=missing)

@@ -43,6 +43,9 @@ class EngineMetrics:
             "assay_engine_call_seconds", "Length of engine calls", ["model"], buckets=SECONDS, registry=r
         )
         self.queue = Gauge("assay_queue_items", "Items waiting for the engine", ["model"], registry=r)
+        self.queue_seconds = Gauge(
+            "assay_queue_seconds", "Estimated time the engine needs for queued items", ["model"], registry=r
+        )
         self.wait_seconds = Histogram(
             "assay_wait_seconds",
             "From a request's arrival to its engine call",
@@ -58,8 +61,9 @@ class EngineMetrics:
         )
         self.cache_misses = Counter("assay_cache_misses", "Items that an engine had to compute", ["model"], registry=r)
 
-    def watch_queue(self, model: str, depth: Callable[[], int]) -> None:
+    def watch_queue(self, model: str, depth: Callable[[], int], seconds: Callable[[], float]) -> None:
         self.queue.labels(model).set_function(depth)
+        self.queue_seconds.labels(model).set_function(seconds)
 
     def remove(self, model: str) -> None:
         """End the series of an unloaded model; nothing here refers to its queue afterwards."""
@@ -67,6 +71,7 @@ class EngineMetrics:
             series.remove(model)
         self.cache_misses.remove(model)
         self.queue.remove(model)
+        self.queue_seconds.remove(model)
         for metric, label in (
             (self.failures, "code"),
             (self.wait_seconds, "priority"),

@@ -76,8 +76,8 @@ class ServedModel:
 
     def take_over(self) -> None:
         """Count under the name itself from now on; the counters of the candidate are removed."""
-        candidate, self.queue.name = self.queue.name, self.name
-        self._metrics.watch_queue(self.name, lambda: self.queue.waiting)
+        candidate = self.queue.name
+        self.queue.report_as(self.name)
         self._metrics.remove(candidate)
 
     def answers_to(self, alias: str) -> bool:

@@ -15,8 +15,8 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,6 +45,9 @@ logger = logging.getLogger("assay.serving")
 
 T = TypeVar("T")
 Plans = list[dict[str, Any]]
+#: Awaited by a change when nothing of it can fail any more, with the version that it will serve ("": none); what
+#: follows takes effect at once. Raises what keeps it from happening, e.g. that another replica cannot follow.
+Commit = Callable[[str], Awaitable[None]]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 _RESERVED = ("swap", "promote", "abort", "reference")  # ends of administrators' routes
@@ -55,9 +58,14 @@ _BETWEEN_COMPARISONS_S = 1.0
 _OTHER_WORK = 10  # times as long as a comparison took, before the next one
 
 
+async def at_once(version: str) -> None:
+    """The commit of a change that nothing else has to agree to."""
+
+
 class ModelLifecycle:
     """Changes the registry. Used on the event loop only. `on_plans` gets the plans of all models after every
-    change, also after a swap that decided itself."""
+    change, also after a swap that decided itself. `on_decision` gets the order of such a swap in place of executing it,
+    again and again until it is given."""
 
     def __init__(
         self,
@@ -68,6 +76,7 @@ class ModelLifecycle:
         *,
         workspace: Path | None = None,
         on_plans: Callable[[Plans], None] = lambda plans: None,
+        on_decision: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self._registry = registry
         self._settings = settings
@@ -75,6 +84,7 @@ class ModelLifecycle:
         self._cache = cache
         self._workspace = workspace
         self._on_plans = on_plans
+        self._on_decision = on_decision
         self._changing: dict[str, str] = {}  # name: the change in progress
         self._swaps: dict[str, Swap] = {}
         self._ended: dict[str, dict[str, Any]] = {}  # the last swap's report of each name
@@ -98,8 +108,8 @@ class ModelLifecycle:
         """Those in progress."""
         return list(self._swaps.values())
 
-    async def execute(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """The order's outcome, with the `plans` of all models after it.
+    async def execute(self, order: Mapping[str, Any], commit: Commit = at_once) -> dict[str, Any]:
+        """The order's outcome, with the `plans` of all models after it. `commit`: of an order that changes something.
 
         Raises BadInputError, NotFoundError, ForbiddenError, ConflictError (another change of the name is in progress),
         BackendError (it cannot be loaded).
@@ -118,16 +128,21 @@ class ModelLifecycle:
                 self._registry.find(name, client)
         outcome: dict[str, Any]
         if action == "load":
-            outcome = await self._uncancelled(self._load(name, _plan_of(order)))
+            outcome = await self._uncancelled(self._load(name, _plan_of(order), commit))
         elif action == "unload":
-            outcome = await self._uncancelled(self._unload(str(name)))
+            outcome = await self._uncancelled(self._unload(str(name), commit))
         elif action == "swap":
             policy = SwapPolicy.from_dict(order.get("terms", {}))
-            outcome = await self._uncancelled(self._swap(str(name), _plan_of(order), policy))
+            outcome = await self._uncancelled(self._swap(str(name), _plan_of(order), policy, commit))
         elif action in _DECISIONS:
-            outcome = await self._uncancelled(self._decide(str(name), _DECISIONS[action], "by hand"))
+            decision = self._decide(
+                str(name), _DECISIONS[action], order.get("why", "by hand"), order.get("version"), commit
+            )
+            outcome = await self._uncancelled(decision)
         elif action == "reference":
-            self._registry.find(str(name)).live.statistics.set_reference()
+            statistics = self._registry.find(str(name)).live.statistics
+            await commit("")
+            statistics.set_reference()
             outcome = {"model": self._described(str(name))}
         elif action == "swap_status":
             outcome = {"swap": await self._swap_status(str(name))}
@@ -147,17 +162,21 @@ class ModelLifecycle:
         return {**outcome, "plans": self.plans()}
 
     async def reload(
-        self, settings: ServerSettings, before: Sequence[ModelConfig], after: Sequence[ModelConfig]
+        self,
+        settings: ServerSettings,
+        before: Sequence[ModelConfig],
+        after: Sequence[ModelConfig],
+        commit: Commit = at_once,
     ) -> ModelChanges:
         """Serve what a configuration file names now: `before` and `after` are its models until now and from now on.
         Models that it never named, which administrators loaded, stay.
 
         All models are loaded before the first change. Raises what `execute` raises, and then nothing has changed.
         """
-        return await self._uncancelled(self._reload(settings, before, after))
+        return await self._uncancelled(self._reload(settings, before, after, commit))
 
     async def _reload(
-        self, settings: ServerSettings, before: Sequence[ModelConfig], after: Sequence[ModelConfig]
+        self, settings: ServerSettings, before: Sequence[ModelConfig], after: Sequence[ModelConfig], commit: Commit
     ) -> ModelChanges:
         old, new = await asyncio.to_thread(lambda: (self._names(before, lenient=True), self._names(after)))
         differing = {name: plan for name, plan in new.items() if old.get(name) != plan}
@@ -173,6 +192,7 @@ class ModelLifecycle:
                 opened[name] = await self._open(name, folder, plan)
                 if name in served:
                     _check_kind(name, served[name].info, opened[name].info, plan.reference)
+            await commit("+".join(opened[name].info.version for name in differing))
             self._apply(settings)  # nothing fails from here on
             for name, plan in differing.items():
                 if name in served:
@@ -237,7 +257,7 @@ class ModelLifecycle:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _load(self, served_as: str | None, plan: ModelConfig) -> dict[str, Any]:
+    async def _load(self, served_as: str | None, plan: ModelConfig, commit: Commit) -> dict[str, Any]:
         allowed, folder, name = await self._resolve_missing(served_as, plan) or await self._resolve(plan)
         name = served_as or name
         if not _NAME.fullmatch(name) or name.rpartition("/")[2] in _RESERVED:
@@ -246,24 +266,29 @@ class ModelLifecycle:
             raise ConflictError(f"{name} is served already: swap it, or load this one under another name")
         with self._change(name, "loading"):
             scorer = await self._open(name, folder, allowed)
+            await commit(scorer.info.version)
             self.serve(name, scorer, allowed)
         self._changed()
         logger.warning("loaded %s, version %s", name, scorer.info.version)
         return {"model": self._described(name)}
 
-    async def _unload(self, name: str) -> dict[str, Any]:
+    async def _unload(self, name: str, commit: Commit) -> dict[str, Any]:
         if self._registry.find_missing(name) is not None:
             with self._change(name, "unloading"):
+                await commit("")
                 self._registry.remove(name)
             self._changed()
             logger.warning("%s will not be served any more", name)
             return {"unloaded": name}
-        task = self._remove(self._single(name))
+        with self._change(name, "unloading"):
+            served = self._single(name)
+            await commit("")
+        task = self._remove(served)
         self._changed()
         await task
         return {"unloaded": name}
 
-    async def _swap(self, name: str, plan: ModelConfig, policy: SwapPolicy) -> dict[str, Any]:
+    async def _swap(self, name: str, plan: ModelConfig, policy: SwapPolicy, commit: Commit) -> dict[str, Any]:
         self._single(name)
         allowed, folder, _ = await self._resolve(plan)
         with self._change(name, "loading its successor"):
@@ -272,6 +297,7 @@ class ModelLifecycle:
             scorer = await self._open(name, folder, allowed)
             before, after = old.info, scorer.info
             _check_kind(name, before, after, plan.reference)
+            await commit(after.version)
             new = self._served(name, scorer, allowed, candidate=True)
             del scorer
             if policy.mode == "now":
@@ -287,25 +313,28 @@ class ModelLifecycle:
         logger.warning("%s of %s began: version %s beside %s", policy.mode, name, after.version, before.version)
         return {"swap": await self._swap_status(name)}
 
-    async def _decide(self, name: str, state: str, why: str, of: Swap | None = None) -> dict[str, Any]:
-        """`of`: the only swap that this decides; another one of the name may have begun since."""
+    async def _decide(
+        self, name: str, state: str, why: str, version: str | None = None, commit: Commit = at_once
+    ) -> dict[str, Any]:
+        """`version`: of the only new model that this is about; another swap of the name may have begun since."""
         if name not in self._registry:
             raise NotFoundError(f"no such model; served: {', '.join(self._registry) or 'none'}")
-        if name not in self._swaps or (of is not None and self._swaps[name] is not of):
+        if name not in self._swaps or version not in (None, self._swaps[name].new.info.version):
             raise ConflictError(f"no swap of {name} is going on")
-        swap = self._swaps.pop(name)  # first, so that it is decided only once
-        self._ended[name] = {**swap.report(), "state": "going on"}  # until it has stopped
-        try:
-            await swap.stop()
+        with self._change(name, "deciding its swap"):
+            swap = self._swaps[name]
             await swap.compare()
-        finally:  # whatever the figures, one of the two has the name afterwards
+            await commit(swap.new.info.version)
+            del self._swaps[name]
+            # Whatever the figures, one of the two has the name from now on; the figures are by the new one's own name.
             self._ended[name] = {**swap.report(), "state": state, "why": why}
             if state == "promoted":
                 self._replace(swap.old, swap.new)
             else:
                 self._registry.put(name, swap.old)
                 self._later(swap.new)
-            self._changed()
+                self._changed()
+        await swap.stop()
         logger.warning(
             "swap of %s: %s, %s; version %s answers", name, state, why, self._registry.find(name).live.info.version
         )
@@ -331,17 +360,29 @@ class ModelLifecycle:
             excess = swap.failure_excess()
             if not swap.new.able or excess > swap.policy.max_failure_rate:
                 why = f"it fails on {excess:.1%} of items more than the old one" if swap.new.able else _UNABLE
-                self._keep(asyncio.create_task(self._decide(name, "aborted", why, swap)))
-                return
-            if swap.pairs.total > compared and loop.time() >= due:
+                await self._conclude(name, "abort", why, swap)
+                compared = 0
+            elif swap.pairs.total > compared and loop.time() >= due:
                 compared, began = swap.pairs.total, loop.time()
                 await swap.compare()
                 due = loop.time() + max(_BETWEEN_COMPARISONS_S, _OTHER_WORK * (loop.time() - began))
                 required = swap.conditions()
                 if required and compared >= swap.policy.min_items and all(condition.met for condition in required):
-                    self._keep(asyncio.create_task(self._decide(name, "promoted", "every condition holds", swap)))
-                    return
+                    await self._conclude(name, "promote", "every condition holds", swap)
+                    compared = 0
             await asyncio.sleep(_PAUSE_S)
+
+    async def _conclude(self, name: str, action: str, why: str, swap: Swap) -> None:
+        """Decide the swap, or leave it to `on_decision`. Nothing happens while another change of the name is going
+        on."""
+        version = swap.new.info.version
+        if self._on_decision is None:
+            with suppress(ConflictError):
+                await self._decide(name, _DECISIONS[action], why, version)
+        else:
+            self._on_decision({"action": action, "name": name, "why": why, "version": version})
+            await asyncio.sleep(_BETWEEN_COMPARISONS_S)
+        swap.changed.set()
 
     async def _swap_status(self, name: str) -> dict[str, Any]:
         self._registry.find(name)

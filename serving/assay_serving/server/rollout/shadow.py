@@ -16,11 +16,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from assay.conversation.message import response_of_turns
-from assay.domain import Response
 from assay.errors import AssayError
-from assay.ids import conversation_json
 from assay.score import ScoreFailure, ScoreResult
+from assay_serving.routing import prompt_key, response_bytes
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.core.scoring_backend import Client, Priority, ScoreRequest
 from assay_serving.server.models.served_model import ServedModel
@@ -39,32 +37,20 @@ Compared = Callable[[ScoreItem, ScoreResult, ScoreResult], None]
 
 def in_share(item: ScoreItem, salt: str, share: float) -> bool:
     """Whether the item's prompt is among the `share` of all prompts: the same answer for the same prompt and salt."""
-    digest = hashlib.blake2b(_prompt_bytes(item), digest_size=8, key=salt.encode()[:64]).digest()
+    digest = hashlib.blake2b(prompt_key(item), digest_size=8, key=salt.encode()[:64]).digest()
     return int.from_bytes(digest, "big") < share * 2**64
 
 
 def group_key(item: ScoreItem) -> bytes:
     """Equal for items whose rewards are comparable: one prompt, one principle."""
-    digest = hashlib.blake2b(_prompt_bytes(item), digest_size=16)
+    digest = hashlib.blake2b(prompt_key(item), digest_size=16)
     digest.update(f";{item.principle}".encode("utf-8", "surrogatepass"))
     return digest.digest()
 
 
 def item_key(item: ScoreItem) -> bytes:
     """Equal for items that are the same to a model."""
-    return hashlib.blake2b(group_key(item) + _bytes(item.response), digest_size=16).digest()
-
-
-def _prompt_bytes(item: ScoreItem) -> bytes:
-    """The whole conversation where it arrived rendered: its prompt is not known."""
-    if item.rendered is not None:
-        return repr(item.rendered).encode("utf-8", "surrogatepass")
-    return b"".join([m.role.encode() + _bytes(response_of_turns((m,))) for m in item.prompt])
-
-
-def _bytes(content: Response) -> bytes:
-    text = content if isinstance(content, str) else conversation_json(content)
-    return f"{len(text)}:{text}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(group_key(item) + response_bytes(item.response), digest_size=16).digest()
 
 
 class ShadowScorer:
