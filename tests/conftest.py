@@ -8,22 +8,26 @@ import shutil
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from assay_command import Run, captured
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from assay.workspace import Workspace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# No deadlines: how long an example takes says how busy the machine is. The same examples in every run, so that a change
-# is judged by what it changed; `--hypothesis-profile explore` draws new ones.
-settings.register_profile("assay", deadline=None, derandomize=True)
-settings.register_profile("explore", deadline=None, max_examples=1000)
+# No limits of time: how long an example takes says how busy the machine is. The same examples in every run, so that a
+# change is judged by what it changed; `--hypothesis-profile explore` draws new ones.
+UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("assay", derandomize=True, database=None, **UNTIMED)
+settings.register_profile("explore", max_examples=1000, **UNTIMED)
 settings.load_profile("assay")
+# Hypothesis also draws constants of the modules imported so far: which, depends on the tests that a process ran before.
+vars(providers).update(_get_local_constants=lambda: providers._local_constants)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -18,10 +18,15 @@ from assay.workspace import Workspace
 
 
 class Squares:
-    """`number` and its square. Takes `seconds` a row; notes each shard that it begins in `log`."""
+    """`number` and its square. Takes `seconds` a row; notes each shard that it begins in `log`.
 
-    def __init__(self, seconds: float = 0.0, log: str = "") -> None:
+    Waits before each shard until `log` names so many processes as `together` says, and before those that begin with
+    `held_from` or a later number until there is a file beside `log` that is called `released`.
+    """
+
+    def __init__(self, seconds: float = 0.0, log: str = "", together: int = 0, held_from: int | None = None) -> None:
         self._seconds, self._log, self.opened = seconds, log, 0
+        self._together, self._held_from = together, held_from
 
     def open(self) -> None:
         self.opened += 1
@@ -31,8 +36,16 @@ class Squares:
         if self._log:
             with Path(self._log).open("a", encoding="utf-8") as log:
                 log.write(f"{numbers[0]} {os.getpid()} {self.opened}\n")
+            while self._waits(numbers[0]):
+                time.sleep(0.02)
         time.sleep(self._seconds * len(numbers))
         return pa.table({"number": numbers, "square": [number**2 for number in numbers]})
+
+    def _waits(self, first: int) -> bool:
+        log = Path(self._log)
+        if self._held_from is not None and first >= self._held_from:
+            return not log.with_name("released").exists()
+        return len({line.split()[1] for line in log.read_text(encoding="utf-8").splitlines()}) < self._together
 
 
 class Deadly(Squares):

@@ -46,7 +46,7 @@ class LocalExecutor:
             suspects = [unit for unit in unmapped if tries[unit.number]]  # one by one, so that the right one is named
             pool = ProcessPoolExecutor(self.workers, get_context("spawn"), _end_with, (os.getpid(),))
             try:
-                for done in _mapped(pool, spec, suspects or unmapped, 1 if suspects else 2 * self.workers, tries):
+                for done in _mapped(pool, spec, suspects or [*unmapped], 1 if suspects else 2 * self.workers, tries):
                     unmapped.remove(done.unit)
                     yield done
             except BrokenProcessPool as error:
@@ -79,7 +79,7 @@ def _mapped(
             if not flying:
                 return
             done, _ = wait(flying, return_when=FIRST_COMPLETED)
-            for future in done:
+            for future in sorted(done, key=lambda future: future.exception() is not None):  # no result is lost
                 result = future.result()
                 del flying[future]
                 yield result

@@ -23,7 +23,7 @@ from assay.http.listening import Tls, claim_port, port_error, url_of
 
 KEEP_ALIVE_S = 75  #: longer than the client keeps a connection, so that the client is the one to close it
 DRAIN_S = 60
-START_S = 30.0
+START_S = 120.0
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -51,7 +52,7 @@ def questions(count: int, **more: Any) -> list[Question]:
 
 
 def judge_of(workspace: Workspace, fake: FakeEndpoint, *, judge: dict[str, Any] | None = None, **more: Any) -> LlmJudge:
-    settings: dict[str, Any] = {"longest_wait": 0.2, "timeout": 20.0, **more}
+    settings: dict[str, Any] = {"longest_wait": 0.2, "timeout": 120.0, **more}
     return LlmJudge(LlmJudgeConfig(EndpointConfig(fake.base_url, "fake", **settings), **(judge or {})), workspace)
 
 
@@ -152,8 +153,8 @@ def test_a_failure_is_never_an_answer_and_is_asked_again_later(
     workspace: Workspace, fault: Fault, code: str, tries: int
 ) -> None:
     asked = questions(2)
-    with fake_endpoint(longer_wins(), faults=always(fault), slow_s=1.0) as fake:
-        judge = judge_of(workspace, fake, retries=2, timeout=0.2 if fault == "slow" else 20.0)
+    with fake_endpoint(longer_wins(), faults=always(fault), slow_s=3.0) as fake:
+        judge = judge_of(workspace, fake, retries=2, timeout=0.2 if fault == "slow" else 120.0)
         report = ask(workspace, judge, asked, None)
         assert (report.answered, report.asked, report.failures) == (0, 2, {code: 2})
         assert report.attempts == 2 * tries
@@ -496,7 +497,7 @@ def test_an_answer_that_cannot_be_written_is_not_paid_again(workspace: Workspace
     with fake_endpoint(longer_wins(), faults=hold) as fake:
         with pytest.raises(BusyError):
             ask(impatient, judge_of(impatient, fake), asked, None)
-        started[0].communicate("", timeout=20)
+        started[0].communicate("", timeout=120)
         report = ask(workspace, judge_of(workspace, fake), asked, None)
         assert (report.answered, report.attempts) == (5, 0)
         assert len(fake.requests) == 5
@@ -518,18 +519,31 @@ SCRIPT = """
 
 
 def test_kill_9_in_the_middle_of_asking_loses_nothing_and_pays_nothing_twice(workspace: Workspace) -> None:
-    with fake_endpoint(longer_wins(), delay_s=0.02) as fake:
+    stop_at: int | None = None
+    reached, killed = threading.Event(), threading.Event()
+
+    def hold(request: Any) -> None:
+        """Answers nobody from that request on, until the process that asks is killed."""
+        if stop_at is not None and request.number >= stop_at:
+            reached.set()
+            assert killed.wait(120)
+
+    with fake_endpoint(longer_wins(), faults=hold) as fake:
         command = [sys.executable, "-c", textwrap.dedent(SCRIPT)]
         command += [str(workspace.root), fake.base_url, str(Path(__file__).parent)]
-        for stop_at in (25, 60):
+        for number in (30, 70):
+            stop_at = number
+            reached.clear()
+            killed.clear()
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            deadline = time.monotonic() + 60
-            while len(fake.requests) < stop_at and time.monotonic() < deadline and process.poll() is None:
-                time.sleep(0.01)
-            assert process.poll() is None, process.communicate()[1].decode()
-            os.kill(process.pid, signal.SIGKILL)
-            process.communicate()
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+            try:
+                assert reached.wait(120)
+            finally:
+                os.kill(process.pid, signal.SIGKILL)
+                process.communicate()
+                killed.set()
+        stop_at = None
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
         answered, known, paid = map(int, done.stdout.split())
         assert answered + known == 120
         assert paid < 70

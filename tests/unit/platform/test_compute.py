@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from assay.compute.job import JobSpec, Unit, is_mapped
 from assay.compute.local import LocalExecutor
 from assay.compute.stage import Stage, map_stage, open_stage
 from assay.errors import AssayError, BackendError, BadInputError
+from assay.runs.process import is_alive
 from assay.workspace import Workspace
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -37,18 +38,19 @@ def path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("path")
 def test_processes_give_the_bytes_that_this_process_gives(workspace: Workspace, tmp_path: Path) -> None:
-    here = run_squares(workspace, squares(), LocalExecutor())
-    assert here[0] == {"rows": 20, "sum": sum(n**2 for n in range(20))}
+    here = run_squares(workspace, squares(), LocalExecutor(), 12)
+    assert here[0] == {"rows": 60, "sum": sum(n**2 for n in range(60))}
     log = tmp_path / "log"
-    apart = run_squares(workspace, squares(log=str(log)), LocalExecutor(2))
+    apart = run_squares(workspace, squares(log=str(log)), LocalExecutor(2), 12)
     assert apart[0] == here[0]
     plain = {n: pq.read_table(pa.BufferReader(content)) for n, content in here[1].items()}
     assert {n: pq.read_table(pa.BufferReader(content)) for n, content in apart[1].items()} == plain
-    assert here[1] == run_squares(workspace, squares(), LocalExecutor(2))[1]
-    begun = [line.split() for line in log.read_text().splitlines()]
-    assert sorted(int(first) for first, *_ in begun) == [0, 5, 10, 15]
-    assert {opened for *_, opened in begun} == {"1"}  # once a worker, however many shards
-    assert str(os.getpid()) not in {pid for _, pid, _ in begun}
+    assert here[1] == run_squares(workspace, squares(), LocalExecutor(2), 12)[1]
+    lines = [line.split() for line in log.read_text().splitlines()]
+    assert sorted(int(first) for first, *_ in lines) == list(range(0, 60, 5))
+    assert {opened for *_, opened in lines} == {"1"}  # once a worker, however many shards
+    assert len({pid for _, pid, _ in lines}) <= 2
+    assert str(os.getpid()) not in {pid for _, pid, _ in lines}
     assert not any((workspace.root / stages.FOLDER).iterdir())
 
 
@@ -107,10 +109,23 @@ from assay.compute.local import LocalExecutor
 from assay.compute.stage import import_stage, map_stage, open_stage
 from assay.workspace import Workspace
 workspace = Workspace.open(sys.argv[1])
-spec = squares(seconds=0.03, log=sys.argv[2])
+spec = squares(log=sys.argv[2], held_from=30)
 with open_stage(workspace, "squares", spec, {}, lambda: tables(12)) as stage:
     print(import_stage(workspace, stage, map_stage(stage, LocalExecutor(int(sys.argv[3]))), count, "r"), flush=True)
 """
+
+
+def begun(log: Path) -> list[tuple[int, int]]:
+    """Of each shard that was begun: its first number and the process."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [(int(first), int(pid)) for first, pid, _ in map(str.split, lines)]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -119,26 +134,22 @@ def test_a_killed_driver_goes_on_where_it_stopped(workspace: Workspace, tmp_path
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-c", DRIVER, str(workspace.root), str(log), str(workers)]
     first = subprocess.Popen(command, env=environment)
-    deadline = time.monotonic() + 60
-    while not log.exists() or len(log.read_text().splitlines()) < 6:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: any(first == 30 for first, _ in begun(log)))
     first.send_signal(signal.SIGKILL)
     first.wait()
-    time.sleep(1.2)  # its workers notice
+    wait_until(lambda: not any(is_alive(pid) for _, pid in begun(log)))  # its workers end with it
     with workspace.store.unit() as db:
         ((imported,),) = db.execute("SELECT count(*) FROM imported_shards").fetchall()
-    begun = len(log.read_text().splitlines())
-    assert 0 < begun < 12
-    second = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert imported <= 6 < len(begun(log)) < 12
+    (tmp_path / "released").touch()
+    second = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
     assert second.stdout.strip() == str({"rows": 60, "sum": sum(n**2 for n in range(60))})
     with workspace.store.unit() as db:
         assert db.execute("SELECT shard FROM imported_shards ORDER BY 1").fetchall() == [(n,) for n in range(12)]
     # what had a result was not mapped again
-    again = [int(line.split()[0]) for line in log.read_text().splitlines()]
+    again = [first for first, _ in begun(log)]
     assert set(again) == set(range(0, 60, 5))
     assert len(again) <= 12 + max(1, 2 * workers)
-    assert imported <= begun
 
 
 def test_a_result_counts_for_its_own_job_and_shard_alone(workspace: Workspace) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 
 from assay import store
 from assay.errors import BackendError, BadInputError, BusyError
+from assay.store import database
 from assay.store.database import SILENCE_S, Database, registered
 from assay.store.schema import migrate, migrations
 from assay.workspace import Workspace
@@ -95,7 +96,28 @@ def test_waiting_for_the_process_that_holds_the_file(workspace: Workspace) -> No
         holder.stdout.close()
 
 
-def test_a_long_wait_is_said(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
+class Clock:
+    """In place of `time`: goes on by what is slept, once `threads` threads have asked for the time."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self.seconds, self._asked = 0.0, set[int]()
+        self._threads, self._all = threads, threading.Event()
+
+    def monotonic(self) -> float:
+        self._asked.add(threading.get_ident())
+        if len(self._asked) >= self._threads:
+            self._all.set()
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        assert self._all.wait(120)
+        self.seconds += seconds
+
+
+def test_a_long_wait_is_said(
+    workspace: Workspace, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "time", Clock())
     path = workspace.store.path
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -109,14 +131,16 @@ def test_a_long_wait_is_said(workspace: Workspace, caplog: pytest.LogCaptureFixt
     assert f"process {holder.pid}" in said
 
 
-def test_threads_that_take_turns_do_not_wait_one_after_the_other(workspace: Workspace) -> None:
-    path, many, wait = workspace.store.path, 8, 0.5
+def test_threads_that_take_turns_do_not_wait_one_after_the_other(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, many, wait = workspace.store.path, 8, 5.0
+    clock = Clock(many)
+    monkeypatch.setattr(database, "time", clock)
 
-    def refused(_: int) -> float:
-        asked = time.monotonic()
+    def refused(_: int) -> None:
         with pytest.raises(BusyError), Database(path, wait=wait).unit():
             pass
-        return time.monotonic() - asked
 
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -124,9 +148,9 @@ def test_threads_that_take_turns_do_not_wait_one_after_the_other(workspace: Work
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with ThreadPoolExecutor(many) as pool:
-            waited = list(pool.map(refused, range(many)))
+            list(pool.map(refused, range(many)))
         holder.communicate("\n")
-    assert wait <= max(waited) < many * wait / 2
+    assert wait <= clock.seconds < 2 * wait
 
 
 def test_a_unit_within_a_unit_is_refused(workspace: Workspace) -> None:

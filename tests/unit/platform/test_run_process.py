@@ -64,7 +64,7 @@ def test_a_run_is_asked_to_end_and_ends_when_its_work_is_saved(
     assert (found.pid, found.kind, found.is_alive()) == (process.pid, "train", True)
     assert mark_dead_runs(workspace) == []
     found.interrupt()
-    process.wait(30)
+    process.wait(120)
     assert (folder / "saved").is_file()
     assert statuses(workspace) == [("interrupted", "KeyboardInterrupt")]
     ended = process_of(folder)
@@ -102,7 +102,7 @@ def test_a_killed_run_is_not_taken_for_a_process_that_waits_for_its_parent(
 ) -> None:
     process, run = worker
     os.kill(process.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while is_alive(process.pid):  # nobody has waited for it: the number is still its own
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -59,10 +59,14 @@ def test_what_would_fail_again_is_not(fault: Fault, outcome: str) -> None:
 
 
 @pytest.mark.parametrize(("retry", "requests"), [(False, 1), (True, 2)])
-def test_a_request_that_timed_out_is_sent_again_only_where_that_is_wanted(retry: bool, requests: int) -> None:
-    chat = scripted(faults=always("slow"), slow_s=2.0)
-    (result,) = send_all(chat, retries=1, timeout=0.2, retry_timeouts=retry)
-    assert (result.outcome, len(chat.requests)) == ("timeout", requests)
+def test_a_request_that_timed_out_is_sent_again_only_where_that_is_wanted(
+    retry: bool, requests: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []  # counted here: on a busy machine the server may not have it before the time is up
+    post = ChatClient.post
+    monkeypatch.setattr(ChatClient, "post", lambda client, body: (sent.append(body), post(client, body))[1])
+    (result,) = send_all(scripted(faults=always("slow"), slow_s=3.0), retries=1, timeout=0.2, retry_timeouts=retry)
+    assert (result.outcome, len(sent)) == ("timeout", requests)
 
 
 def test_a_server_that_asks_for_a_long_pause_is_given_up() -> None:
@@ -72,7 +76,7 @@ def test_a_server_that_asks_for_a_long_pause_is_given_up() -> None:
 
 
 def test_requests_at_once_are_bounded() -> None:
-    chat = scripted(delay_s=0.02)
+    chat = scripted(delay_s=0.2)
     assert {result.outcome for result in send_all(chat, 12, concurrency=3)} == {"answered"}
     assert 1 < chat.most_at_once <= 3
 
