@@ -16,6 +16,7 @@ from assay_policy_training.rollouts.outage import DEFAULT_LIMIT_S, WaitingScorer
 from assay_policy_training.rollouts.reward_uri import ANSWER, MEMBER, REWARDS, STEPS, parse_reward
 from assay_policy_training.rollouts.rewards import AnswerPart, ModelReward, ProcessReward
 from assay_serving.client import RemoteScorer, RewardClient
+from assay_serving.client.connection import split_urls
 
 LOADING_S = 60.0  #: for which a server that answers that it is not ready is waited for at the start
 UNREACHABLE_S = 2.5  #: for an address where nothing answers
@@ -44,10 +45,11 @@ def open_rewards(
 
 
 def keys_of(references: Sequence[str], key: str | None) -> list[str | None]:
-    """For each reward its API key: `key` for the first server and others at its host, none for other hosts."""
-    hosts = [urlsplit(parse_reward(reference).url or "").netloc for reference in references]
-    first = next((host for host in hosts if host), "")
-    return [key if host == first else "" for host in hosts]
+    """For each reward its API key: `key` for the first server (or servers) and others at its host, none for other
+    hosts."""
+    hosts = [{urlsplit(url).netloc for url in split_urls(parse_reward(reference).url)} for reference in references]
+    first = next((of for of in hosts if of != {""}), {""})
+    return [key if of <= first else "" for of in hosts]
 
 
 def _open_reward(

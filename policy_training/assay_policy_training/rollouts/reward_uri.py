@@ -3,6 +3,7 @@
 verifier                      the prompt's own constraints
 recorded                      the rewards that recorded responses came with (sampler `recorded`)
 http://host:port              the server's model, or that of --model
+http://a:8000,http://b:8000   equal servers: each prompt goes to one, to another while that is away
 quality=http://host:port      its part of the reward is called "quality", as a recipe may ask for it
 http://host:port#safety       the model "safety" of the server
 answer:http://host:port       reads only what follows the thinking

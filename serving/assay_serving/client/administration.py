@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 
-from assay.errors import BackendError, ConflictError
+from assay.errors import BackendError, BadInputError, ConflictError
 from assay_serving.client import protocol
 from assay_serving.client.connection import CONNECT_S, ConnectionSettings
 
@@ -27,6 +27,8 @@ class AdminClient:
         self, url: str, *, api_key: str | None = None, ca: str | None = None, timeout: float | None = None
     ) -> None:
         self._settings = ConnectionSettings(url, api_key=api_key, ca=ca, max_concurrency=1)
+        if len(self._settings.urls) > 1:
+            raise BadInputError("an order is for one server: name one address", field="url")
         self._client = self._settings.pools(httpx.Client).clients[0]
         self._timeout = timeout
 

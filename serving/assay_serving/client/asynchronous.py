@@ -94,10 +94,10 @@ class AsyncRewardClient(ClientBase):
         """What the server serves."""
         return protocol.read_models(await self._send(self._exchange("GET", protocol.MODELS)))
 
-    async def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        """The 200 reply of any route of the server, under the same limits, tries and errors as the client's own."""
+    async def post(self, path: str, body: dict[str, Any], *, key: bytes = b"") -> httpx.Response:
+        """See `RewardClient.post`."""
         async with self._here().slots:
-            return await self._send(self._exchange("POST", path, body))
+            return await self._send(self._exchange("POST", path, body, key=key))
 
     async def wait_until_ready(self, timeout: float = 300.0, *, unreachable: float | None = None) -> None:
         """Return once the server would score; raises BackendError after `timeout` seconds, and after `unreachable`
@@ -136,16 +136,21 @@ class AsyncRewardClient(ClientBase):
 
         async def ask(run: Sequence[protocol.Entry]) -> list[T]:
             try:
-                return call.read(await self.post(call.path, call.body(run)), run)
+                return call.read(await self.post(call.path, call.body(run), key=call.key(run)), run)
             except AssayError as error:
                 return call.failures(error, run)
 
-        tasks = [asyncio.create_task(ask(run)) for run in call.runs]
-        try:
-            return call.in_order(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:  # after one error the others are not needed
-                task.cancel()
+        rounds = call.rounds()
+        numbers = next(rounds)
+        while True:
+            tasks = [asyncio.create_task(ask(call.runs[number])) for number in numbers]
+            try:
+                numbers = rounds.send(await asyncio.gather(*tasks))
+            except StopIteration as end:
+                return cast(list[T], end.value)
+            finally:
+                for task in tasks:  # after one error the others are not needed
+                    task.cancel()
 
     async def _send(self, steps: Exchange) -> httpx.Response:
         outcome: httpx.Response | httpx.TransportError | None = None

@@ -1,8 +1,8 @@
 """What both clients share: arguments, and requests without I/O, as generators of tries and pauses (as httpx's auth
 flows are).
 
-Covers: retries within the deadline, the circuit, waiting until a server is ready. Leaves out: sending a try and
-sleeping (`blocking`, `asynchronous`).
+Covers: retries within the deadline, the choice among servers, circuits, waiting until servers are ready. Leaves out:
+sending a try and sleeping (`blocking`, `asynchronous`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any, TypeAlias
 import httpx
 
 from assay.errors import BackendError
-from assay_serving.client.circuit import Circuit
+from assay_serving.client.circuit import FAULTS, FAULTS_OF_SEVERAL, Circuit
 from assay_serving.client.connection import ConnectionSettings
 from assay_serving.client.protocol import READY, error_of, error_of_fault
 from assay_serving.client.retries import RETRYABLE_FAULTS, RETRYABLE_STATUSES, Attempts, request_id, retry_after_of
+from assay_serving.routing import preference
 
 #: Yields the arguments of `httpx.Client.request`, whose outcome is sent in, or seconds to sleep. Returns the 200 reply;
 #: raises an AssayError.
@@ -32,7 +33,8 @@ class ClientBase(ConnectionSettings, ABC):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._circuit = Circuit()
+        several = len(self.urls) > 1
+        self._circuits = [Circuit(FAULTS_OF_SEVERAL if several else FAULTS) for _ in self.urls]
         self._begin()
 
     def __reduce__(self) -> Any:
@@ -46,50 +48,74 @@ class ClientBase(ConnectionSettings, ABC):
     def _begin(self) -> None:
         """Start without connections."""
 
-    def _exchange(self, method: str, path: str, body: dict[str, Any] | None = None) -> Exchange:
-        """One request with its retries."""
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        *,
+        key: bytes = b"",
+        server: int | None = None,
+    ) -> Exchange:
+        """One request with its retries. `key`: of the prompt that decides where it goes; the other servers are tried at
+        once where one is gone or too busy. `server`: the only one to ask."""
+        urls = self.urls
+        order = preference(key, urls) if len(urls) > 1 else [0]
+        order = order if server is None else [server]
         attempts = Attempts(self.settings.policy)
-        request = {"method": method, "url": path, "json": body, "headers": request_id()}
+        request = {"method": method, "json": body, "headers": request_id()}
         while True:
-            fault: httpx.TransportError | None = None
-            if not self._circuit.admits():
-                pause = attempts.next_pause(retryable=True, retry_after=self._circuit.wait_s)
-            else:
-                outcome = yield request | {"timeout": self.settings.timeout_within(attempts.remaining)}
+            outcome: httpx.Response | httpx.TransportError | None = None
+            retryable = True
+            for index in order:
+                circuit = self._circuits[index]
+                if not circuit.admits():
+                    continue
+                where = {"url": urls[index] + path if len(urls) > 1 else path}
+                outcome = yield request | where | {"timeout": self.settings.timeout_within(attempts.remaining)}
                 if isinstance(outcome, httpx.Response):
-                    self._circuit.answered()
+                    circuit.answered()
                     if outcome.status_code == 200:
                         return outcome
                     retryable = outcome.status_code in RETRYABLE_STATUSES
-                    pause = attempts.next_pause(retryable=retryable, retry_after=retry_after_of(outcome))
-                    if pause is None:
-                        raise error_of(outcome, attempts.count)
+                    if not retryable or outcome.status_code == 429:  # a key's limit is not for another server
+                        break
                 else:
-                    fault, retryable = outcome, isinstance(outcome, RETRYABLE_FAULTS)
-                    if retryable:
-                        self._circuit.failed()
-                    pause = attempts.next_pause(retryable=retryable)
-            if pause is None:
-                raise error_of_fault(fault, self.settings.url, attempts.count) from fault
+                    if not (retryable := isinstance(outcome, RETRYABLE_FAULTS)):
+                        break
+                    circuit.failed()
+            if isinstance(outcome, httpx.Response):
+                pause = attempts.next_pause(retryable=retryable, retry_after=retry_after_of(outcome))
+                if pause is None:
+                    raise error_of(outcome, attempts.count)
+            else:
+                waits = [self._circuits[index].wait_s for index in order]
+                pause = attempts.next_pause(retryable=retryable, retry_after=None if outcome else min(waits))
+                if pause is None:
+                    raise error_of_fault(outcome, self.settings.url, attempts.count) from outcome
             yield pause
 
     def _until_ready(self, timeout: float, unreachable: float | None = None) -> Exchange:
-        """`unreachable`: seconds where nothing answers at the address, None = as `timeout`."""
+        """All servers. `unreachable`: seconds where nothing answers at the address, None = as `timeout`."""
         began = time.monotonic()
-        limit = timeout if unreachable is None else min(unreachable, timeout)
-        reason = "no answer"
-        while (remaining := began + limit - time.monotonic()) > 0:
-            outcome = yield {"method": "GET", "url": READY, "timeout": min(5.0, remaining)}
-            if isinstance(outcome, httpx.Response):
-                limit = timeout
-            if not isinstance(outcome, httpx.Response):
-                reason = str(error_of_fault(outcome, self.settings.url, 1))
-            elif outcome.status_code == 200:
-                self._circuit.answered()
-                return outcome
-            elif outcome.status_code not in RETRYABLE_STATUSES:
-                raise error_of(outcome, 1)
+        for circuit, url in zip(self._circuits, self.urls, strict=True):
+            limit = timeout if unreachable is None else min(unreachable, timeout)
+            reason = "no answer"
+            while (remaining := began + limit - time.monotonic()) > 0:
+                outcome = yield {"method": "GET", "url": url + READY, "timeout": min(5.0, remaining)}
+                if isinstance(outcome, httpx.Response):
+                    limit = timeout
+                if not isinstance(outcome, httpx.Response):
+                    reason = str(error_of_fault(outcome, url, 1))
+                elif outcome.status_code == 200:
+                    circuit.answered()
+                    break
+                elif outcome.status_code not in RETRYABLE_STATUSES:
+                    raise error_of(outcome, 1)
+                else:
+                    reason = str(error_of(outcome, 1))
+                yield min(0.25, max(0.0, began + limit - time.monotonic()))
             else:
-                reason = str(error_of(outcome, 1))
-            yield min(0.25, max(0.0, began + limit - time.monotonic()))
-        raise BackendError(f"{self.settings.url} is not ready after {limit:g} s: {reason}")
+                raise BackendError(f"{url} is not ready after {limit:g} s: {reason}")
+        assert isinstance(outcome, httpx.Response)
+        return outcome

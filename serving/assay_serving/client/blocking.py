@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, TypeVar, cast
@@ -22,6 +22,7 @@ from assay_serving.client.principles import PrincipleUse
 from assay_serving.preference import Preference, Ranking, rank
 from assay_serving.scorer import ModelInfo, ScoreItem
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -84,13 +85,14 @@ class RewardClient(ClientBase):
         """What each served model does with principles."""
         return protocol.read_principles(self._send(self._exchange("GET", protocol.PRINCIPLES)))
 
-    def models(self) -> list[ModelInfo]:
-        """What the server serves."""
-        return protocol.read_models(self._send(self._exchange("GET", protocol.MODELS)))
+    def models(self, server: int | None = None) -> list[ModelInfo]:
+        """What the server serves; `server`: the index of the one to ask in `urls`."""
+        return protocol.read_models(self._send(self._exchange("GET", protocol.MODELS, server=server)))
 
-    def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        """The 200 reply of any route of the server, under the same limits, tries and errors as the client's own."""
-        return self._send(self._exchange("POST", path, body))
+    def post(self, path: str, body: dict[str, Any], *, key: bytes = b"") -> httpx.Response:
+        """The 200 reply of any route of the server, under the same limits, tries and errors as the client's own.
+        `key`: requests with the same one go to the same of several servers."""
+        return self._send(self._exchange("POST", path, body, key=key))
 
     def wait_until_ready(self, timeout: float = 300.0, *, unreachable: float | None = None) -> None:
         """Return once the server would score; raises BackendError after `timeout` seconds, and after `unreachable`
@@ -125,19 +127,33 @@ class RewardClient(ClientBase):
 
         def ask(run: Sequence[protocol.Entry]) -> list[T]:
             try:
-                results = call.read(self.post(call.path, call.body(run)), run)
+                results = call.read(self.post(call.path, call.body(run), key=call.key(run)), run)
             except AssayError as error:
                 results = call.failures(error, run)
+            return results
+
+        def ask_first(run: Sequence[protocol.Entry]) -> list[T]:
+            results = ask(run)
             on_progress(len(run))
             return results
 
         on_progress(call.refused_count)
-        if len(call.runs) < 2:
-            return call.in_order([ask(run) for run in call.runs])
-        with ThreadPoolExecutor(min(len(call.runs), self.settings.max_concurrency)) as pool:
-            futures = [pool.submit(ask, run) for run in call.runs]
+        rounds = call.rounds()
+        numbers, send = next(rounds), ask_first
+        while True:
             try:
-                return call.in_order([future.result() for future in futures])
+                numbers = rounds.send(self._side_by_side(send, [call.runs[number] for number in numbers]))
+            except StopIteration as end:
+                return cast(list[T], end.value)
+            send = ask
+
+    def _side_by_side(self, ask: Callable[[S], T], runs: Sequence[S]) -> list[T]:
+        if len(runs) < 2:
+            return [ask(run) for run in runs]
+        with ThreadPoolExecutor(min(len(runs), self.settings.max_concurrency)) as pool:
+            futures = [pool.submit(ask, run) for run in runs]
+            try:
+                return [future.result() for future in futures]
             except BaseException:
                 for future in futures:  # after one error the others are not needed
                     future.cancel()

@@ -9,14 +9,16 @@ import random
 import time
 
 FAULTS = 8  #: connections in a row that failed before the circuit opens
+FAULTS_OF_SEVERAL = 2  #: as above, where another server takes the requests
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 10.0
 
 
 class Circuit:
-    """Shared by all requests of one client. Any reply, an error too, closes it: the server responds."""
+    """Shared by all requests of one client to one server. Any reply, an error too, closes it: the server responds."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_faults: int = FAULTS) -> None:
+        self._most_faults = most_faults
         self._faults = 0
         self._pause = 0.0
         self._until = self._grown_until = 0.0
@@ -24,11 +26,11 @@ class Circuit:
     @property
     def wait_s(self) -> float:
         """Seconds until the next try is admitted."""
-        return max(0.0, self._until - time.monotonic()) if self._faults >= FAULTS else 0.0
+        return max(0.0, self._until - time.monotonic()) if self._faults >= self._most_faults else 0.0
 
     def admits(self) -> bool:
         """Whether to connect now. While open, one request is let through after each pause."""
-        if self._faults < FAULTS:
+        if self._faults < self._most_faults:
             return True
         now = time.monotonic()
         if now < self._until:
@@ -43,7 +45,7 @@ class Circuit:
         """A connection that was refused or broke. Those under way together make the pause grow once."""
         self._faults += 1
         now = time.monotonic()
-        if self._faults >= FAULTS and now >= self._grown_until:
+        if self._faults >= self._most_faults and now >= self._grown_until:
             self._pause = min(LONGEST_PAUSE_S, 2 * self._pause or FIRST_PAUSE_S)
             # Jitter, so that the clients of many processes do not come back together.
             self._until = self._grown_until = now + self._pause * random.uniform(0.5, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -29,11 +30,12 @@ PriorityName = Literal["interactive", "bulk"]
 
 @dataclass(eq=False)
 class ConnectionSettings:
-    """`model`: which one, where the server has several. `api_key`: $ASSAY_API_KEY where none is given. `timeout`:
-    seconds of one try, None = as long as the deadline leaves; `deadline`: seconds of one request with all its tries and
-    pauses, None = no limit, but 180 of one try; `retries`: tries after the first, where a retry can help. `priority`:
-    interactive (the server's default) goes before bulk. `ca`: a file of certificate authorities for https, in place of
-    the default ones.
+    """`url`: of a server, or of several with the same model, separated by commas: each prompt has its home among them,
+    and another one takes it while that is away. `model`: which one, where the server has several. `api_key`:
+    $ASSAY_API_KEY where none is given. `timeout`: seconds of one try, None = as long as the deadline leaves;
+    `deadline`: seconds of one request with all its tries and pauses, None = no limit, but 180 of one try; `retries`:
+    tries after the first, where a retry can help. `priority`: interactive (the server's default) goes before bulk.
+    `ca`: a file of certificate authorities for https, in place of the default ones.
 
     A failure of a whole request (server gone, queue full until the deadline, wrong key) raises an `AssayError`, or with
     `failures_in_place` becomes a `ScoreFailure` for each of that request's items, so that a training step keeps the
@@ -54,9 +56,12 @@ class ConnectionSettings:
     ca: str | None = None
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise BadInputError(f"not an http(s) address: {self.url!r}", field="url")
+        for url in self.urls:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.netloc:
+                raise BadInputError(f"not an http(s) address: {url!r}", field="url")
+            if self.urls.count(url) > 1:
+                raise BadInputError(f"{url} is named twice", field="url")
         if not (self.key.isascii() and self.key.isprintable()):
             raise BadInputError("holds characters that no header can carry", field="api_key")
         if self.priority not in (None, *get_args(PriorityName)):
@@ -68,6 +73,10 @@ class ConnectionSettings:
             if value is not None and value <= 0:
                 raise BadInputError(f"must be positive, not {value}", field=name)
         RetryPolicy(retries=self.retries, deadline=self.deadline)  # raises for what is wrong
+
+    @property
+    def urls(self) -> list[str]:
+        return split_urls(self.url)
 
     @property
     def key(self) -> str:
@@ -94,10 +103,10 @@ class ConnectionSettings:
         size = min(POOL_SIZE, self.max_concurrency)
         limits = httpx.Limits(max_connections=size, max_keepalive_connections=size, keepalive_expiry=KEEP_ALIVE_S)
         # A proxy cannot reach this machine's loopback address.
-        local = urlsplit(self.url).hostname in ("127.0.0.1", "::1", "localhost")
+        local = all(urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost") for url in self.urls)
         clients: list[C] = [
             client_class(
-                base_url=self.url.rstrip("/"), headers=headers, limits=limits, verify=certificates, trust_env=not local
+                base_url=self.urls[0], headers=headers, limits=limits, verify=certificates, trust_env=not local
             )
             for _ in range(-(-self.max_concurrency // POOL_SIZE))
         ]
@@ -115,9 +124,14 @@ class ConnectionSettings:
                 raise NotFoundError(f"no such file: {self.ca}") from error
             except (OSError, ssl.SSLError) as error:
                 raise BadInputError(f"no certificates to read: {error}", file=self.ca) from error
-        if urlsplit(self.url).scheme == "http":
+        if all(urlsplit(url).scheme == "http" for url in self.urls):
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts none, and is cheap to create
         return httpx.create_ssl_context()
+
+
+def split_urls(text: str) -> list[str]:
+    """The addresses of equal servers, separated by commas."""
+    return [url.strip().rstrip("/") for url in re.split(r",(?=\s*[a-z]+://)", text)]
 
 
 class Pools(Generic[C]):

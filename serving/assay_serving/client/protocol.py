@@ -6,7 +6,7 @@ Covers: splitting items into requests, bodies, reading replies, errors of the hi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -25,15 +25,17 @@ from assay.errors import (
     NotFoundError,
     RateLimitError,
 )
-from assay.score import ScoreFailure, ScoreResult, score_from_dict
+from assay.score import Score, ScoreFailure, ScoreResult, score_from_dict
 from assay_serving.client.connection import ConnectionSettings
 from assay_serving.client.principles import PrincipleUse
 from assay_serving.client.retries import retry_after_of
 from assay_serving.preference import Preference
+from assay_serving.routing import preference, prompt_key
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 SCORE, COMPARE, PRINCIPLES, MODELS, READY = "/v1/score", "/v1/compare", "/v1/principles", "/v1/models", "/readyz"
 CHARACTERS_PER_REQUEST = 2_000_000  #: keeps bodies far below the server's limit even as escaped UTF-8
+_TRIES_OF_A_GROUP = 3  # after the first
 
 T = TypeVar("T")
 Entry: TypeAlias = tuple[ScoreItem, ...]  #: one item, or the two of a pair
@@ -41,7 +43,8 @@ Entry: TypeAlias = tuple[ScoreItem, ...]  #: one item, or the two of a pair
 
 @dataclass
 class BatchCall(Generic[T]):
-    """A call for one result per entry, in several requests. `failed`: the result of an entry with this failure."""
+    """A call for one result per entry, in several requests. `failed`: the result of an entry with this failure.
+    `version_of`: of a result that may only be compared with those of the same version; None: of no result."""
 
     path: str
     entries: Sequence[Entry]
@@ -49,14 +52,30 @@ class BatchCall(Generic[T]):
     body: Callable[[Sequence[Entry]], dict[str, Any]]
     read_result: Callable[[dict[str, Any]], T]
     failed: Callable[[ScoreFailure], T]
+    version_of: Callable[[T], str | None] = lambda result: None
 
     def __post_init__(self) -> None:
         self._refused = [next(filter(None, map(unsendable, entry)), None) for entry in self.entries]
-        sent = [entry for entry, failure in zip(self.entries, self._refused, strict=True) if failure is None]
+        sent = [n for n, failure in enumerate(self._refused) if failure is None]
         self.refused_count = len(self.entries) - len(sent)
-        most = max(1, self.settings.max_items_per_request // max(map(len, sent), default=1))
+        most = max(1, self.settings.max_items_per_request // max((len(self.entries[n]) for n in sent), default=1))
+        if len(urls := self.settings.urls) > 1:  # entries of one home together
+            homes = {n: preference(prompt_key(self.entries[n][0]), urls)[0] for n in sent}
+            sent.sort(key=homes.__getitem__)
+        cuts = _cut(
+            sent,
+            most,
+            lambda n: sum(item.characters for item in self.entries[n]),
+            lambda n: self.entries[n][0].prompt,
+            [homes[n] for n in sent] if len(urls) > 1 else None,
+        )
+        self._order = [n for each in cuts for n in each]
         #: The entries of each request.
-        self.runs = _cut(sent, most, lambda entry: sum(item.characters for item in entry))
+        self.runs = [[self.entries[n] for n in each] for each in cuts]
+
+    def key(self, run: Sequence[Entry]) -> bytes:
+        """What decides which server a request goes to."""
+        return prompt_key(run[0][0]) if len(self.settings.urls) > 1 else b""
 
     def read(self, response: httpx.Response, run: Sequence[Entry]) -> list[T]:
         """Results of a 200 reply. Raises BackendError for anything that is not exactly one result per entry."""
@@ -71,10 +90,32 @@ class BatchCall(Generic[T]):
             raise error
         return [self.failed(ScoreFailure(error.code, str(error), self.settings.model))] * len(run)
 
-    def in_order(self, parts: Sequence[list[T]]) -> list[T]:
-        """One result per entry, of the results of all runs."""
-        results = (result for part in parts for result in part)
-        return [next(results) if failure is None else self.failed(failure) for failure in self._refused]
+    def rounds(self) -> Generator[list[int], list[list[T]], list[T]]:
+        """Yields numbers of runs to send, for whose results it waits. Returns one result per entry.
+
+        A group (the responses to one prompt) that needed several requests, during which the server's model was replaced
+        or another server took over, is sent again: its scores are of one version, or failures.
+        """
+        results = dict(enumerate((yield list(range(len(self.runs))))))
+        for _ in range(_TRIES_OF_A_GROUP if len(self.runs) > 1 else 0):
+            if not (mixed := self._mixed(results)):
+                break
+            results |= zip(mixed, (yield mixed), strict=True)
+        else:
+            for number in self._mixed(results) if len(self.runs) > 1 else ():
+                error = BackendError("the responses to one prompt were scored by several versions of the model")
+                results[number] = self.failures(error, self.runs[number])
+        by_entry = dict(zip(self._order, (result for n in sorted(results) for result in results[n]), strict=True))
+        return [by_entry[n] if failure is None else self.failed(failure) for n, failure in enumerate(self._refused)]
+
+    def _mixed(self, results: Mapping[int, list[T]]) -> list[int]:
+        """Numbers of the runs with a group that has scores of several versions."""
+        groups: dict[Prompt, dict[str, set[int]]] = {}
+        for number, of_run in results.items():
+            for entry, result in zip(self.runs[number], of_run, strict=True):
+                if (version := self.version_of(result)) is not None:
+                    groups.setdefault(entry[0].prompt, {}).setdefault(version, set()).add(number)
+        return sorted({n for of in groups.values() if len(of) > 1 for numbers in of.values() for n in numbers})
 
 
 def score_call(items: Sequence[ScoreItem], settings: ConnectionSettings) -> BatchCall[ScoreResult]:
@@ -83,7 +124,11 @@ def score_call(items: Sequence[ScoreItem], settings: ConnectionSettings) -> Batc
     def body(run: Sequence[Entry]) -> dict[str, Any]:
         return score_body([item for (item,) in run], settings)
 
-    return BatchCall(SCORE, [(item,) for item in items], settings, body, score_from_dict, lambda failure: failure)
+    def version(result: ScoreResult) -> str | None:
+        return result.version if isinstance(result, Score) else None
+
+    entries = [(item,) for item in items]
+    return BatchCall(SCORE, entries, settings, body, score_from_dict, lambda failure: failure, version)
 
 
 def compare_call(
@@ -136,19 +181,31 @@ def unsendable(item: ScoreItem) -> ScoreFailure | None:
 
 
 def cut(items: Sequence[ScoreItem], most: int) -> list[Sequence[ScoreItem]]:
-    """Consecutive runs of at most `most` items and about CHARACTERS_PER_REQUEST characters, at least one item each."""
-    return _cut(items, most, lambda item: item.characters)
+    """Consecutive runs of at most `most` items and about CHARACTERS_PER_REQUEST characters, at least one item each.
+    Items of one prompt that follow each other stay together where they fit into one run."""
+    return _cut(items, most, lambda item: item.characters, lambda item: item.prompt)
 
 
-def _cut(entries: Sequence[T], most: int, size_of: Callable[[T], int]) -> list[Sequence[T]]:
+def _cut(
+    entries: Sequence[T],
+    most: int,
+    size_of: Callable[[T], int],
+    group_of: Callable[[T], Prompt],
+    homes: Sequence[int] | None = None,
+) -> list[Sequence[T]]:
+    """`homes`: of each entry; a run has one."""
     runs: list[Sequence[T]] = []
-    start = characters = 0
+    start = group = characters = of_group = 0  # the run, and the group that is its last one
     for index, entry in enumerate(entries):
         size = size_of(entry)
-        if index > start and (index - start >= most or characters + size > CHARACTERS_PER_REQUEST):
-            runs.append(entries[start:index])
-            start, characters = index, 0
-        characters += size
+        moves = index > 0 and homes is not None and homes[index] != homes[index - 1]
+        if index == 0 or moves or group_of(entry) != group_of(entries[index - 1]):
+            group, of_group = index, 0
+        while index > start and (moves or index - start >= most or characters + size > CHARACTERS_PER_REQUEST):
+            end = group if group > start else index
+            runs.append(entries[start:end])
+            start, characters = end, of_group if end < index else 0
+        characters, of_group = characters + size, of_group + size
     if start < len(entries):
         runs.append(entries[start:])
     return runs

@@ -25,13 +25,24 @@ class RemoteScorer:
 
     def __init__(self, client: RewardClient) -> None:
         self.client = client
-        served = {info.name: info for info in client.models()}
-        model = client.settings.model
+        infos = [self._served(server, url) for server, url in enumerate(client.urls)]
+        self._info = infos[0]
+        for url, info in zip(client.urls, infos, strict=True):
+            if (info.name, info.version) != (self._info.name, self._info.version):
+                raise BadInputError(
+                    f"{client.urls[0]} serves {self._info.name}, version {self._info.version}, and {url} {info.name}, "
+                    f"version {info.version}: one reward needs servers of one model"
+                )
+
+    def _served(self, server: int, url: str) -> ModelInfo:
+        """The model that this scorer is, at one of the servers."""
+        served = {info.name: info for info in self.client.models(server)}
+        model = self.client.settings.model
         if model is None and len(served) > 1:
-            raise BadInputError(f"{client.settings.url} serves several models; name one of {', '.join(served)}")
+            raise BadInputError(f"{url} serves several models; name one of {', '.join(served)}")
         if model is not None and model not in served:
-            raise NotFoundError(f"{client.settings.url} serves no model {model!r}; served: {', '.join(served)}")
-        self._info = served[model] if model is not None else next(iter(served.values()))
+            raise NotFoundError(f"{url} serves no model {model!r}; served: {', '.join(served)}")
+        return served[model] if model is not None else next(iter(served.values()))
 
     @classmethod
     def load(cls, config: ModelConfig, loader: ModelLoader | None = None) -> RemoteScorer:

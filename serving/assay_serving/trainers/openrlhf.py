@@ -77,7 +77,7 @@ class OpenRLHFReward:
         return rows
 
     def _request(self, body: dict[str, Any]) -> list[tuple[float, float, bool]]:
-        response = self.client.post(self.route, body)
+        response = self.client.post(self.route, body, key=str(body["prompts"][0]).encode("utf-8", "surrogatepass"))
         try:
             payload = response.json()
             rows = zip(payload["rewards"], payload["scores"], body["query"], strict=True)
