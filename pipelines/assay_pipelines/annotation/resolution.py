@@ -2,7 +2,8 @@
 
 More than half of the votes decide; without a majority the adjudicator does; what annotators cannot decide is discarded
 and never sent to an LLM (rule `people_undecided`). A decision that anything else has made since the pair was queued
-stands. One of the queue's own that its votes no longer carry, after an undo, becomes pending.
+stands. One of the queue's own that its votes no longer carry, after an undo, becomes pending. A ranking is a vote on each
+pair of its responses. Leaves out: ratings, steps and spans, whose labels count as they are.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from assay_pipelines.annotation.queues import find_queue
 from assay_pipelines.annotation.recording import record_event, sync_events
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.service import AnnotationService
-from assay_pipelines.annotation.votes import VoteResult, basis_of, by_comparison, queue_votes, result_of
+from assay_pipelines.annotation.votes import QueueVote, VoteResult, basis_of, by_comparison, queue_votes, result_of
 
 PEOPLE_MAJORITY, ADJUDICATED = "people_majority", "adjudicated"
 UNDECIDED, REVOKED = "people_undecided", "people_revoked"
@@ -88,12 +89,18 @@ def resolve_queue(
         if least < 1:
             raise BadInputError("a decision needs at least one vote", field="least_votes")
         votes = [vote for vote in queue_votes(ledger, queue.name) if vote.check_label is None]
-        if any(vote.answer == ANSWERED for vote in votes):
-            raise BadInputError(
-                f"queue {queue.name!r} asks of single responses or lists: there is nothing to resolve, its labels "
-                f"count as they are, an adjudicator's before others; see `assay queue agreement {queue.name}`"
-            )
         sync_events(workspace, ledger)
+    fold(workspace)  # the judgments before a decision are what it rests on
+    items = queue.items
+    with workspace.store.unit() as db:
+        if (question := _question(db, queue.id)) == "ranking":
+            votes, items = _ranking_votes(db, queue.id, queue.name), _ranked_pairs(db, queue.id)
+        elif question is not None:
+            raise BadInputError(
+                f"queue {queue.name!r} asks of single responses: there is nothing to resolve, its labels count as they "
+                "are, an adjudicator's before others; `assay data export --format ratings` or `steps` writes them, "
+                f"`assay queue agreement {queue.name}` compares them"
+            )
     settled = [
         _decision(queue.name, comparison, result)
         for comparison, on_pair in sorted(by_comparison(votes).items())
@@ -101,7 +108,6 @@ def resolve_queue(
     ]
     decisions = [decision for decision in settled if decision is not None]
     conflicts = len(settled) - len(decisions)
-    fold(workspace)  # the judgments before a decision are what it rests on
     with workspace.store.unit() as db:
         revoked = _revoked(db, queue.id, queue.name, {d.comparison_id for d in decisions})
         overtaken = _overtaken(db, queue.id, decisions)
@@ -109,24 +115,65 @@ def resolve_queue(
         new = 0 if dry_run else _write(db, queue.id, standing + revoked, run_id)
     return ResolutionReport(
         queue=queue.name,
-        items=queue.items,
+        items=items,
         gold=sum(d.pool == "gold" for d in standing),
         ties=sum(d.label == "tie" for d in standing),
         adjudicated=sum(f" {ADJUDICATED} " in d.reason for d in standing),
         discarded=sum(d.pool == "discarded" for d in standing),
         conflicts=conflicts,
-        waiting=queue.items - len(decisions) - conflicts,
+        waiting=items - len(decisions) - conflicts,
         overtaken=len(overtaken),
         revoked=len(revoked),
         new=new,
     )
 
 
+def _question(db: Connection, queue_id: str) -> str | None:
+    """What a queue asks of responses or lists; None where it asks of pairs."""
+    row = db.execute("SELECT payload ->> 'question' FROM queue_tasks WHERE queue_id = ? LIMIT 1", [queue_id]).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _ranked_pairs(db: Connection, queue_id: str) -> int:
+    """How many pairs of responses the queue's lists have, those of gold checks aside."""
+    row = db.execute(
+        """SELECT sum(n * (n - 1) // 2)::BIGINT FROM (SELECT json_array_length(payload -> 'response_ids') AS n
+           FROM queue_tasks WHERE queue_id = ? AND (payload -> 'known') IS NULL)""",
+        [queue_id],
+    ).fetchone()
+    return int(row[0] or 0) if row else 0
+
+
+def _ranking_votes(db: Connection, queue_id: str, name: str) -> list[QueueVote]:
+    """Each person's standing judgments of the pairs of the lists they ranked, in the order they were given."""
+    rows = db.execute(
+        """SELECT j.judgment_id, j.comparison_id, n.name, j.answer, j.rationale, epoch(j.created_at),
+                  CASE given.role WHEN 'adjudication:blind' THEN 'blind' WHEN 'adjudication:open' THEN 'open'
+                       ELSE 'vote' END
+           FROM (SELECT DISTINCT annotator_id, role, item, coalesce(role, 'queue') || '/' || queue || '/' || attempt
+                        AS origin
+                 FROM queue_answers WHERE queue = $name) given
+           JOIN queue_tasks t ON t.queue_id = $queue AND t.item = given.item AND (t.payload -> 'known') IS NULL
+           JOIN standing_judgments j USING (annotator_id, origin)
+           JOIN comparisons c ON c.comparison_id = j.comparison_id AND c.prompt_id = given.item
+           JOIN annotators n USING (annotator_id)
+           ORDER BY j.created_at, j.judgment_id""",
+        {"queue": queue_id, "name": name},
+    ).fetchall()
+    return [
+        QueueVote(judgment, comparison, person, answer, rationale=rationale, at=at, role=role)
+        for judgment, comparison, person, answer, rationale, at, role in rows
+    ]
+
+
 def _overtaken(db: Connection, queue_id: str, decisions: Sequence[Decision]) -> set[str]:
     """Comparisons that something else has decided since they were queued."""
     rows = db.execute(
-        """SELECT comparison_id FROM queue_items i JOIN current_decisions d USING (comparison_id)
-           WHERE i.queue_id = $queue AND d.position IS DISTINCT FROM i.basis
+        """SELECT d.comparison_id
+           FROM queues q, current_decisions d LEFT JOIN queue_items i
+             ON i.queue_id = $queue AND i.comparison_id = d.comparison_id
+           WHERE q.queue_id = $queue  -- a pair of a ranking has no item of its own
+             AND if(i.queue_id IS NULL, d.created_at > q.created_at, d.position IS DISTINCT FROM i.basis)
              AND d.position NOT IN (SELECT position FROM queue_decisions WHERE queue_id = $queue)""",
         {"queue": queue_id},
     ).fetchall()

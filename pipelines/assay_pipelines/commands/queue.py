@@ -294,6 +294,7 @@ def resolve(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be decided; write nothing.")] = False,
 ) -> CommandResult:
     """Turn majorities and adjudications into gold decisions; what people cannot decide is discarded, with the reason.
+    Rankings are resolved by the pairs of their responses.
 
     Example: `assay queue resolve first-round --dry-run`
     """
@@ -310,7 +311,7 @@ def resolve(
     extra += f"; {report.revoked} are pending again, since votes were taken back" if report.revoked else ""
     return CommandResult(
         {"run": run.id, **asdict(report)},
-        f"{report.items} items: {report.gold} gold ({report.ties} ties), {report.discarded} discarded as undecidable, "
+        f"{report.items} pairs: {report.gold} gold ({report.ties} ties), {report.discarded} discarded as undecidable, "
         f"{report.adjudicated} of these adjudicated; {report.conflicts} wait for adjudication, "
         f"{report.waiting} for votes"
         f"{extra}; {'nothing written' if dry_run else f'new decisions: {report.new}'}",

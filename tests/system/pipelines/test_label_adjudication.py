@@ -14,6 +14,7 @@ from assay.annotation.vote_journal import fold
 from assay.backups.rebuild import rebuild
 from assay.data.snapshots import Selection
 from assay.errors import BadInputError
+from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
 from assay_pipelines.annotation.ledger import FILE
 from assay_pipelines.annotation.quality.annotators import annotator_quality
@@ -175,3 +176,58 @@ def test_checks_are_of_the_same_scales_and_project(answers: Workspace) -> None:
     elsewhere = create_task_queue(answers, "away", more, same, run_id=None, gold_checks=0.3, project="another")
     assert elsewhere.checks == 0, "its people may not see what other projects were asked"
     assert create_task_queue(answers, "here", more, same, run_id=None, gold_checks=0.3).checks > 0
+
+
+def test_rankings_are_resolved_by_their_pairs(answers: Workspace, assay: Run) -> None:
+    """Ann and Ben agree on one prompt and contradict each other on the other, where Dora decides."""
+    asked(answers, "q", "ranking", limit=2, overlap=2)
+    with AnnotationService(answers) as service:
+        first = service.next("q", "ann")
+        assert first is not None
+        agreed = first.content.prompt
+        service.release(first)
+
+    def say(here: list[int], there: list[int]) -> Callable[[Any], dict[str, Any]]:
+        def respond(item: Any) -> dict[str, Any]:
+            return {
+                "ranks": (here if item.content.prompt == agreed else there)[:: 1 if item.shown_order == "AB" else -1]
+            }
+
+        return respond
+
+    def resolve(*arguments: str) -> dict[str, Any]:
+        code, out, problem = assay("queue", "resolve", "q", "--json", *arguments, "--workspace", answers.root)
+        assert code == 0, problem
+        return json.loads(out.splitlines()[0])  # type: ignore[no-any-return]
+
+    assert answer_all(answers, "q", "ann", say([1, 1, 2], [1, 2, 3])) == 2
+    report = resolve("--dry-run")
+    assert (report["items"], report["gold"], report["waiting"]) == (6, 0, 6)
+    assert answer_all(answers, "q", "ben", say([1, 1, 2], [2, 1, 3])) == 2
+    report = resolve()
+    figures = ("items", "gold", "ties", "adjudicated", "conflicts", "waiting", "new")
+    assert tuple(report[name] for name in figures) == (6, 5, 1, 0, 1, 0, 5)
+    with AnnotationService(answers) as service:
+        given = service.next_conflict("q", "dora")
+        assert given is not None and given.content.prompt != agreed
+        service.cast(given.ticket, "dora", Submission(response=say([], [3, 1, 2])(given)))
+    report = resolve()
+    assert tuple(report[name] for name in figures) == (6, 6, 1, 1, 0, 0, 1)
+    with answers.store.unit() as db:
+        counted = db.execute(
+            """SELECT rule, count(*) FROM (SELECT rule, comparison_id, unnest(basis).ref AS ref FROM current_decisions) d
+               SEMI JOIN standing_judgments j ON j.judgment_id = d.ref AND j.comparison_id = d.comparison_id
+               GROUP BY 1 ORDER BY 1"""
+        ).fetchall()
+        insert_decisions(db, [Decision(_first(db, "people_majority"), "discarded", None, "clean", "by hand")], None)
+    assert counted == [("adjudicated", 3), ("people_majority", 10)]
+    assert resolve()["overtaken"] == 1
+    with AnnotationService(answers) as service:
+        assert service.undo("q", "dora", adjudication=True) is not None
+    report = resolve()
+    assert (report["gold"], report["revoked"], report["conflicts"]) == (4, 1, 1)
+
+
+def _first(db: Any, rule: str) -> str:
+    rows = db.execute("SELECT min(comparison_id) FROM current_decisions WHERE rule = ?", [rule]).fetchall()
+    return str(rows[0][0])
