@@ -2,8 +2,8 @@
 
 More than half of the votes decide; without a majority the adjudicator does; what annotators cannot decide is discarded
 and never sent to an LLM (rule `people_undecided`). A decision that anything else has made since the pair was queued
-stands. One of the queue's own that its votes no longer carry, after an undo, becomes pending. A ranking is a vote on each
-pair of its responses. Leaves out: ratings, steps and spans, whose labels count as they are.
+stands. One of the queue's own that its votes no longer carry, after an undo, becomes pending. A ranking is a vote on
+each pair of its responses. Leaves out: ratings, steps and spans, whose labels count as they are.
 """
 
 from __future__ import annotations

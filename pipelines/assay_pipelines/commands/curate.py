@@ -404,6 +404,8 @@ def relabel(
         "discarded",
         report.quality_text,
     ]
+    if report.overtaken:
+        lines.insert(1, f"{report.overtaken} were decided otherwise meanwhile, which stands")
     return CommandResult({"run": run.id, **asdict(report)}, "\n".join(lines))
 
 

@@ -209,13 +209,15 @@ def test_rankings_are_resolved_by_their_pairs(answers: Workspace, assay: Run) ->
     assert tuple(report[name] for name in figures) == (6, 5, 1, 0, 1, 0, 5)
     with AnnotationService(answers) as service:
         given = service.next_conflict("q", "dora")
-        assert given is not None and given.content.prompt != agreed
+        assert given is not None
+        assert given.content.prompt != agreed
         service.cast(given.ticket, "dora", Submission(response=say([], [3, 1, 2])(given)))
     report = resolve()
     assert tuple(report[name] for name in figures) == (6, 6, 1, 1, 0, 0, 1)
     with answers.store.unit() as db:
         counted = db.execute(
-            """SELECT rule, count(*) FROM (SELECT rule, comparison_id, unnest(basis).ref AS ref FROM current_decisions) d
+            """SELECT rule, count(*)
+               FROM (SELECT rule, comparison_id, unnest(basis).ref AS ref FROM current_decisions) d
                SEMI JOIN standing_judgments j ON j.judgment_id = d.ref AND j.comparison_id = d.comparison_id
                GROUP BY 1 ORDER BY 1"""
         ).fetchall()

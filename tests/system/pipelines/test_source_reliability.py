@@ -20,7 +20,7 @@ from assay.score import Score, ScoreResult
 from assay.statistics.intervals import beta_posterior
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
-from assay_pipelines.curation.loop import source_pass
+from assay_pipelines.curation.loop import relabelling, source_pass
 from assay_pipelines.curation.loop.choosing import choose_for_judges, posteriors
 from assay_pipelines.curation.loop.config import Stage2Config
 from assay_pipelines.curation.loop.labelling import MODEL, silver_decisions, voter_weights
@@ -343,6 +343,31 @@ def test_relabelling_is_marked_and_rests_on_the_model(workspace: Workspace, trut
         ]
     assert "no better than chance on gold" in reason
     assert {entry["relation"] for entry in basis} == {"scored by", "checked"}
+
+
+def test_what_is_decided_while_relabelling_stands(
+    workspace: Workspace, truth: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the first page is scored, people decide one of its comparisons and one of the next page."""
+    monkeypatch.setattr(relabelling, "PAGE", 50)
+    run_source_pass(workspace, SourcePassConfig(), POOL, "run")
+    noise = sorted(c for c, row in decided(workspace).items() if row[5] == "noise")
+    by_people, first = [noise[0], noise[-1]], list(truth).index(noise[0])
+    assert 50 < len(noise) <= 100
+
+    class SlowScorer(TruthScorer):
+        def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
+            if any(item.prompt[-1].content == f"Question {first}" for item in items):
+                with workspace.store.unit() as db:
+                    insert_decisions(db, [Decision(c, "gold", "tie", "by hand", "seen") for c in by_people], None)
+            return super().score(items, on_progress)
+
+    calibration = Calibration(1.0, 0.0, fitted_on="nothing", pairs=0)
+    report = run_relabelling(workspace, RelabelConfig(), LoopModel(SlowScorer(0.9), calibration), "run")
+    rules = [decided(workspace)[c][2] for c in noise]
+    assert {decided(workspace)[c][2] for c in by_people} == {"by hand"}
+    assert (report.seen, report.overtaken) == (len(noise), 2)
+    assert report.relabelled == rules.count("relabelled") == len(noise) - 2
 
 
 def test_relabelling_by_a_model_worse_than_the_source_is_refused(

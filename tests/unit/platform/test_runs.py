@@ -70,10 +70,15 @@ def test_a_copied_workspace_names_its_own_models(workspace: Workspace, tmp_path:
 
 
 def test_a_model_outside_of_the_workspace_stays_where_it_is(workspace: Workspace, tmp_path: Path) -> None:
-    outside = tmp_path / "elsewhere" / "rm"
+    outside = tmp_path / "models" / "rm"
     outside.mkdir(parents=True)
     (workspace.models / "rm").mkdir()
     with start_run(workspace, "train", {}) as run:
         artifact = run.add_artifact("reward_model", "rm", outside, content_hash="h")
     assert locate_model(workspace, "rm") == (str(outside), artifact)
+    with start_run(workspace, "train", {}) as run:
+        own = run.add_artifact("reward_model", "own", workspace.models / "rm", content_hash="i")
+    outside.rename(tmp_path / "moved")
+    assert locate_model(workspace, artifact) == (str(outside), artifact)
+    assert locate_model(workspace, "own") == (str(workspace.models / "rm"), own)
     assert workspace.located_path("/nowhere") == Path("/nowhere")

@@ -48,13 +48,14 @@ class RelabelConfig:
 @dataclass
 class RelabelReport:
     """Counts of comparisons. `against`: relabelled with the other side than the source's. `unsure`, `unscored`: left
-    discarded."""
+    discarded. `overtaken`: decided otherwise meanwhile, which stands."""
 
     seen: int = 0
     relabelled: int = 0
     against: int = 0
     unsure: int = 0
     unscored: int = 0
+    overtaken: int = 0
     dry_run: bool = False
     quality: dict[str, Any] = field(default_factory=dict)
     quality_text: str = ""
@@ -93,18 +94,20 @@ def run_relabelling(
     report = RelabelReport(dry_run=dry_run, quality=quality.to_dict(), quality_text=quality.text)
     refuse_worse(quality, "relabelling", force=force or dry_run)
     for start in range(0, len(todo), PAGE):
-        candidates = candidates_by_id(workspace, todo[start : start + PAGE])
+        page = todo[start : start + PAGE]
+        candidates = [c for c in candidates_by_id(workspace, page) if c.pool == "discarded"]
         p_a = model.p_a(candidates)
         sure = [c for c in candidates if _sure(p_a.get(c.comparison_id, 0.5), config)]
         decisions = [_decision(c, p_a[c.comparison_id], model) for c in sure]
-        report.seen += len(candidates)
+        overtaken = set() if dry_run else insert_undisturbed(workspace, candidates, decisions, run_id)
+        made = [(d, c) for d, c in zip(decisions, sure, strict=True) if d.comparison_id not in overtaken]
+        report.seen += len(page)
         report.unscored += len(candidates) - len(p_a)
         report.unsure += len(p_a) - len(sure)
-        report.relabelled += len(sure)
-        report.against += sum(d.label != c.source_label for d, c in zip(decisions, sure, strict=True))
-        if not dry_run:
-            insert_undisturbed(workspace, candidates, decisions, run_id)
-        advance(len(candidates))
+        report.relabelled += len(made)
+        report.against += sum(decision.label != candidate.source_label for decision, candidate in made)
+        report.overtaken += len(page) - len(candidates) + sum(d.comparison_id in overtaken for d in decisions)
+        advance(len(page))
     return report
 
 
