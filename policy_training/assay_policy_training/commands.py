@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
-from assay.cli.resume import absolute_file, refuse_changes
+from assay.cli.resume import absolute_file, is_given, refuse_changes
 from assay.cli.settings_options import settings_options
 from assay_policy_training.training.config import PolicyRunConfig
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Options that are not part of a plan.
 _COMMAND_ONLY = ("resume", "api_key", "watch_key", "wait", "deadline", "outage", "workspace", "as_json")
 #: What may be changed when a run resumes; everything else is fixed by its plan.
-CHANGEABLE = frozenset(("steps", "name", "rewards", "parallel", *_COMMAND_ONLY))
+CHANGEABLE = frozenset(("steps", "name", "rewards", "parallel", "on", *_COMMAND_ONLY))
 
 
 def register(app: typer.Typer) -> None:
@@ -106,8 +106,8 @@ def rl(
     """Train a policy with rewards from servers and verifiers, and save it in the workspace.
 
     Writes metrics.jsonl and rollouts.jsonl into the run's folder. A rollout whose score failed is masked and
-    counted, never scored 0. With --resume the plan is the old run's; only --steps, --name, --reward and --parallel
-    may change. In several processes: `torchrun --nproc-per-node 2 -m assay.cli rl ...`.
+    counted, never scored 0. With --resume the plan is the old run's; only --steps, --name, --reward, --parallel
+    and --on may change. In several processes: `torchrun --nproc-per-node 2 -m assay.cli rl ...`.
 
     Example: `assay rl --recipe grpo --reward http://127.0.0.1:8700 --prompts constrained:64 --steps 20 --lr 1e-5`
     """
@@ -145,6 +145,7 @@ def rl(
             recipe=replace(plan.recipe, steps=plan.recipe.steps if steps is None else steps),
             name=name or plan.name,
             rewards=rewards or plan.rewards,
+            on=config.on if is_given(context, "on") else plan.on,
             parallel=parse_parallel(parallel) if parallel else same_parallel,
         )
     else:

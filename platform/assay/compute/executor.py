@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Protocol
 
 import typer
 
+from assay.compute.actors import Actor, LocalActor
 from assay.compute.job import JobSpec, ShardJob, Unit, UnitDone
 from assay.compute.local import LocalExecutor
 from assay.errors import BadInputError
@@ -31,18 +34,50 @@ class Executor(Protocol):
 
 def open_executor(on: str = LOCAL) -> Executor:
     """The executor of an `--on`. Raises BadInputError for another word, a tokenless cluster, or without Ray."""
-    kind, _, address = on.partition(":")
-    if kind == LOCAL and (not address or address.isdecimal()):
-        return LocalExecutor(int(address or 0))
-    if kind != "ray":
-        raise BadInputError(f"{on!r} is no place to work: local, local:N, ray://HOST:PORT, ray:HOST:PORT or ray")
+    kind, _, number = on.partition(":")
+    if kind == LOCAL and (not number or number.isdecimal()):
+        return LocalExecutor(int(number or 0))
+    address = ray_address(on)
+    from assay.compute.ray_cluster import RayExecutor
+
+    return RayExecutor(address)
+
+
+def open_actor(on: str, target: str, arguments: Mapping[str, Any], *, probe: Path) -> Actor:
+    """An actor of `target` ("package.module:Class", built with `arguments` at its first call), on this machine or in
+    a Ray cluster. `probe`: a file that its node has to see, whose text is its name.
+
+    Raises what `ray_address` and Ray's actor raise.
+    """
+    if on == LOCAL:
+        return LocalActor(target, arguments)
+    address = ray_address(on)
+    from assay.compute.ray_cluster import RayActor
+
+    return RayActor(address, target, arguments, probe=probe)
+
+
+def put_object(on: str, value: Any) -> Any:
+    """A reference by which every actor of the Ray cluster `on` gets the value; it goes when its references have."""
+    address = ray_address(on)
+    from assay.compute.ray_cluster import put
+
+    return put(address, value)
+
+
+def ray_address(on: str) -> str:
+    """What Ray calls the cluster of an `--on`. Raises BadInputError for another word, for a tokenless cluster, or
+    without Ray."""
+    if on.partition(":")[0] != "ray":
+        raise BadInputError(
+            f"{on!r} is no place to work: local, local:N, ray://HOST:PORT, ray:HOST:PORT or ray", field="--on"
+        )
     if os.environ.get("RAY_AUTH_MODE") != "token":
         raise BadInputError(
             "a Ray cluster without a token runs anybody's code: start its nodes with RAY_AUTH_MODE=token, and set that "
             "and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH here"
         )
-    try:
-        from assay.compute.ray_cluster import RayExecutor
-    except ImportError as error:
-        raise BadInputError("a Ray cluster needs the extra `ray`: pip install 'assay[ray]'") from error
-    return RayExecutor(on if address.startswith("//") else address or "auto")
+    if importlib.util.find_spec("ray") is None:
+        raise BadInputError("a Ray cluster needs the extra `ray`: pip install 'assay[ray]'")
+    address = on.partition(":")[2]
+    return on if address.startswith("//") else address or "auto"

@@ -53,13 +53,18 @@ class JobSpec:
 
     def build(self) -> ShardJob:
         """Raises BadInputError where the class cannot be imported or does not take the arguments."""
-        module, _, name = self.target.partition(":")
-        try:
-            job_class = getattr(importlib.import_module(module), name)
-            job: ShardJob = job_class(**self.arguments)
-        except (ImportError, AttributeError, TypeError) as error:
-            raise BadInputError(f"the job {self.target} cannot be made here: {error}") from error
+        job: ShardJob = built(self.target, self.arguments)
         return job
+
+
+def built(target: str, arguments: Mapping[str, Any]) -> Any:
+    """The object of "package.module:Class". Raises BadInputError where it cannot be imported or does not take the
+    arguments."""
+    module, _, name = target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)(**arguments)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise BadInputError(f"the job {target} cannot be made here: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class LocalExecutor:
         unmapped = list(units)
         while unmapped:
             suspects = [unit for unit in unmapped if tries[unit.number]]  # one by one, so that the right one is named
-            pool = ProcessPoolExecutor(self.workers, get_context("spawn"), _end_with, (os.getpid(),))
+            pool = ProcessPoolExecutor(self.workers, get_context("spawn"), end_with, (os.getpid(),))
             try:
                 for done in _mapped(pool, spec, suspects or [*unmapped], 1 if suspects else 2 * self.workers, tries):
                     unmapped.remove(done.unit)
@@ -109,7 +109,9 @@ def _map_in_worker(spec: JobSpec, unit: Unit) -> UnitDone:
     return map_shard(opened_once(spec), spec.digest, unit, f"process {os.getpid()}")
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
+    """This process ends when its parent has."""
+
     def look() -> None:
         while os.getppid() == parent:
             time.sleep(_LOOK_S)

@@ -27,7 +27,8 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from assay import __version__
-from assay.compute.job import JobSpec, ShardJob, Unit, UnitDone, map_shard
+from assay.compute.actors import ActorLostError
+from assay.compute.job import JobSpec, ShardJob, Unit, UnitDone, built, map_shard
 from assay.compute.local import opened_once
 from assay.errors import AssayError, BackendError, BadInputError
 
@@ -62,6 +63,70 @@ class _Worker:
         return map_shard(opened_once(spec), spec.digest, unit, ray.util.get_node_ip_address())
 
 
+class _ActorHost:
+    """The process of a `RayActor`: its object is made at the first call."""
+
+    def __init__(self, target: str, arguments: Mapping[str, Any]) -> None:
+        self.target, self.arguments, self.instance = target, arguments, None
+
+    def hello(self, probe: str) -> dict[str, Any]:
+        return _Worker().hello(probe)
+
+    def call(self, method: str, *values: Any) -> Any:
+        self.instance = self.instance or built(self.target, self.arguments)
+        return getattr(self.instance, method)(*values)
+
+
+class RayActor:
+    """See `assay.compute.actors.Actor`. An argument that is an object reference arrives as the object.
+
+    `cpus`, `gpus`: of its node. A call may take max(10 s, 6 times the longest so far): a node behind a cut link is
+    lost. Raises BadInputError where its node has another version or does not see `probe`, BackendError for a cluster
+    that cannot be reached, ActorLostError where it has no room for `HELLO_S`.
+    """
+
+    def __init__(
+        self, address: str, target: str, arguments: Mapping[str, Any], *, probe: Path, cpus: float = 1, gpus: float = 0
+    ) -> None:
+        connect(address)
+        self._longest = FIRST_DEADLINE_S / MEDIANS
+        remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0, max_task_retries=0)(_ActorHost)
+        self._actor = remote.remote(target, dict(arguments))
+        problem = unlike(self._answer(self._actor.hello.remote(str(probe)), HELLO_S), probe)
+        if problem:
+            self.close()
+            raise BadInputError(problem)
+        self._called = False
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        started = time.monotonic()
+        deadline = max(LEAST_DEADLINE_S, MEDIANS * self._longest)
+        answer = self._answer(self._actor.call.remote(method, *arguments), deadline)
+        seconds = time.monotonic() - started
+        self._longest = max(self._longest, seconds) if self._called else seconds
+        self._called = True
+        return answer
+
+    def _answer(self, reference: Any, deadline: float) -> Any:
+        try:
+            return ray.get(reference, timeout=deadline)
+        except RayTaskError as error:
+            raise _cause(error) from error
+        except (RayError, GetTimeoutError) as error:
+            self.close()
+            raise ActorLostError(f"an actor of the Ray cluster is gone: {type(error).__name__}") from error
+
+    def close(self) -> None:
+        with suppress(RayError, RuntimeError, ValueError):
+            ray.kill(self._actor, no_restart=True)
+
+
+def put(address: str, value: Any) -> Any:
+    """A reference to the value in the cluster's object store."""
+    connect(address)
+    return ray.put(value)
+
+
 @dataclass
 class _Slot:
     """One actor. `call`: what it does now, None for nothing. `unit`: that it maps. `since`: monotonic seconds."""
@@ -88,7 +153,7 @@ class RayExecutor:
         cannot be reached, that has no room for one worker, or a unit that `TRIES` workers were lost over."""
         if not units:
             return
-        self._connect()
+        connect(self.address)
         probe = Path(units[0].result).parent / f".probe-{secrets.token_hex(4)}"
         probe.write_text(probe.name, encoding="utf-8")
         driver = _Driver(spec, probe, self.workers, deque(units), {unit.number for unit in units})
@@ -98,17 +163,19 @@ class RayExecutor:
             probe.unlink(missing_ok=True)
             driver.close()
 
-    def _connect(self) -> None:
-        if ray.is_initialized():
-            return
-        host, _, port = self.address.removeprefix("ray://").rpartition(":")
-        try:
-            if port.isdecimal():  # Ray itself would try for a minute
-                socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
-            ray.init(self.address, namespace="assay", log_to_driver=False, logging_level=logging.ERROR)
-        except (RayError, ConnectionError, OSError, RuntimeError, ValueError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise BackendError(f"the Ray cluster at {self.address} cannot be reached: {reason}") from error
+
+def connect(address: str) -> None:
+    """Join the cluster, once a process. Raises BackendError where it cannot be reached."""
+    if ray.is_initialized():
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if port.isdecimal():  # Ray itself would try for a minute
+            socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+        ray.init(address, namespace="assay", log_to_driver=False, logging_level=logging.ERROR)
+    except (RayError, ConnectionError, OSError, RuntimeError, ValueError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise BackendError(f"the Ray cluster at {address} cannot be reached: {reason}") from error
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Two sections of a recipe: the optimiser with its passes over a batch, and how far rollouts run ahead of training.
 
 Leaves out: schedules beyond a linear warm-up (`plugins.schedules`), the critic's optimiser (`plugins.critics`),
-sampling settings (`sampling`), prefetching (`rollouts.prefetch`).
+sampling settings (`sampling`), generating ahead (`rollouts.pool`).
 """
 
 from typing import Annotated
@@ -41,12 +41,44 @@ class Optimisation(RecipeSettings, section="optimisation"):
 
 
 class Asynchrony(RecipeSettings, section="asynchrony"):
-    """`lag`: a step trains on rollouts generated with the weights of `lag` steps earlier; 0 = with its own weights.
+    """How old the weights of rollouts may be, and who generates. All 0: the trainer, with its own weights.
 
-    The lag is fixed, so runs are reproducible, and it bounds staleness: step s > lag trains on rollouts that
-    the weights at the start of step s - lag generated while the steps in between were trained. `chunks`: rewards
-    are requested in this many portions a step while the sampler continues; it changes no number.
+    `lag`: a step trains on rollouts of the weights of exactly `lag` steps earlier (the first steps: of the first), so
+    that a run is reproducible. `staleness`: of at most so many steps earlier; each unit of work begins with the newest
+    weights there are. `actors`: processes that generate, on this machine or in a Ray cluster; 0 = a thread of the
+    trainer. `groups`: prompts that an actor generates for at once. `window`: tokens after which an actor hands rows
+    under way back, so that another may go on with them; 0 = whole responses. `partial`: they go on under the newest
+    weights. `devices`: of the actors in turn; default: the trainer's. `chunks`: without actors, rewards are requested
+    in this many portions a step while the sampler continues; it changes no number.
     """
 
     lag: Annotated[int, Ge(0)] = 0
+    staleness: Annotated[int, Ge(0)] = 0
+    actors: Annotated[int, Ge(0)] = 0
+    groups: Annotated[int, Ge(1)] = 1
+    window: Annotated[int, Ge(0)] = 0
+    partial: bool = False
+    devices: tuple[str, ...] = ()
     chunks: Annotated[int, Ge(1)] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for_actors = {"groups": self.groups > 1, "window": self.window > 0, "devices": bool(self.devices)}
+        problems = {name: "is for actors: give asynchrony.actors" for name, on in for_actors.items() if on}
+        problems = {} if self.actors else problems
+        if self.lag and self.staleness:
+            problems["lag"] = "give lag (exact) or staleness (at most), not both"
+        if self.partial and not (self.window and self.staleness):
+            problems["partial"] = "rows go on under newer weights at the end of a window: give window and staleness"
+        for name, problem in problems.items():
+            raise BadInputError(problem, field=f"asynchrony.{name}")
+
+    @property
+    def ahead(self) -> int:
+        """Steps for which rollouts may be generated ahead of training."""
+        return max(self.lag, self.staleness)
+
+    @property
+    def key(self) -> str:
+        """The setting that is to blame where rollouts cannot be generated beside training."""
+        return "asynchrony." + ("staleness" if self.staleness else "lag" if self.lag else "actors")

@@ -257,7 +257,8 @@ class RewardSource(Protocol):
     """S3. Never raises for a row that could not be scored: its part is NaN and its failure has the reason.
 
     May be called in another thread, for a portion of a step's rows, before earlier steps are trained; except a source
-    with memory (`Stateful`, `Observer`), or with `whole_batch = True` because it compares rows.
+    with memory (`Stateful`, `Observer`), or with `whole_batch = True` because it compares rows. In several threads at
+    once only with `concurrent = True`.
     """
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards: ...

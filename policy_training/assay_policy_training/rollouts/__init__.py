@@ -1,1 +1,1 @@
-"""Rollouts of a step: generating, prefetching, rewarding and collecting them."""
+"""Rollouts of a step: generating (also beside training), rewarding and collecting them."""

@@ -2,18 +2,20 @@
 
 Covers: contexts and their retries (S1), what is generated and by which weights (S2, S14), reward parts and their
 composition (S3), `acc`, filters (S4) with bounded refilling: each further round requests only as many prompts as are
-lacking, so that no rollout is wasted. With a lag, the first round of a step was generated while earlier steps were
-trained; retries and refills are generated on demand, by the newest weights of the frozen copy. Of several processes
-each generates a share of the prompts, and all see all rows. Leaves out: generating (`generate`), the frozen copy
-(`prefetch`), everything after collection (`training.loop`).
+lacking, so that no rollout is wasted. With a lag, a bound on staleness, or actors, the first round of a step was
+generated beside training (`pool`); retries and refills are generated on demand, by the newest weights. Of several
+processes each generates a share of the prompts, or the first has the actors, and all see all rows. Leaves out:
+generating (`generate`), everything after collection (`training.loop`).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from assay.compute.executor import LOCAL
 from assay.errors import BadInputError
 from assay.score import ScoreFailure
 from assay_policy_training.core.batch import RolloutBatch, merge_batches
@@ -23,15 +25,14 @@ from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling, derived_seed
 from assay_policy_training.plugins.protocols import (
     CarriesRows,
-    Observer,
     PromptSource,
     PublishesWeights,
     Rewards,
     RewardSource,
     Sampler,
-    Stateful,
 )
 from assay_policy_training.recipe.schema import Recipe
+from assay_policy_training.rollouts.actor import RolloutActor, check_sampler, frozen_copy
 from assay_policy_training.rollouts.generate import (
     RolloutGenerator,
     RolloutRequest,
@@ -39,7 +40,7 @@ from assay_policy_training.rollouts.generate import (
     completed_rows,
     merge_rollouts,
 )
-from assay_policy_training.rollouts.prefetch import RolloutPrefetcher, frozen_copy
+from assay_policy_training.rollouts.pool import RolloutPool, actor_pool, thread_pool
 from assay_policy_training.rollouts.prompt_length import too_long
 from assay_policy_training.rollouts.rewards import join_parts, verifier_accuracy
 
@@ -59,9 +60,10 @@ class CollectedRollouts:
 
 
 class RolloutCollector:
-    """Collects the rollouts of a step. Its only state is what is in flight (`prefetcher`); plug-ins keep theirs.
+    """Collects the rollouts of a step. Its only state is what is in flight (`pool`); plug-ins keep theirs.
 
-    `sampler`: instead of the recipe's. Raises BadInputError where the recipe has a lag and the sampler cannot have one.
+    `sampler`: instead of the recipe's. `on`, `folder`: see `pool.actor_pool`. Raises BadInputError where the sampler
+    cannot generate ahead of training.
     """
 
     def __init__(
@@ -71,19 +73,31 @@ class RolloutCollector:
         prompts: PromptSource,
         rewards: Sequence[RewardSource],
         sampler: Sampler | None = None,
+        *,
+        on: str = LOCAL,
+        folder: Path | None = None,
     ) -> None:
         self.recipe, self.policy, self.prompts, self.rewards = recipe, policy, prompts, list(rewards)
-        self.lag = recipe.asynchrony.lag
-        if self.lag and (world := policy.parallel.world) > 1:
-            raise BadInputError(f"rollouts cannot be prefetched in {world} processes", field="asynchrony.lag")
-        rollout_policy = frozen_copy(policy) if self.lag else policy
-        if self.lag and sampler is not None and not isinstance(sampler, PublishesWeights):
-            raise BadInputError("this sampler uses the weights under training", field="asynchrony.lag")
+        asynchrony, world = recipe.asynchrony, policy.parallel.world
+        if on != LOCAL and not asynchrony.actors:
+            raise BadInputError("there are no actors to place: asynchrony.actors", field="--on")
+        if asynchrony.ahead and not asynchrony.actors and world > 1:
+            raise BadInputError(
+                f"a thread cannot generate for {world} processes: give asynchrony.actors", field=asynchrony.key
+            )
+        in_thread = asynchrony.ahead > 0 and not asynchrony.actors
+        rollout_policy = frozen_copy(policy) if in_thread else policy
+        if sampler is not None and (asynchrony.actors or (in_thread and not isinstance(sampler, PublishesWeights))):
+            raise BadInputError("this sampler uses the weights under training", field=asynchrony.key)
         self.sampler: Sampler = sampler or recipe.sampler.open(rollout_policy, recipe.sampling)
-        if self.lag and isinstance(self.sampler, Stateful | Observer):
-            raise BadInputError("a sampler with memory cannot prefetch", field="asynchrony.lag")
-        self.generator = RolloutGenerator(self.sampler, rewards, chunks=recipe.asynchrony.chunks)
-        self.prefetcher = RolloutPrefetcher(policy, rollout_policy, self.generator) if self.lag else None
+        self.generator = RolloutGenerator(self.sampler, rewards, chunks=asynchrony.chunks)
+        self.pool: RolloutPool | None = None
+        if in_thread or asynchrony.actors:
+            check_sampler(self.sampler, asynchrony)
+            if in_thread:
+                self.pool = thread_pool(recipe, policy, RolloutActor(rollout_policy, self.sampler), rewards)
+            else:
+                self.pool = actor_pool(recipe, policy, rewards, on=on, folder=folder or Path())
         self.rounds = max((f.rounds for f in recipe.filters), default=1)
 
     def collect(self, step: int, *, version: int, clock: Stopwatch) -> CollectedRollouts:
@@ -96,6 +110,9 @@ class RolloutCollector:
         keeps: list[Tensor] = []
         first_accuracies: list[Tensor] = []
         groups = prompts = 0
+        if self.pool is not None:
+            with clock("publish"):
+                self.pool.publish(step, version)
         request, rollouts, seconds_beside = self._first_round(step, version, clock)
         sampling = request.sampling
         for round_number in range(self.rounds):
@@ -112,7 +129,6 @@ class RolloutCollector:
             groups += len({uid for uid, in_use in zip(part.uid, keep.tolist(), strict=True) if in_use})
             if groups >= target_groups:
                 break
-        self._prefetch(step, version)
         batch = merge_batches(parts)
         return CollectedRollouts(
             batch,
@@ -128,21 +144,17 @@ class RolloutCollector:
     def _first_round(
         self, step: int, version: int, clock: Stopwatch
     ) -> tuple[RolloutRequest, Rollouts, Mapping[str, float]]:
-        """The step's first request and its rollouts, prefetched where there is a lag."""
-        if self.prefetcher is None:
+        """The step's first request and its rollouts, and as many requests of later steps as may begin by now."""
+        if self.pool is None:
             request = self._first_request(step)
             return request, self._generate(request, version, clock), {}
-        if not self.prefetcher.has(step):
-            self.prefetcher.start(self._first_request(step), version)
+        for later in range(step, max(step, self.recipe.steps) + 1):
+            if not self.pool.admits(later):
+                break
+            if not self.pool.has(later):
+                self.pool.submit(later, self._first_request(later))
         with clock("wait"):
-            return self.prefetcher.take(step)
-
-    def _prefetch(self, step: int, version: int) -> None:
-        """Start the rollouts of the next steps, with the present weights."""
-        if self.prefetcher is not None:
-            for later in range(step + 1, min(step + self.lag, self.recipe.steps) + 1):
-                if not self.prefetcher.has(later):
-                    self.prefetcher.start(self._first_request(later), version)
+            return self.pool.take(step)
 
     def _first_request(self, step: int) -> RolloutRequest:
         sampling = scheduled_sampling(self.recipe, step)
@@ -166,12 +178,12 @@ class RolloutCollector:
         return tuple(derived_seed(self.recipe.seed, uid, *([turn] if turn else [])) for uid in uids)
 
     def _generate(self, request: RolloutRequest, version: int, clock: Stopwatch) -> Rollouts:
+        if self.pool is not None:
+            with clock("wait"):
+                return self.pool.generate_now(request.step, request)
         if self.policy.parallel.world > 1:
             return self._generate_distributed(request, version, clock)
-        if self.prefetcher is None:
-            return self.generator(request, self.policy, version=version, clock=clock)
-        with clock("wait"):
-            return self.prefetcher.generate_now(request)[0]
+        return self.generator(request, self.policy, version=version, clock=clock)
 
     def _generate_distributed(self, request: RolloutRequest, version: int, clock: Stopwatch) -> Rollouts:
         """Generate this process's share of the request, and gather those of all processes."""
@@ -268,8 +280,7 @@ def _with_unfinished(batch: RolloutBatch, rewarded: RolloutBatch, rows: Tensor) 
 
 def process_share(request: RolloutRequest, rank: int, world: int) -> RolloutRequest:
     """The part of a request for process `rank`: consecutive prompts with their own seeds."""
-    part = slice(*(len(request.items) * number // world for number in (rank, rank + 1)))
-    return replace(request, items=request.items[part], uids=request.uids[part], seeds=request.seeds[part])
+    return request.part(slice(*(len(request.items) * number // world for number in (rank, rank + 1))))
 
 
 def scheduled_sampling(recipe: Recipe, step: int) -> Sampling:

@@ -2,7 +2,7 @@
 
 Covers: publishing weights to a sampler that has its own, generation, scoring of rows that are finished while others are
 still generated. All inputs are in a `RolloutRequest`, so that another thread may carry it out later. Leaves out: what
-to request, retries, filters (`collector`), which thread (`prefetch`).
+to request, retries, filters (`collector`), generating beside training (`pool`).
 
 Reward sources that compare the rows of a batch say `whole_batch = True`; these, and those with memory, are called later
 in the trainer's own thread (`RolloutGenerator.all_rewards`).
@@ -10,7 +10,7 @@ in the trainer's own thread (`RolloutGenerator.all_rewards`).
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -40,6 +40,10 @@ class RolloutRequest:
     uids: tuple[str, ...]
     seeds: tuple[int, ...]  #: of their groups
     sampling: Sampling
+
+    def part(self, prompts: slice) -> "RolloutRequest":
+        """The request for some of the prompts."""
+        return replace(self, items=self.items[prompts], uids=self.uids[prompts], seeds=self.seeds[prompts])
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from assay.statistics.logistic import sigmoid
 from assay_policy_training.core.prompt import RECORD, PromptItem, record_of
 from assay_policy_training.core.steps import SEPARATOR, step_prefixes, with_step_values
 from assay_policy_training.plugins.protocols import Rewards, RewardSource
-from assay_policy_training.rollouts.outage import outage_seconds
+from assay_policy_training.rollouts.outage import WaitingScorer, outage_seconds
 from assay_serving.scorer import ScoreItem, Scorer
 from assay_serving.verifiers import Outcome, shared_pool
 
@@ -82,6 +82,10 @@ class ModelReward:
             raise ValueError(f"{self.name} answered {len(results)} of {len(pairs)} items")
         remaining = iter(results)
         return Rewards.of(self.name, [self._without(text) or next(remaining) for text in texts])
+
+    @property
+    def concurrent(self) -> bool:
+        return isinstance(self.scorer, WaitingScorer)
 
     def numbers(self) -> dict[str, float]:
         return outage_seconds(self.scorer)
@@ -196,6 +200,10 @@ class ProcessReward:
         self, scorer: Scorer, *, name: str = "process", separator: str = SEPARATOR, probability: bool = True
     ) -> None:
         self.scorer, self.name, self.separator, self.probability = scorer, name, separator, probability
+
+    @property
+    def concurrent(self) -> bool:
+        return isinstance(self.scorer, WaitingScorer)
 
     def numbers(self) -> dict[str, float]:
         return outage_seconds(self.scorer)

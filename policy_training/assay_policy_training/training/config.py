@@ -44,6 +44,14 @@ class PolicyRunConfig:
         ),
     ] = ()
     watch_share: Annotated[float, Help("Share of the prompts that it scores.")] = 0.5
+    on: Annotated[
+        str,
+        Help(
+            "Where rollout actors are (asynchrony.actors): local, or a Ray cluster: ray://HOST:PORT (client server), "
+            "ray:HOST:PORT (head), ray (the one this machine is in).",
+            metavar="WHERE",
+        ),
+    ] = "local"
     tensorboard: Annotated[bool, Help("Also write TensorBoard events to the run.", "--tensorboard")] = False
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ and weights are divided (`assay.models.parallelism.strategy`).
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ class WorkerConfig:
     rewards: tuple[str, ...]
     device: str
     parallel: Parallel
+    on: str  #: where rollout actors are
 
     def load(self, device: torch.device) -> Policy:
         """The policy with all its weights."""
@@ -62,7 +64,7 @@ class WorkerConfig:
         recipe, policy = recipe_from_dict(self.recipe), self.load(device)
         source = recipe.source.open(self.prompts, seed=recipe.seed, policy=policy)
         policy.divide(parallel)
-        return PolicyTrainer(recipe, policy, source, rewards, folder, extra=extra)
+        return PolicyTrainer(recipe, policy, source, rewards, folder, extra=extra, on=self.on)
 
 
 def run_worker(open_rewards: Callable[[Sequence[str]], Sequence[RewardSource]]) -> None:
@@ -81,6 +83,7 @@ def run_worker(open_rewards: Callable[[Sequence[str]], Sequence[RewardSource]]) 
                 raise SystemExit(error.exit_code) from error
             raise
         trainer.resume()
-        trainer.train()
+        with closing(trainer):
+            trainer.train()
         trainer.save_checkpoint()  # together with the first process, which writes it
         parallel.assembled(trainer.policy, lambda: trainer.policy)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.compute.executor import LOCAL
 from assay.errors import AssayError, BackendError, BadInputError
 from assay.runs.json_log import METRICS_FILE, JsonLog
 from assay.system.graceful_stop import stop_on_signal
@@ -60,9 +61,9 @@ class PolicyTrainer:
     Of several processes (`policy.parallel`) each has a trainer and makes every call: it generates and computes its
     share, sees the whole batch, and decides the same. Only the first process measures and writes.
 
-    `sampler`: instead of the recipe's. `extra`: more plug-ins that only measure (S16). The recipe's plug-ins are
-    copied, so their state belongs to this trainer. Raises BadInputError at once when a plug-in needs what the set-up
-    does not supply.
+    `sampler`: instead of the recipe's. `extra`: more plug-ins that only measure (S16). `on`: where rollout actors are
+    (`assay.compute.executor.OnOption`). The recipe's plug-ins are copied, so their state belongs to this trainer.
+    Raises BadInputError at once when a plug-in needs what the set-up does not supply.
     """
 
     def __init__(
@@ -75,10 +76,11 @@ class PolicyTrainer:
         *,
         sampler: Sampler | None = None,
         extra: Sequence[StepMetrics] = (),
+        on: str = LOCAL,
     ) -> None:
         self.recipe = recipe = deepcopy(recipe)
         self.policy, self.prompts, self.rewards = policy, prompts, list(rewards)
-        self.collector = RolloutCollector(recipe, policy, prompts, rewards, sampler)
+        self.collector = RolloutCollector(recipe, policy, prompts, rewards, sampler, on=on, folder=folder)
         self.sampler = self.collector.sampler
         self.critic = None if recipe.critic is None else recipe.critic.open(policy)
         self.extra = [*recipe.metrics, *extra]
@@ -361,13 +363,18 @@ class PolicyTrainer:
         """Every plug-in of this run, by the name under which a checkpoint holds its state."""
         plugins = {"prompts": self.prompts, "sampler": self.sampler, **self.recipe.plugins()}
         plugins |= {"critic": self.critic} if self.critic is not None else {}
-        plugins |= {"ahead": self.collector.prefetcher} if self.collector.prefetcher is not None else {}
+        plugins |= {"rollouts": self.collector.pool} if self.collector.pool is not None else {}
         plugins |= {f"reward_{i}": source for i, source in enumerate(self.rewards)}
         extra = self.extra[len(self.recipe.metrics) :]
         return plugins | {f"extra_{i}": plugin for i, plugin in enumerate(extra)}
 
     def _observers(self) -> list[Observer]:
         return [plugin for plugin in self.plugins().values() if isinstance(plugin, Observer)]
+
+    def close(self) -> None:
+        """End what generates beside training; what is in flight is lost."""
+        if self.collector.pool is not None:
+            self.collector.pool.close()
 
     def save_checkpoint(self) -> Path:
         """Write a checkpoint from which a run resumes as if it had never stopped."""

@@ -8,6 +8,7 @@ a step (no verifier, no reference, no update) is left out of the step, never wri
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from torch import Tensor
@@ -25,6 +26,7 @@ def rollout_measures(batch: RolloutBatch, keep: Tensor) -> dict[str, float]:
         "rewards_missing": int((~batch.counted).sum()),
         "length_mean": float(batch.lengths.double().mean()),
         "length_max": int(batch.lengths.max()),
+        **{f"length_p{q}": float(batch.lengths.double().quantile(q / 100)) for q in (90, 99)},
         "truncated_share": float(batch.truncated.double().mean()),
     }
     if batch.unfinished is not None:
@@ -83,10 +85,18 @@ def rollout_records(
             "failures": [failure.to_dict()["error"] for failure in (batch.failures[row] if batch.failures else ())],
             "scores": {name: score.to_dict() for name, score in batch.scores[row].items()} if batch.scores else {},
             "weights_version": f"{policy}+{int(batch.version[row])}",
+            **_token_versions(batch, row),
             "source": batch.source[row] if batch.source else POLICY,
             "advantage": advantages.get(row),
             "trained": bool(keep[row]),
         }
+
+
+def _token_versions(batch: RolloutBatch, row: int) -> dict[str, Any]:
+    """Where weights changed under way: [updates of the weights, tokens they generated] in order."""
+    versions = batch.token_version[row][batch.mask[row]].tolist()
+    runs = [[version, len(list(tokens))] for version, tokens in groupby(versions)]
+    return {"weights_versions": runs} if len(runs) > 1 else {}
 
 
 def _number(value: Tensor) -> float | None:

@@ -1,7 +1,7 @@
 """Which recipes several processes can train together: a run that would be wrong is refused before its first step.
 
 Covers: plug-ins that need a single process, or whole weights. Leaves out: how work is divided
-(`assay.models.parallelism.strategy`), prefetching, which needs a single process too (`rollouts.collector`).
+(`assay.models.parallelism.strategy`), generating ahead, which needs actors then (`rollouts.collector`).
 """
 
 from collections.abc import Mapping

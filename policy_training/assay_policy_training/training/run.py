@@ -11,7 +11,7 @@ import json
 import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -185,6 +185,7 @@ def _train(
         rewards=plan.rewards,
         device=plan.device,
         parallel=plan.parallel,
+        on=plan.on,
     )
     settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)
     watch = [HeldOutReward(watched, run.folder, settings)] if watched else []
@@ -217,7 +218,7 @@ def _train(
             if board is not None:
                 board.add(row)
 
-        with progress_bar("training the policy", recipe.steps, unit="steps") as advance:
+        with progress_bar("training the policy", recipe.steps, unit="steps") as advance, closing(trainer):
             advance(done)
             trainer.train(on_step=on_step)
         if board is not None:

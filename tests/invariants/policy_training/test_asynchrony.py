@@ -23,7 +23,7 @@ from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import Rewards, RewardSource
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.rollouts.prefetch import frozen_copy
+from assay_policy_training.rollouts.actor import frozen_copy
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer
 from assay_serving.verifiers import AllLowercase, MaxWords
@@ -60,7 +60,7 @@ class FirstHalf:
         return torch.tensor([int(uid.split(".")[1]) % 2 == 0 for uid in batch.uid])
 
 
-def recipe_with(**asynchrony: int) -> Recipe:
+def recipe_with(**asynchrony: Any) -> Recipe:
     recipe = load_recipe("grpo")
     sampling = replace(
         recipe.sampling, prompts_per_step=4, group_size=3, max_new_tokens=10, max_prompt_tokens=128, rows_at_once=6
@@ -130,8 +130,8 @@ def test_the_rows_of_a_lag_are_those_of_the_old_weights(tmp_path: Path) -> None:
     """The second step of a run with lag 1 sees the rows that the untrained policy draws for it."""
     made = trainer(recipe_with(lag=1), tmp_path / "run")
     made.train(1)
-    assert made.collector.prefetcher is not None
-    draw, drawn, _ = made.collector.prefetcher.take(2)
+    assert made.collector.pool is not None
+    draw, drawn, _ = made.collector.pool.take(2)
     fresh = trainer(recipe_with(), tmp_path / "fresh")
     again = fresh.collector.generator(draw, fresh.policy, version=0, clock=Stopwatch())
     assert torch.equal(drawn.batch.tokens, again.batch.tokens)
@@ -166,8 +166,9 @@ def test_a_restored_version_is_loaded_though_another_of_its_number_was(tmp_path:
     drawn = []
     for made in (expected, other):
         assert made.resume() == 2
-        assert made.collector.prefetcher is not None
-        drawn.append(made.collector.prefetcher.take(3)[1].batch)
+        assert made.collector.pool is not None
+        made.collector.pool.publish(3, made.updates)
+        drawn.append(made.collector.pool.take(3)[1].batch)
     assert drawn[0].version.tolist() == drawn[1].version.tolist() == [1] * 12
     assert torch.equal(drawn[0].tokens, drawn[1].tokens)
     torch.testing.assert_close(drawn[0].logp_mu, drawn[1].logp_mu)

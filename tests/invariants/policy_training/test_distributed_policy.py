@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ SCENARIOS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "pacs-ddp": ("pacs", "ddp", {}),
     "pacs-fsdp": ("pacs", "fsdp", {}),
     "ppo-fsdp": ("ppo", "fsdp", {}),
+    "actors-fsdp": ("grpo", "fsdp", {"asynchrony": Asynchrony(lag=1, actors=1)}),
     "lora-fsdp": ("grpo", "fsdp", {"lora": Lora(rank=4, alpha=8), "checkpointing": True}),
 }
 #: What two processes do, in functions of this file.
@@ -95,6 +97,7 @@ def recipe_of(name: str) -> Recipe:
         sampling=Sampling(prompts_per_step=3, group_size=3, max_new_tokens=10, max_prompt_tokens=64),
         optimisation=optimisation,
         lora=changes.get("lora", Lora()),
+        asynchrony=changes.get("asynchrony", Asynchrony()),
         steps=STEPS,
         checkpoint_every=2,
     )
@@ -132,7 +135,8 @@ def finished(trainer: PolicyTrainer, parallel: SingleProcess) -> dict[str, torch
 def run(name: str, folder: Path, parallel: SingleProcess) -> dict[str, torch.Tensor]:
     trainer = begin(recipe_of(name), folder, parallel)
     trainer.resume()
-    trainer.train()
+    with closing(trainer):
+        trainer.train()
     (folder / f"held-{parallel.rank}.json").write_text(json.dumps(held(trainer, parallel)))
     return finished(trainer, parallel)
 
@@ -301,7 +305,7 @@ def test_a_command_that_all_refuse_says_it_once(ended: tuple[Path, dict[str, lis
     assert codes == (2, 2)
     ours = [line for line in "".join(errors).splitlines() if line.startswith("assay: ")]
     assert len(ours) == 1
-    assert "prefetched in 2 processes" in ours[0]
+    assert "a thread cannot generate for 2 processes" in ours[0]
 
 
 if __name__ == "__main__":

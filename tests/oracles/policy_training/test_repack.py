@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from repack import Move, Replica, repack
 
 from assay.errors import BadInputError
+from assay_policy_training.rollouts.repack import Move, Replica, repack
 
 
 def test_oracle() -> None:
@@ -29,8 +29,8 @@ def test_nothing_is_lost_and_nothing_overflows(given_loads: list[tuple[int, int]
     used = {name: replica.used for name, replica in replicas.items()}
     for move in repack(list(replicas.values())):
         assert replicas[move.source].version == replicas[move.target].version
-        assert used[move.source] == move.tokens == replicas[move.source].used, "moved once, whole"
-        used[move.source], used[move.target] = 0, used[move.target] + move.tokens
+        assert used[move.source] == move.used == replicas[move.source].used, "moved once, whole"
+        used[move.source], used[move.target] = 0, used[move.target] + move.used
     assert sum(used.values()) == sum(replica.used for replica in replicas.values())
     assert all(tokens <= 100 for tokens in used.values())
 

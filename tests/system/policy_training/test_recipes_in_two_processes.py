@@ -30,7 +30,8 @@ from assay_policy_training.training.loop import PolicyTrainer
 
 PATIENCE_S = 900
 #: What is refused, and the key of the recipe that the line names.
-REFUSED = {"ddp": {"async_grpo": "asynchrony.lag", "t_ppo": "sampler"}}
+AHEAD = dict.fromkeys(("areal", "async_grpo", "laminar", "llama_rl"), "asynchrony.lag")
+REFUSED = {"ddp": {**AHEAD, "t_ppo": "sampler"}}
 REFUSED["fsdp"] = REFUSED["ddp"] | {"dynamic_weighting_gradient": "reward"}
 
 

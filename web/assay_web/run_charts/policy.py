@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator
 from assay_web.run_charts.chart import CurveChart, MetricCurve, MetricExtents, Row, with_available_curves
 
 _STAGES = ("publish", "sample", "reward", "score", "advantage", "update", "critic", "wait", "gather")
+_LENGTHS = {"mean": "length_mean", "90 %": "length_p90", "99 %": "length_p99", "longest": "length_max"}
 WATCH = "Over-optimisation"
 #: (title, unit, whether a share, {name of the curve: key of the row}), by section.
 _CHARTS: dict[str, tuple[tuple[str, str, bool, dict[str, str]], ...]] = {
     "Distance and spread": (
         ("KL to the starting policy", "nats a token", False, {"k1": "kl_k1", "k3": "kl_k3"}),
         ("Entropy", "nats a token", False, {"policy": "entropy"}),
-        ("Response length", "tokens", False, {"mean": "length_mean", "longest": "length_max"}),
+        ("Response length", "tokens", False, _LENGTHS),
         ("Cut at the limit", "", True, {"rollouts": "truncated_share"}),
     ),
     "Optimiser": (

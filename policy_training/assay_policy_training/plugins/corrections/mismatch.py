@@ -98,8 +98,8 @@ def known_mismatches(recipe: RecipeView) -> dict[str, str]:
         reasons["sampling.top_p"] = "below 1 the sampler never draws tokens that the trainer's log-probs count in"
     if otherwise := getattr(recipe.sampler, "draws_otherwise", ""):
         reasons["sampler.kind"] = otherwise
-    if recipe.asynchrony.lag:
-        reasons["asynchrony.lag"] = "above 0 rows are drawn by older weights"
+    if recipe.asynchrony.ahead:
+        reasons[recipe.asynchrony.key] = "above 0 rows are drawn by older weights"
     return reasons
 
 
@@ -111,11 +111,11 @@ def reweights(objective: object, corrections: Sequence[object]) -> bool:
 def check_mismatch(recipe: RecipeView) -> None:
     """Raises BadInputError for rows of older weights under an objective that has no ratio and is given none."""
     ratio = getattr(recipe.objective, "has_ratio", True) or reweights(recipe.objective, recipe.corrections)
-    if recipe.asynchrony.lag and not ratio:
+    if recipe.asynchrony.ahead and not ratio:
         raise BadInputError(
             f"{type(recipe.objective).__name__} has no ratio, so nothing would know that rows are of older weights; "
             "give a correction that weighs (corrections: [{kind: token_tis}]), or take ppo_clip",
-            field="asynchrony.lag",
+            field=recipe.asynchrony.key,
         )
 
 

@@ -1,12 +1,10 @@
-"""Which generation replicas to empty so that they can take newer weights (S14): the packing rule of Laminar.
+"""Which generation replicas to empty so that they can take new prompts and newer weights: the packing rule of Laminar.
 
-Covers: the decision alone, to be simulated or carried out by who runs several replicas. Leaves out: moving key/value
-memory, relays of weights.
+Covers: the decision alone, which `buffer` carries out when a replica hands its rows back. Leaves out: moving key/value
+memory, which is computed again.
 
 Source: Laminar arXiv 2510.12633, from its abstract and a summary; the order (emptiest first) is that of our oracle.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +14,7 @@ from assay.errors import BadInputError
 
 @dataclass(frozen=True)
 class Replica:
-    """One engine: tokens of key/value memory in use and in all, and the version of its weights."""
+    """One engine: rows (or tokens) under way and at most, and the version of its weights."""
 
     name: str
     used: int
@@ -25,7 +23,7 @@ class Replica:
 
     def __post_init__(self) -> None:
         if not 0 <= self.used <= self.capacity:
-            raise BadInputError(f"{self.name} uses {self.used} of {self.capacity} tokens", field="used")
+            raise BadInputError(f"{self.name} uses {self.used} of {self.capacity}", field="used")
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Move:
 
     source: str
     target: str
-    tokens: int
+    used: int
 
 
 def repack(replicas: Sequence[Replica]) -> list[Move]:

@@ -1,0 +1,97 @@
+"""Actors: an object of an importable class that stays in a process of its own, on this machine or in a Ray cluster.
+
+Covers: making one, calling its methods one at a time, telling one that is gone from a call that failed, passing a large
+value to several. An actor ends with the process that made it, however that ends. Leaves out: bulk work on shards
+(`assay.compute.stage`); what becomes of a call whose actor is gone, which the caller decides.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from assay.compute.job import built
+from assay.compute.local import end_with
+from assay.errors import BackendError
+
+_END_S = 10.0
+
+
+class ActorLostError(BackendError):
+    """The actor's process or node is gone, or does not answer: whether the call was carried out is not known."""
+
+
+class Actor(Protocol):
+    """One object elsewhere. Calls from one thread at a time."""
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """What the method returns. Raises what it raises, and ActorLostError."""
+
+    def close(self) -> None:
+        """End it, also in the middle of a call. Safe to call twice."""
+
+
+class LocalActor:
+    """An actor in a process of this machine, started anew (nothing is inherited but the environment)."""
+
+    def __init__(self, target: str, arguments: Mapping[str, Any]) -> None:
+        context = get_context("spawn")
+        self._pipe, pipe = context.Pipe()
+        self._process = context.Process(target=_serve, args=(pipe, os.getpid(), target, dict(arguments)), daemon=True)
+        self._process.start()
+        pipe.close()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """See `Actor.call`. Values are pickled as they are, without memory that both processes share."""
+        try:
+            self._pipe.send_bytes(pickle.dumps((method, arguments)))
+            done, value = pickle.loads(self._pipe.recv_bytes())
+        except (EOFError, OSError) as error:
+            raise ActorLostError(f"process {self.pid} of this run is gone") from error
+        if not done:
+            raise value
+        return value
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.join(_END_S)
+
+
+def _serve(pipe: Connection, parent: int, target: str, arguments: Mapping[str, Any]) -> None:
+    end_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    instance: Any = None
+    while True:
+        try:
+            method, values = pickle.loads(pipe.recv_bytes())
+        except EOFError:
+            return
+        try:
+            instance = instance or built(target, arguments)
+            answer = (True, getattr(instance, method)(*values))
+        except Exception as error:
+            answer = (False, error)
+        with suppress(BrokenPipeError):
+            pipe.send_bytes(_pickled(answer))
+
+
+def _pickled(answer: tuple[bool, Any]) -> bytes:
+    """An error that cannot be rebuilt from its arguments arrives as its text."""
+    content = pickle.dumps(answer)
+    if not answer[0]:
+        try:
+            pickle.loads(content)
+        except Exception:
+            error = answer[1]
+            return pickle.dumps((False, BackendError(f"{type(error).__name__}: {error}")))
+    return content

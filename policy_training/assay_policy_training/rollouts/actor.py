@@ -1,0 +1,122 @@
+"""What generates rollouts ahead of training: a policy of its own with a sampler, in a process of its own or a thread.
+
+Covers: weights that are loaded when they are newer, and checked; whole groups, or rows that go on by a window. Leaves
+out: who is asked for what (`buffer`), and how (`pool`).
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
+from typing import Any
+
+import torch
+
+from assay.errors import BadInputError
+from assay.models.chat.renderer import Renderer
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.config import Asynchrony
+from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.plugins.protocols import Observer, PublishesWeights, Sampler, Stateful
+from assay_policy_training.plugins.samplers.carried import CarriedRow, continued, rows_batch
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.recipe.loading import recipe_from_dict
+from assay_policy_training.rollouts.generate import RolloutRequest
+from assay_policy_training.rollouts.relay import check_loaded, load_weights, weights_of
+
+TARGET = f"{__name__}:rollout_process"
+#: Of a unit after a window: its rows, how many are under way, and the batch once there are none.
+Progress = tuple[list[CarriedRow], int, RolloutBatch | None]
+
+
+class RolloutActor:
+    """Methods are called one at a time. `handle`, `key`, `version`, `probe`: see `relay.Publication`."""
+
+    def __init__(self, policy: Policy, sampler: Sampler) -> None:
+        self.policy, self.sampler = policy, sampler
+        self._loaded = ""
+
+    def generate(
+        self, handle: Any, key: str, version: int, probe: list[float], request: RolloutRequest
+    ) -> RolloutBatch:
+        """The request's rows, under its uids."""
+        self._load(handle, key, version, probe)
+        self.sampler.sampling = request.sampling
+        size = request.sampling.group_size
+        batch = self.sampler.rollout(request.items, size, seed=request.seeds, version=version)
+        return batch.with_(uid=tuple(uid for uid in request.uids for _ in range(size)))
+
+    def extend(
+        self,
+        handle: Any,
+        key: str,
+        version: int,
+        probe: list[float],
+        units: Sequence[Sequence[CarriedRow]],
+        sampling: Sampling,
+        window: int,
+    ) -> list[Progress]:
+        """Rows of several units, those under way longer by a window."""
+        self._load(handle, key, version, probe)
+        assert isinstance(self.sampler, TransformersSampler)
+        self.sampler.sampling = sampling
+        policy, limit = self.policy, sampling.max_new_tokens
+        under_way = [row for rows in units for row in rows if not row.ended(policy, limit)]
+        longer = iter(continued(self.sampler, under_way, window, version=version))
+        answers: list[Progress] = []
+        for rows in units:
+            after = [row if row.ended(policy, limit) else next(longer) for row in rows]
+            open_rows = sum(not row.ended(policy, limit) for row in after)
+            batch = None if open_rows else rows_batch(policy, after, [0] * len(after), limit=limit)
+            answers.append((after, open_rows, None if batch is None else batch.with_(unfinished=None)))
+        return answers
+
+    def _load(self, handle: Any, key: str, version: int, probe: list[float]) -> None:
+        if self._loaded == key:
+            return
+        self._loaded = ""
+        load_weights(self.policy, weights_of(handle))
+        if isinstance(self.sampler, PublishesWeights):
+            self.sampler.publish(self.policy, version)
+        elif probe:
+            check_loaded(self.policy, probe, version)
+        self._loaded = key
+
+
+def rollout_process(recipe: Mapping[str, Any], policy: str, device: str) -> RolloutActor:
+    """An actor with the policy of that name; its trained weights come with the first publication."""
+    chosen, on = recipe_from_dict(recipe), torch.device(device)
+    if on.type == "cpu":
+        torch.set_num_threads(1)  # actors share the cores; and products do not depend on how many there are
+    loaded = Policy(
+        policy,
+        device=on,
+        max_prompt_tokens=chosen.sampling.max_prompt_tokens,
+        autocast=chosen.optimisation.autocast,
+        lora=chosen.lora,
+    )
+    loaded.model.requires_grad_(False)
+    return RolloutActor(loaded, chosen.sampler.open(loaded, chosen.sampling))
+
+
+def check_sampler(sampler: Sampler, asynchrony: Asynchrony) -> None:
+    """Raises BadInputError for a sampler that cannot generate ahead of training."""
+    if isinstance(sampler, Stateful | Observer):
+        raise BadInputError("a sampler with memory cannot generate ahead of training", field=asynchrony.key)
+    if asynchrony.actors and isinstance(sampler, PublishesWeights):
+        raise BadInputError("an engine of its own has its own actors: leave them out", field="asynchrony.actors")
+    if asynchrony.window and not isinstance(sampler, TransformersSampler):
+        raise BadInputError("only the transformers sampler goes on with rows under way", field="asynchrony.window")
+
+
+def frozen_copy(policy: Policy) -> Policy:
+    """The policy with its own copy of all trained weights; the others are shared. It has no reference.
+
+    Its tokenizer is a copy too: two threads may not use one.
+    """
+    frozen = copy(policy)
+    frozen.tokenizer = deepcopy(policy.tokenizer)
+    frozen.renderer = Renderer(frozen.tokenizer, max_length=policy.renderer.max_length)
+    shared: dict[int, Any] = {id(p): p for p in policy.model.parameters() if not p.requires_grad}
+    frozen.model = deepcopy(policy.model, shared).requires_grad_(False)
+    frozen.has_reference, frozen._reference = False, None
+    return frozen
