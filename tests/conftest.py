@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from assay_command import Run, captured
 from hypothesis import HealthCheck, settings
@@ -28,6 +29,9 @@ settings.register_profile("explore", max_examples=1000, **UNTIMED)
 settings.load_profile("assay")
 # Hypothesis also draws constants of the modules imported so far: which, depends on the tests that a process ran before.
 vars(providers).update(_get_local_constants=lambda: providers._local_constants)
+
+# Requests of tests that say nothing of it wait longer than httpx's 5 s for a server on a busy machine.
+vars(httpx._config.DEFAULT_TIMEOUT_CONFIG).update(vars(httpx.Timeout(120.0)))
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

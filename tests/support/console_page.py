@@ -12,7 +12,6 @@ import os
 import re
 import runpy
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -81,7 +80,9 @@ class PageShell:
             elif name == "head":
                 printed.write(Path(arguments[-1]).read_text(encoding="utf-8").splitlines()[0])
             elif name == "curl":
-                printed.write(httpx.post(arguments[1], json=json.loads(arguments[3])).raise_for_status().text)
+                printed.write(
+                    httpx.post(arguments[1], json=json.loads(arguments[3]), timeout=120).raise_for_status().text
+                )
             elif arguments[-1] == "&":
                 self.serve(arguments[:-1])
             elif name == "assay":
@@ -97,25 +98,20 @@ class PageShell:
     def serve(self, arguments: list[str]) -> None:
         command = [sys.executable, "-m", "assay.cli", *arguments]
         self.server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until = time.monotonic() + 90
+        until = time.monotonic() + 300
         while self.server.poll() is None and time.monotonic() < until:
             try:
                 if httpx.get(f"http://127.0.0.1:{self.port}/readyz").is_success:
                     return
             except httpx.TransportError:
-                time.sleep(0.1)
+                pass
+            time.sleep(0.1)
         raise AssertionError("the server did not start")
 
     def close(self) -> None:
         if self.server is not None:
             self.server.terminate()
             self.server.wait()
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def run_commands(commands: Iterable[Command], port: str) -> list[str]:

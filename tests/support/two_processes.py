@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-PATIENCE_S = 120
+PATIENCE_S = 600
 
 
 def launch(scenario: str, take_part: Callable[[Path], object], folder: Path) -> list[int]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +31,23 @@ KINDS = {
     "full": TrainingConfig("tiny", lr=1e-3, batch_size=8, epochs=2, save_every=1, eval_every=2, device="cpu"),
     "lora": TrainingConfig("tiny", lr=1e-2, batch_size=8, epochs=2, save_every=1, lora=LoraConfig(4, 8, dropout=0.3)),
 }
-#: A process that trains slowly enough to be killed in the middle.
+#: A process that trains and waits in its third step to be killed.
 VICTIM = """
-import sys, time
+import itertools, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from test_bt_resume import KINDS, CPU, some_pairs, load_trainable, fit
+steps = itertools.count(1)
+
+
+def hold(_):
+    if next(steps) == 3:
+        print("third", flush=True)
+        time.sleep(600)
+
+
 fit(load_trainable(KINDS["full"], CPU), some_pairs(), KINDS["full"], Path(sys.argv[1]), eval_data=some_pairs(),
-      advance=lambda _: time.sleep(0.2))
+      advance=hold)
 """
 
 
@@ -127,18 +133,13 @@ def test_resumed_after_kill_9(tmp_path: Path) -> None:
     whole.mkdir()
     broken.mkdir()
     expected = outcome(KINDS["full"], whole, resume=False)
-    victim = subprocess.Popen([sys.executable, "-c", VICTIM, str(broken), str(Path(__file__).parent)])
-    try:
-        deadline = time.monotonic() + 60
-        while len(read_metrics(broken)) < 3 and time.monotonic() < deadline:
-            assert victim.poll() is None
-            time.sleep(0.02)
-        os.kill(victim.pid, signal.SIGKILL)
-    finally:
+    command = [sys.executable, "-c", VICTIM, str(broken), str(Path(__file__).parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "third\n"
         victim.kill()
-        victim.wait()
     assert (broken / FILE).is_file()
-    assert max(row["step"] for row in read_metrics(broken)) < 6
+    assert max(row["step"] for row in read_metrics(broken)) == 3
     assert_same(outcome(KINDS["full"], broken, resume=True), expected)
 
 

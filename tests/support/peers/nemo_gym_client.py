@@ -18,10 +18,15 @@ url = sys.argv[1]
 AGENT, TURN, POLICY, ASSAY = "agent", "turn", "policy", "assay"
 
 
+held: list[socket.socket] = []
+
+
 def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
+    """Nobody else is given it before the server, which sets SO_REUSEADDR, too, listens there."""
+    held.append(socket.socket())
+    held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held[-1].bind(("127.0.0.1", 0))
+    return int(held[-1].getsockname()[1])
 
 
 def server(kind: str, implementation: str, host: str, port: int, **settings: Any) -> dict[str, Any]:

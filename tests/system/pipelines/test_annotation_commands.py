@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import os
@@ -167,13 +168,14 @@ class Terminal:
             env={k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | {"TERM": "xterm"},
         )
         self.text = ""
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end within a character
 
     def wait_for(self, text: str, times: int = 1) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while self.text.count(text) < times:
             assert time.monotonic() < deadline, self.text
             if select.select([self.handle], [], [], 0.2)[0]:
-                self.text += os.read(self.handle, 65536).decode("utf-8", "replace")
+                self.text += self.decoder.decode(os.read(self.handle, 65536))
             else:
                 assert self.process.poll() is None, self.text
 
@@ -184,7 +186,7 @@ class Terminal:
     def finish(self) -> int:
         import termios
 
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=240)
         assert termios.tcgetattr(self.end)[3] == self.before[3], "the terminal is left as it was found"
         os.close(self.handle)
         os.close(self.end)

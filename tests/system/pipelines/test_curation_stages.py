@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -178,17 +178,23 @@ def test_killed_while_judges_are_asked_nothing_is_asked_twice(
     assay(filled, "curate", "stage1", path)
     assert people_answer(filled, "loop-i0") == 5
     environment = {**os.environ, "ASSAY_WORKSPACE": str(filled.root)}
+    reached, killed = threading.Event(), threading.Event()
+
+    def hold(request: Any) -> None:
+        if request.number >= 10:
+            reached.set()
+            assert killed.wait(300)
+
+    endpoint.faults = hold
     process = subprocess.Popen(
         [*ASSAY, "curate", "stage1", str(path)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 60
-    while len(endpoint.requests) < 10 and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(1.5)  # what came back by now is on record
-    done_before = len(endpoint.requests)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert done_before >= 10
+    try:
+        assert reached.wait(300)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        killed.set()
     said = assay(filled, "curate", "stage1", path)
     assert "the best of them is now model loop" in said
     repeated = sum(n - 1 for n in endpoint.repeats().values())

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import Any
 
 import httpx
 import pytest
+from reserved_ports import reserved_port
 
 from assay.cli.main import main
 from assay.data.snapshots import Selection
@@ -52,16 +52,10 @@ QUIET = {
 }
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def serving(executable: Path, data: Path) -> Iterator[str]:
     """The address of a server on `data`, ready; stopped at the end."""
-    port = free_port()
+    port = reserved_port()
     command = [str(executable), "start", "--no-browser", "--internal-host", "127.0.0.1", "--port", str(port)]
     command += ["--data-dir", str(data), "--username", "admin@example.com", "--password", "Test-Passw0rd!"]
     command += ["--user-token", TOKEN, "--enable-legacy-api-token", "--log-level", "ERROR"]
@@ -428,7 +422,7 @@ def test_errors_are_one_clear_line(server: str, pairs: Workspace, monkeypatch: p
     with pytest.raises(BadInputError, match=KEY) as refused:
         create_project(pairs, connect(server), server, "No", ProjectConfig(), None)
     assert "cookie" not in str(refused.value)
-    nobody = f"http://127.0.0.1:{free_port()}"
+    nobody = f"http://127.0.0.1:{reserved_port()}"
     with pytest.raises(BackendError, match=f"no answer from {nobody}"):
         create_project(pairs, connect(nobody), nobody, "No", ProjectConfig(), None)
 
@@ -436,7 +430,7 @@ def test_errors_are_one_clear_line(server: str, pairs: Workspace, monkeypatch: p
 @contextmanager
 def receiving(workspace: Workspace) -> Iterator[subprocess.Popen[str]]:
     """`assay label-studio serve-webhook` as its own process, registered with the server, ready; killed at the end."""
-    port = free_port()
+    port = reserved_port()
     command = [ASSAY, "label-studio", "serve-webhook", "--port", str(port), "--register", f"http://127.0.0.1:{port}"]
     command += ["--json", "--workspace", str(workspace.root)]
     process = subprocess.Popen(
@@ -455,7 +449,7 @@ def receiving(workspace: Workspace) -> Iterator[subprocess.Popen[str]]:
 
 
 def soon(check: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not check():
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -503,5 +497,5 @@ def test_the_receiver_stops_when_told_and_folds_what_it_has(server: str, pairs: 
     with receiving(pairs) as process:
         site.vote(task["id"], "tie")  # acknowledged when this returns: Label Studio calls before it answers
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(240) == 0
     assert [row[0] for row in site.standing()] == ["tie"]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from assay.cli.main import main
 from assay.errors import BadInputError
 from assay.system.name_lock import locked_name
 from assay.workspace import Workspace
+from assay_policy_training.training.checkpoint import checkpoints
 
 PLAN = ["--recipe", "dr_grpo", "--reward", "verifier", "--policy", "tiny", "--prompts", "constrained:8"]
 PLAN += ["--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "6", "--set", "checkpoint_every=1"]
@@ -47,7 +49,7 @@ def test_runs_at_once_do_not_disturb_each_other(workspace: Workspace, capsys: py
         run = next(line.split()[1] for line in long.stderr if line.startswith("run "))
         assert f"{run} is making it" in assay(*PLAN, "--steps", "2", "--name", "long", code=2)
         assert f"{run} is still running" in assay("--resume", run, "--name", "branch", code=2)
-        printed, problem = short.communicate(timeout=120)
+        printed, problem = short.communicate(timeout=600)
         assert short.returncode == 0, problem
         made = json.loads(printed)
         assert made["steps"] == 2
@@ -57,6 +59,10 @@ def test_runs_at_once_do_not_disturb_each_other(workspace: Workspace, capsys: py
             policies = db.execute("SELECT name FROM artifacts WHERE kind = 'policy'").fetchall()
         assert states == {run: "running", made["run"]: "done"}, "what is refused leaves no run"
         assert policies == [("short",)]
+        deadline = time.monotonic() + 300
+        while not checkpoints(workspace.runs / run):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         assert long.poll() is None
     finally:
         for process in (long, short):

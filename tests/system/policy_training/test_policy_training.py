@@ -153,9 +153,9 @@ def test_killed_run_goes_on_as_if_nothing_had_happened(workspace: Workspace, tmp
     with running_server({"letters": scorer}) as server:
         command = _assay("rl", "-w", workspace.root, "--reward", server.url, *options, "--set", "checkpoint_every=1")
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-        assert scorer.waiting.wait(90), process.communicate(timeout=5)[1]
+        assert scorer.waiting.wait(300)
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=10)
+        process.communicate(timeout=120)
         scorer.go.set()
         (killed,) = [folder.name for folder in workspace.runs.iterdir()]
         plan = Plan.read(workspace, killed)

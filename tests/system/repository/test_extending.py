@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from console_page import VARIABLES, Command, check_output, free_port, read_page, run_commands
+from console_page import VARIABLES, Command, check_output, read_page, run_commands
+from reserved_ports import reserved_port
 
 from assay.registry import all_kinds
 from assay_policy_training.recipe.slots import SLOTS
@@ -31,7 +32,7 @@ class PageRun:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageRun]:
     """The page, run from its beginning to its end."""
-    port, folder = free_port(), tmp_path_factory.mktemp("extending")
+    port, folder = str(reserved_port()), tmp_path_factory.mktemp("extending")
     work = folder / "work"
     files, commands = read_page(PAGE, port)
     work.mkdir()

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console_page import PORT, VARIABLES, check_output, free_port, read_page
+from console_page import PORT, VARIABLES, check_output, read_page
+from reserved_ports import reserved_port
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PACKAGE = REPOSITORY / "examples" / "plugin_package"
@@ -48,7 +49,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def python(environment: dict[str, str], *arguments: str, cwd: Path) -> Any:
     """The last line that Python printed, read as JSON."""
     command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -64,7 +65,7 @@ def test_each_member_is_listed_with_its_origin(installed: dict[str, str], tmp_pa
 
 def test_the_commands_of_its_readme(installed: dict[str, str], tmp_path: Path) -> None:
     folder = shutil.copytree(PACKAGE, tmp_path / "package", ignore=shutil.ignore_patterns("src"))
-    port = free_port()
+    port = str(reserved_port())
     serve = folder / "serve.yaml"
     serve.write_text(serve.read_text(encoding="utf-8").replace(PORT, port), encoding="utf-8")
     _, commands = read_page(folder / "README.md", port)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from reserved_ports import reserved_port
 
 from assay.cli.main import main
 
@@ -21,19 +21,13 @@ def snippets(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def transcript(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Everything the snippets printed, run in one shell; the server they start is stopped."""
     folder = tmp_path_factory.mktemp("readme")
     rows = [{"prompt": f"Question {n}?", "chosen": f"Answer {n}, a good one.", "rejected": f"{n}"} for n in range(40)]
     (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    port = str(free_port())
+    port = str(reserved_port())
     own, served, curated = (part.replace("smollm2", "tiny").replace("8000", port) for part in snippets("bash"))
     (python,) = (part.replace("8000", port) for part in snippets("python"))
     (folder / "client.py").write_text(python)
@@ -48,7 +42,7 @@ def transcript(tmp_path_factory: pytest.TempPathFactory) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=400,
+        timeout=1200,
         check=False,
     )
     assert done.returncode == 0, done.stdout

@@ -24,7 +24,7 @@ import yaml
 from assay_serving.server.auth.key_store import create_key
 
 ASSAY = str(Path(sys.executable).parent / "assay")
-PATIENCE_S = 90
+PATIENCE_S = 240
 CONNECTIONS = 24  # new ones, so that each of two HTTP workers gets some
 KEY, NEW_KEY = "the-key-until-now", "the-key-from-now-on"
 
@@ -164,6 +164,7 @@ def test_a_hang_up_changes_limits_and_models_in_every_process(server: Server) ->
         loaded = server.models()
         server.write(models=[{**model, "max_length": 64}])
         again = server.hang_up()
+        until(lambda: len(statuses) > 5)
     assert said["outcome"] == "done"
     assert said["client"] == "SIGHUP"
     assert (said["changed"], said["loaded"]) == ("max_items", "second")  # the option stands above max_queue_items
@@ -174,7 +175,6 @@ def test_a_hang_up_changes_limits_and_models_in_every_process(server: Server) ->
     assert server.models() == ["rm"]
     assert server.scores(items=6) == {200}
     assert set(statuses) == {200}
-    assert len(statuses) > 5
 
 
 @pytest.mark.parametrize(

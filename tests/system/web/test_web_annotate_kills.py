@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from annotating import body_of, import_pairs, make, prompt_of, standing
+from reserved_ports import reserved_port
 from web_pages import opened, screenshot, signed_in
 
 from assay.annotation.vote_journal import fold
@@ -53,7 +53,7 @@ class Voter(threading.Thread):
             raise
 
     def until_done(self, client: httpx.Client, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
             try:
                 reply = client.post(f"/api/annotate/queues/{self.queue}/{path}", json=body)
@@ -92,9 +92,7 @@ class Server:
     """`assay web --open` in a process of its own, on one port however often it is killed."""
 
     def __init__(self, workspace: Workspace) -> None:
-        with socket.socket() as claimed:
-            claimed.bind(("127.0.0.1", 0))
-            self.port = claimed.getsockname()[1]
+        self.port = reserved_port()
         self.workspace = workspace
         self.url = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -103,7 +101,7 @@ class Server:
         command = [sys.executable, "-m", "assay", "web", "--open", "--port", str(self.port)]
         command += ["--workspace", str(self.workspace.root)]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             try:
                 if httpx.get(f"{self.url}/api/session", timeout=1).status_code == 200:
@@ -152,12 +150,13 @@ def test_no_vote_is_lost_or_doubled_by_kills_and_a_held_store(workspace: Workspa
             person.start()
         for kills in (1, 2):
             while sum(len(p.acknowledged) for p in people) < 30 * kills:
+                assert [p.failure for p in people] == [None] * 6
                 time.sleep(0.01)
             server.kill()
             time.sleep(0.2)
             server.start()  # also while the store is held
         for person in people:
-            person.join(120)
+            person.join(600)
     assert [p.failure for p in people] == [None] * 6
     assert sum(p.troubles for p in people) >= 6, "they did meet a dead server"
     votes = check_whole(workspace, "storm")

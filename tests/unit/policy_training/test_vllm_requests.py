@@ -63,7 +63,7 @@ def routes(**changed: Answer) -> dict[str, Answer]:
 
 
 def opened(policy: Policy, server: Elsewhere, **options: Any) -> VllmSampler:
-    return VllmServerSampler(url=server.url, timeout=5.0, **options).open(policy, SAMPLING)
+    return VllmServerSampler(url=server.url, timeout=240.0, **options).open(policy, SAMPLING)
 
 
 def test_what_is_asked_and_what_is_made_of_it(policy: Policy) -> None:
@@ -203,7 +203,7 @@ from assay_policy_training.plugins.samplers.vllm import launch
 from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched
 
 launch.END_S = 1.0
-server = launched(Launch(python=sys.argv[1], model="tiny"), wait_s=60)
+server = launched(Launch(python=sys.argv[1], model="tiny"), wait_s=240)
 print("ready", flush=True)
 if sys.argv[2] == "wait":
     time.sleep(600)
@@ -239,8 +239,8 @@ def test_a_launched_server_ends_with_its_trainer(how: str, tmp_path: Path) -> No
         if how == "killed":
             assert all(map(alive, started))
             trainer.kill()
-        trainer.wait(30)
-        deadline = time.monotonic() + 30
+        trainer.wait(240)
+        deadline = time.monotonic() + 240
         while any(map(alive, started)) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not any(map(alive, started))

@@ -20,7 +20,7 @@ from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.in_process import InProcessBackend
 from assay_serving.server.models.missing_models import MissingModel, reason_of
 
-PATIENCE_S = 30.0
+PATIENCE_S = 240.0
 ITEMS = (ScoreItem((Message("user", "Name a metal."),), "Gold."),)
 SHARED = "models/both"
 

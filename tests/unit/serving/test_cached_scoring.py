@@ -29,7 +29,7 @@ from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.in_process import InProcessBackend
 
 T = TypeVar("T")
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 POISON, BAD = "poison", "bad"
 PROMPT = (Message("user", "Hi."),)
 
@@ -95,7 +95,9 @@ def expected(*responses: str) -> list[float | str]:
 async def serving(
     *engines: Engine, settings: ServerSettings | None = None, names: Sequence[str] = ("rm", "other")
 ) -> AsyncIterator[InProcessBackend]:
-    host = InProcessBackend(dict(zip(names, engines, strict=False)), settings or ServerSettings(window_s=0))
+    host = InProcessBackend(
+        dict(zip(names, engines, strict=False)), settings or ServerSettings(window_s=0, engine_call_s=600.0)
+    )
     await host.start()
     try:
         yield host
@@ -243,7 +245,9 @@ def test_interactive_requests_do_not_wait_for_equal_bulk_items() -> None:
     engine = Engine()
 
     async def work() -> None:
-        async with serving(engine, settings=ServerSettings(window_s=0, batch_items=8, max_items=100)) as host:
+        async with serving(
+            engine, settings=ServerSettings(window_s=0, engine_call_s=600.0, batch_items=8, max_items=100)
+        ) as host:
             async with busy(host, engine):
                 bulk = asyncio.create_task(host.score(asked(*map(str, range(100)), priority=Priority.BULK)))
                 await until_waiting(host, 100)
@@ -260,7 +264,7 @@ def test_interactive_overtakes_a_flood_of_bulk_which_goes_on_beside_it() -> None
     engine = Engine()
 
     async def work() -> None:
-        settings = ServerSettings(window_s=0, batch_items=16, max_items=100)
+        settings = ServerSettings(window_s=0, engine_call_s=600.0, batch_items=16, max_items=100)
         async with serving(engine, settings=settings) as host:
             async with busy(host, engine):
                 flood = [
@@ -349,7 +353,9 @@ def test_models_share_the_cache_only_where_they_are_the_same() -> None:
 
 
 def test_scores_outlive_the_server_on_disk(tmp_path: Path) -> None:
-    settings = ServerSettings(window_s=0, cache_path=str(tmp_path / "cache"), max_items=2000, max_queue_items=2000)
+    settings = ServerSettings(
+        window_s=0, engine_call_s=600.0, cache_path=str(tmp_path / "cache"), max_items=2000, max_queue_items=2000
+    )
     many = [f"answer {n}" for n in range(1200)]
     before, after, newer = Engine(), Engine(), Engine("v2")
 
@@ -445,7 +451,7 @@ def test_stopping_answers_nobody_with_silence() -> None:
     engine = Engine()
 
     async def work() -> None:
-        host = InProcessBackend({"rm": engine}, ServerSettings(window_s=0))
+        host = InProcessBackend({"rm": engine}, ServerSettings(window_s=0, engine_call_s=600.0))
         await host.start()
         engine.door.clear()
         with_engine = asyncio.create_task(host.score(asked("a")))
@@ -513,7 +519,7 @@ def test_every_request_gets_exactly_its_own_results(
                 )
 
     async def work() -> None:
-        async with serving(engine, settings=ServerSettings(window_s=0, batch_items=batch)) as host:
+        async with serving(engine, settings=ServerSettings(window_s=0, engine_call_s=600.0, batch_items=batch)) as host:
             tasks = []
             for responses, priority, client, prompt, pause, gone in requests:
                 await turns(pause)

@@ -40,7 +40,7 @@ def model() -> ChatModel:
 def client(model: ChatModel) -> Iterator[httpx.Client]:
     with (
         running_app(guarded_chat_app(QueuedModel(model), ServerSettings(api_keys=(KEY,)))) as url,
-        httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60) as client,
+        httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=240) as client,
     ):
         yield client
 
@@ -63,7 +63,7 @@ def test_a_key_that_is_limited_to_other_models_gets_nothing(model: ChatModel, tm
     file = tmp_path / "keys.json"
     keys = [create_key(file, name, ["score"], models=[name])[0] for name in ("tiny", "rm")]
     app = guarded_chat_app(QueuedModel(model), ServerSettings(keys_file=str(file)))
-    with running_app(app) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with running_app(app) as url, httpx.Client(base_url=url, timeout=240) as client:
         for key, status in zip(keys, (200, 403), strict=True):
             headers = {"Authorization": f"Bearer {key}"}
             replies = [client.post("/v1/chat/completions", json=ASKED, headers=headers)]
@@ -132,7 +132,7 @@ def test_past_its_queue_it_says_when_to_come_back(model: ChatModel) -> None:
         replies: list[httpx.Response] = []
 
         def post() -> None:
-            replies.append(httpx.post(f"{url}/v1/chat/completions", json=ASKED | {"max_tokens": 150}, timeout=60))
+            replies.append(httpx.post(f"{url}/v1/chat/completions", json=ASKED | {"max_tokens": 150}, timeout=240))
 
         threads = [threading.Thread(target=post) for _ in range(6)]
         for thread in threads:

@@ -5,6 +5,8 @@ The engines here are the real one, held or broken on purpose.
 
 from __future__ import annotations
 
+import http.client
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +26,8 @@ from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.core.settings import ServerSettings
 
-PATIENCE_S = 30.0
+PATIENCE_S = 240.0
+UNHURRIED = 600.0  #: seconds that an engine call may take: how much it takes at once depends on no speed
 POISON = "poison"
 LOST = "lost"
 
@@ -64,7 +67,7 @@ def engine(tiny_reward_model: Path) -> HeldEngine:
 @contextmanager
 def serving(engine: HeldEngine, settings: ServerSettings | None = None) -> Iterator[RunningServer]:
     engine.prepare()
-    with running_server({"rm": engine}, settings=settings) as running:
+    with running_server({"rm": engine}, settings=settings or ServerSettings(engine_call_s=UNHURRIED)) as running:
         try:
             yield running
         finally:
@@ -126,7 +129,7 @@ def test_requests_that_wait_are_scored_together_and_answered_each_its_own(engine
 def test_a_large_request_is_scored_in_parts_and_answered_in_order(engine: HeldEngine) -> None:
     texts = [f"answer {n}" for n in range(30)]
     expected = offline(engine.prepare(), *texts)
-    with serving(engine, ServerSettings(batch_items=7)) as running:
+    with serving(engine, ServerSettings(batch_items=7, engine_call_s=UNHURRIED)) as running:
         assert rewards(ask(running, *texts)) == pytest.approx(expected, abs=1e-5)
     assert engine.calls == [7, 7, 7, 7, 2]
     with serving(engine, ServerSettings(engine_call_s=1e-9)) as running:  # always at least one item
@@ -161,7 +164,7 @@ def test_a_queue_full_of_characters_refuses_too_but_admits_one_large_request(eng
 
 
 def test_too_late_is_504_and_what_waited_is_dropped(engine: HeldEngine) -> None:
-    settings = ServerSettings(request_timeout_s=0.3)
+    settings = ServerSettings(request_timeout_s=3.0)
     with serving(engine, settings) as running, ThreadPoolExecutor(4) as pool:
         with busy_engine(running, engine, pool) as first:
             late = ask(running, "late", "later")
@@ -175,10 +178,11 @@ def test_too_late_is_504_and_what_waited_is_dropped(engine: HeldEngine) -> None:
 def test_a_client_that_hangs_up_costs_no_scoring(engine: HeldEngine) -> None:
     with serving(engine) as running, ThreadPoolExecutor(4) as pool:
         with busy_engine(running, engine, pool) as first:
-            with pytest.raises(httpx.ReadTimeout):
-                httpx.post(
-                    running.url + "/v1/score", json={"prompt": "Hi.", "responses": ["gone", "away"]}, timeout=0.3
-                )
+            connection = http.client.HTTPConnection(running.url.removeprefix("http://"))
+            body = json.dumps({"prompt": "Hi.", "responses": ["gone", "away"]})
+            connection.request("POST", "/v1/score", body, {"Content-Type": "application/json"})
+            until(lambda: waiting(running) == 2)
+            connection.close()
             until(lambda: waiting(running) == 0)
         assert len(rewards(first.result())) == 1
         assert len(rewards(ask(running, "now"))) == 1
@@ -218,7 +222,6 @@ def test_scores_do_not_depend_on_the_company(engine: HeldEngine) -> None:
 def test_a_prompt_that_requests_share_is_computed_once(engine: HeldEngine) -> None:
     prompt = "Name a metal and say what it is good for. " * 5
     with serving(engine) as running, ThreadPoolExecutor(16) as pool:
-        ask(running, "the speed is known", prompt="x " * 300)  # a call that takes all of what follows
         with busy_engine(running, engine, pool):
             rest = [pool.submit(ask, running, f"answer {n}", prompt=prompt) for n in range(8)]
             until(lambda: waiting(running) == 8)
@@ -239,7 +242,7 @@ def test_cached_scores_are_the_engines_and_cost_it_nothing(engine: HeldEngine) -
 
 def test_an_engine_that_does_not_come_back_is_answered_for(engine: HeldEngine) -> None:
     """504 to those it holds, 503 to the others until it is back; what is known is answered, and nothing piles up."""
-    settings = ServerSettings(engine_timeout_s=0.3)
+    settings = ServerSettings(engine_timeout_s=3.0)
     with serving(engine, settings) as running, ThreadPoolExecutor(4) as pool:
         known = rewards(ask(running, "known"))
         with busy_engine(running, engine, pool) as first:

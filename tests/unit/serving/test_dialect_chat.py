@@ -92,7 +92,7 @@ def test_errors_are_the_clients_own_exceptions(client: openai.OpenAI, server: Ru
 def test_scoring_and_chat_of_one_model_do_not_disturb_each_other(client: openai.OpenAI, server: RunningServer) -> None:
     headers = {"Authorization": f"Bearer {KEY}"}
     body = {"model": "judge", "prompt": "Name a metal.", "responses": ["Gold.", "Glass."]}
-    before = httpx.post(server.url + "/v1/score", json=body, headers=headers, timeout=60).json()["results"]
+    before = httpx.post(server.url + "/v1/score", json=body, headers=headers, timeout=240).json()["results"]
     client.chat.completions.create(model="judge", messages=ASKED, max_tokens=24, temperature=1)
-    after = httpx.post(server.url + "/v1/score", json=body, headers=headers, timeout=60).json()["results"]
+    after = httpx.post(server.url + "/v1/score", json=body, headers=headers, timeout=240).json()["results"]
     assert [entry["reward"] for entry in before] == pytest.approx([entry["reward"] for entry in after], abs=1e-5)

@@ -78,7 +78,7 @@ def server(scorer: TransformersScorer) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def client(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=60) as made:
+    with httpx.Client(base_url=server.url, timeout=240) as made:
         yield made
 
 

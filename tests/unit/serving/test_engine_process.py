@@ -45,7 +45,7 @@ from assay_serving.server.rollout.lifecycle import Commit, at_once
 PROMPT = (Message("system", "Be brief."), Message("user", "Name a metal."))
 TOKEN = "token of this test"
 FRAME_BYTES = 1 << 20
-PATIENCE_S = 30.0
+PATIENCE_S = 240.0
 
 full_item = ScoreItem(PROMPT, "Gold.", "correct", Rendered("text", (1, 2), True, True, 7, False), "gold", ("a", "b"))
 full_request = ScoreRequest((full_item,), "rm", Priority.BULK, 1.5, Client("ci", 60.0, 600.0), "id-1", True)
@@ -407,7 +407,7 @@ def test_a_worker_that_drains_waits_for_no_engine(scorer: TransformersScorer) ->
             assert not asked.done()
             both.link.drain()
             with pytest.raises(BusyError):
-                await asyncio.wait_for(asked, 5)
+                await asyncio.wait_for(asked, PATIENCE_S)
 
     run(work())
 

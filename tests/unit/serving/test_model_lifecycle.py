@@ -30,10 +30,11 @@ from assay_serving.scorer import ScoreItem
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.in_process import InProcessBackend
 from assay_serving.server.models import memory_check as memory_room
+from assay_serving.server.rollout import lifecycle
 from assay_serving.server.rollout.agreement import agreement
 from assay_serving.server.rollout.shadow import in_share
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 PROMPTS = [f"Question {n}: which metal is number {n}?" for n in range(24)]
 ANYWHERE = ServerSettings(model_folders=("/",))  # which models may be loaded is a matter of other tests
 ANSWERS = ["Gold.", "It is tin, I think.", "None of them is.", "Iron, or an alloy of it with carbon."]
@@ -527,7 +528,7 @@ def test_a_canary_whose_engine_hangs_is_aborted_and_its_share_goes_back_to_the_o
 ) -> None:
     # The same model behind a closed door; as it is, no plan can name it.
     monkeypatch.setattr("assay_serving.server.rollout.lifecycle.open_checked", lambda *_: held)
-    settings = replace(ANYWHERE, engine_timeout_s=0.3, cache_entries=0)
+    settings = replace(ANYWHERE, engine_timeout_s=3.0, cache_entries=0)
     with serving(tiny_reward_model, settings) as (_, client):
         admin(client, "POST", "/rm/swap", plan=plan(tiny_reward_model), mode="canary", share=1.0)
         reply = client.post("/v1/score", json={"prompt": PROMPTS[0], "responses": ANSWERS})
@@ -539,9 +540,18 @@ def test_a_canary_whose_engine_hangs_is_aborted_and_its_share_goes_back_to_the_o
 
 
 def test_an_order_goes_on_when_whoever_gave_it_is_gone(
-    tiny_reward_model: Path, second: Path, engines: dict[str, TransformersScorer]
+    tiny_reward_model: Path, second: Path, engines: dict[str, TransformersScorer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, new = engines
+    loading, gone = threading.Event(), threading.Event()
+    open_checked = lifecycle.open_checked
+
+    def held_back(*arguments: Any) -> Any:
+        loading.set()
+        assert gone.wait(PATIENCE_S)
+        return open_checked(*arguments)
+
+    monkeypatch.setattr(lifecycle, "open_checked", held_back)
 
     async def give_up() -> None:
         told: list[list[dict[str, Any]]] = []
@@ -550,11 +560,12 @@ def test_an_order_goes_on_when_whoever_gave_it_is_gone(
         order = asyncio.create_task(
             host.manage({"action": "swap", "name": "rm", "plan": plan(second), "terms": {"mode": "now"}})
         )
-        while "rm" not in (await host.manage({"action": "status"}))["changing"]:
-            await asyncio.sleep(0.001)
+        assert await asyncio.to_thread(loading.wait, PATIENCE_S)
+        assert "rm" in (await host.manage({"action": "status"}))["changing"]
         order.cancel()
         await asyncio.gather(order, return_exceptions=True)
         assert order.cancelled()
+        gone.set()
         async with asyncio.timeout(PATIENCE_S):
             while not told:
                 await asyncio.sleep(0.01)

@@ -60,7 +60,7 @@ def server(
 
 @pytest.fixture
 def http_client(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=60) as client:
+    with httpx.Client(base_url=server.url, timeout=240) as client:
         yield client
 
 
@@ -93,7 +93,7 @@ def test_groups_and_conversations_mean_the_same_items(http_client: httpx.Client,
         {"messages": [{"role": "user", "content": prompt}, {"role": "assistant", "content": response}]}
         for prompt, response in turns
     ]
-    assert rewards(told(http_client, "/v1/score", items=items, priority="bulk", timeout=60)) == pytest.approx(
+    assert rewards(told(http_client, "/v1/score", items=items, priority="bulk", timeout=240)) == pytest.approx(
         expected, abs=1e-5
     )
     long = [*TALK, {"role": "assistant", "content": "Gold."}]
@@ -207,7 +207,7 @@ def test_a_model_of_the_hub_has_a_slash_in_its_name(scorer: TransformersScorer) 
 
 @pytest.fixture(scope="module")
 def described(server: RunningServer) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(server.url + "/openapi.json", timeout=60).json()
+    found: dict[str, Any] = httpx.get(server.url + "/openapi.json", timeout=240).json()
     return found
 
 

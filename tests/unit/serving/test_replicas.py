@@ -31,7 +31,7 @@ from assay_serving.server.in_process import InProcessBackend
 
 TOKEN = "token of this test"
 FRAME_BYTES = 1 << 20
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 PROMPTS = 64
 
 

@@ -234,7 +234,7 @@ def test_tries_are_bounded_and_the_error_says_how_many(ask: Ask) -> None:
 def test_retry_after_beyond_the_deadline_ends_the_tries(ask: Ask) -> None:
     script: Script = [(503, {"Retry-After": "15"}, b"{}")]
     with scripted_server(script) as (url, asked), pytest.raises(BusyError) as caught:
-        ask(url, ONE, deadline=5)
+        ask(url, ONE, deadline=10)
     assert len(asked) == 1
     assert caught.value.retry_after == 15
 
@@ -257,7 +257,7 @@ def test_no_answer_in_time_is_a_backend_error_and_not_repeated(ask: Ask) -> None
         silent_server.listen()
         url = f"http://127.0.0.1:{silent_server.getsockname()[1]}"
         with pytest.raises(BackendError, match="no answer in time") as caught:
-            ask(url, ONE, timeout=0.2)
+            ask(url, ONE, timeout=1.0)
     assert "tries" not in str(caught.value)
 
 
@@ -283,7 +283,7 @@ def test_a_deadline_alone_ends_a_request_to_a_silent_server(ask: Ask) -> None:
         silent_server.listen()
         url = f"http://127.0.0.1:{silent_server.getsockname()[1]}"
         with pytest.raises(BackendError, match="no answer in time"):
-            ask(url, ONE, deadline=0.2)
+            ask(url, ONE, deadline=2.0)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"results": 3}', b'{"results": []}', b'{"results": [{}]}'])
@@ -304,11 +304,11 @@ def test_one_request_that_fails_leaves_the_scores_of_the_others(ask: Ask) -> Non
 def test_wait_until_ready_waits_through_503_and_gives_up_at_once_on_a_wrong_key() -> None:
     with scripted_server([(503, {}, b""), (503, {}, b""), (200, {}, b"{}")]) as (url, asked):
         with RewardClient(url) as client:
-            client.wait_until_ready(20)
+            client.wait_until_ready(240)
         assert asked == ["/readyz"] * 3
     with scripted_server([(401, {}, b"")]) as (url, asked), RewardClient(url) as client:
         with pytest.raises(BadInputError):
-            client.wait_until_ready(20)
+            client.wait_until_ready(240)
         assert len(asked) == 1
 
 

@@ -37,14 +37,14 @@ def scorer(tiny_reward_model: Path) -> TransformersScorer:
 
 @pytest.fixture(scope="module")
 def server(scorer: TransformersScorer) -> Iterator[RunningServer]:
-    settings = ServerSettings(max_items=50, max_body_bytes=200_000, body_timeout_s=0.5)
+    settings = ServerSettings(max_items=50, max_body_bytes=200_000)
     with running_server({"rm": scorer}, settings=settings) as running:
         yield running
 
 
 @pytest.fixture
 def http_client(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with httpx.Client(base_url=server.url, timeout=240) as client:
         yield client
 
 
@@ -126,7 +126,7 @@ def test_models_health_and_readiness(http_client: httpx.Client, scorer: Transfor
 
 
 def test_metrics_count_what_happened(scorer: TransformersScorer) -> None:
-    with running_server({"rm": scorer}) as running, httpx.Client(base_url=running.url, timeout=30) as client:
+    with running_server({"rm": scorer}) as running, httpx.Client(base_url=running.url, timeout=240) as client:
         client.post("/v1/score", json={"prompt": "Hi.", "responses": ["a", "x" * 3000]})
         client.get("/no/such/path")
         text = client.get("/metrics").text
@@ -218,13 +218,14 @@ def test_oversized_bodies_are_refused_with_and_without_a_content_length(http_cli
     assert_problem(reply, 413, "body_too_large")
 
 
-def test_a_body_that_does_not_come_is_given_up(server: RunningServer) -> None:
-    parts = urlsplit(server.url)
-    with socket.create_connection((str(parts.hostname), int(parts.port or 0)), timeout=20) as connection:
-        connection.sendall(b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
-        reply = http.client.HTTPResponse(connection)
-        reply.begin()
-        assert reply.status == 408
+def test_a_body_that_does_not_come_is_given_up(scorer: TransformersScorer) -> None:
+    with running_server({"rm": scorer}, settings=ServerSettings(body_timeout_s=0.5)) as server:
+        parts = urlsplit(server.url)
+        with socket.create_connection((str(parts.hostname), int(parts.port or 0)), timeout=240) as connection:
+            connection.sendall(b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            reply = http.client.HTTPResponse(connection)
+            reply.begin()
+            assert reply.status == 408
 
 
 def test_what_the_gate_refuses_is_counted_and_logged_under_its_route(
@@ -300,7 +301,7 @@ def test_logs_hold_no_text_of_the_caller(http_client: httpx.Client, caplog: pyte
         http_client.post("/v1/score", json={"prompt": SECRET, "responses": [SECRET]})
         http_client.get(f"/{SECRET}%0Ainjected")
         http_client.post("/v1/score", json={SECRET: 1}, headers={"X-Request-Id": SECRET + "!"})
-        deadline = time.monotonic() + 10  # a line is written when its reply is already out
+        deadline = time.monotonic() + 240  # a line is written when its reply is already out
         while len(own := served(caplog)) < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
     assert len(own) == 3

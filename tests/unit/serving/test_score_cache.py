@@ -39,7 +39,7 @@ from assay_serving.server.cache.score_cache import ScoreCache, ScoreKeys
 PROMPT = (Message("user", "Name a metal."),)
 ITEM = ScoreItem(PROMPT, "Gold.")
 INFO = ModelInfo("rm", "v1", "scalar", "t1", 512, calibrated=False, parity="passed", dtype="float32", device="cpu")
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 
 class Described:
