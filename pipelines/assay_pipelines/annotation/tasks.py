@@ -15,7 +15,7 @@ from typing import Any
 
 from assay import ids
 from assay.conversation.message import part_spans, response_text, stored_response
-from assay.data.snapshots import CATEGORIES, Selection
+from assay.data.snapshots import CATEGORIES, Selection, why_empty
 from assay.domain import Response
 from assay.errors import BadInputError
 from assay.store.database import Connection, registered
@@ -201,8 +201,8 @@ def tasks_of(
         )
         tasks = _tasks(db, question, seed, limit)
         db.execute("DROP TABLE asked")
-    if not tasks:
-        raise BadInputError("nothing matches, the queue would be empty")
+        if not tasks:
+            raise BadInputError(f"nothing matches, the queue would be empty: {why_empty(db, selection, alone=alone)}")
     return tasks
 
 

@@ -111,7 +111,8 @@ def import_(
     stored = report.pairs - report.new.comparisons
     lines = [
         f"{report.rows} rows, {report.pairs} pairs: {report.new.comparisons} new comparisons, {stored} known already; "
-        f"{report.new.prompts} new prompts, {report.new.responses} responses, {report.new.judgments} judgments",
+        f"{report.new.prompts + report.new_statements.prompts} new prompts, "
+        f"{report.new.responses + report.new_statements.responses} responses, {report.new.judgments} judgments",
         *([_statements(report)] if report.statements else []),
         *([f"{report.dialogues} pairs part before the last turn, into several turns"] if report.dialogues else []),
         *(f"  rejected {n}: {reason}" for reason, n in report.rejected.items()),
@@ -204,7 +205,8 @@ def _require_consent(summary: SourcePreview, path: str, *, interactive: bool) ->
     reason = next(iter(summary.rejected), "nothing is read of them")
     message = f"only {summary.readable} of the first {summary.rows} rows can be read ({reason})"
     if not interactive:
-        raise BadInputError(f"{message}; --yes imports those, `assay data preview` shows why", file=path)
+        way = "--yes imports those, " if summary.readable else ""
+        raise BadInputError(f"{message}; {way}`assay data preview` shows why", file=path)
     if not typer.confirm(f"{message}. Import those?"):
         raise typer.Exit(1)
 
@@ -218,8 +220,14 @@ def _images(report: ImportReport) -> str:
 
 def _statements(report: ImportReport) -> str:
     new = report.new_statements
-    parts = [f"{new.feedback} new texts of feedback", f"{new.principle_judgments} new principle judgments"]
-    return f"{report.statements} statements about single responses: {', '.join(parts)}"
+    kinds = {
+        "ratings and labels": new.response_judgments,
+        "labels of steps and spans": new.step_judgments,
+        "texts of feedback": new.feedback,
+        "principle judgments": new.principle_judgments,
+    }
+    parts = [f"{number} new {name}" for name, number in kinds.items() if number]
+    return f"{report.statements} statements about single responses: {', '.join(parts) or 'none of them new'}"
 
 
 def _line(entry: Readable) -> str:
@@ -232,7 +240,7 @@ def _line(entry: Readable) -> str:
         fields.insert(0, f"{counted(len(entry.turns) - 1, 'turn')} before")
     if isinstance(entry, PairRow):
         strength = "" if entry.strength is None else f", strength {entry.strength}"
-        votes = f", {len(entry.votes)} votes" if entry.votes else ""
+        votes = f", {counted(len(entry.votes), 'vote')}" if entry.votes else ""
         fields += [f"first: {_excerpt(entry.first)}", f"second: {_excerpt(entry.second)}"]
         fields.append(f"label: {entry.label or 'none'}{strength}{votes}")
     elif isinstance(entry, RatedCompletion):

@@ -78,7 +78,9 @@ def create(
     ] = None,
     span_label: Annotated[
         list[str] | None,
-        typer.Option(help="With --question spans: what a span can be; repeatable.", show_default="error"),
+        typer.Option(
+            help="With --question spans: what a span can be (default `error`); repeatable.", show_default=False
+        ),
     ] = None,
     lease: Annotated[float, typer.Option(min=0.1, help="Minutes until an untouched item goes to others.")] = 30.0,
     seed: Annotated[int, typer.Option(help="Seed of every order that is drawn.")] = 0,
@@ -366,6 +368,7 @@ def agreement(
     from assay_pipelines.annotation.quality.agreement import agreement_of_votes
     from assay_pipelines.annotation.quality.label_agreement import label_agreement
     from assay_pipelines.annotation.quality.principle_agreement import principle_agreement
+    from assay_pipelines.annotation.question_types.question_type import ANSWERED
     from assay_pipelines.annotation.queues import get_queue
     from assay_pipelines.annotation.recovery import open_ledger
     from assay_pipelines.annotation.votes import queue_votes, source_votes
@@ -380,13 +383,15 @@ def agreement(
             principles = principle_agreement(ledger, name)
             by_label = label_agreement(ledger, name, resamples=resamples)
         if by_label:
-            lines = [f"{'':<20} {'alpha':>9} {'items':>7} {'labels':>7} {'percent':>9} {'':>21}"]
+            lines = [f"{'':<20} {'scale':>9} {'items':>7} {'labels':>7} {'percent':>9} {'alpha':>21}"]
             lines += [
                 f"{a.what[:20]:<20} {a.metric:>9} {a.items:>7} {a.labels:>7} "
                 f"{'-' if a.percent is None else f'{100 * a.percent:.1f} %':>9} {_estimate(a.alpha):>21}"
                 for a in by_label
             ]
             return CommandResult({"queue": name, "labels": [asdict(a) for a in by_label]}, "\n".join(lines))
+        if any(vote.answer == ANSWERED for vote in votes):
+            return CommandResult({"queue": name, "labels": []}, "nothing was labelled that could be compared")
     else:
         assert source is not None
         votes = source_votes(workspace, source)

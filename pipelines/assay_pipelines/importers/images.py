@@ -88,7 +88,10 @@ class RowImages:
                 raise RowError(f"an image of more than {MOST_BYTES // 2**20} MiB", field="images")
             return path.read_bytes()
         except (OSError, ValueError, RuntimeError) as error:  # a null byte in the name; links in a circle
-            raise RowError("an image whose file cannot be read", field="images") from error
+            problem = "does not exist" if isinstance(error, FileNotFoundError) else "cannot be read"
+            refused = RowError(f"an image whose file {problem}", field="images")
+            refused.detail = name
+            raise refused from error
 
 
 def _decoded(text: str) -> bytes:

@@ -24,7 +24,7 @@ KINDS: dict[type[Any], str] = {
     FeedbackRow: "texts of feedback",
     PrincipleJudgmentRow: "principle judgments",
     RatedRow: "responses with labels of their own",
-    RatedCompletion: "rated responses, for pairs with remaining to the same prompt",
+    RatedCompletion: "rated responses, for pairs with others to the same prompt",
 }
 
 

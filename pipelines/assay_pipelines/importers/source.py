@@ -164,7 +164,7 @@ class ImportSource:
         try:
             builder.add(row, entry)
         except RowError as error:  # an image of it cannot be read
-            builder.reject(row, error, None)
+            builder.reject(row, error, error.detail)
 
     def _rename(self, record: dict[str, Any]) -> dict[str, Any]:
         return self.config.columns(record)

@@ -271,11 +271,12 @@ def _sliced(selection: Selection, part: HashSlice) -> Selection:
     return replace(selection, slice=part)
 
 
-def why_empty(db: Connection, selection: Selection, unlabelled: int = 0) -> str:
-    """Why nothing matches: the first source or category that no comparison has, with those that there are; else a
-    holdout's share, `unlabelled` matches that were left out, or what the pools hold."""
+def why_empty(db: Connection, selection: Selection, unlabelled: int = 0, *, alone: bool = False) -> str:
+    """Why nothing matches: the first source or category that no comparison has (`alone`: and no single response), with
+    those that there are; else a holdout's share, `unlabelled` matches that were left out, or what the pools hold."""
+    asked = "(FROM origins UNION ALL BY NAME FROM response_origins)" if alone else "origins"
     for column, accepted in (("source", selection.sources), ("category", selection.categories)):
-        query = f"SELECT {column}, count(*) AS n FROM origins WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY n DESC, 1"
+        query = f"SELECT {column}, count(*) AS n FROM {asked} WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY n DESC, 1"
         present = [value for value, _ in db.execute(query).fetchall()] if accepted else []
         for name in accepted:
             if present and name not in present:

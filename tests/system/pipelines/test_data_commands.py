@@ -96,6 +96,17 @@ def test_the_whole_way_through_the_data(answer: InProcess, tmp_path: Path, pairs
     assert len(answer("data", "snapshots", cwd=here)["snapshots"]) == 2
 
 
+def test_an_import_of_labels_alone_says_what_is_new(answer: InProcess, workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "rated.jsonl"
+    rows = [{"prompt": "Why?", "response": f"Because {n}.", "clarity_rating": n, "depth_rating": 3} for n in range(2)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = answer.run("data", "import", path, cwd=workspace.root)[1]
+    assert "0 known already; 1 new prompts, 2 responses, 0 judgments" in said
+    assert "4 statements about single responses: 4 new ratings and labels\n" in said
+    again = answer.run("data", "import", path, cwd=workspace.root)[1]
+    assert "4 statements about single responses: none of them new\n" in again
+
+
 def test_doctor_reports_and_fails_on_damage(answer: InProcess, workspace: Workspace) -> None:
     _, healthy = answer.run("doctor", "--json", "-w", workspace.root)
     checks = {check["name"]: check for check in json.loads(healthy)["checks"]}

@@ -111,6 +111,11 @@ def test_a_first_wrong_step_and_a_span(
     ]
     assay("queue", "create", "spans", "--question", "spans", "--span-label", "slip", "--span-label", "style", *ids)
     assay("annotate", "spans", "--as", "ben", keys="1\n5 is right\n1= 6\n2So it is\nd")
+    assay("queue", "create", "unmarked", "--question", "spans", *ids)
+    assay("annotate", "unmarked", "--as", "ben", keys="d")
+    assert "nothing was labelled" in assay("queue", "agreement", "unmarked")
+    problem = assay("queue", "create", "other", "--question", "steps", "--source", "answer", code=2)
+    assert "no source 'answer'; there are: 'answers'" in problem
     assert [row[2:4] for row in rows(workspace, MARKED) if row[0] == "ben"] == [("= 6", "slip"), ("So it is", "style")]
 
 

@@ -73,6 +73,56 @@ def test_rankings_of_three_writers_are_judgments_of_three_annotators(workspace: 
         workspace, "SELECT DISTINCT origin FROM judgments JOIN annotators USING (annotator_id) WHERE kind <> 'source'"
     )
     assert origins == [("ranking",)]
+    assert ratings(workspace) == [], "a rank is no rating: the best has the lowest"
+
+
+def test_ranks_of_two_responses_are_votes_and_a_bad_one_is_named(workspace: Workspace, tmp_path: Path) -> None:
+    report = take(
+        workspace,
+        tmp_path / "two.jsonl",
+        {"prompt": "1?", "responses": ["x", "y"], "rankings": {"ada": [1, 2], "ben": [1, 2], "cleo": [2, 1]}},
+        {"prompt": "2?", "responses": ["x", "y", "z"], "ranks": [3, 1, "best"]},
+    )
+    said = query(
+        workspace,
+        """SELECT split_part(name, '/', -1), if(j.answer = 'A', a.content, b.content) FROM judgments j
+           JOIN annotators USING (annotator_id) JOIN comparisons c USING (comparison_id)
+           JOIN responses a ON a.response_id = response_a JOIN responses b ON b.response_id = response_b
+           ORDER BY 1, 2""",
+    )
+    assert said == [("ada", "x"), ("ben", "x"), ("cleo", "y"), ("ranks", "y"), ("two", "x"), ("two", "y")]
+    assert report.rejected == {"ratings.ranks: not a number, yes or no": 1}
+    assert ratings(workspace) == []
+
+
+def test_columns_of_ratings_alone(workspace: Workspace, tmp_path: Path) -> None:
+    """Rows in HelpSteer's manner whose only labels are columns that end in `_rating`."""
+    rows: list[dict[str, Any]] = [
+        {"prompt": PROMPT, "response": "x", "helpfulness_rating": 4, "clarity_rating": "3 of 5", "annotator": "ada"},
+        {"prompt": PROMPT, "response": "y", "helpfulness_rating": None, "clarity_rating": 2.5},
+        {"prompt": PROMPT, "response": "z", "helpfulness_rating": "high", "clarity_rating": 1},
+    ]
+    report = take(workspace, tmp_path / "alone.jsonl", *rows)
+    assert ratings(workspace) == [
+        ("x", "human alone/ada", "clarity_rating", 3.0),
+        ("x", "human alone/ada", "helpfulness_rating", 4.0),
+        ("y", "source alone", "clarity_rating", 2.5),
+        ("z", "source alone", "clarity_rating", 1.0),
+    ]
+    assert report.rejected == {"ratings.helpfulness_rating: not a number, yes or no": 1}
+    assert (report.new_statements.prompts, report.new_statements.responses) == (1, 3)
+
+
+def test_a_label_that_cannot_be_read_leaves_the_votes_beside_it(workspace: Workspace, tmp_path: Path) -> None:
+    pair = {"prompt": PROMPT, "response_a": "x", "response_b": "y", "label": 2}
+    rows = [
+        {**pair, "annotator_1": "Candidate 2 is better", "annotator_2": "[[A]]"},
+        {**pair, "prompt": "Another?", "annotator": "ada"},
+    ]
+    report = take(workspace, tmp_path / "codes.jsonl", *rows)
+    assert votes(workspace) == {"human codes/annotator_1": 1, "human codes/annotator_2": 1}
+    assert list(report.rejected.values()) == [2]
+    assert report.pairs == 1
 
 
 def test_repeated_votes_of_one_annotator_stay_apart(workspace: Workspace, tmp_path: Path) -> None:

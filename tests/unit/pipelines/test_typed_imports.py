@@ -202,6 +202,7 @@ def test_images_of_every_kind_are_stored_once(workspace: Workspace, tmp_path: Pa
         {"prompt": asked, **sides, "images": ["../../etc/passwd"]},
         {"prompt": asked, **sides, "images": [data_url(b"no image")]},
         {"prompt": asked, **sides, "images": ["red\0.png"]},
+        {"prompt": asked, **sides, "images": ["lost.png"]},
     )
     assert (report.pairs, report.images, report.unfetched_images) == (4, 2, 1)
     assert report.rejected == {
@@ -209,6 +210,7 @@ def test_images_of_every_kind_are_stored_once(workspace: Workspace, tmp_path: Pa
         "images: not as many images as the messages have places for": 1,
         "images: an image outside of the imported file's folder": 1,
         "images: an image whose file cannot be read": 1,
+        "images: an image whose file does not exist": 1,
         "images: not an image (PNG, JPEG, GIF, WEBP, BMP, TIFF)": 1,
     }
     image = {"type": "image", "content_hash": RED_HASH, "media_type": "image/png"}

@@ -196,7 +196,7 @@ class _RecordReader:
         if (gold := self.ratings.get("gold")) is not None:
             return label_of(gold, "ratings")
         scores = self._values()
-        return None if scores is None else label_of_scores(*scores)
+        return _majority_label(votes_of(self.statements.rankings, 0, 1)) if scores is None else label_of_scores(*scores)
 
     def _values(self) -> list[float] | None:
         """One number per response, or None where the ratings do not rank the responses."""

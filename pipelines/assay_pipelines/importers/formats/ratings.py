@@ -33,9 +33,13 @@ BY_ANNOTATOR = {
 }
 #: Lists of one text a response that explain its numbers.
 EXPLANATIONS = frozenset({"critiques", "explanations", "rationales", "reasons", "justifications"})
-#: Ranks, the lowest the best; all other lists hold scores.
+#: Ranks, the lowest the best; all other lists hold scores. Of several responses they are an order and no ratings.
 RANKS = frozenset({"ranking", "rankings", "ranks", "rank"})
-_UNNAMED = {**dict.fromkeys(("scores", "score", "ratings", "rating", "rewards", "reward"), SCORE), "label": ACCEPTABLE}
+_UNNAMED = {
+    **dict.fromkeys(("scores", "score", "ratings", "rating", "rewards", "reward"), SCORE),
+    **dict.fromkeys(RANKS, "rank"),
+    "label": ACCEPTABLE,
+}
 _PLAIN = frozenset({"aspects", "attributes", "propositions", "likert", "rubric", "annotations", *_UNNAMED})
 
 
@@ -105,6 +109,11 @@ class StatedRatings:
     def empty(self) -> bool:
         return not (any(self.ratings) or self.votes or self.rankings)
 
+    @property
+    def _ordered(self) -> bool:
+        """Whether the values of the key are an order of several responses."""
+        return self._key in RANKS and self._responses > 1
+
     def _read_list(self, values: list[Any]) -> None:
         key, aspect = self._key, _UNNAMED.get(self._key, self._key)
         if all(isinstance(cell, list | tuple) for cell in values):
@@ -115,12 +124,12 @@ class StatedRatings:
         elif self._responses == 1 and len(values) > 1:
             for number, cell in enumerate(values, 1):
                 self._rate_only(aspect, cell, ("human", f"rater {number}"))
+        elif self._ordered:
+            self._rank(self._of_each(values), (self._by_default[0], self._by_default[1] or key), ranks=True)
         else:
             for index, cell in enumerate(self._of_each(values)):
                 for name, inner in cell.items() if isinstance(cell, dict) else ((aspect, cell),):
                     self._rate(index, name, inner)
-            if key in RANKS:
-                self._rank(values, (self._by_default[0], self._by_default[1] or key), ranks=True)
 
     def _read_matrix(self, rows: list[Any], aspect: str) -> None:
         """A row for each response; where there are not as many, a row for each rater."""
@@ -146,11 +155,11 @@ class StatedRatings:
             for aspect, cell in entry.items():
                 self._rate_only(aspect, cell, by)
         elif isinstance(entry, list | tuple):
-            self._rate_all(SCORE, list(entry), by, ranked=True)
+            self._rate_all(_UNNAMED.get(self._key, SCORE), list(entry), by, ranked=True)
         elif self._responses == 2 and isinstance(entry, str):
             self._vote(by, entry, "not a label")
         else:
-            self._rate_only(ACCEPTABLE if isinstance(entry, bool) else SCORE, entry, by)
+            self._rate_only(ACCEPTABLE if isinstance(entry, bool) else _UNNAMED.get(self._key, SCORE), entry, by)
 
     def _read_about(self, aspect: str, entry: Any) -> None:
         """What is said of one aspect."""
@@ -205,10 +214,12 @@ class StatedRatings:
         ranked: bool = False,
     ) -> None:
         """A value for each response, which are in the order of the values, if `ranked`."""
-        for index, cell in enumerate(self._of_each(values)):
-            self._rate(index, aspect, cell, by, reason)
+        self._of_each(values)
+        if not self._ordered:
+            for index, cell in enumerate(values):
+                self._rate(index, aspect, cell, by, reason)
         if ranked and by is not None:
-            self._rank(values, by, ranks=self._key in RANKS)
+            self._rank(values, by, ranks=self._ordered)
 
     def _rate_only(
         self, aspect: str, cell: object, by: tuple[str, str] | None = None, reason: str | None = None
@@ -231,12 +242,12 @@ class StatedRatings:
 
     def _rank(self, values: list[Any], by: tuple[str, str], *, ranks: bool) -> None:
         numbers: list[float | None] = []
-        for cell in values:
-            with suppress(RowError):  # the rating of it is a problem already
+        for index, cell in enumerate(values):
+            number: float | None = None
+            # the rating of a score is a problem already
+            with self._noting(f"{self._where}, response {index + 1}") if ranks else suppress(RowError):
                 number = rated_value(cell, self._where)
-                numbers.append(None if number is None else -float(number) if ranks else float(number))
-                continue
-            numbers.append(None)
+            numbers.append(None if number is None else -float(number) if ranks else float(number))
         if sum(number is not None for number in numbers) > 1:
             self.rankings.append(ResponseOrder(*by, numbers))
 

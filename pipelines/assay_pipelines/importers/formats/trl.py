@@ -72,7 +72,9 @@ class TrlLayout(RecordLayout):
 
 
 def parse_pair(record: Mapping[str, Any]) -> list[Row | RowError]:
-    """The pair of one record in any of TRL's forms. Raises RowError for a record without one."""
+    """The pair of one record in any of TRL's forms. Raises RowError for a record without one, or whose label cannot be
+    read where it has no votes beside it."""
+    unread: RowError | None = None
     first: ResponseForm
     second: ResponseForm
     label: str | None
@@ -80,8 +82,8 @@ def parse_pair(record: Mapping[str, Any]) -> list[Row | RowError]:
         turns = prompt_turns(record.get("prompt"))
         first = response_form_of(record.get("response_a"), "response_a")
         second = response_form_of(record.get("response_b"), "response_b")
-        label = label_of(record.get("label"), "label")
-        if label is None and all(name in record for name in _SCORES):
+        label, unread = _stated_label(record)
+        if label is None and unread is None and all(name in record for name in _SCORES):
             label = label_of_scores(*(required_number(record[name], name) for name in _SCORES))
     else:
         turns, first, second = split_pair(record.get("prompt"), record.get("chosen"), record.get("rejected"))
@@ -94,8 +96,21 @@ def parse_pair(record: Mapping[str, Any]) -> list[Row | RowError]:
         _add_columns(pair, record)
         if "response_a" in record:
             out += _add_votes(pair, record)
+    if unread is not None:
+        if not pair.votes:
+            raise unread
+        if not any(isinstance(problem, RowError) and problem.field == "label" for problem in out):
+            out.append(unread)
     pair.check()
     return out
+
+
+def _stated_label(record: Mapping[str, Any]) -> tuple[str | None, RowError | None]:
+    """The label of a pair, or why it cannot be read."""
+    try:
+        return label_of(record.get("label"), "label"), None
+    except RowError as error:
+        return None, error
 
 
 def _add_votes(pair: PairRow, record: Mapping[str, Any]) -> list[RowError]:
