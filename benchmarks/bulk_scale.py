@@ -1,8 +1,10 @@
-"""What bulk work costs a row beside the model: the consistency pass and the embedding of a pool, by its size.
+"""What bulk work costs a row beside the model, by the pool's size: embedding, consistency, judges, attributes, hygiene.
 
-The engine is a stand-in of stated cost (a length in place of a reward, `ENGINE_S` seconds a response, which is neither
-run nor slept but added), so that what is measured is the bookkeeping: export, shards, results, import. The cost a row
-should not grow: the ratio is that of the largest pool over the smallest, in CPU seconds.
+The engine is a stand-in of stated cost (a length in place of a reward, an endpoint that answers at once), whose seconds
+(`ENGINE_S` a row) are neither run nor slept but added, so that what is measured is the bookkeeping: export, shards,
+results, import; rendered prompts, the journal of calls, answers. Near-duplicates and decontamination have no engine:
+their cost is the work itself. The cost a row should not grow: the ratio is that of the largest pool over the smallest,
+in CPU seconds.
 
     python benchmarks/bulk_scale.py [--quick] [--sizes 50000 500000] [--json] [--save-baseline]
 """
@@ -14,7 +16,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,20 @@ from measure import Report, arguments, peak_rss_mb, run_child, versions
 
 SIZES, QUICK_SIZES = (50_000, 500_000), (10_000, 50_000)
 BATCH = 50_000
-ENGINE_S = 0.001  #: a response: an 0.5B model on a GPU; a large one costs ten times that
+#: A row: two responses of an 0.5B reward model on a GPU (a large one costs ten times that), a call of a judge at 50 a
+#: second.
+ENGINE_S = {"embedding": 0.002, "consistency": 0.002, "judging": 0.02, "attributes": 0.02}
+STAGES = (*ENGINE_S, "near_dup", "decontaminate")
+REPLIES: dict[str, dict[str, Any]] = {
+    "judging": {"reasoning": "It is longer. " * 20, "verdict": "1", "strength": 2, "confidence": 0.9},
+    "attributes": {
+        "task_category": "chat",
+        "objectivity": "subjective",
+        "controversiality": "low",
+        "desired": "A helpful answer.",
+        "guideline": "Prefer the longer one.",
+    },
+}
 
 
 class LengthScorer:
@@ -40,6 +55,19 @@ class LengthScorer:
         return [Score(len(item.response) / 1000, "length", "stand-in", "none", 1, False) for item in items]
 
 
+def answer_at_once(reply: dict[str, Any]) -> None:
+    """Chat endpoints of this process answer `reply` without a connection."""
+    from assay_serving.chat.client import ANSWERED, ChatClient, ChatResult
+
+    message = {"message": {"role": "assistant", "content": json.dumps(reply)}, "finish_reason": "stop"}
+    payload = {"choices": [message], "usage": {"prompt_tokens": 500, "completion_tokens": 80}}
+
+    async def post(self: ChatClient, body: Any) -> ChatResult:
+        return ChatResult(ANSWERED, 200, payload)
+
+    ChatClient.post = post  # type: ignore[method-assign]
+
+
 def make(folder: Path, size: int) -> None:
     from assay.store.intake import store_pairs
     from assay.workspace import Workspace
@@ -52,27 +80,52 @@ def make(folder: Path, size: int) -> None:
 
 
 def measured(folder: Path, size: int) -> dict[str, Any]:
-    """Seconds, CPU seconds and peak memory of both stages on a new pool, in this process."""
+    """Seconds, CPU seconds and peak memory of all stages on a new pool, in this process."""
     from assay.data.snapshots import Selection
     from assay.runs.record import start_run
     from assay.workspace import Workspace
+    from assay_pipelines.attributes.extraction import AttributeExtractor, extract_attributes
     from assay_pipelines.curation.consistency import ConsistencyConfig, check_pool
     from assay_pipelines.embedding.hashing import HashingEncoder
     from assay_pipelines.embedding.stored import embed_comparisons
+    from assay_pipelines.hygiene.contamination.benchmarks import add_benchmark
+    from assay_pipelines.hygiene.contamination.check import CheckConfig, check_benchmarks
+    from assay_pipelines.hygiene.near_duplicates.search import NearDuplicateConfig, find_near_duplicates
+    from assay_pipelines.judging.asking import ask
+    from assay_pipelines.judging.openai_compatible import LlmJudge, LlmJudgeConfig
     from assay_pipelines.judging.reward_model import RewardModelJudge
+    from assay_pipelines.llm.configuration import EndpointConfig
+    from assay_pipelines.llm.questions import iter_questions
 
     make(folder, size)
     workspace, pool, figures = Workspace.open(folder), Selection(("unverified",)), dict[str, Any]()
+    source = Source()
+    prompts = source._text(source.benchmark).to_pylist()
+    (folder / "benchmark.txt").write_text("\n".join(prompts), encoding="utf-8")
+    add_benchmark(workspace, "synthetic", folder / "benchmark.txt", None)
+    endpoint = EndpointConfig("http://127.0.0.1:9/v1", "immediate", concurrency=64)
+    judge, extractor = LlmJudge(LlmJudgeConfig(endpoint), workspace), AttributeExtractor(endpoint)
     with start_run(workspace, "bulk-scale", {}) as run:
-        for stage in ("embedding", "consistency"):
+        work: dict[str, Callable[[], int]] = {
+            "embedding": lambda: embed_comparisons(workspace, HashingEncoder(32), pool, run.id).embedded,
+            "judging": lambda: sum(
+                ask(workspace, judge, page, run.id).answered for page in iter_questions(workspace, pool)
+            ),
+            "attributes": lambda: sum(
+                extract_attributes(workspace, extractor, page, run.id).answered
+                for page in iter_questions(workspace, pool)
+            ),
+            "near_dup": lambda: find_near_duplicates(workspace, NearDuplicateConfig(), run.id).items,
+            "decontaminate": lambda: check_benchmarks(workspace, CheckConfig(), run.id)[0].responses // 2,
+            "consistency": lambda: check_pool(run, [RewardModelJudge(LengthScorer())], ConsistencyConfig(), pool).seen,
+        }
+        for stage, done in work.items():
+            if stage in REPLIES:
+                answer_at_once(REPLIES[stage])
             wall, cpu = time.perf_counter(), time.process_time()
-            if stage == "embedding":
-                rows = embed_comparisons(workspace, HashingEncoder(32), pool, run.id).embedded
-            else:
-                judge = RewardModelJudge(LengthScorer())
-                rows = check_pool(run, [judge], ConsistencyConfig(), pool).seen
+            rows = done()
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            if rows != size:
+            if not 0.99 * size <= rows <= size:  # a planted response may equal another
                 raise RuntimeError(f"{stage}: {rows} of {size} rows")
             figures[stage] = {"seconds": wall, "cpu_s": cpu, "us_a_row": 1e6 * cpu / size}
     return figures | {"peak_mb": peak_rss_mb()}
@@ -90,19 +143,20 @@ def main() -> None:
     report = Report(
         "bulk_scale", figures={"versions": versions("duckdb", "pyarrow"), "engine_s": ENGINE_S, "sizes": {}}
     )
-    print(f"{'pairs':>9}  {'stage':<12}{'cpu us/row':>12}{'seconds':>10}{'with engine, us/row':>21}")
+    print(f"{'pairs':>9}  {'stage':<14}{'cpu us/row':>12}{'seconds':>10}{'with engine, us/row':>21}")
     for size in sizes:
         with tempfile.TemporaryDirectory(prefix="bulk-") as folder:
             command = [sys.executable, __file__, "--child", f"{folder}/workspace", "--sizes", str(size)]
             stages = run_child(command, timeout=7_200).last_object()
         report.figures["sizes"][size] = stages
-        for stage in ("embedding", "consistency"):
+        for stage in STAGES:
             row, cost = stages[stage], stages[stage]["us_a_row"]
-            columns = f"{cost:>12.0f}{row['seconds']:>10.1f}{cost + 2e6 * ENGINE_S:>21.0f}"
-            print(f"{size:>9}  {stage:<12}{columns}", flush=True)
-    for stage in ("consistency", "embedding"):
+            columns = f"{cost:>12.0f}{row['seconds']:>10.1f}{cost + 1e6 * ENGINE_S.get(stage, 0):>21.0f}"
+            print(f"{size:>9}  {stage:<14}{columns}", flush=True)
+    for stage in STAGES:
         small, large = (report.figures["sizes"][size][stage]["us_a_row"] for size in (sizes[0], sizes[-1]))
-        with_engine = (large + 2e6 * ENGINE_S) / (small + 2e6 * ENGINE_S)
+        engine = 1e6 * ENGINE_S.get(stage, 0)
+        with_engine = (large + engine) / (small + engine)
         report.ratios[f"{stage}_cost_a_row_at_{sizes[-1]}_over_{sizes[0]}"] = with_engine
         report.ratios[f"{stage}_bookkeeping_alone"] = large / small
     report.finish(options)

@@ -31,7 +31,7 @@ from assay_pipelines.llm.questions import Question
 from assay_pipelines.llm.recorder import Recorder
 from assay_pipelines.llm.sweep import SweepReport
 
-CHUNK = 256  #: questions given to a judge at once: bounds the memory of their rendered prompts
+CHUNK = 1_024  #: questions given to a judge at once: bounds the memory of their rendered prompts
 VOTE = "vote/"
 UNASKED = frozenset({"over_budget", "not_asked"})
 

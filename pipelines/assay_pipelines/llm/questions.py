@@ -15,6 +15,8 @@ from assay.domain import Answer, Prompt, Response, ShownOrder
 from assay.ids import fraction
 from assay.workspace import Workspace
 
+PAGE = 8_000  #: each page looks through narrow columns of the whole store for what is answered already
+
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
@@ -43,7 +45,7 @@ class Question:
 def iter_questions(workspace: Workspace, selection: Selection, *, limit: int | None = None) -> Iterator[list[Question]]:
     """Pages of questions in the order of their ids, at most `limit` in all."""
     remaining = limit
-    for page in iter_candidates(workspace, selection):
+    for page in iter_candidates(workspace, selection, page=PAGE if limit is None else min(limit, PAGE)):
         candidates = page if remaining is None else page[:remaining]
         if candidates:
             yield questions_of(workspace, candidates)

@@ -16,7 +16,7 @@ from assay_pipelines.llm.endpoint import Answered, ModelCall, ModelCaller, Outco
 from assay_pipelines.llm.recorder import Recorder
 from assay_pipelines.llm.replies import StrictAnswer
 
-CHUNK = 256
+CHUNK = 1_024
 
 A = TypeVar("A", bound=StrictAnswer)
 

@@ -63,7 +63,7 @@ class LlmExtractor:
     ) -> None:
         self.workspace, self.spending = workspace, spending or Spending()
         self.prompts = Prompts(prompts)
-        self.page = 8 * endpoint.concurrency  # small: visible progress; large: the endpoint stays busy
+        self.page = 32 * endpoint.concurrency  # small: visible progress; large: the endpoint stays busy
         self.prompt_hash = self.prompts.hash(SYSTEM, USER)
         self._endpoint = ModelCaller(endpoint, self.prompts)
         self._system = self.prompts.render(SYSTEM)

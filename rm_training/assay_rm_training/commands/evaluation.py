@@ -8,12 +8,14 @@ import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.settings_options import replace_parameter, settings_options
+from assay.compute.executor import LOCAL, OnOption, open_executor
 from assay.settings import fields_of
 from assay.system.plurals import counted
 from assay_rm_training.commands.evaluation_tables import print_rows
 from assay_rm_training.run_settings import BENCHMARK, PAIRS, BenchmarkConfig, EvalConfig, JudgeEvalConfig
 
 if TYPE_CHECKING:
+    from assay.compute.executor import Executor
     from assay.workspace import Workspace
     from assay_rm_training.runs.evaluate import EvaluationRun, PrincipleEvaluationRun
 
@@ -46,6 +48,7 @@ def eval_(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the report (JSON) and the items.", show_default=False)
     ] = None,
+    on: OnOption = LOCAL,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -53,7 +56,8 @@ def eval_(
 
     --data gives accuracy with its interval beside the baselines, margins, calibration and slices of one model.
     --bench gives every aggregate of the official protocol with intervals, of one or several models, and what they
-    differ by; with --scores it needs no model. Neither needs a workspace; in one, they leave a run record.
+    differ by; with --scores it needs no model. Neither needs a workspace; in one, they leave a run record. With --on,
+    models score on shards, and what was interrupted goes on when it is given again.
 
     Example: `assay eval --model helpful --data gold-holdout --calibrate`
 
@@ -70,13 +74,16 @@ def eval_(
     if (settings["data"] is None) == (settings["bench"] is None):
         raise BadInputError("give either pairs (--data) or a benchmark (--bench)")
     here = Workspace.find_optional(workspace)
+    executor = open_executor(on) if on != LOCAL else None
     if settings["bench"] is not None:
         from assay_rm_training.commands.benchmark_tables import print_benchmark
         from assay_rm_training.runs.benchmark import run_benchmark
 
         if settings["calibrate"]:
             raise BadInputError("--calibrate goes with --data: a benchmark is not to be fitted on")
-        result = run_benchmark(here, BenchmarkConfig(**options.of(BenchmarkConfig)), out=out, api_key=api_key)
+        result = run_benchmark(
+            here, BenchmarkConfig(**options.of(BenchmarkConfig)), out=out, api_key=api_key, executor=executor
+        )
         if as_json:
             emit(result.to_dict(), "", as_json=True)
         else:
@@ -90,20 +97,24 @@ def eval_(
         raise BadInputError("--data evaluates one --model; to compare several: --bench pairs --path FILE")
     config = EvalConfig(model=settings["models"][0], **options.of(EvalConfig))
     if kind_of(locate_model(here, config.model)[0]) == "principle":
+        if executor is not None:
+            raise BadInputError("--on is for pairs and benchmarks; judged responses are scored here")
         _judgments(here, config, out, as_json)
     else:
-        _pairs(here, config, out, as_json)
+        _pairs(here, config, out, executor, as_json)
 
 
 #: Settings that are refused without --bench.
 _OF_BENCHMARKS = ("paths", "scores", "judges", "principle", "server_model")
 
 
-def _pairs(here: "Workspace | None", config: EvalConfig, out: Path | None, as_json: bool) -> None:
+def _pairs(
+    here: "Workspace | None", config: EvalConfig, out: Path | None, executor: "Executor | None", as_json: bool
+) -> None:
     from assay_rm_training.commands.evaluation_tables import print_evaluation
     from assay_rm_training.runs.evaluate import evaluate_model
 
-    report = evaluate_model(here, config, out=out)
+    report = evaluate_model(here, config, out=out, executor=executor)
     if as_json:
         contamination = [state.to_dict() | {"evaluated": n} for state, n in report.contamination]
         emit(

@@ -13,6 +13,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from assay.compute.executor import Executor
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
 from assay.models.contamination import BenchmarkUse, union
@@ -33,7 +34,8 @@ from assay_rm_training.run_settings import BenchmarkConfig
 from assay_rm_training.runs.contamination_lineage import relevant, uses_of_model
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_reference import is_url
-from assay_serving.scorer import ModelInfo
+from assay_serving.scorer import ModelInfo, Scorer
+from assay_serving.sharded_scorer import ShardedScorer, shared_workspace
 
 REPORT, ITEMS = "benchmark.json", "items.parquet"
 
@@ -79,9 +81,15 @@ class BenchmarkRun:
 
 
 def run_benchmark(
-    workspace: Workspace | None, config: BenchmarkConfig, *, out: Path | None = None, api_key: str | None = None
+    workspace: Workspace | None,
+    config: BenchmarkConfig,
+    *,
+    out: Path | None = None,
+    api_key: str | None = None,
+    executor: Executor | None = None,
 ) -> BenchmarkRun:
-    """Evaluate every contender on the same items, with progress on standard error.
+    """Evaluate every contender on the same items, with progress on standard error. `executor`: where models score, on
+    shards in the workspace; None: in this process.
 
     Raises BadInputError for malformed items or scores, NotFoundError for an unknown file or
     model, BackendError where a server or the hub does not answer.
@@ -99,7 +107,7 @@ def run_benchmark(
         run = None
         if workspace is not None:
             run = stack.enter_context(start_run(workspace, "eval", asdict(config), inputs=_inputs(workspace, config)))
-        contenders = _contenders(bench, dataset.items, config, workspace, api_key)
+        contenders = _contenders(bench, dataset.items, config, workspace, api_key, executor)
         reports, states = [], []
         for one in contenders:
             contamination = _contamination(workspace, dataset.items, one)
@@ -138,12 +146,13 @@ def _contenders(
     config: BenchmarkConfig,
     workspace: Workspace | None,
     api_key: str | None,
+    executor: Executor | None,
 ) -> list[Contender]:
     root = workspace.root if workspace else None
     # Files first: they fail before a model is loaded.
     recorded = [_recorded(path, bench, items) for path in config.scores]
     contenders = [
-        *(_scored(items, reference, config, root, api_key) for reference in config.models),
+        *(_scored(items, reference, config, workspace, api_key, executor) for reference in config.models),
         *(_judged(items, reference, config, root, api_key) for reference in config.judges),
         *recorded,
     ]
@@ -163,7 +172,12 @@ def _recorded(path: str, bench: Benchmark, items: Sequence[BenchmarkItem]) -> Co
 
 
 def _scored(
-    items: Sequence[BenchmarkItem], reference: str, config: BenchmarkConfig, root: Path | None, api_key: str | None
+    items: Sequence[BenchmarkItem],
+    reference: str,
+    config: BenchmarkConfig,
+    workspace: Workspace | None,
+    api_key: str | None,
+    executor: Executor | None,
 ) -> Contender:
     from assay_rm_training.benchmarks.scoring import score_items
     from assay_serving.model_loader import open_scorer, server_config
@@ -172,7 +186,11 @@ def _scored(
         model = server_config(reference, model=config.server_model, api_key=api_key, correct=config.correct)
     else:
         model = config.model_config(reference)
-    scorer = open_scorer(model, root)
+    scorer: Scorer
+    if executor is not None:
+        scorer = ShardedScorer(shared_workspace(workspace), model, executor)
+    else:
+        scorer = open_scorer(model, workspace.root if workspace else None)
     responses = sum(len(item.responses) for item in items)
     with progress_bar(f"scoring with {scorer.info.name}", responses, unit="responses") as advance:
         outcomes = score_items(scorer, items, principle=config.principle, advance=advance)

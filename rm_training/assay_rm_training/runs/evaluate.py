@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from assay.compute.executor import Executor
 from assay.data.pairs import load_pairs_or_file
 from assay.errors import AssayError, BadInputError
 from assay.models.calibration import Calibration
@@ -34,6 +35,8 @@ from assay_rm_training.runs.train import TrainingPlan, was_trained_on
 from assay_serving.engines.principle import PrincipleScorer
 from assay_serving.model_loader import load_scorer
 from assay_serving.model_reference import known_spec
+from assay_serving.scorer import Scorer
+from assay_serving.sharded_scorer import ShardedScorer, shared_workspace
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,11 @@ class EvaluationRun:
     lineage: tuple[BenchmarkUse, ...] = ()
 
 
-def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path | None = None) -> EvaluationRun:
-    """Evaluate, with progress on standard error. `out`: a folder for the metrics, created if missing.
+def evaluate_model(
+    workspace: Workspace | None, config: EvalConfig, *, out: Path | None = None, executor: Executor | None = None
+) -> EvaluationRun:
+    """Evaluate, with progress on standard error. `out`: a folder for the metrics, created if missing. `executor`: where
+    the pairs are scored, on shards in the workspace; None: in this process.
 
     Raises NotFoundError for an unknown model or data, BadInputError where calibrating cannot work: a model from the
     hub has no folder to write to; pairs that the model ranks no better than chance give no temperature.
@@ -68,7 +74,12 @@ def evaluate_model(workspace: Workspace | None, config: EvalConfig, *, out: Path
         require_folder(source, config.model)
         states = states_of_use(workspace, config.data, pairs, "calibration", {})
     with recorded_run(workspace, "eval", asdict(config), model=(source, artifact), data=[config.data]) as run:
-        scorer = load_scorer(config.model_config(source), workspace.root if workspace is not None else None)
+        model = config.model_config(source)
+        scorer: Scorer
+        if executor is not None:
+            scorer = ShardedScorer(shared_workspace(workspace), model, executor)
+        else:
+            scorer = load_scorer(model, workspace.root if workspace is not None else None)
         spec = known_spec(source)
         stored = calibration_of(model_folder, correct=config.correct)
         with progress_bar("evaluating", 2 * len(pairs), unit="responses") as advance:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from shard_jobs import run_squares, squares, tables
 
@@ -22,7 +23,12 @@ from assay.compute.executor import open_executor
 from assay.compute.job import JobSpec
 from assay.compute.stage import map_stage, open_stage
 from assay.errors import BackendError, BadInputError
+from assay.store.intake import pair_schema, store_pairs
 from assay.workspace import Workspace
+from assay_pipelines.hygiene.contamination.benchmarks import add_benchmark
+from assay_pipelines.hygiene.contamination.check import CheckConfig, check_benchmarks
+from assay_pipelines.hygiene.near_duplicates import documents
+from assay_pipelines.hygiene.near_duplicates.search import NearDuplicateConfig, find_near_duplicates
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray")
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -116,6 +122,38 @@ def test_an_answer_that_waits_for_a_slow_reader_is_in_time(
             passed += 10 * ray_cluster.HELLO_S  # longer than any deadline
     begun = [line.split() for line in log.read_text().splitlines()]
     assert (len(begun), len({pid for _, pid, _ in begun})) == (6, 2)
+
+
+def test_hygiene_on_a_cluster_finds_what_this_process_finds(
+    cluster: Any, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "PAGE", 16)
+    leak = " ".join(f"leak{n}" for n in range(20))
+    texts = [" ".join(f"w{(7 * n + k) % 991}" for k in range(40)) for n in range(60)]
+    rows = [
+        {"row": n, "messages": [{"role": "user", "content": f"{leak if n % 10 == 0 else ''} {texts[n - n % 2]} {n}"}]}
+        | {"first": texts[n - n % 2][7:], "second": f"no {texts[n - n % 2]}", "label": "first", "source": "test"}
+        | {"record_id": str(n)}
+        for n in range(60)
+    ]
+    (tmp_path / "b.txt").write_text(leak)
+    with workspace.store.unit() as db:
+        store_pairs(db, pa.Table.from_pylist(rows, schema=pair_schema()), None)
+    add_benchmark(workspace, "b", tmp_path / "b.txt", None)
+    tables, reports = [], []
+    for on in ("local", f"ray:{cluster.address}"):
+        executor = open_executor(on)
+        (check,) = check_benchmarks(workspace, CheckConfig(encoder="hashing"), on, page=25, executor=executor)
+        near = find_near_duplicates(workspace, NearDuplicateConfig(), on, executor=executor)
+        reports.append((check.hits, check.responses, check.tiers, near))
+        with workspace.store.unit() as db:
+            hits = "SELECT * EXCLUDE (check_id) FROM contamination_hits WHERE check_id = ? ORDER BY ALL"
+            members = "SELECT * EXCLUDE (run_id) FROM near_duplicates WHERE run_id = ? ORDER BY ALL"
+            tables.append((db.execute(hits, [check.check_id]).fetchall(), db.execute(members, [on]).fetchall()))
+    assert reports[0] == reports[1]
+    assert tables[0] == tables[1]
+    assert reports[0][0] == 6
+    assert reports[0][3].extra >= 20
 
 
 def test_what_is_wrong_is_one_line_before_work_starts(
