@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assay.errors import BackendError
-from assay_policy_training.rollouts.repack import Replica, repack
+from assay_policy_training.rollouts.repack import ActorLoad, repack
 
 TRIES = 3  #: actors that may be lost over one unit
 
@@ -128,10 +128,10 @@ class RolloutBuffer:
 
     def _move(self, actor: str) -> str | None:
         """The actor that has room for all rows of this one."""
-        replicas: dict[str, Replica] = {}
+        replicas: dict[str, ActorLoad] = {}
         for unit in self.units:
             if unit.actor is not None and not unit.generated:
                 used = unit.rows + (replicas[unit.actor].used if unit.actor in replicas else 0)
                 version = 0 if self.partial else unit.publication or 0
-                replicas[unit.actor] = Replica(unit.actor, used, max(used, self.capacity), version)
+                replicas[unit.actor] = ActorLoad(unit.actor, used, max(used, self.capacity), version)
         return next((move.target for move in repack(list(replicas.values())) if move.source == actor), None)

@@ -13,7 +13,7 @@ from assay.errors import BadInputError
 
 
 @dataclass(frozen=True)
-class Replica:
+class ActorLoad:
     """One engine: rows (or tokens) under way and at most, and the version of its weights."""
 
     name: str
@@ -35,7 +35,7 @@ class Move:
     used: int
 
 
-def repack(replicas: Sequence[Replica]) -> list[Move]:
+def repack(replicas: Sequence[ActorLoad]) -> list[Move]:
     """Empty as many replicas as the others of the same version have room for: the emptiest first, each onto the fullest
     that still holds it. A rollout never changes its version, and one that was moved is not moved again."""
     state = {replica.name: replica for replica in replicas}

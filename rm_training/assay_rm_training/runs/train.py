@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -338,6 +339,32 @@ def was_trained_on(workspace: Workspace | None, spec: RewardModelSpec | None, da
         return False
     trained: Any = json.loads(path.read_text(encoding="utf-8")).get("data")
     return isinstance(trained, str) and trained == str(Path(data).expanduser().resolve())
+
+
+def last_interrupted(workspace: Workspace, plan: TrainingPlan) -> str | None:
+    """The newest run of the plan's name that left a state, None where there is none. Raises BadInputError where its
+    settings are others: what it trained so far is not what the plan asks for."""
+    for state in sorted(workspace.runs.glob(f"*/{resume_state.FILE}"), reverse=True):
+        with suppress(NotFoundError):
+            saved = TrainingPlan.read(workspace, state.parent.name)
+            if saved.name != plan.name:
+                continue
+            old, new = (_compared(each) for each in (saved, plan))
+            if changed := sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key)):
+                reason = f"{state.parent.name} has other settings ({', '.join(changed)}): give those or another --name"
+                raise BadInputError(reason, field="--resume")
+            return state.parent.name
+    return None
+
+
+def _compared(plan: TrainingPlan) -> dict[str, Any]:
+    """The settings that a resumed run keeps."""
+    payload = plan.to_dict()
+    kept = {name: payload[name] for name in ("data", "eval_data", "final_data")}
+    settings: dict[str, Any] = json.loads(
+        json.dumps({**kept, **payload["config"], **payload["method"], "parallel": None})
+    )
+    return settings
 
 
 def _copy_state(old: Path, new: Path) -> None:

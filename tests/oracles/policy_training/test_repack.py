@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import BadInputError
-from assay_policy_training.rollouts.repack import Move, Replica, repack
+from assay_policy_training.rollouts.repack import ActorLoad, Move, repack
 
 
 def test_oracle() -> None:
-    replicas = [Replica("A", 30, 100, 1), Replica("B", 20, 100, 1), Replica("C", 70, 100, 1)]
+    replicas = [ActorLoad("A", 30, 100, 1), ActorLoad("B", 20, 100, 1), ActorLoad("C", 70, 100, 1)]
     assert repack(replicas) == [Move("B", "C", 20)]
 
 
 def test_versions_are_not_mixed() -> None:
-    assert repack([Replica("A", 30, 100, 1), Replica("B", 20, 100, 2)]) == []
-    assert repack([Replica("A", 30, 100, 1), Replica("B", 0, 100, 1)]) == [], "an empty one is free already"
+    assert repack([ActorLoad("A", 30, 100, 1), ActorLoad("B", 20, 100, 2)]) == []
+    assert repack([ActorLoad("A", 30, 100, 1), ActorLoad("B", 0, 100, 1)]) == [], "an empty one is free already"
 
 
 loads = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 2)), max_size=8)
@@ -25,7 +25,7 @@ loads = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 2)), max_size=8)
 
 @given(loads)
 def test_nothing_is_lost_and_nothing_overflows(given_loads: list[tuple[int, int]]) -> None:
-    replicas = {str(n): Replica(str(n), used, 100, version) for n, (used, version) in enumerate(given_loads)}
+    replicas = {str(n): ActorLoad(str(n), used, 100, version) for n, (used, version) in enumerate(given_loads)}
     used = {name: replica.used for name, replica in replicas.items()}
     for move in repack(list(replicas.values())):
         assert replicas[move.source].version == replicas[move.target].version
@@ -37,4 +37,4 @@ def test_nothing_is_lost_and_nothing_overflows(given_loads: list[tuple[int, int]
 
 def test_loads_are_checked() -> None:
     with pytest.raises(BadInputError, match="101 of 100"):
-        Replica("A", 101, 100, 0)
+        ActorLoad("A", 101, 100, 0)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,73 @@ def test_killed_in_the_middle_of_a_step_and_resumed(
     expected = [row["loss"] for row in read_metrics(workspace.runs / run_of(workspace)[0])]
     assert [row["loss"] for row in rows] == pytest.approx(expected, abs=1e-3)
     assert (workspace.models / "killed" / "assay.json").is_file()
+
+
+def wait_for_state(workspace: Workspace, *processes: subprocess.Popen[str]) -> None:
+    """Until a run has a state and three steps."""
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline and all(process.poll() is None for process in processes):
+        states = list(workspace.runs.glob(f"*/{FILE}"))
+        if states and len(read_metrics(states[0].parent)) >= 3:
+            break
+        time.sleep(0.05)
+    assert all(process.poll() is None for process in processes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["process", "node"])
+def test_the_same_command_ends_a_training_of_two_nodes_of_which_one_was_killed(
+    victim: str, pairs: Path, workspace: Workspace, tmp_path: Path
+) -> None:
+    """Two torchruns, as on two machines. After a killed process they start the training again themselves; after a
+    killed node whoever started them ends the other one, as srun does, and starts both again. Both go on from the
+    state."""
+    settings = ["train", "bt", "--data", str(pairs), *SETTINGS, "--epochs", "12", "-w", str(workspace.root)]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--max-restarts", "3"]
+    launch += ["-m", "assay.cli", *settings, "--parallel", "fsdp", "--name", "held", "--resume", "last"]
+    logs = [tmp_path / f"node-{number}.log" for number in range(2)]
+
+    def start(number: int) -> subprocess.Popen[str]:
+        with logs[number].open("a") as log:
+            options = {"stderr": log, "start_new_session": True, "env": os.environ | {"OMP_NUM_THREADS": "1"}}
+            return subprocess.Popen(launch, text=True, **options)  # type: ignore[call-overload, no-any-return]
+
+    def start_nodes() -> list[subprocess.Popen[str]]:
+        first, deadline = start(0), time.monotonic() + 60
+        while time.monotonic() < deadline:  # it keeps the store: the other is to find it there
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                break
+            time.sleep(0.05)
+        return [first, start(1)]
+
+    nodes = start_nodes()
+    try:
+        wait_for_state(workspace, *nodes)
+        ranks = [next(iter(trainers(node.pid).items())) for node in nodes]
+        if victim == "process":
+            os.kill(ranks[1][1], signal.SIGKILL)
+        else:
+            for process in (nodes[1].pid, ranks[1][1], nodes[0].pid, ranks[0][1]):
+                os.kill(process, signal.SIGKILL)
+            for node in nodes:
+                node.wait()
+            nodes = start_nodes()
+        codes = [node.wait(timeout=400) for node in nodes]
+        assert codes == [0, 0], [log.read_text() for log in logs]
+    finally:
+        for node in nodes:
+            with suppress(ProcessLookupError):
+                os.killpg(node.pid, signal.SIGKILL)
+    run, status, *_ = run_of(workspace)
+    assert status == "done"
+    rows = read_metrics(workspace.runs / run)
+    assert [row["step"] for row in rows] == list(range(1, 61))
+    subprocess.run([sys.executable, "-m", "assay.cli", *settings, "--name", "alone"], check=True, timeout=300)
+    expected = [row["loss"] for row in read_metrics(workspace.runs / run_of(workspace)[0])]
+    assert [row["loss"] for row in rows] == pytest.approx(expected, abs=1e-3)
 
 
 def test_two_processes_make_one_model(pairs: Path, workspace: Workspace) -> None:

@@ -222,6 +222,46 @@ def test_an_interrupted_run_is_resumed(
     assert not list(workspace.runs.glob("*/state.pt"))
 
 
+def test_the_last_interrupted_run_of_a_name_is_resumed_by_the_same_command(
+    workspace: Workspace, train_file: Path, assay: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = (
+        "train",
+        "bt",
+        "--data",
+        train_file,
+        *FAST,
+        "--save-every",
+        "2",
+        "--resume",
+        "last",
+        "-w",
+        workspace.root,
+    )
+    code, _, err = assay(*command, "--name", "whole")
+    assert code == 0, err  # there was none to resume
+    step, calls = trainer.train_step, 0
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 6:
+            raise KeyboardInterrupt
+        return step(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "train_step", interrupted)
+        assert assay(*command, "--name", "again")[0] == 130
+    code, _, err = assay(*command, "--name", "again", "--lr", "0.5")
+    assert (code, "has other settings (lr): give those or another --name" in err) == (2, True), err
+    code, _, err = assay(*command, "--name", "again")
+    assert code == 0, err
+    assert (workspace.models / "again" / "model.safetensors").read_bytes() == (
+        workspace.models / "whole" / "model.safetensors"
+    ).read_bytes()
+    assert not list(workspace.runs.glob("*/state.pt"))
+
+
 def test_eval_works_without_a_workspace(
     workspace: Workspace, train_file: Path, held_file: Path, assay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import threading
 import time
@@ -152,6 +153,7 @@ def torch_process_group() -> Iterator[ProcessGroup]:
 
     try:
         store, number, world = next(rendezvous("env://", timeout=PATIENCE))
+        store = dist.distributed_c10d.PrefixStore(_agreed_prefix(store, number, world), store)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=number, world_size=world, timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
@@ -168,6 +170,31 @@ def torch_process_group() -> Iterator[ProcessGroup]:
                 raise
     finally:
         dist.destroy_process_group()
+
+
+def _agreed_prefix(store: Any, rank: int, world: int) -> str:
+    """A key that these processes have and their predecessors had not: torchrun's store outlives the processes that it
+    starts again, and their addresses are in it. The first process repeats what the others say until all have read its
+    key. Raises RuntimeError where one does not come."""
+    own, deadline = secrets.token_hex(8), time.monotonic() + PATIENCE.total_seconds()
+
+    def stored(key: str) -> str:
+        return store.get(key).decode() if store.check([key]) else ""
+
+    if rank > 0:
+        store.set(f"hello {rank}", own)
+    while time.monotonic() < deadline:
+        if rank == 0:
+            store.set("start", json.dumps([own, [stored(f"hello {other}") for other in range(world)]]))
+            if all(stored(f"ready {other}") == own for other in range(1, world)):
+                return own
+        elif start := stored("start"):
+            key, heard = json.loads(start)
+            if rank < len(heard) and heard[rank] == own:
+                store.set(f"ready {rank}", key)
+                return str(key)
+        time.sleep(0.02)
+    raise RuntimeError("one of them did not come")
 
 
 @contextmanager

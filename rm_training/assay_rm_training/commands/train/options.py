@@ -26,8 +26,9 @@ from assay_rm_training.presets import PRESETS, preset
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
 if TYPE_CHECKING:
+    from assay.workspace import Workspace
     from assay_rm_training.methods.method import Method
-    from assay_rm_training.runs.train import TrainedModel
+    from assay_rm_training.runs.train import TrainedModel, TrainingPlan
 
 ForceOption = Annotated[bool, typer.Option("--force", help="If the name is in use, write NAME-v2, -v3, ...")]
 WaiveOption = Annotated[
@@ -87,6 +88,7 @@ def run_options(
     return RunOptions(data, base, eval_data, final_data, name, force, adapters, (first, second), preset)
 
 
+LAST = "last"  #: as a run to resume
 #: The command whose method is named by an option, so that it resumes a run of any method.
 GENERIC = "method"
 
@@ -97,8 +99,9 @@ def last_options(
     resume: Annotated[
         str | None,
         typer.Option(
-            metavar="RUN_ID",
-            help="Resume an interrupted run; only --name, --force, --parallel and waivers may change.",
+            metavar="RUN_ID|last",
+            help="Resume an interrupted run; only --name, --force, --parallel and waivers may change. last: the newest "
+            "of this --name and these settings that left a state, or a new one where there is none.",
         ),
     ] = None,
     workspace: WorkspaceOption = None,
@@ -153,41 +156,29 @@ def _run(
     workspace: Path | None,
     as_json: bool,
 ) -> None:
-    from assay.runs.record import locate_model, require_unfinished
+    from assay.runs.record import require_unfinished
     from assay.workspace import Workspace
-    from assay_rm_training.runs.train import TrainingPlan, default_name, train_model
+    from assay_rm_training.runs.train import TrainingPlan, last_interrupted, train_model
     from assay_rm_training.training.resume_state import FILE as STATE
 
     here, way = Workspace.find(workspace), command.__name__.replace("_", "-")
     waivers = waivers_of(waive_contamination or [])
+    plan: TrainingPlan | None = None
+    if resume in (None, LAST):
+        plan = _new_plan(here, options, settings, command, method_values, context, waivers)
+        resume = last_interrupted(here, plan) if resume == LAST else None
     if resume is not None:
-        plan = TrainingPlan.read(here, resume)
+        saved = TrainingPlan.read(here, resume)
         require_unfinished(here, resume, in_others=True)
-        if way != GENERIC and plan.method.name != way:
-            raise BadInputError(f"the run is of assay train {plan.method.name}, not {way}", field="--resume")
-        refuse_changes(context, _CHANGEABLE)
-        name, force = options.name or plan.name, options.force or plan.force
-        plan = replace(plan, name=name, force=force, waivers={**plan.waivers, **waivers})
+        if way != GENERIC and saved.method.name != way:
+            raise BadInputError(f"the run is of assay train {saved.method.name}, not {way}", field="--resume")
+        if plan is None:
+            refuse_changes(context, _CHANGEABLE)
+        name, force = options.name or saved.name, options.force or saved.force
+        plan = replace(saved, name=name, force=force, waivers={**saved.waivers, **waivers})
         if is_given(context, "parallel"):
             plan = replace(plan, config=replace(plan.config, parallel=settings["parallel"]))
-    else:
-        if options.data is None:
-            raise BadInputError("name what to train on: --data SNAPSHOT or --data FILE")
-        if options.preset is not None:
-            explicit = functools.partial(is_given, context)
-            settings = with_preset({**settings, "betas": options.betas}, options.preset, explicit)
-            method_values = with_objective(method_values, options.preset, explicit)
-        settings = {"betas": options.betas, "preset": options.preset, **settings}
-        plan = TrainingPlan(
-            TrainingConfig(base=locate_model(here, options.base)[0], lora=options.lora, **settings),
-            absolute_file(options.data),
-            absolute_file(options.eval_data) if options.eval_data else None,
-            options.name or default_name(options.base, options.data),
-            options.force,
-            waivers,
-            command(**method_values),
-            absolute_file(options.final_data) if options.final_data else None,
-        )
+    assert plan is not None
     rows = plan.method.read(here, plan.data)
     eval_rows = plan.method.read(here, plan.eval_data) if plan.eval_data else None
     final_rows = plan.method.read(here, plan.final_data) if plan.final_data else None
@@ -198,6 +189,37 @@ def _run(
         emit(_payload(trained), "", as_json=True)
     else:
         _show(trained)
+
+
+def _new_plan(
+    here: Workspace,
+    options: RunOptions,
+    settings: dict[str, Any],
+    command: Callable[..., Method],
+    method_values: dict[str, Any],
+    context: typer.Context,
+    waivers: dict[str, str],
+) -> TrainingPlan:
+    from assay.runs.record import locate_model
+    from assay_rm_training.runs.train import TrainingPlan, default_name
+
+    if options.data is None:
+        raise BadInputError("name what to train on: --data SNAPSHOT or --data FILE")
+    if options.preset is not None:
+        explicit = functools.partial(is_given, context)
+        settings = with_preset({**settings, "betas": options.betas}, options.preset, explicit)
+        method_values = with_objective(method_values, options.preset, explicit)
+    settings = {"betas": options.betas, "preset": options.preset, **settings}
+    return TrainingPlan(
+        TrainingConfig(base=locate_model(here, options.base)[0], lora=options.lora, **settings),
+        absolute_file(options.data),
+        absolute_file(options.eval_data) if options.eval_data else None,
+        options.name or default_name(options.base, options.data),
+        options.force,
+        waivers,
+        command(**method_values),
+        absolute_file(options.final_data) if options.final_data else None,
+    )
 
 
 def with_preset(settings: dict[str, Any], name: str, is_given: Callable[[str], bool]) -> dict[str, Any]:
