@@ -23,7 +23,7 @@ from assay_serving.chat.client import ANSWERED
 
 log = logging.getLogger(__name__)
 
-FOLD_EVERY_S, FOLD_EVERY = 20.0, 500  #: bounds the file and the memory, not what a kill can lose: that is nothing
+FOLD_EVERY_S, FOLD_EVERY = 20.0, 2_000  #: bounds the file and the memory, not what a kill can lose: that is nothing
 _TYPES = {"attempt": "big", "sample": "big", "status": "big", "tokens_in": "big", "tokens_out": "big"}
 
 
