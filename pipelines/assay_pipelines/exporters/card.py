@@ -21,6 +21,7 @@ class CardFacts:
     pairs: int
     ties: int
     undecided: int
+    barred: int  #: pairs that the form has no place for
     judgments: int
     rationales: bool
     snapshot: dict[str, str] | None
@@ -48,9 +49,10 @@ def facts_of(job: ExportJob, judgments: int) -> CardFacts:
     counts, snapshot, selection = job.counts, job.snapshot, job.selection
     return CardFacts(
         job.title,
-        counts.pairs,
+        pairs := int(rows(f"SELECT count(*) FROM {PAIRS}")[0][0]),
         counts.ties,
         counts.matched - counts.pairs - counts.ties,
+        counts.pairs - pairs,
         judgments,
         job.rationales,
         {"name": snapshot.name, "id": snapshot.id, "content_hash": snapshot.content_hash} if snapshot else None,
@@ -61,9 +63,8 @@ def facts_of(job: ExportJob, judgments: int) -> CardFacts:
         code_version(),
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         sources=rows(
-            """SELECT source, coalesce(license, 'not stated'), count(DISTINCT comparison_id)
-               FROM origins SEMI JOIN (SELECT comparison_id FROM items WHERE label IN ('A', 'B')) USING (comparison_id)
-               GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2"""
+            f"""SELECT source, coalesce(license, 'not stated'), count(DISTINCT comparison_id)
+                FROM origins SEMI JOIN {PAIRS} USING (comparison_id) GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2"""
         ),
         pools=counted("pool"),
         categories=counted("category"),
@@ -111,11 +112,12 @@ def card(facts: CardFacts) -> str:
     sections = [
         f"---\n{block}---\n\n# {facts.title}",
         f"{facts.pairs} preference pairs, written by Assay from {what}.",
-        "Load them with `datasets.load_dataset(FOLDER)`: `prompt` is a list of messages, `chosen` and `rejected` are "
-        "one message of the assistant each. `datasets.load_dataset(FOLDER, 'judgments')` has "
+        "Load them with `datasets.load_dataset(FOLDER)`: `prompt` is a list of messages; so are `chosen` and "
+        "`rejected`, as a rule one of the assistant. `datasets.load_dataset(FOLDER, 'judgments')` has "
         f"{facts.judgments} judgments of the same comparisons, ties included, {reasons}; its `A` and `B` are "
         "`response_a` and `response_b`.",
-        f"Left out of the pairs: {facts.ties} ties, {facts.undecided} comparisons without a label.",
+        f"Left out of the pairs: {facts.ties} ties, {facts.undecided} comparisons without a label, "
+        f"{facts.barred} pairs that have no place in this form.",
         "People appear under pseudonyms by a hash whose salt was drawn for this export and kept nowhere.",
         _table("Sources and licences", ("source", "licence", "pairs"), facts.sources),
         "A pair that several sources hold counts under each. Each source's licence still applies to its pairs.",

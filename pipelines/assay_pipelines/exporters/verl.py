@@ -38,7 +38,7 @@ def write_verl(job: ExportJob) -> Written:
         sides="chosen_turns AS chosen, rejected_turns AS rejected" if typed else "chosen, rejected", pairs=PAIRS
     )
     tables = _whole_prompts(job.db.sql(query).to_arrow_reader(BATCH_PAIRS))
-    written = 0
+    written = compared = 0
     with ExitStack() as stack:
         writer: Any = None
         for pairs in tables:
@@ -53,7 +53,8 @@ def write_verl(job: ExportJob) -> Written:
                 for row in rows.to_pylist():
                     writer.write(json.dumps(_objects(row) if typed else row, ensure_ascii=False) + "\n")
             written += rows.num_rows
-    return Written(written, (f"{job.counts.pairs} pairs in extra_info.comparisons",))
+            compared += pairs.num_rows
+    return Written(written, (f"{compared} pairs in extra_info.comparisons",))
 
 
 def _objects(row: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,9 @@ import pytest
 from assay.data.compression import FREE_BYTES
 from assay.errors import BadInputError
 from assay.workspace import Workspace
+from assay_pipelines.importers.containers.folder import open_folder
 from assay_pipelines.importers.containers.json_elements import ArrayError, JsonElements, arrays_of_objects, skip
+from assay_pipelines.importers.containers.parquet_file import Parquet
 from assay_pipelines.importers.run import ImportReport, open_import, run_import
 from assay_pipelines.importers.source import ImportConfig
 
@@ -205,6 +207,9 @@ def test_a_folder_of_parquet(workspace: Workspace, tmp_path: Path) -> None:
     with workspace.store.unit() as db:
         ids = [row[0] for row in db.execute("SELECT record_id FROM origins ORDER BY 1").fetchall()]
     assert ids == ["set#1", "set#2", "set#3"]
+    opened = open_folder(folder, None, Parquet)
+    assert opened.position() == 0
+    assert sum(1 for _ in opened.records()) == opened.position() == opened.size
     (folder / "more.csv").write_text("a,b\n1,2\n")
     with pytest.raises(BadInputError, match=r"several kinds \(.parquet, .csv\)"):
         take(workspace, tmp_path / "set")

@@ -177,3 +177,18 @@ def test_an_export_without_images_names_none(tmp_path: Path) -> None:
     assert (report.rows, len(report.notes)) == (1, 1)
     assert "images" in report.notes[0]
     assert not (tmp_path / "out-images").exists()
+
+
+@pytest.mark.parametrize(("name", "target"), [("hf", "set"), ("verl", "out.jsonl")])
+def test_what_has_no_place_is_not_among_the_pairs_that_are_counted(tmp_path: Path, name: str, target: str) -> None:
+    workspace = filled(tmp_path, PLAIN, PICTURE)
+    report = export(workspace, tmp_path / target, Selection(), format=name, images=False)
+    assert report.rows == 1
+    if name == "verl":
+        assert "1 pairs in extra_info.comparisons" in report.notes
+        return
+    card = (tmp_path / target / "README.md").read_text(encoding="utf-8")
+    assert "1 preference pairs" in card
+    assert "1 pairs that have no place in this form" in card
+    with pytest.raises(BadInputError, match="an export of Assay: import its folders `pairs` and `judgments`"):
+        take(Workspace.create(tmp_path / "back"), tmp_path / target)

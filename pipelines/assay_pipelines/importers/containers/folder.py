@@ -20,6 +20,7 @@ _SPLIT = re.compile(r"(train|valid|val|validation|dev|eval|test)(?=[-_.\d])")
 _KINDS = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".csv", ".tsv", ".json")
 #: What `datasets` writes beside the data.
 _CARDS = frozenset({"dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json"})
+_EXPORT = "assay-export.json"  #: stands in a folder that `assay data export --format hf` wrote
 
 
 class Files:
@@ -46,13 +47,13 @@ class Files:
 
     def records(self) -> Iterator[Record]:
         before = self._finished = 0
-        for part in self._parts:
+        for number, part in enumerate(self._parts):
+            self._finished += (self._current.size or self._current.position()) if number else 0
             self._current = part
             row = 0
             for row, record, raw in part.records():
                 yield before + row, record, raw
             before += row
-            self._finished += part.size or part.position()
 
 
 def open_folder(folder: Path, split: str | None, open_file: Callable[[Path], Any]) -> Files:
@@ -64,6 +65,8 @@ def open_folder(folder: Path, split: str | None, open_file: Callable[[Path], Any
         names = _json(folder / "dataset_dict.json").get("splits") or []
         chosen = _chosen(folder, names, split)
         return Files(folder, _saved(folder / chosen, open_file), chosen)
+    if (folder / _EXPORT).is_file():
+        raise BadInputError("an export of Assay: import its folders `pairs` and `judgments`, one by one", file=folder)
     if (folder / "state.json").is_file():
         return Files(folder, _saved(folder, open_file), None)
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in _CARDS]
