@@ -13,11 +13,13 @@ from scripted_engine import ScriptedScorer
 def scripted(
     plans: tuple[ModelConfig, ...], workspace: Path | None = None
 ) -> tuple[dict[str, Scorer], dict[str, ModelConfig]]:
-    """A plan's reference is "scripted" or "nothing"."""
+    """A plan's reference is "scripted" or "nothing"; its engine option `item_s` is the scorer's."""
     scorers: dict[str, Scorer] = {}
     plans_by_name = {plan.served_as or plan.reference: plan for plan in plans}
     for name, plan in plans_by_name.items():
-        scorers[name] = ScriptedScorer(name, nothing=plan.reference == "nothing")
+        scorers[name] = ScriptedScorer(
+            name, nothing=plan.reference == "nothing", item_s=plan.engine_options.get("item_s", 0.0)
+        )
     return scorers, plans_by_name
 
 

@@ -34,12 +34,16 @@ def reward_of(text: str) -> float:
 
 
 class ScriptedScorer:
-    """See the module. `nothing`: do not even look at the text; every reward is 0.5."""
+    """See the module. `nothing`: do not even look at the text; every reward is 0.5. `item_s`: seconds that it sleeps
+    for each item."""
 
     score_identity = ""  #: a text has one reward, always: scores may be kept
 
-    def __init__(self, name: str = "scripted", *, nothing: bool = False, version: str = "1") -> None:
+    def __init__(
+        self, name: str = "scripted", *, nothing: bool = False, version: str = "1", item_s: float = 0.0
+    ) -> None:
         self._nothing = nothing
+        self._item_s = item_s
         self._info = ModelInfo(
             name=name,
             version=version,
@@ -59,6 +63,7 @@ class ScriptedScorer:
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """See `Scorer.score`."""
         info = self._info
+        time.sleep(self._item_s * len(items))
         if self._nothing:
             return [Score(0.5, info.name, info.version, info.template_hash, 1, False)] * len(items)
         texts = [text_of(item) for item in items]

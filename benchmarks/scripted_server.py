@@ -23,6 +23,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--item-s", type=float, default=0.0, help="seconds that the engine sleeps for an item")
     parser.add_argument("--nothing", action="store_true", help="do not even look at the text")
     parser.add_argument("--max-queue", type=int, default=ServerSettings.max_queue_items)
     parser.add_argument("--max-body-bytes", type=int, default=ServerSettings.max_body_bytes)
@@ -38,8 +40,11 @@ def main() -> None:
         cache_entries=options.cache_entries,
         request_timeout_s=options.request_timeout,
     )
-    plan = ModelConfig("nothing" if options.nothing else "scripted", served_as="scripted")
-    config = ServeConfig((plan,), port=options.port, workers=options.workers, settings=settings)
+    reference = "nothing" if options.nothing else "scripted"
+    plan = ModelConfig(reference, served_as="scripted", device="cpu", engine_options={"item_s": options.item_s})
+    config = ServeConfig(
+        (plan,), port=options.port, workers=options.workers, replicas=options.replicas, settings=settings
+    )
     listening = claim_port(config.host, config.port)
     if config.workers:
         asyncio.run(Supervisor(config, listening, engine_program="scripted_child").run())

@@ -19,6 +19,7 @@ from torch import Tensor
 from assay.compute.executor import LOCAL
 from assay.errors import AssayError, BackendError, BadInputError
 from assay.runs.json_log import METRICS_FILE, JsonLog
+from assay.system import tracing
 from assay.system.graceful_stop import stop_on_signal
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import EXTRAS, SUPPLIED
@@ -128,7 +129,7 @@ class PolicyTrainer:
         with stop_on_signal(held=parallel.world == 1) as end:
             while self.step < last_step and self.stopped is None:
                 try:
-                    with self._checkpoint_on_failure():
+                    with self._checkpoint_on_failure(), tracing.span("rl step", step=self.step + 1):
                         row = self._step(self.step + 1)
                 except BackendError as error:
                     if end.requested:  # the step could not be finished

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import httpx
 
 from assay.errors import BackendError
+from assay.system import tracing
 from assay_serving.client.circuit import FAULTS, FAULTS_OF_SEVERAL, Circuit
 from assay_serving.client.connection import ConnectionSettings
 from assay_serving.client.protocol import READY, error_of, error_of_fault
@@ -59,11 +60,15 @@ class ClientBase(ConnectionSettings, ABC):
     ) -> Exchange:
         """One request with its retries. `key`: of the prompt that decides where it goes; the other servers are tried at
         once where one is gone or too busy. `server`: the only one to ask."""
+        with tracing.span(f"{method} {path.partition('?')[0]}"):
+            return (yield from self._tries(method, path, body, key, server))
+
+    def _tries(self, method: str, path: str, body: dict[str, Any] | None, key: bytes, server: int | None) -> Exchange:
         urls = self.urls
         order = preference(key, urls) if len(urls) > 1 else [0]
         order = order if server is None else [server]
         attempts = Attempts(self.settings.policy)
-        request = {"method": method, "json": body, "headers": request_id()}
+        request = {"method": method, "json": body, "headers": request_id() | tracing.headers()}
         while True:
             outcome: httpx.Response | httpx.TransportError | None = None
             retryable = True

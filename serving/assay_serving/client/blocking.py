@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -151,7 +152,7 @@ class RewardClient(ClientBase):
         if len(runs) < 2:
             return [ask(run) for run in runs]
         with ThreadPoolExecutor(min(len(runs), self.settings.max_concurrency)) as pool:
-            futures = [pool.submit(ask, run) for run in runs]
+            futures = [pool.submit(copy_context().run, ask, run) for run in runs]  # with the span around it
             try:
                 return [future.result() for future in futures]
             except BaseException:

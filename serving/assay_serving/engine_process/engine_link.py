@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from assay.errors import AssayError, BusyError, LateError
+from assay.system import tracing
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.connection import BUFFER_BYTES, FrameConnection
 
@@ -91,7 +92,7 @@ class EngineLink:
         call_id = next(self._ids)
         done: asyncio.Future[wire.MethodResult | wire.MethodError] = asyncio.get_running_loop().create_future()
         encoded = b"" if argument is None else wire.encode(argument)
-        frame = wire.encode(wire.MethodCall(call_id, method, encoded))
+        frame = wire.encode(wire.MethodCall(call_id, method, encoded, tracing.headers().get("traceparent", "")))
         self._pending[call_id] = done
         try:
             async with asyncio.timeout(timeout_s):

@@ -14,6 +14,7 @@ import traceback
 from typing import Any
 
 from assay.errors import AssayError, BackendError
+from assay.system import tracing
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.connection import BUFFER_BYTES, HELLO_BYTES, FrameConnection
 from assay_serving.server.core.scoring_backend import ChatRequest, Client, TokenRequest
@@ -133,7 +134,12 @@ class _WorkerConnection:
     async def _run(self, call: wire.MethodCall) -> None:
         limit = self.server.max_frame_bytes
         try:
-            frame = wire.encode(wire.MethodResult(call.id, wire.encode(await self._result(call))))
+            if call.traceparent:
+                with tracing.span(f"engine {call.method}", call.traceparent):
+                    result = await self._result(call)
+            else:
+                result = await self._result(call)
+            frame = wire.encode(wire.MethodResult(call.id, wire.encode(result)))
             if len(frame) > limit:
                 raise BackendError(
                     f"the result has {len(frame)} bytes; engine and HTTP worker exchange {limit} at most"

@@ -36,11 +36,13 @@ class Cancel(WireMessage, frozen=True, array_like=True, tag=1):
 
 
 class MethodCall(WireMessage, frozen=True, array_like=True, tag=2):
-    """A call of a `ScoringBackend` method. `argument`: encoded; empty for a method without one."""
+    """A call of a `ScoringBackend` method. `argument`: encoded; empty for a method without one. `traceparent`: see
+    `assay.system.tracing`."""
 
     id: int
     method: str
     argument: bytes
+    traceparent: str = ""
 
 
 class EngineState(WireMessage, frozen=True, array_like=True, tag=3):

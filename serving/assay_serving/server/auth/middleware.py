@@ -26,6 +26,7 @@ from assay.errors import AssayError
 from assay.http.docs_pages import PATHS
 from assay.http.problems import ProblemError, too_many_items
 from assay.http.request_body import BodyLimits, BodyReader, checked_json, replayed, too_busy
+from assay.system import tracing
 from assay_serving.server.auth.api_keys import OPEN, PROBE, Access, KeyRing, key_in
 from assay_serving.server.auth.key_store import ADMIN, READ, SCORE
 from assay_serving.server.core.logs import FIELDS
@@ -49,6 +50,7 @@ _HEADERS = frozenset(
         b"origin",
         b"content-length",
         b"content-encoding",
+        b"traceparent",
     )
 )
 _REPLY_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
@@ -113,7 +115,13 @@ class RequestMiddleware:
 
         try:
             try:
-                await self._pass(scope, receive, answer, headers)
+                if tracing.enabled:
+                    parent = headers.get(b"traceparent", b"").decode("latin-1")
+                    with tracing.span("http request", parent, request_id=request_id) as span:
+                        await self._pass(scope, receive, answer, headers)
+                        span.set(http_route=_template(scope), http_response_status=status)
+                else:
+                    await self._pass(scope, receive, answer, headers)
             except ProblemError as problem:
                 if status == 0:
                     await self._refuse(problem, request_id)(scope, receive, answer)
