@@ -36,7 +36,7 @@ def _configured() -> bool:
 enabled = _configured()  #: callers on hot paths look before they call
 
 
-class Span:
+class TraceSpan:
     """A span that has begun; `span` of None: traces are off."""
 
     def __init__(self, span: Any = None) -> None:
@@ -49,17 +49,17 @@ class Span:
 
 
 @contextmanager
-def span(name: str, parent: str = "", **attributes: str | float) -> Iterator[Span]:
+def span(name: str, parent: str = "", **attributes: str | float) -> Iterator[TraceSpan]:
     """A span around the block. `parent`: the traceparent of another process; else the span around this one. An
     exception is recorded by its type alone: its message may quote a prompt."""
     if not enabled:
-        yield Span()
+        yield TraceSpan()
         return
     from opentelemetry.trace import StatusCode
 
     around = {"record_exception": False, "set_status_on_exception": False}
     with _tracer().start_as_current_span(name, _context_of(parent), **around) as begun:
-        whole = Span(begun)
+        whole = TraceSpan(begun)
         whole.set(**attributes)
         try:
             yield whole

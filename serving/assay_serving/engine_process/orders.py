@@ -20,7 +20,7 @@ from assay_serving.engine_process.launch import ApplyConfig, Commit, Executed, O
 _DECISIONS = ("promote", "abort")
 
 
-class Replica(Protocol):
+class EngineReplica(Protocol):
     """An engine process."""
 
     name: str
@@ -31,7 +31,7 @@ class Replica(Protocol):
 class _Execution:
     """One order at one replica."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: EngineReplica) -> None:
         loop = asyncio.get_running_loop()
         self.replica = replica
         self.version: asyncio.Future[str] = loop.create_future()
@@ -54,7 +54,7 @@ class ReplicaOrders:
         self._replicas = replicas
         self._count = count
         self._ids = itertools.count(1)
-        self._executions: dict[tuple[int, Replica], _Execution] = {}
+        self._executions: dict[tuple[int, EngineReplica], _Execution] = {}
         self._committing = 0
         self._swaps: set[str] = set()  # names of those in progress
         self._deciding: set[str] = set()
@@ -62,7 +62,7 @@ class ReplicaOrders:
     async def execute(self, order: dict[str, Any], change: ApplyConfig | None = None) -> dict[str, Any]:
         """The outcome at one of the replicas. Raises the first one's error where any cannot execute it, BusyError where
         one ends meanwhile; then nothing has changed."""
-        replicas: list[Replica] = self._replicas()
+        replicas: list[EngineReplica] = self._replicas()
         lasting = order.get("action") == "swap" and order.get("terms", {}).get("mode") != "now"
         if not replicas or (lasting and len(replicas) < self._count):  # one that comes later would know no swap
             raise BusyError("the engine is restarting", retry_after=2)
@@ -118,7 +118,7 @@ class ReplicaOrders:
         finally:
             self._deciding.discard(name)
 
-    def received(self, replica: Replica, event: Prepared | Executed) -> None:
+    def received(self, replica: EngineReplica, event: Prepared | Executed) -> None:
         execution = self._executions.get((event.id, replica))
         if execution is None:
             return
@@ -129,7 +129,7 @@ class ReplicaOrders:
         elif isinstance(event, Prepared) and not execution.version.done():
             execution.version.set_result(event.version)
 
-    def ended(self, replica: Replica) -> list[dict[str, Any]]:
+    def ended(self, replica: EngineReplica) -> list[dict[str, Any]]:
         """The replica is gone. Returns the orders that abort the swaps in progress, of which its successor knows
         nothing."""
         for (_, of), execution in self._executions.items():
