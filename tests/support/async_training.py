@@ -100,11 +100,14 @@ def save_model(folder: Path) -> str:
     return str(folder)
 
 
-def trainer(recipe: Recipe, folder: Path, model: str = "tiny", rewards: Sequence[RewardSource] = ()) -> PolicyTrainer:
+def trainer(
+    recipe: Recipe, folder: Path, model: str = "tiny", rewards: Sequence[RewardSource] = (), *, on: str = "local"
+) -> PolicyTrainer:
     torch.manual_seed(0)
     folder.mkdir(exist_ok=True, parents=True)
     policy = Policy(model, device=torch.device("cpu"), max_prompt_tokens=128, lora=recipe.lora)
-    return PolicyTrainer(recipe, policy, ShuffledPrompts(ITEMS, seed=0), list(rewards) or [LetterShare()], folder)
+    prompts = ShuffledPrompts(ITEMS, seed=0)
+    return PolicyTrainer(recipe, policy, prompts, list(rewards) or [LetterShare()], folder, on=on)
 
 
 def main(folder: Path, model: str, lag: int, actors: int) -> None:

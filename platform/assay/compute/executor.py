@@ -43,9 +43,9 @@ def open_executor(on: str = LOCAL) -> Executor:
     return RayExecutor(address)
 
 
-def open_actor(on: str, target: str, arguments: Mapping[str, Any], *, probe: Path) -> Actor:
+def open_actor(on: str, target: str, arguments: Mapping[str, Any], *, probe: Path, gpus: float = 0) -> Actor:
     """An actor of `target` ("package.module:Class", built with `arguments` at its first call), on this machine or in
-    a Ray cluster. `probe`: a file that its node has to see, whose text is its name.
+    a Ray cluster. `probe`: a file that its node has to see, whose text is its name. `gpus`: of a cluster's node.
 
     Raises what `ray_address` and Ray's actor raise.
     """
@@ -54,7 +54,7 @@ def open_actor(on: str, target: str, arguments: Mapping[str, Any], *, probe: Pat
     address = ray_address(on)
     from assay.compute.ray_cluster import RayActor
 
-    return RayActor(address, target, arguments, probe=probe)
+    return RayActor(address, target, arguments, probe=probe, gpus=gpus)
 
 
 def put_object(on: str, value: Any) -> Any:

@@ -80,7 +80,7 @@ class _ActorHost:
 class RayActor:
     """See `assay.compute.actors.Actor`. An argument that is an object reference arrives as the object.
 
-    `cpus`, `gpus`: of its node. A call may take max(10 s, 6 times the longest so far): a node behind a cut link is
+    `cpus`, `gpus`: of its node. A call may take max(60 s, 6 times the longest so far): a node behind a cut link is
     lost. Raises BadInputError where its node has another version or does not see `probe`, BackendError for a cluster
     that cannot be reached, ActorLostError where it has no room for `HELLO_S`.
     """
@@ -92,7 +92,11 @@ class RayActor:
         self._longest = FIRST_DEADLINE_S / MEDIANS
         remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0, max_task_retries=0)(_ActorHost)
         self._actor = remote.remote(target, dict(arguments))
-        problem = unlike(self._answer(self._actor.hello.remote(str(probe)), HELLO_S), probe)
+        try:
+            node = self._answer(self._actor.hello.remote(str(probe)), HELLO_S)
+        except ActorLostError as error:
+            raise ActorLostError(f"the Ray cluster at {address} has no room for an actor: {HELLO_S:.0f} s") from error
+        problem = unlike(node, probe)
         if problem:
             self.close()
             raise BadInputError(problem)
@@ -100,7 +104,7 @@ class RayActor:
 
     def call(self, method: str, *arguments: Any) -> Any:
         started = time.monotonic()
-        deadline = max(LEAST_DEADLINE_S, MEDIANS * self._longest)
+        deadline = max(HELLO_S, MEDIANS * self._longest)
         answer = self._answer(self._actor.call.remote(method, *arguments), deadline)
         seconds = time.monotonic() - started
         self._longest = max(self._longest, seconds) if self._called else seconds

@@ -51,24 +51,25 @@ class RolloutActor:
         key: str,
         version: int,
         probe: list[float],
-        units: Sequence[Sequence[CarriedRow]],
-        sampling: Sampling,
+        units: Sequence[tuple[Sequence[CarriedRow], Sampling]],
         window: int,
     ) -> list[Progress]:
         """Rows of several units, those under way longer by a window."""
         self._load(handle, key, version, probe)
         assert isinstance(self.sampler, TransformersSampler)
-        self.sampler.sampling = sampling
-        policy, limit = self.policy, sampling.max_new_tokens
-        under_way = [row for rows in units for row in rows if not row.ended(policy, limit)]
-        longer = iter(continued(self.sampler, under_way, window, version=version))
-        answers: list[Progress] = []
-        for rows in units:
-            after = [row if row.ended(policy, limit) else next(longer) for row in rows]
-            open_rows = sum(not row.ended(policy, limit) for row in after)
-            batch = None if open_rows else rows_batch(policy, after, [0] * len(after), limit=limit)
-            answers.append((after, open_rows, None if batch is None else batch.with_(unfinished=None)))
-        return answers
+        answers: dict[int, Progress] = {}
+        for sampling in dict.fromkeys(sampling for _, sampling in units):  # steps may differ in it
+            self.sampler.sampling = sampling
+            policy, limit = self.policy, sampling.max_new_tokens
+            same = {number: rows for number, (rows, settings) in enumerate(units) if settings == sampling}
+            under_way = [row for rows in same.values() for row in rows if not row.ended(policy, limit)]
+            longer = iter(continued(self.sampler, under_way, window, version=version))
+            for number, rows in same.items():
+                after = [row if row.ended(policy, limit) else next(longer) for row in rows]
+                open_rows = sum(not row.ended(policy, limit) for row in after)
+                batch = None if open_rows else rows_batch(policy, after, [0] * len(after), limit=limit)
+                answers[number] = after, open_rows, None if batch is None else batch.with_(unfinished=None)
+        return [answers[number] for number in range(len(units))]
 
     def _load(self, handle: Any, key: str, version: int, probe: list[float]) -> None:
         if self._loaded == key:

@@ -319,9 +319,9 @@ class RolloutPool:
         if not self.asynchrony.window:
             [unit] = units
             return [(None, 0, actor.call("generate", *weights, unit.request))]
-        rows = [unit.progress or _begun(unit.request) for unit in units]
+        rows = [(unit.progress or _begun(unit.request), unit.request.sampling) for unit in units]
         answers: list[tuple[list[CarriedRow] | None, int, RolloutBatch | None]] = actor.call(
-            "extend", *weights, rows, units[0].request.sampling, self.asynchrony.window
+            "extend", *weights, rows, self.asynchrony.window
         )
         return answers
 
@@ -383,6 +383,7 @@ def actor_pool(
         probe = folder / ".probe"
         if on != LOCAL:
             probe.write_text(probe.name, encoding="utf-8")
-        return open_actor(on, TARGET, {**arguments, "device": devices[index % len(devices)]}, probe=probe)
+        device = devices[index % len(devices)]
+        return open_actor(on, TARGET, {**arguments, "device": device}, probe=probe, gpus=float("cuda" in device))
 
     return RolloutPool(recipe, policy, rewards, hire, open_relay(on, folder / "weights"), probed=True)

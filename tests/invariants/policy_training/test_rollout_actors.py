@@ -68,6 +68,14 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    """What an actor of this process sets for itself."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return async_training.save_model(tmp_path_factory.mktemp("models") / "model")
@@ -309,3 +317,23 @@ def test_settings_that_do_not_combine_are_refused(settings: dict[str, Any], key:
 def test_samplers_with_memory_are_refused(tmp_path: Path, recipe: str, overrides: list[str], key: str) -> None:
     with pytest.raises(BadInputError, match=f"{key}.*memory|memory.*{key}"):
         trainer(load_recipe(recipe, overrides), tmp_path)
+
+
+def test_rows_of_several_units_go_on_together_each_by_its_own_settings(model: str) -> None:
+    """What a moved tail meets: rows of another step, whose schedule has other lengths and another temperature."""
+    recipe = recipe_with()
+    actor = rollout_process(recipe_to_dict(recipe), model, "cpu")
+    items, late = async_training.ITEMS[:2], replace(recipe.sampling, max_new_tokens=7, temperature=0.5)
+    settings = [recipe.sampling, late]
+    begun = [[empty_row("1.0", item, seed, index) for index in range(3)] for seed, item in enumerate(items)]
+    together: list[Any] = begun
+    for _ in range(5):
+        units = list(zip(together, settings, strict=True))
+        answers = actor.extend({}, "k", 0, [], units, 2)
+        together = [rows for rows, _, _ in answers]
+    for (rows, open_rows, batch), first, sampling in zip(answers, begun, settings, strict=True):
+        assert open_rows == 0
+        assert batch is not None
+        assert int(batch.lengths.max()) <= sampling.max_new_tokens
+        alone = actor.extend({}, "k", 0, [], [(first, sampling)], sampling.max_new_tokens)[0][0]
+        assert [row.tokens.tolist() for row in rows] == [row.tokens.tolist() for row in alone]

@@ -42,6 +42,7 @@ class Schedule:
         self.left: dict[str, list[int]] = {}  #: request -> tokens that each of its rows lacks
         self.versions: dict[str, list[int]] = {}  #: request -> publication of each of its calls that came back
         self.generated: list[str] = []
+        self.merged = 0  #: calls with rows of several units
 
     def run(self) -> dict[int, list[RolloutUnit]]:
         """Step -> its units, in the order in which they are consumed."""
@@ -91,6 +92,7 @@ class Schedule:
         return all(unit.lost < TRIES - 1 for unit in self.buffer.units if unit.actor == actor)
 
     def check_call(self, units: list[RolloutUnit]) -> None:
+        self.merged += len(units) > 1
         assert len({unit.publication for unit in units}) == 1
         assert sum(unit.rows for unit in units) <= self.rows
         for unit in units:
@@ -137,6 +139,7 @@ def test_the_schedules_differ_in_all_that_matters() -> None:
     stale = {(s.staleness, int(name.split(".")[0]) - v[0]) for s in schedules for name, v in s.versions.items()}
     assert {(1, 1), (2, 2), (4, 4), (4, 0)} <= stale
     assert any(schedule.lossy for schedule in schedules)
+    assert sum(schedule.merged for schedule in schedules) > 100, "long tails that were moved together"
 
 
 def windowed(capacity: int) -> RolloutBuffer:

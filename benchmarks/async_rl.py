@@ -1,0 +1,156 @@
+"""Rollout actors beside a trainer: steps a second where generation takes time, against a lag of 1.
+
+The loop, the buffer, the relay and the update are the product's, on the tiny model; generation is a sleep: an engine
+takes 0.2 s for a group (the median; log-normal, sigma 0.8, cut at five times that), one group after another, the same
+for a group in every arm, since it follows from the group's seed; four times as long for 32 engines, which one core
+could not train for else. Arms take turns. Actors are threads of this process: 32 processes would measure its cores.
+
+`actors_4`: four engines, staleness 4, to one engine with lag 1 (what there is without actors), and to the same four
+with lag 1. `actors_32_linear`: the share of 32 engines' time that goes into groups that are trained on, to that of one.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import torch
+
+from measure import Report, arguments, interleaved, ratio, versions
+
+MEDIAN_S, SIGMA, LONGEST = 0.2, 0.8, 5.0
+WARM_UP = 5  #: steps until the pipeline is full
+
+
+@dataclass(frozen=True)
+class Arm:
+    asynchrony: dict[str, int]
+    prompts: int = 8
+    steps: int = 12
+    slower: float = 1.0  #: how many times longer generation takes, where the trainer would be the limit
+
+    @property
+    def engines(self) -> int:
+        return max(1, self.asynchrony.get("actors", 0))
+
+
+ARMS = {
+    "lag 1, one engine": Arm({"lag": 1}),
+    "lag 1, 4 actors": Arm({"lag": 1, "actors": 4}),
+    "staleness 4, 4 actors": Arm({"staleness": 4, "actors": 4}),
+    "staleness 4, 1 actor": Arm({"staleness": 4, "actors": 1}, steps=6),
+    "staleness 4, 32 actors": Arm({"staleness": 4, "actors": 32}, prompts=32, slower=4.0),
+}
+
+
+def seconds_of(seed: int) -> float:
+    """What an engine takes for the group with this seed."""
+    return MEDIAN_S * min(LONGEST, random.Random(seed).lognormvariate(0, SIGMA))
+
+
+class SleepingEngine:
+    """An actor whose generation takes time and nothing else."""
+
+    tokenizer = Lock()  #: two threads may not use one
+
+    def __init__(self, policy: Any, slower: float) -> None:
+        self.policy, self.slower = policy, slower
+
+    def call(self, method: str, handle: Any, key: str, version: int, probe: Any, request: Any) -> Any:
+        from assay_policy_training.plugins.samplers.assembly import assemble
+
+        time.sleep(self.slower * sum(map(seconds_of, request.seeds)))
+        size = request.sampling.group_size
+        generator = torch.Generator().manual_seed(request.seeds[0])
+        tokens = torch.randint(
+            1, 250, (size * len(request.items), request.sampling.max_new_tokens), generator=generator
+        )
+        columns = (tokens, torch.ones_like(tokens, dtype=torch.bool), torch.full(tokens.shape, -5.0))
+        with self.tokenizer:
+            batch = assemble(self.policy, request.items, size, columns, version=version)
+        return batch.with_(uid=tuple(uid for uid in request.uids for _ in range(size)))
+
+    def close(self) -> None:
+        pass
+
+
+class LetterShare:
+    name, concurrent = "letters", True
+
+    def score(self, items: Sequence[Any], responses: Sequence[str]) -> Any:
+        from assay_policy_training.plugins.protocols import Rewards
+
+        return Rewards.of(self.name, [sum(c.isalpha() for c in text) / max(1, len(text)) for text in responses])
+
+
+def steps_a_second(arm: Arm, used: dict[str, list[float]], name: str) -> float:
+    """Of the steps after the first; `used[name]` gets the share of the engines' time that their groups took."""
+    from dataclasses import replace
+
+    from assay.domain import Message
+    from assay_policy_training.core.config import Asynchrony, Optimisation
+    from assay_policy_training.core.policy import Policy
+    from assay_policy_training.core.prompt import PromptItem
+    from assay_policy_training.core.sampling import Sampling, derived_seed
+    from assay_policy_training.plugins.prompts.source import ShuffledPrompts
+    from assay_policy_training.recipe.loading import load_recipe
+    from assay_policy_training.training.loop import PolicyTrainer
+
+    items = [PromptItem((Message("user", f"Name colour {n}."),)) for n in range(64)]
+    last = WARM_UP + arm.steps
+    recipe = replace(
+        load_recipe("async_grpo"),
+        sampling=Sampling(prompts_per_step=arm.prompts, group_size=2, max_new_tokens=8, max_prompt_tokens=64),
+        optimisation=Optimisation(lr=1e-4, micro_batch_rows=64),
+        asynchrony=Asynchrony(**arm.asynchrony),
+        report_kl=False,
+        steps=last + 8,  # engines go on to the end
+        checkpoint_every=0,
+        checkpoint_minutes=0.0,
+    )
+    ends: dict[int, float] = {}
+    with tempfile.TemporaryDirectory(prefix="async-rl-") as folder:
+        policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64)
+        trainer = PolicyTrainer(recipe, policy, ShuffledPrompts(items, seed=0), [LetterShare()], Path(folder))
+        pool = trainer.collector.pool
+        assert pool is not None
+        pool.hire = lambda index: SleepingEngine(policy, arm.slower)
+        with closing(trainer):
+            rows = trainer.train(last, on_step=lambda row: ends.setdefault(row["step"], time.perf_counter()))
+    assert max(row["staleness_max"] for row in rows) <= recipe.asynchrony.ahead
+    seconds = ends[last] - ends[WARM_UP]
+    uids = [f"{step}.{group}" for step in range(WARM_UP + 1, last + 1) for group in range(arm.prompts)]
+    busy = arm.slower * sum(seconds_of(derived_seed(recipe.seed, uid)) for uid in uids)
+    used.setdefault(name, []).append(busy / (arm.engines * seconds))
+    return arm.steps / seconds
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--rounds", type=int, help="default: 5, with --quick 3")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    used: dict[str, list[float]] = {}
+    contenders = {name: (lambda name=name, arm=arm: steps_a_second(arm, used, name)) for name, arm in ARMS.items()}
+    rates = interleaved(contenders, options.rounds or (3 if options.quick else 5))
+    report = Report("async_rl", figures={"versions": versions("torch"), "median_group_s": MEDIAN_S, "sigma": SIGMA})
+    four, lag, lag_four, one, many = (list(ARMS)[index] for index in (2, 0, 1, 3, 4))
+    report.ratios["actors_4_to_lag_1"] = ratio(rates[four], rates[lag])
+    report.ratios["actors_4_to_lag_1_with_the_same_actors"] = ratio(rates[four], rates[lag_four])
+    report.ratios["actors_32_to_linear"] = ratio(used[many], used[one])
+    for name in ARMS:
+        report.figures[name] = {"steps_a_second": rates[name], "engines_in_use": used[name]}
+        print(f"{name:<24} {max(rates[name]):6.2f} steps/s, engines in use {max(used[name]):.2f}", file=sys.stderr)
+    report.finish(options)
+
+
+if __name__ == "__main__":
+    main()
