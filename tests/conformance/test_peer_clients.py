@@ -201,7 +201,7 @@ SGLANG: list[tuple[str, dict[str, Any]]] = [
 
 
 def test_vllms_example_requests(server: RunningServer) -> None:
-    with httpx.Client(base_url=server.url, timeout=60) as client:
+    with httpx.Client(base_url=server.url, timeout=240) as client:
         for path, body, fields in VLLM:
             reply = client.post(path, json=body)
             assert reply.status_code == 200, (path, reply.text)
@@ -211,7 +211,7 @@ def test_vllms_example_requests(server: RunningServer) -> None:
 
 
 def test_sglangs_example_requests(server: RunningServer, gold: Any) -> None:
-    with httpx.Client(base_url=server.url, timeout=60) as client:
+    with httpx.Client(base_url=server.url, timeout=240) as client:
         replies = []
         for path, body in SGLANG:
             reply = client.post(path, json=body)

@@ -12,7 +12,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PEERS = Path(os.environ.get("ASSAY_PEERS_ENV", REPOSITORY / ".venv-peers"))
-PROGRAM_S = 180
+PROGRAM_S = 600
 
 
 def said_by(peer: str, program: str, *arguments: str | Path) -> Any:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FLAGS = (
     "--no-sandbox",
+    "--disable-dev-shm-usage",  # where temporary folders of tests may be, or little room
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -33,6 +34,10 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+PATIENCE_S = 240  #: how long a page or a server takes says how busy the machine is
+#: Nothing moves any more; what goes on for ever, as a sign of loading, does not count.
+AT_REST = """() => document.getAnimations().every(
+    (one) => one.playState !== "running" || one.effect?.getComputedTiming().endTime === Infinity)"""
 #: Names a folder where pictures of the pages are kept, to be looked at.
 SCREENSHOTS = "ASSAY_SCREENSHOTS"
 #: The folder whose pictures are in git and in the documentation; only they are kept there.
@@ -50,7 +55,7 @@ def running_web(workspace: Workspace, *, port: int = 0, **settings: Any) -> Iter
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not server.started:
         assert thread.is_alive(), "the server did not start"
         assert time.monotonic() < deadline, "the server did not start"
@@ -66,7 +71,7 @@ def running_web(workspace: Workspace, *, port: int = 0, **settings: Any) -> Iter
 @contextmanager
 def signed_in(url: str, name: str = "ada", password: str | None = None) -> Iterator[httpx.Client]:
     """A client with a session, whose changes carry its token."""
-    with httpx.Client(base_url=url, timeout=30) as client:
+    with httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
         session = client.post("/api/session", json={"name": name, "password": password})
         session.raise_for_status()
         client.headers["X-CSRF-Token"] = session.json()["csrf"]
@@ -81,8 +86,9 @@ def chromium() -> Iterator[Browser]:
         pytest.skip("no Chromium binary (apt-get install chromium)")
     if not (page_folder() / "index.html").is_file():
         pytest.skip("the page is not built (python web/build_frontend.py)")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE_S * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=binary, args=list(FLAGS))
         try:
@@ -98,6 +104,7 @@ def opened(
     """A page in a profile of its own, signed in unless `name` is None. Fails when its script throws."""
     options = {"viewport": {"width": 1280, "height": 800}, "reduced_motion": "reduce", **context}
     with browser.new_context(base_url=url, **options) as profile:
+        profile.set_default_timeout(PATIENCE_S * 1000)
         page = profile.new_page()
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -114,15 +121,24 @@ def foreign(requested_url: str, url: str) -> bool:
 
 
 def check_accessible(page: Page) -> None:
-    """No violation of WCAG 2.1 A and AA that axe finds, in what is shown now."""
+    """No violation of WCAG 2.1 A and AA that axe finds in what is shown when nothing moves any more."""
+    for tries_left in reversed(range(5)):
+        page.wait_for_function(AT_REST)
+        problems = violations_of(page)
+        if not problems or not tries_left:
+            break
+        page.wait_for_timeout(500)  # it was still being drawn
+    assert not problems, "\n".join(problems)
+
+
+def violations_of(page: Page) -> list[str]:
     from axe_playwright_python.sync_playwright import Axe
 
     violations = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})
-    problems = [
+    return [
         f"{violation['id']}: {violation['help']}: {[node['html'][:160] for node in violation['nodes'][:3]]}"
         for violation in violations.response["violations"]
     ]
-    assert not problems, "\n".join(problems)
 
 
 def check_looks(page: Page, name: str) -> None:
@@ -131,9 +147,9 @@ def check_looks(page: Page, name: str) -> None:
         page.emulate_media(color_scheme=scheme)
         for width in (390, 1280):
             page.set_viewport_size({"width": width, "height": 900})
-            page.wait_for_timeout(400)  # the menu slides away
+            page.wait_for_function(AT_REST)  # the menu slides away
+            page.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
             screenshot(page, f"{name}-{scheme}-{width}", full_page=True)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
         check_accessible(page)
 
 

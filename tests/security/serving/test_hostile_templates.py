@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
@@ -41,9 +39,15 @@ def spoilt(source: Path, folder: Path, template: str, *, spec: str = "stale") ->
     return folder
 
 
+def children() -> set[str]:
+    """Of this process, in which other tests may have left some."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    return {child for task in tasks for child in task.read_text().split()}
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template_trial, "TRIAL_S", 1.0)
+    monkeypatch.setattr(template_trial, "TRIAL_S", 3.0)
 
 
 def test_assay_score_refuses_changed_files_before_it_runs_their_template(
@@ -63,18 +67,16 @@ def test_assay_score_refuses_changed_files_before_it_runs_their_template(
 @pytest.mark.parametrize("spec", ["fresh", "none"])
 @pytest.mark.parametrize(
     ("template", "reason"),
-    [(ENDLESS, "within 1 s"), ("{{ 'x' * 99999999999 }}", "too much"), ("{{ 'x' * 9999999 }}", "too much")],
+    [(ENDLESS, "within 3 s"), ("{{ 'x' * 99999999999 }}", "too much"), ("{{ 'x' * 9999999 }}", "too much")],
 )
 def test_a_template_without_end_is_refused_whoever_vouches_for_it(
     tiny_reward_model: Path, tmp_path: Path, spec: str, template: str, reason: str
 ) -> None:
     folder = spoilt(tiny_reward_model, tmp_path / "rm", f"{{# {tmp_path} #}}{template}", spec=spec)
-    began = time.monotonic()
+    before = children()
     with pytest.raises(BadInputError, match=f"chat_template.*{reason}"):
         load_scorer(ModelConfig(str(folder), device="cpu"))
-    assert time.monotonic() - began < 60
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)  # nothing is left running
+    assert children() <= before, "nothing is left running"
 
 
 def test_an_administrators_load_has_a_deadline_of_its_own(
@@ -98,10 +100,10 @@ def test_an_administrators_load_ends_and_the_others_are_served(tiny_reward_model
     good = load_scorer(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
     settings = ServerSettings(model_folders=(str(tmp_path),))
     with running_server({"rm": good}, settings=settings) as server, httpx.Client(base_url=server.url) as client:
-        for name, reason in (("endless", "within 1 s"), ("changed", "is not the checkpoint")):
+        for name, reason in (("endless", "within 3 s"), ("changed", "is not the checkpoint")):
             plan = {"reference": str(tmp_path / name), "device": "cpu"}
             reply = client.post("/v1/admin/models", json={"plan": plan}, timeout=PATIENCE_S)
             assert reply.status_code == 422, reply.text
             assert reason in reply.json()["detail"]
             body = {"prompt": "Name a metal.", "responses": ["Gold."]}
-            assert client.post("/v1/score", json=body, timeout=60).status_code == 200
+            assert client.post("/v1/score", json=body, timeout=PATIENCE_S).status_code == 200

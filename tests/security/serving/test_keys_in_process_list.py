@@ -32,13 +32,13 @@ def started(*command: str) -> Iterator[tuple[str, int]]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
     try:
         assert process.stdout is not None
-        readable, _, _ = select.select([process.stdout], [], [], 120)
+        readable, _, _ = select.select([process.stdout], [], [], 240)
         line = process.stdout.readline() if readable else ""
         assert line, "the server did not start"
         yield json.loads(line)["url"], process.pid
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(240)
 
 
 def command_lines(pid: int) -> list[str]:
@@ -71,7 +71,7 @@ def test_a_server_hides_its_key_and_dockers_health_check_passes_with_keys(tiny_r
         assert not [line for line in lines if KEY in line]
         check = [part.replace("http://127.0.0.1:8000", url) for part in docker_command("HEALTHCHECK")]
         check[0] = sys.executable
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while subprocess.run(check, capture_output=True).returncode != 0:
             assert time.monotonic() < deadline, "the health check fails"
             time.sleep(0.5)
@@ -84,7 +84,7 @@ def test_a_client_hides_its_key(tmp_path: Path, given: list[str]) -> None:
     row = {"prompt": "p", "response": "r"}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(60)
+        silent.settimeout(240)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         client = subprocess.Popen(
             [ASSAY, "score", str(tmp_path / "rows.jsonl"), "--reward", url, *given],
@@ -94,7 +94,7 @@ def test_a_client_hides_its_key(tmp_path: Path, given: list[str]) -> None:
         try:
             connection, _ = silent.accept()
             with connection:
-                connection.settimeout(60)
+                connection.settimeout(240)
                 assert KEY.encode() in connection.recv(65536), "the server gets the key"
                 (line,) = command_lines(client.pid)
         finally:

@@ -87,7 +87,7 @@ def serving(scorers: dict[str, Any], folder: Path, models: list[str], **settings
         create_key(file, "ours", ["score", "admin"], models=models)[0],
     ]
     with running_server(scorers, settings=ServerSettings(keys_file=str(file), **settings)) as server:
-        clients = [httpx.Client(base_url=server.url, headers={"X-API-Key": key}, timeout=30) for key in keys]
+        clients = [httpx.Client(base_url=server.url, headers={"X-API-Key": key}, timeout=240) for key in keys]
         with clients[0], clients[1]:
             yield Limited(server, *clients)
 

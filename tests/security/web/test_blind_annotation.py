@@ -132,7 +132,7 @@ def test_agreement_is_for_those_who_do_not_vote_until_the_queue_is_closed(plante
         assert olga.get(live).json()["agreement"] is None
         figures = olga.get(own).json()
         assert (figures["compared"], figures["agreed"], figures["agreement"]) == (0, 0, None)
-        until = time.monotonic() + 60  # the figures are some seconds old
+        until = time.monotonic() + 240  # the figures are some seconds old
         while not vera.get(live).json()["agreement"]["with_ties"]["items"]:
             assert time.monotonic() < until
             time.sleep(0.2)

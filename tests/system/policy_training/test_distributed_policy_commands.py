@@ -63,7 +63,7 @@ def test_two_processes_make_one_policy(workspace: Workspace) -> None:
     options = ["--steps", "2", "--parallel", "fsdp", "--evaluate", "2", "--name", "two", "--json"]
     options += ["--set", "optimisation.gradient_checkpointing=true"]
     done = subprocess.run(
-        torchrun("rl", *SMALL, *options, *where), capture_output=True, text=True, timeout=300, check=False, env=QUIET
+        torchrun("rl", *SMALL, *options, *where), capture_output=True, text=True, timeout=900, check=False, env=QUIET
     )
     assert done.returncode == 0, done.stderr
     payload = json.loads(done.stdout)  # one process alone speaks
@@ -85,7 +85,7 @@ def test_killed_and_resumed_by_one_process(workspace: Workspace) -> None:
     command = torchrun("rl", *SMALL, "--steps", "400", "--parallel", "ddp", "--name", "killed", *where)
     victim = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=QUIET)
     try:
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 600
         while time.monotonic() < deadline and victim.poll() is None:
             folders = list(workspace.runs.iterdir())
             if folders and checkpoints(folders[0]) and len(rows(folders[0] / METRICS_FILE)) >= 3:
@@ -93,7 +93,7 @@ def test_killed_and_resumed_by_one_process(workspace: Workspace) -> None:
             time.sleep(0.05)
         assert victim.poll() is None
         os.kill(process_of(victim.pid, 1), signal.SIGKILL)
-        victim.communicate(timeout=100)
+        victim.communicate(timeout=300)
     finally:
         victim.kill()
     assert victim.returncode != 0
@@ -104,7 +104,7 @@ def test_killed_and_resumed_by_one_process(workspace: Workspace) -> None:
     end = before[-1]["step"] + 2
     assert 5 <= end < 400
     resumed = [sys.executable, "-m", "assay.cli", "rl", "--resume", killed, "--steps", str(end), *where]
-    done = subprocess.run(resumed, capture_output=True, text=True, timeout=300, check=False, env=QUIET)
+    done = subprocess.run(resumed, capture_output=True, text=True, timeout=900, check=False, env=QUIET)
     assert done.returncode == 0, done.stderr
     run, status, config, metrics = run_of(workspace)
     assert (status, config["processes"], config["division"]) == ("done", 1, "none")
@@ -120,7 +120,7 @@ def test_bad_input_that_the_first_finds_ends_all_with_one_line(workspace: Worksp
         torchrun("rl", *SMALL, "--prompts", "nowhere.jsonl", "-w", str(workspace.root)),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=900,
         check=False,
         env=QUIET,
     )

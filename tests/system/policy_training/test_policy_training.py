@@ -54,7 +54,7 @@ class LetterShare:
         for item in items:
             if self.seen >= self.free:
                 self.waiting.set()
-                self.go.wait(60)
+                self.go.wait(600)
             self.seen += 1
             if self.seen % 4 < self.refused:
                 results.append(ScoreFailure("backend", "will not say", "letters"))

@@ -26,7 +26,7 @@ from assay_serving.scorer import ScoreItem, Scorer
 
 ASSAY = str(Path(sys.executable).parent / "assay")
 KEY = "composed-test-key"
-START_S = 120
+START_S = 240
 PROMPT = (Message("user", "Name a metal."),)
 NO_COMMAS = json.dumps([{"kind": "no_commas"}])
 
@@ -61,7 +61,7 @@ def url(reward_file: Path) -> Iterator[str]:
         yield str(json.loads(line)["url"])
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_a_plain_request_and_the_metrics(url: str) -> None:
     body = {"prompt": "Name a metal.", "responses": ["Gold."], "references": ["Iron."], "principle": "x"}
     headers = {"Authorization": f"Bearer {KEY}"}
     reply = httpx.post(
-        f"{url}/v1/score", json=body | {"label": [{"kind": "no_commas"}]}, headers=headers, timeout=60
+        f"{url}/v1/score", json=body | {"label": [{"kind": "no_commas"}]}, headers=headers, timeout=240
     ).json()
     [result] = reply["results"]
     assert [part["name"] for part in result["parts"]] == ["helpful", "kind", "asked"]

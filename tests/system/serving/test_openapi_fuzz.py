@@ -72,7 +72,7 @@ def try_operation(operation: Any, mode: GenerationMode) -> None:
     @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case: Any) -> None:
-        response = case.call(timeout=30)
+        response = case.call(timeout=120)
         checks = CHECKS if response.status_code in STATED else [not_a_server_error, *CHECKS]
         case.validate_response(response, checks=checks)
 

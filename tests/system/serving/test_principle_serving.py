@@ -27,7 +27,7 @@ from assay_serving.scorer import ScoreItem
 
 ASSAY = str(Path(sys.executable).parent / "assay")
 PROMPT = (Message("user", "Name a metal."),)
-START_S = 90
+START_S = 240
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
 
-START_S = 120
+START_S = 240
 #: As Qwen's: tools in the system's turn, calls and results between marks.
 WITH_TOOLS = """{%- if tools %}{{- '<|im_start|>system\\n' }}
 {%- if messages[0].role == 'system' %}{{- messages[0].content + '\\n\\n' }}{%- endif %}
@@ -204,7 +204,7 @@ def test_the_client_sends_typed_turns(url: str, reward: float) -> None:
 def test_every_form_gets_the_same_reward(
     url: str, reward: float, path: str, body: dict[str, Any], found: tuple[str | int, ...]
 ) -> None:
-    reply = httpx.post(url + path, json=body, timeout=60)
+    reply = httpx.post(url + path, json=body, timeout=240)
     assert reply.status_code == 200, reply.text
     value = reply.json()
     for key in found:
@@ -214,7 +214,7 @@ def test_every_form_gets_the_same_reward(
 
 def test_tokens_are_those_of_the_conversation(url: str, tool_model: Path) -> None:
     body = {"model": "tools", "messages": [*ASKED, *CALLED, YES], "tools": TOOLS, "add_generation_prompt": False}
-    reply = httpx.post(url + "/tokenize", json=body, timeout=60)
+    reply = httpx.post(url + "/tokenize", json=body, timeout=240)
     tokenizer: Any = load_tokenizer(str(tool_model))
     expected = Renderer(tokenizer, max_length=512).encode(PROMPT, ANSWERED)
     assert reply.json()["tokens"] == list(expected.ids), reply.text
@@ -238,10 +238,10 @@ def test_a_template_without_a_place_is_named(url: str) -> None:
         assert f"has no place for {feature}" in failure.message
     assert isinstance(failures[3], Score), "the others are scored"
     body = {"model": "plain", "messages": [*ASKED, *CALLED, YES]}
-    reply = httpx.post(url + "/classify", json=body, timeout=60)
+    reply = httpx.post(url + "/classify", json=body, timeout=240)
     assert reply.status_code == 400
     assert "has no place for tool calls" in reply.json()["error"]["message"]
-    assert "has no place" in httpx.post(url + "/tokenize", json=body, timeout=60).json()["error"]["message"]
+    assert "has no place" in httpx.post(url + "/tokenize", json=body, timeout=240).json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_a_template_without_a_place_is_named(url: str) -> None:
 def test_what_is_no_whole_message_is_refused_at_its_place(
     url: str, body: dict[str, Any], field: str, message: str
 ) -> None:
-    reply = httpx.post(url + "/v1/score", json={"model": "tools", **body}, timeout=60)
+    reply = httpx.post(url + "/v1/score", json={"model": "tools", **body}, timeout=240)
     assert reply.status_code == 422, reply.text
     detail = reply.json()["detail"]
     assert message in detail

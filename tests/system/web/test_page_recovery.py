@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from reserved_ports import reserved_port
 from web_pages import opened, running_web
 
 from assay.workspace import Workspace
@@ -48,14 +49,16 @@ def test_files_that_an_upgrade_removed_reload_the_page_once(
         loads: list[str] = []
         page.on("load", lambda _: loads.append("load"))
         upgrade(folder)
-        page.get_by_role("link", name="Data").click()
+        with page.expect_event("load"):
+            page.get_by_role("link", name="Data").click()
         page.get_by_role("heading", name="Data").wait_for()
         assert loads.count("load") == 1
         # A file that is missing for good is named, beside the areas that are there; it reloads nothing again and again.
         for file in (folder / "assets").glob("*RunsPage*.js"):
             file.unlink()
         loads.clear()
-        page.get_by_role("link", name="Runs").click()
+        with page.expect_event("load"):
+            page.get_by_role("link", name="Runs").click()
         page.get_by_text("Runs cannot be shown").wait_for()
         assert loads.count("load") == 1
         page.get_by_role("link", name="Annotate").click()
@@ -76,8 +79,8 @@ def upgrade(folder: Path) -> None:
 
 
 def test_a_server_that_comes_back_is_noticed_without_a_reload_by_hand(workspace: Workspace, browser: Browser) -> None:
-    servers = ExitStack()
-    url = servers.enter_context(running_web(workspace))
+    servers, port = ExitStack(), reserved_port()
+    url = servers.enter_context(running_web(workspace, port=port))
     with servers, opened(browser, url) as page:
         page.goto("/annotate")
         page.get_by_text("There are no queues yet").wait_for()
@@ -87,6 +90,6 @@ def test_a_server_that_comes_back_is_noticed_without_a_reload_by_hand(workspace:
         page.get_by_role("link", name="Annotate").click()
         page.get_by_role("heading", name="Annotate").wait_for()
         page.get_by_role("link", name="Runs").click()
-        servers.enter_context(running_web(workspace, port=int(url.rpartition(":")[2])))
+        servers.enter_context(running_web(workspace, port=port))
         page.get_by_role("heading", name="Runs").wait_for()
         page.get_by_text("0 runs").wait_for()

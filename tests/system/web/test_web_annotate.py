@@ -303,7 +303,7 @@ def test_a_sitting_in_the_browser(place: Workspace, comparisons: list[str], url:
         page.keyboard.press("1")
         page.keyboard.press("b")
         page.get_by_label("Stored").get_by_text("B is slightly better").wait_for()
-        assert page.get_by_text(OPINION).is_visible()
+        page.get_by_text(OPINION).wait_for()
         check_accessible(page)
         screenshot(page, "annotate-opinions")
         page.keyboard.press("Enter")

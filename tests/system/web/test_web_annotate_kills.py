@@ -191,7 +191,7 @@ def test_a_vote_outlives_a_dead_server_a_lost_reply_and_a_reload(
         with store_held(workspace):
             server.start()
             page.get_by_text("A is far better").wait_for()  # stored, without anybody's doing
-            assert not page.get_by_text("Not stored yet").is_visible()
+            page.get_by_text("Not stored yet").wait_for(state="hidden")
         (first,) = standing(workspace, "tough")
         assert (first.strength, first.rationale) == (3, "the order stays")
 
@@ -217,7 +217,7 @@ def test_a_vote_outlives_a_dead_server_a_lost_reply_and_a_reload(
         page.reload()
         prompt_of(page)
         page.get_by_text("3 by you").wait_for()
-        assert page.evaluate("Object.keys(localStorage).filter(k => k.startsWith('assay.vote'))") == []
+        page.wait_for_function("Object.keys(localStorage).every(k => !k.startsWith('assay.vote'))")
 
         # Somebody who comes back to another area has not to look for the queue.
         server.kill()
@@ -227,7 +227,7 @@ def test_a_vote_outlives_a_dead_server_a_lost_reply_and_a_reload(
         page.goto("/runs")
         page.get_by_text("1 vote that waited in this browser is stored now.").wait_for()
         screenshot(page, "annotate-stored-later")
-        assert page.evaluate("Object.keys(localStorage).filter(k => k.startsWith('assay.vote'))") == []
+        page.wait_for_function("Object.keys(localStorage).every(k => !k.startsWith('assay.vote'))")
     votes = check_whole(workspace, "tough")
     assert [v.answer for v in votes][2:] == ["tie", "both_good"]
     assert len(votes) == 4

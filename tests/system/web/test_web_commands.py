@@ -206,7 +206,7 @@ def test_up_starts_both_and_ends_both(workspace: Workspace, rule_reward: Path) -
         assert httpx.get(f"{rewards}/v1/models").status_code == 401  # its key is generated
         made = assay("keys", "create", "trainer", "--workspace", str(workspace.root))  # the workspace's first
         bearer = {"Authorization": f"Bearer {made.stdout.strip()}"}
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while (status := httpx.get(f"{rewards}/v1/models", headers=bearer).status_code) == 401:
             assert time.monotonic() < deadline, "a key made while the server runs is not taken"
             time.sleep(0.1)
@@ -235,7 +235,7 @@ def test_up_ends_the_pages_when_the_reward_server_ends(workspace: Workspace, rul
 def test_up_leaves_no_reward_server_behind_when_it_is_killed(workspace: Workspace, rule_reward: Path) -> None:
     with running(*up(workspace, rule_reward)) as command:
         rewards = command.wait_for(r"reward server at (http://\S+): ")
-        assert answers(rewards)
+        until(lambda: answers(rewards))
         os.kill(command.process.pid, signal.SIGKILL)
         until(lambda: not answers(rewards))
 

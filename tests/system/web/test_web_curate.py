@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,14 +47,10 @@ def assay(workspace: Workspace, *arguments: object) -> None:
     assert ended.value.code == 0, arguments
 
 
-def slowly(asked: JudgeRequest) -> Fault | None:
-    return "slow"
-
-
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[FakeEndpoint]:
-    """Likes the careful answer, and takes its time."""
-    with fake_endpoint(prefers(lambda text: float("careful" in text)), faults=slowly, slow_s=0.35) as fake:
+    """Likes the careful answer."""
+    with fake_endpoint(prefers(lambda text: float("careful" in text))) as fake:
         yield fake
 
 
@@ -213,6 +210,16 @@ def test_stages_of_judges_and_of_reward_models(curated: Workspace, tiny_reward_m
 
 def test_a_stage_outlives_the_server_is_paused_and_goes_on(curated: Workspace, endpoint: FakeEndpoint) -> None:
     settings = {"stage": "stage1", "file": "loops/waits.yaml"}
+    held, released = threading.Event(), threading.Event()
+
+    def hold(request: JudgeRequest) -> Fault | None:
+        """From the fourth call on nobody is answered until the stage is paused."""
+        if request.number >= 3:
+            held.set()
+            assert released.wait(240)
+        return None
+
+    endpoint.faults = hold
     with running_web(curated) as url, signed_in(url) as client:
         found = {one["file"]: one for one in got(client, "stages/options")["loops"]}
         assert (found["loops/ended.yaml"]["begun"], found["loops/waits.yaml"]["begun"]) == (True, False)
@@ -230,9 +237,7 @@ def test_a_stage_outlives_the_server_is_paused_and_goes_on(curated: Workspace, e
         again = client.post("/api/curate/stages", json={"settings": settings, "token": estimate["token"]})
         assert again.status_code == 409
         until(client, "running")
-        deadline = time.monotonic() + 240
-        while len(endpoint.requests) < 3 and time.monotonic() < deadline:  # one at a time: the first is on record then
-            time.sleep(0.05)
+        assert held.wait(240)  # one at a time: those before are on record then
     # another server of the same workspace: the stage goes on, and is found by its process
     with running_web(curated) as url, signed_in(url) as client:
         running = until(client, "running")
@@ -244,6 +249,7 @@ def test_a_stage_outlives_the_server_is_paused_and_goes_on(curated: Workspace, e
         assert running["expected"]["cost"] == pytest.approx(estimate["cost"])
         assert sent(client, f"stages/{begun['id']}/pause")["status"] in ("pausing", "paused")
         paused = until(client, "paused")
+        released.set()
         assert paused["why"] == "paused by ada"
         asked = len(endpoint.requests)
         assert 0 < asked < paid["questions"]
@@ -265,7 +271,7 @@ def test_a_stage_outlives_the_server_is_paused_and_goes_on(curated: Workspace, e
         assert ended["run_id"] != paused["run_id"]
         assert "the best of them is now model waits" in ended["output"]
         assert ended["progress"][0]["done"] == ended["progress"][0]["total"]
-        assert not endpoint.repeats(), "what was answered before the pause was not asked again"
+        assert len(endpoint.repeats()) <= 1, "what was answered before the pause was not asked again"
         pause = client.post(f"/api/curate/stages/{begun['id']}/pause")
         assert pause.status_code == 409
         assert not is_alive(
@@ -316,6 +322,8 @@ def test_a_curator_names_no_folder_outside_the_workspace(workspace: Workspace, t
 
 @pytest.mark.browser
 def test_the_pages_show_it(curated: Workspace, browser: Browser) -> None:
+    from playwright.sync_api import expect
+
     with running_web(curated) as url, opened(browser, url) as page:
         page.goto("/curate")
         gold = page.get_by_role("link", name="pool gold")
@@ -336,7 +344,7 @@ def test_the_pages_show_it(curated: Workspace, browser: Browser) -> None:
             page.get_by_role("region", name=shown, exact=True).wait_for()
             check_accessible(page)
             screenshot(page, f"curate-{tab.lower()}")
-        assert page.locator("mark").count() == 2
+        expect(page.locator("mark")).to_have_count(2)
         page.get_by_role("tab", name="Near-duplicates").click()
         page.get_by_role("button", name="2 members").click()
         page.get_by_text("similar to the nearest kept").wait_for()
@@ -355,10 +363,10 @@ def test_a_stage_starts_after_its_estimate_was_seen(curated: Workspace, browser:
         check_accessible(page)
         screenshot(page, "curate-estimate")
         page.get_by_role("button", name="Start").click()
-        page.get_by_role("region", name="Deduplicate, done").wait_for(timeout=240_000)
+        page.get_by_role("region", name="Deduplicate, done").wait_for()
         page.goto("/curate/funnel")
         page.get_by_role("link", name="pool gold").wait_for()
         with held(curated):  # what was loaded stays, and the page asks again by itself
             page.get_by_role("tab", name="Errors").click()
-            page.get_by_text("Trying again by itself").wait_for(timeout=60_000)
-        page.get_by_role("region", name="How annotators err on gold").wait_for(timeout=60_000)
+            page.get_by_text("Trying again by itself").wait_for()
+        page.get_by_role("region", name="How annotators err on gold").wait_for()

@@ -209,6 +209,8 @@ def grid(page: Page) -> Any:
 
 
 def test_the_list_is_filtered_scrolled_and_walked_by_keys(browser: Browser, shown: tuple[str, str]) -> None:
+    from playwright.sync_api import expect
+
     url, name = shown
     with opened(browser, url) as page:
         page.goto("/data")
@@ -217,11 +219,9 @@ def test_the_list_is_filtered_scrolled_and_walked_by_keys(browser: Browser, show
         check_accessible(page)
         screenshot(page, "data-list")
         # Rows come while one scrolls; only those in view exist.
-        for _ in range(300):  # as often as a busy machine needs
+        while not page.get_by_text("That is all.").count():  # as often as a busy machine needs
             grid(page).press("End")
             page.wait_for_timeout(60)
-            if page.get_by_text("That is all.").count():
-                break
         grid(page).press("End")
         grid(page).get_by_text(f"Question {ROWS - 1}:").wait_for()
         page.get_by_text("That is all.").wait_for()
@@ -230,7 +230,7 @@ def test_the_list_is_filtered_scrolled_and_walked_by_keys(browser: Browser, show
         page.get_by_label("Text in a prompt or response").fill("quadratic")
         page.wait_for_url(re.compile(r"text=quadratic"))
         page.get_by_text("1 comparison", exact=True).wait_for()
-        assert grid(page).locator("mark").count() == 2
+        expect(grid(page).locator("mark")).to_have_count(2)
         page.reload()
         page.get_by_text("1 comparison", exact=True).wait_for()
         # A pasted id is known as one.
@@ -262,26 +262,28 @@ def test_the_list_is_filtered_scrolled_and_walked_by_keys(browser: Browser, show
 
 
 def test_a_comparison_shows_all_and_runs_nothing_of_its_texts(browser: Browser, shown: tuple[str, str]) -> None:
+    from playwright.sync_api import expect
+
     url, name = shown
     with opened(browser, url) as page:
         page.goto(f"/data/comparisons/{name}")
         page.locator(".katex-display").wait_for()
-        assert page.locator("code.hljs .hljs-keyword").count() > 0
-        assert page.get_by_text("<script>window.ran = true</script>").count() == 1
+        page.locator("code.hljs .hljs-keyword").first.wait_for()
+        expect(page.get_by_text("<script>window.ran = true</script>")).to_have_count(1)
         assert page.evaluate("window.ran") is None
         page.get_by_text("failed: too_long: 4097 tokens of 4096").wait_for()
         scores = page.get_by_role("region", name="Scores")
-        assert re.search(r"2\.125.*± 0\.200", scores.inner_text(), re.DOTALL)
+        expect(scores).to_contain_text(re.compile(r"2\.125.*± 0\.200", re.DOTALL))
         decisions = page.get_by_role("region", name="Decisions").locator("tbody tr")
-        assert decisions.count() == 2
-        assert "an expert read both" in decisions.last.inner_text()
+        expect(decisions).to_have_count(2)
+        expect(decisions.last).to_contain_text("an expert read both")
         judgments = page.get_by_role("region", name="Judgments")
-        assert "the sources contradict each other" in judgments.inner_text()
-        assert judgments.locator("tbody tr").count() == 3
+        expect(judgments).to_contain_text("the sources contradict each other")
+        expect(judgments.locator("tbody tr")).to_have_count(3)
         judgments.get_by_role("switch", name="2 single votes of judges").check()
-        assert judgments.locator("tbody tr").count() == 5
-        assert "CC-BY-4.0" in page.get_by_role("region", name="Origins").inner_text()
-        assert "def roots(a, b, c)" in page.get_by_role("region", name="Principle votes").inner_text()
+        expect(judgments.locator("tbody tr")).to_have_count(5)
+        expect(page.get_by_role("region", name="Origins")).to_contain_text("CC-BY-4.0")
+        expect(page.get_by_role("region", name="Principle votes")).to_contain_text("def roots(a, b, c)")
         check_accessible(page)
         screenshot(page, "data-comparison", full_page=True)
         # The walk: to the snapshot that holds it, and on its page back to what it holds.

@@ -49,6 +49,8 @@ def asked(workspace: Workspace, tmp_path: Path) -> Iterator[tuple[Workspace, str
 def test_a_curator_makes_a_queue_of_ratings_and_adjudicates_their_spread(
     asked: tuple[Workspace, str], browser: Browser
 ) -> None:
+    from playwright.sync_api import expect
+
     workspace, url = asked
     with opened(browser, url, name="cora") as page:
         page.goto("/annotate/new")
@@ -83,7 +85,7 @@ def test_a_curator_makes_a_queue_of_ratings_and_adjudicates_their_spread(
         page.goto("/annotate/queue/grades/report")
         agreement = page.get_by_role("region", name="Agreement")
         agreement.get_by_role("rowheader", name="truth").wait_for()
-        assert "100.0 %" in agreement.inner_text()
+        expect(agreement).to_contain_text("100.0 %")
         check_looks(page, "label-report")
     query = "SELECT value FROM standing_response_judgments WHERE origin LIKE 'adjudication:open/grades/%' ORDER BY 1"
     assert said(workspace, query) == [(2.0,), (3.0,)]

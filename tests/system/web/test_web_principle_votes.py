@@ -159,6 +159,7 @@ def test_answers_and_evidence_in_the_browser(place: Workspace, url: str, browser
         page.keyboard.press("e")
         evidence = "Use a **set** to drop them: `dict.fromkeys(items)` keeps the order."
         panel.get_by_text(evidence).wait_for()
+        page.wait_for_function("CSS.highlights.get('assay-evidence')?.size === 1")
         assert highlighted(page) == ["Use a set to drop them: dict.fromkeys(items) keeps the order"]
         page.get_by_role("radiogroup", name=f"{good}: {CITES}").get_by_role("radio", name="yes").click()
         select(page, bad, "Sort it first", "neighbours.")
@@ -178,7 +179,7 @@ def test_answers_and_evidence_in_the_browser(place: Workspace, url: str, browser
         page.keyboard.press("a")
         page.get_by_role("region", name="Last vote").wait_for()
         panel.get_by_text("Principles, 0 of 4 answered").wait_for()
-        assert highlighted(page) == []
+        page.wait_for_function("!CSS.highlights.get('assay-evidence')?.size")
         told = [row[1:] for row in standing(place) if row[0] == "ada"]
         assert told == sorted(
             [
@@ -215,7 +216,7 @@ def test_on_a_phone_in_the_dark_words_may_be_written(url: str, browser: Browser)
         box.fill("first, then compare" if "Sort" in page.get_by_label("Response A").inner_text() else "a set to drop")
         box.press("Enter")
         panel.get_by_text("Attached to A.").wait_for()
-        assert len(highlighted(page)) == 1
+        page.wait_for_function("CSS.highlights.get('assay-evidence')?.size === 1")
         check_accessible(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         panel.scroll_into_view_if_needed()

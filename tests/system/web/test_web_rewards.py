@@ -351,10 +351,12 @@ def test_the_playground_outlives_a_reload(place: Place, browser: Browser) -> Non
 
 
 def check_playground(page: Page) -> None:
+    from playwright.sync_api import expect
+
     table = page.get_by_role("region", name="Scores")
-    assert table.get_by_text("failed: too_long").count() == 2
-    assert table.get_by_text("rank 1").count() == 2
-    assert "P(best beats second)" in table.inner_text()
+    expect(table.get_by_text("failed: too_long")).to_have_count(2)
+    expect(table.get_by_text("rank 1")).to_have_count(2)
+    expect(table).to_contain_text("P(best beats second)")
 
 
 @pytest.mark.browser

@@ -61,7 +61,7 @@ def made(client: httpx.Client, **asked: Any) -> dict[str, Any]:
     """The stage, ended."""
     begun = client.post("/api/training-sets", json={"stage": "snapshot", **asked})
     assert begun.status_code == 200, begun.text
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         stages = client.get("/api/curate/stages").json()["stages"]
         stage: dict[str, Any] = next(one for one in stages if one["id"] == begun.json()["id"])
@@ -146,8 +146,9 @@ def test_from_votes_to_a_training_set_on_the_page(labelled: Workspace, address: 
         page.goto("/annotate/queue/first")
         for left in range(6, 0, -1):
             page.get_by_role("button", name=re.compile("^A is better|^A\\b")).first.wait_for()
-            page.keyboard.press("a")
-            page.wait_for_timeout(300 if left > 1 else 600)
+            with page.expect_response("**/votes"):
+                page.keyboard.press("a")
+            page.get_by_text(f"{7 - left} by you").wait_for()
         page.goto("/annotate")
         page.get_by_role("button", name="More for first").click()
         page.get_by_role("menuitem", name="Decide by the votes").click()
@@ -160,7 +161,7 @@ def test_from_votes_to_a_training_set_on_the_page(labelled: Workspace, address: 
         screenshot(page, "training-set-dialog")
         form.get_by_role("button", name="Make a training set").click()
         card = page.get_by_role("region", name="Training set first-train")
-        card.wait_for(timeout=60_000)
+        card.wait_for()
         snapshot = get_snapshot(labelled, "first-train")
         assert snapshot.pools == {"gold": 6}
         assert snapshot.content_hash in card.inner_text()

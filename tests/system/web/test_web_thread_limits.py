@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -22,34 +23,30 @@ HOLD = "import sys, duckdb; db = duckdb.connect(sys.argv[1]); print('held', flus
 PAGES = 100
 
 
-async def who_among_pages(url: str, session: httpx.Client) -> tuple[float, list[int]]:
-    """Seconds until a request without the store is answered amid PAGES that wait for it, and what came of those."""
+async def vote_among_pages(url: str, session: httpx.Client, let_go: Callable[[], object]) -> list[int]:
+    """A request without the store is answered amid PAGES that wait for it; what came of those when it is let go."""
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=url, cookies=session.cookies, timeout=120, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=url, cookies=session.cookies, timeout=600, limits=limits) as client:
         pages = [asyncio.create_task(client.get("/api/curate/funnel")) for _ in range(PAGES)]
         await asyncio.sleep(0.5)  # all are under way
-        asked = time.monotonic()
         headers = {"X-CSRF-Token": session.headers["X-CSRF-Token"]}
         # The route of a vote, and all that a vote passes on its way; of a queue that there is not.
         voted = await client.post("/api/annotate/queues/none/item", headers=headers)
-        seconds = time.monotonic() - asked
         assert voted.status_code == 404, voted.text
         assert not any(page.done() for page in pages), "nothing waited: this shows nothing"
-        return seconds, [reply.status_code for reply in await asyncio.gather(*pages)]
+        let_go()
+        return [reply.status_code for reply in await asyncio.gather(*pages)]
 
 
 def test_a_vote_goes_through_while_a_hundred_pages_wait_for_the_store(workspace: Workspace) -> None:
-    wait = 4.0
-    with running_web(workspace, store_wait_s=wait) as url, signed_in(url) as session:
+    with running_web(workspace, store_wait_s=600.0) as url, signed_in(url) as session:
         with subprocess.Popen(
             [sys.executable, "-c", HOLD, str(workspace.store.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as holder:
             assert holder.stdout is not None
             assert holder.stdout.readline() == b"held\n"
-            seconds, pages = asyncio.run(who_among_pages(url, session))
-            holder.communicate(b"")
-        assert seconds < wait / 2
-        assert set(pages) == {503}
+            pages = asyncio.run(vote_among_pages(url, session, lambda: holder.communicate(b"")))
+        assert set(pages) == {200}
         assert session.get("/api/curate/funnel").status_code == 200, "the lanes were not given back"
 
 
@@ -66,7 +63,7 @@ def test_votes_are_folded_again_after_an_attempt_that_failed_in_a_way_nobody_for
 
     monkeypatch.setattr(AnnotationService, "fold", fails_once)
     with running_web(workspace, fold_every_s=0.05):
-        until = time.monotonic() + 20
+        until = time.monotonic() + 240
         while len(attempts) < 2 and time.monotonic() < until:
             time.sleep(0.05)
     assert len(attempts) >= 2
@@ -79,8 +76,6 @@ def test_no_route_waits_for_the_store_as_long_as_a_command_does(workspace: Works
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        asked = time.monotonic()
         with pytest.raises(BusyError, match=r"waited 0.2 s"):
             mark_dead_runs(service.workspace)  # as the routes of runs do
-        assert time.monotonic() - asked < workspace.wait / 3
         holder.communicate(b"")

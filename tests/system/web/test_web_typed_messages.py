@@ -76,13 +76,15 @@ def check_parts(page: Page) -> None:
 def test_a_typed_comparison_is_shown_whole_with_all_its_labels(
     typed: tuple[Workspace, str, str], browser: Browser
 ) -> None:
+    from playwright.sync_api import expect
+
     _, url, comparison = typed
     with opened(browser, url) as page:
         page.goto(f"/data/comparisons/{comparison}")
         check_parts(page)
         labels = {"Ratings": "4 (1 to 5)", "Step labels": "wrong", "Spans": "not asked for", "Rankings": "grace"}
         for section, words in labels.items():
-            assert words in page.get_by_role("region", name=section, exact=True).inner_text()
+            expect(page.get_by_role("region", name=section, exact=True)).to_contain_text(words)
         check_looks(page, "typed-comparison")
 
 

@@ -208,7 +208,7 @@ def echo(asked: JudgeRequest) -> Mapping[str, Any]:
 def llm_run(
     workspace: Workspace, base_url: str, *, budget: Budget | None = None, again: bool = False
 ) -> ExtractionReport:
-    endpoint = EndpointConfig(base_url, "fake", longest_wait=0.2, timeout=20.0)
+    endpoint = EndpointConfig(base_url, "fake", longest_wait=0.2, timeout=240.0)
     reader = LlmExtractor(endpoint, workspace, spending=Spending(budget or Budget()))
     return extract(workspace, reader, "run-1", again=again)
 

@@ -92,7 +92,7 @@ def test_waiting_for_the_process_that_holds_the_file(workspace: Workspace) -> No
             assert db.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
     finally:
         holder.stdin.close()
-        holder.wait(timeout=60)
+        holder.wait(timeout=240)
         holder.stdout.close()
 
 

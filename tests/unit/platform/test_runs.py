@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,22 +17,18 @@ from assay.workspace import Workspace
 HOLD = "import duckdb, sys; held = duckdb.connect(sys.argv[1]); print(1, flush=True); sys.stdin.read()"
 
 
-def fail_while_the_store_is_held(workspace: Workspace) -> None:
+def fail_while_the_store_is_held(workspace: Workspace, holding: ExitStack) -> None:
     with start_run(workspace, "train", {}):
-        holder = subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(workspace.store.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        try:
-            assert holder.stdout is not None
-            holder.stdout.readline()
-            raise ValueError("the real cause")
-        finally:
-            threading.Timer(2.0, holder.communicate).start()  # lets go after the run has given up
+        command = [sys.executable, "-c", HOLD, str(workspace.store.path)]
+        holder = holding.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        raise ValueError("the real cause")
 
 
 def test_a_store_that_is_busy_at_the_end_does_not_hide_what_went_wrong(workspace: Workspace) -> None:
-    with pytest.raises(ValueError, match="the real cause") as caught:
-        fail_while_the_store_is_held(Workspace.open(workspace.root, wait=0.2))
+    with ExitStack() as holding, pytest.raises(ValueError, match="the real cause") as caught:
+        fail_while_the_store_is_held(Workspace.open(workspace.root, wait=0.2), holding)
     assert any("could not be marked as failed" in note for note in caught.value.__notes__)
 
 

@@ -414,7 +414,7 @@ def test_several_principles_come_back_by_principle(tiny_principle_model: Path) -
     offline = {p: judge.score([ScoreItem(PROMPT, r, p) for r in ("Gold.", "Glass.")]) for p in principles}
     with running_server({"judge": judge}) as running, RewardClient(running.url) as client:
         body = {"prompt": "Name a metal.", "responses": ["Gold.", "Glass."], "principles": principles}
-        reply = httpx.post(running.url + "/v1/score", json=body, timeout=60).json()
+        reply = httpx.post(running.url + "/v1/score", json=body, timeout=240).json()
         [use] = client.principles()
     assert [entry["principle"] for entry in reply["by_principle"]] == principles
     assert reply["results"] == []
@@ -445,8 +445,11 @@ def test_a_client_goes_through_pickle_and_fork(server: RunningServer) -> None:
             assert_same(copy.score(ONE), [expected])
         child = os.fork()
         if child == 0:  # the parent's connections are open here too, and must not be used
-            found = client.score(ONE)
-            os._exit(0 if isinstance(found[0], Score) else 1)
+            status = 1
+            try:
+                status = 0 if isinstance(client.score(ONE)[0], Score) else 1
+            finally:
+                os._exit(status)
         assert os.waitpid(child, 0)[1] == 0
         assert_same(client.score(ONE), [expected])
 
@@ -463,7 +466,7 @@ def test_one_asynchronous_client_serves_many_event_loops(server: RunningServer) 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(240)
     assert len(found) == 4
     for each in found:
         assert_same(each, expected)
