@@ -7,6 +7,7 @@ their cost is the work itself. The cost a row should not grow: the ratio is that
 in CPU seconds.
 
     python benchmarks/bulk_scale.py [--quick] [--sizes 50000 500000] [--json] [--save-baseline]
+    python benchmarks/bulk_scale.py --keys 40000000     # 7 GB of disk
 """
 
 from __future__ import annotations
@@ -131,11 +132,41 @@ def measured(folder: Path, size: int) -> dict[str, Any]:
     return figures | {"peak_mb": peak_rss_mb()}
 
 
+def joined(folder: Path, items: int) -> dict[str, Any]:
+    """CPU seconds and peak memory of joining the bands of so many items by synthetic keys, one in a hundred of which
+    has those of another."""
+    import numpy as np
+
+    from assay_pipelines.hygiene.near_duplicates.search import NearDuplicateConfig
+    from assay_pipelines.hygiene.near_duplicates.sketches import BandFiles, banding, candidates
+
+    chance, (bands, _) = np.random.default_rng(0), banding(NearDuplicateConfig().threshold)
+    files = BandFiles(folder, bands)
+    for low in range(0, items, BATCH):
+        keys = chance.integers(0, 2**63, (min(BATCH, items - low), bands)).astype(np.uint64)
+        keys[100::100] = keys[99:-1:100]
+        files.add(keys)
+    order, cpu = chance.permutation(items), time.process_time()
+    pairs = len(candidates(files, order).first)
+    return {
+        "items": items,
+        "bands": bands,
+        "pairs": pairs,
+        "cpu_s": time.process_time() - cpu,
+        "peak_mb": peak_rss_mb(),
+    }
+
+
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--sizes", type=int, nargs="+", help="numbers of pairs")
+    parser.add_argument("--keys", type=int, help="join near-duplicates' bands of so many items, and nothing else")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.keys:
+        with tempfile.TemporaryDirectory(prefix="bands-") as folder:
+            print(json.dumps(joined(Path(folder), options.keys)))
+        return
     if options.child:
         print(json.dumps(measured(Path(options.child), options.sizes[0])))
         return
