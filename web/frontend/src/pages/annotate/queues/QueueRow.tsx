@@ -14,6 +14,9 @@ import { DecideDialog } from "./DecideDialog";
 
 type Queue = Schemas["QueueReply"];
 
+/** Questions on one response: their labels stand as they are, and nothing is decided by votes. */
+const SINGLE_RESPONSES: ReadonlySet<string> = new Set(["rating", "steps", "spans"]);
+
 /** One queue: what it asks, how far it is, and the ways in. Exact counts are for curators. */
 export function QueueRow({ queue }: { queue: Queue }) {
   const annotator = useAllows("vote");
@@ -108,7 +111,9 @@ function QueueMenu({ queue, at }: { queue: Queue; at: string }) {
               Adjudicate
             </Menu.Item>
           )}
-          {queue.question === "pair" && <Menu.Item onClick={() => setDeciding(true)}>Decide by the votes</Menu.Item>}
+          {!SINGLE_RESPONSES.has(queue.question) && (
+            <Menu.Item onClick={() => setDeciding(true)}>Decide by the votes</Menu.Item>
+          )}
           <Menu.Item onClick={() => turn.mutate()}>{queue.closed ? "Reopen" : "Close"}</Menu.Item>
         </Menu.Dropdown>
       </Menu>

@@ -120,7 +120,10 @@ function Told({ rows, ended, filtered, total, matching, children }: ToldProps) {
 
 function Nothing({ filtered }: { filtered: boolean }) {
   return filtered ? (
-    <Empty title="No such comparison">Take a filter away, or search for a shorter text.</Empty>
+    <Empty title="No such comparison">
+      Take a filter away, or search for a shorter text. Rated or labelled responses that are in no comparison are not
+      listed here.
+    </Empty>
   ) : (
     <Empty title="There are no comparisons yet">
       Import a file of preference pairs: <code>assay data import pairs.jsonl</code>
