@@ -18,7 +18,7 @@ export default defineConfig({
     globals: true,
     setupFiles: ["src/testing/setup.ts"],
     include: ["src/**/*.test.{ts,tsx}"],
-    testTimeout: 60_000, // a busy machine types slowly
+    testTimeout: 240_000, // a busy machine types slowly
     // One process and one page for all files, which setup.ts clears after each test and file: a page of its own for each
     // makes jsdom and reads the component library again, four times the whole run's work.
     pool: "threads",

@@ -30,7 +30,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         [sys.executable, "-m", "assay", "demo", "--quick", "--json", "--folder", str(folder)],
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1500,
         check=False,
     )
     assert done.returncode == 0, done.stderr

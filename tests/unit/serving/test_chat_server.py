@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -127,22 +129,26 @@ def test_keys_paths_and_models(client: httpx.Client) -> None:
     assert client.get("/v1/nothing").status_code == 404
 
 
-def test_past_its_queue_it_says_when_to_come_back(model: ChatModel) -> None:
-    with running_app(create_chat_app(QueuedModel(model, max_waiting=1))) as url:
-        replies: list[httpx.Response] = []
+def test_past_its_queue_it_says_when_to_come_back(model: ChatModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, refused, complete = threading.Event(), threading.Event(), model.complete
 
-        def post() -> None:
-            replies.append(httpx.post(f"{url}/v1/chat/completions", json=ASKED | {"max_tokens": 150}, timeout=240))
+    def held(*messages: Any, **options: Any) -> Any:
+        begun.set()
+        assert refused.wait(240)
+        return complete(*messages, **options)
 
-        threads = [threading.Thread(target=post) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    statuses = sorted(r.status_code for r in replies)
-    assert statuses[0] == 200
-    assert statuses[-1] == 429
-    assert all(r.headers.get("retry-after") == "1" for r in replies if r.status_code == 429)
+    monkeypatch.setattr(model, "complete", held)
+    with running_app(create_chat_app(QueuedModel(model, max_waiting=1))) as url, ThreadPoolExecutor(1) as pool:
+
+        def post() -> httpx.Response:
+            return httpx.post(f"{url}/v1/chat/completions", json=ASKED, timeout=240)
+
+        first = pool.submit(post)
+        assert begun.wait(240)
+        late = post()
+        refused.set()
+        assert first.result().status_code == 200
+    assert (late.status_code, late.headers.get("retry-after")) == (429, "1")
 
 
 def test_a_reward_model_is_no_chat_model(tiny_reward_model: object) -> None:

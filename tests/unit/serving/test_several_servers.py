@@ -24,7 +24,7 @@ from assay_serving.routing import preference, prompt_key
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 A, B, C = "http://a:8000", "http://b:8000", "http://c:8000"
-PROMPTS = 24
+PROMPTS = 48
 
 
 class CountingScorer:

@@ -1,8 +1,10 @@
 import "@testing-library/jest-dom/vitest";
-import { cleanup } from "@testing-library/react";
+import { cleanup, configure } from "@testing-library/react";
 import { afterAll, afterEach, vi } from "vitest";
 
 import { clearPage } from "./page";
+
+configure({ asyncUtilTimeout: 60_000 }); // how long something takes to show says how busy the machine is
 
 // What jsdom lacks and the component library asks for. Configurable: this runs before each file, on one page.
 Object.defineProperty(window, "matchMedia", {

@@ -79,6 +79,6 @@ it("sends them with the new token when somebody has signed in again in another t
   tokens = ["first", "second"];
   keepVote(vote("1-1-vote"));
   renderAt(<SessionGate>{page}</SessionGate>, "/data");
-  await screen.findByText("1 vote that waited in this browser is stored now.", undefined, { timeout: 20_000 });
+  await screen.findByText("1 vote that waited in this browser is stored now.");
   expect(sent.length).toBeGreaterThan(1);
 });

@@ -58,7 +58,7 @@ describe("MakeTrainingSet", () => {
   it("shows what was made, what training would say of it, the next command and the download", async () => {
     const asked = server({ status: "done" });
     const container = await press();
-    expect(await screen.findByText("7 pairs", undefined, { timeout: 5000 })).toBeInTheDocument();
+    expect(await screen.findByText("7 pairs")).toBeInTheDocument();
     expect(asked).toEqual([settings]);
     expect(screen.getByText("2 held out")).toBeInTheDocument();
     expect(screen.getByText("c0ffee")).toBeInTheDocument();
@@ -70,7 +70,7 @@ describe("MakeTrainingSet", () => {
   it("says what the command said where nothing was made, and lets go on", async () => {
     server({ status: "failed", why: "snapshot 'first-train' exists with other content" });
     await press();
-    expect(await screen.findByRole("alert", undefined, { timeout: 5000 })).toHaveTextContent("snapshot 'first-train' exists with other content");
+    expect(await screen.findByRole("alert")).toHaveTextContent("snapshot 'first-train' exists with other content");
     expect(screen.getByRole("button", { name: "Make a training set" })).toBeEnabled();
   });
   it("proposes a name that a snapshot may have", () => {
