@@ -28,8 +28,12 @@ SIZES, QUICK_SIZES = (50_000, 500_000), (10_000, 50_000)
 BATCH = 50_000
 #: A row: two responses of an 0.5B reward model on a GPU (a large one costs ten times that), a call of a judge at 50 a
 #: second.
-ENGINE_S = {"embedding": 0.002, "consistency": 0.002, "judging": 0.02, "attributes": 0.02}
+ENGINE_S = {"embedding": 0.002, "consistency": 0.002, "judging": 0.02, "attributes": 0.02, "principles": 0.02}
 STAGES = (*ENGINE_S, "near_dup", "decontaminate")
+FEEDBACK = """
+    INSERT INTO feedback (feedback_id, response_id, annotator_id, content)
+    SELECT 'f-' || md5(comparison_id), response_a, (SELECT min(annotator_id) FROM annotators), 'It has much detail.'
+    FROM comparisons"""
 REPLIES: dict[str, dict[str, Any]] = {
     "judging": {"reasoning": "It is longer. " * 20, "verdict": "1", "strength": 2, "confidence": 0.9},
     "attributes": {
@@ -39,6 +43,7 @@ REPLIES: dict[str, dict[str, Any]] = {
         "desired": "A helpful answer.",
         "guideline": "Prefer the longer one.",
     },
+    "principles": {"items": [{"evidence": "much detail", "principle": "detailed", "fulfilment": "yes"}]},
 }
 
 
@@ -97,6 +102,8 @@ def measured(folder: Path, size: int) -> dict[str, Any]:
     from assay_pipelines.judging.reward_model import RewardModelJudge
     from assay_pipelines.llm.configuration import EndpointConfig
     from assay_pipelines.llm.questions import iter_questions
+    from assay_pipelines.principles.extraction import extract
+    from assay_pipelines.principles.llm_extractor import LlmExtractor
 
     make(folder, size)
     workspace, pool, figures = Workspace.open(folder), Selection(("unverified",)), dict[str, Any]()
@@ -106,6 +113,8 @@ def measured(folder: Path, size: int) -> dict[str, Any]:
     add_benchmark(workspace, "synthetic", folder / "benchmark.txt", None)
     endpoint = EndpointConfig("http://127.0.0.1:9/v1", "immediate", concurrency=64)
     judge, extractor = LlmJudge(LlmJudgeConfig(endpoint), workspace), AttributeExtractor(endpoint)
+    with workspace.store.unit() as db:
+        db.execute(FEEDBACK)
     with start_run(workspace, "bulk-scale", {}) as run:
         work: dict[str, Callable[[], int]] = {
             "embedding": lambda: embed_comparisons(workspace, HashingEncoder(32), pool, run.id).embedded,
@@ -116,6 +125,7 @@ def measured(folder: Path, size: int) -> dict[str, Any]:
                 extract_attributes(workspace, extractor, page, run.id).answered
                 for page in iter_questions(workspace, pool)
             ),
+            "principles": lambda: extract(workspace, LlmExtractor(endpoint, workspace), run.id).read,
             "near_dup": lambda: find_near_duplicates(workspace, NearDuplicateConfig(), run.id).items,
             "decontaminate": lambda: check_benchmarks(workspace, CheckConfig(), run.id)[0].responses // 2,
             "consistency": lambda: check_pool(run, [RewardModelJudge(LengthScorer())], ConsistencyConfig(), pool).seen,
