@@ -25,12 +25,12 @@ def _configured() -> bool:
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or not any(map(os.environ.get, _ENDPOINTS)):
         return False
     try:
-        installed = all(find_spec(module) for module in _MODULES)
+        if all(map(find_spec, _MODULES)):
+            return True
     except ModuleNotFoundError:  # of a parent
-        installed = False
-    if not installed:
-        logger.warning("an OpenTelemetry endpoint is set; traces need the extra: pip install 'assay[otel]'")
-    return installed
+        pass
+    logger.warning("an OpenTelemetry endpoint is set; traces need the extra: pip install 'assay[otel]'")
+    return False
 
 
 enabled = _configured()  #: callers on hot paths look before they call
@@ -57,12 +57,13 @@ def span(name: str, parent: str = "", **attributes: str | float) -> Iterator[Tra
         return
     from opentelemetry.trace import StatusCode
 
-    around = {"record_exception": False, "set_status_on_exception": False}
-    with _tracer().start_as_current_span(name, _context_of(parent), **around) as begun:
-        whole = TraceSpan(begun)
-        whole.set(**attributes)
+    quiet = {"record_exception": False, "set_status_on_exception": False}
+    context = _propagator().extract({"traceparent": parent}) if parent else None
+    with _tracer().start_as_current_span(name, context, **quiet) as begun:
+        current = TraceSpan(begun)
+        current.set(**attributes)
         try:
-            yield whole
+            yield current
         except BaseException as error:
             begun.set_status(StatusCode.ERROR, type(error).__name__)
             raise
@@ -70,19 +71,17 @@ def span(name: str, parent: str = "", **attributes: str | float) -> Iterator[Tra
 
 def headers() -> dict[str, str]:
     """`traceparent` of the current span; nothing where there is none."""
-    if not enabled:
-        return {}
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
     carrier: dict[str, str] = {}
-    TraceContextTextMapPropagator().inject(carrier)
+    if enabled:
+        _propagator().inject(carrier)
     return carrier
 
 
-def _context_of(parent: str) -> Any:
+@cache
+def _propagator() -> Any:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    return TraceContextTextMapPropagator().extract({"traceparent": parent}) if parent else None
+    return TraceContextTextMapPropagator()
 
 
 @cache

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -126,27 +127,23 @@ class RewardClient(ClientBase):
     def _batch(self, call: protocol.BatchCall[T], on_progress: Advance = silent) -> list[T]:
         """All requests of a call, from a few threads."""
 
-        def ask(run: Sequence[protocol.Entry]) -> list[T]:
+        def ask(run: Sequence[protocol.Entry], advance: Advance = silent) -> list[T]:
             try:
                 results = call.read(self.post(call.path, call.body(run), key=call.key(run)), run)
             except AssayError as error:
                 results = call.failures(error, run)
-            return results
-
-        def ask_first(run: Sequence[protocol.Entry]) -> list[T]:
-            results = ask(run)
-            on_progress(len(run))
+            advance(len(run))
             return results
 
         on_progress(call.refused_count)
         rounds = call.rounds()
-        numbers, send = next(rounds), ask_first
+        numbers, send = next(rounds), partial(ask, advance=on_progress)
         while True:
             try:
                 numbers = rounds.send(self._side_by_side(send, [call.runs[number] for number in numbers]))
             except StopIteration as end:
                 return cast(list[T], end.value)
-            send = ask
+            send = partial(ask)  # a second time is no progress
 
     def _side_by_side(self, ask: Callable[[S], T], runs: Sequence[S]) -> list[T]:
         if len(runs) < 2:

@@ -59,16 +59,15 @@ class BatchCall(Generic[T]):
         sent = [n for n, failure in enumerate(self._refused) if failure is None]
         self.refused_count = len(self.entries) - len(sent)
         most = max(1, self.settings.max_items_per_request // max((len(self.entries[n]) for n in sent), default=1))
-        if len(urls := self.settings.urls) > 1:  # entries of one home together
-            homes = {n: preference(prompt_key(self.entries[n][0]), urls)[0] for n in sent}
-            sent.sort(key=homes.__getitem__)
-        cuts = _cut(
-            sent,
-            most,
-            lambda n: sum(item.characters for item in self.entries[n]),
-            lambda n: self.entries[n][0].prompt,
-            [homes[n] for n in sent] if len(urls) > 1 else None,
-        )
+        urls, by_home = self.settings.urls, dict[int, list[int]]()
+        for n in sent:
+            home = preference(prompt_key(self.entries[n][0]), urls)[0] if len(urls) > 1 else 0
+            by_home.setdefault(home, []).append(n)
+
+        def size(n: int) -> int:
+            return sum(item.characters for item in self.entries[n])
+
+        cuts = [run for of in by_home.values() for run in _cut(of, most, size, lambda n: self.entries[n][0].prompt)]
         self._order = [n for each in cuts for n in each]
         #: The entries of each request.
         self.runs = [[self.entries[n] for n in each] for each in cuts]
@@ -187,21 +186,15 @@ def cut(items: Sequence[ScoreItem], most: int) -> list[Sequence[ScoreItem]]:
 
 
 def _cut(
-    entries: Sequence[T],
-    most: int,
-    size_of: Callable[[T], int],
-    group_of: Callable[[T], Prompt],
-    homes: Sequence[int] | None = None,
+    entries: Sequence[T], most: int, size_of: Callable[[T], int], group_of: Callable[[T], Prompt]
 ) -> list[Sequence[T]]:
-    """`homes`: of each entry; a run has one."""
     runs: list[Sequence[T]] = []
     start = group = characters = of_group = 0  # the run, and the group that is its last one
     for index, entry in enumerate(entries):
         size = size_of(entry)
-        moves = index > 0 and homes is not None and homes[index] != homes[index - 1]
-        if index == 0 or moves or group_of(entry) != group_of(entries[index - 1]):
+        if index == 0 or group_of(entry) != group_of(entries[index - 1]):
             group, of_group = index, 0
-        while index > start and (moves or index - start >= most or characters + size > CHARACTERS_PER_REQUEST):
+        while index > start and (index - start >= most or characters + size > CHARACTERS_PER_REQUEST):
             end = group if group > start else index
             runs.append(entries[start:end])
             start, characters = end, of_group if end < index else 0

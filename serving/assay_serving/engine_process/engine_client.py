@@ -50,7 +50,7 @@ _READS = ("status", "swap_status")  # orders that change nothing
 class EngineClient:
     """A `ScoringBackend` at the other end of Unix sockets, one for each replica.
 
-    `order`: gives an administrator's order to all replicas together; without it there is one engine, which gets it.
+    `order`: gives an administrator's order to all replicas together; a single engine gets it from here.
     """
 
     def __init__(self, paths: Sequence[str], token: str, *, max_frame_bytes: int) -> None:
@@ -145,17 +145,15 @@ class EngineClient:
     async def manage(self, order: dict[str, Any]) -> dict[str, Any]:
         """Without a time limit, because loading a model may take long, and only once: BusyError where the engine is
         away or ends meanwhile. With replicas: all of them change, or none does."""
-        if self.order is None:
+        if len(self._links) == 1:
             outcome: dict[str, Any] = await self._links[0].call("manage", order, dict[str, Any], None)
             return outcome
-        if order.get("action") not in _READS:
-            return await self.order(order)
-        return merging.merged_status(
-            [
-                (self._links.index(link) + 1, outcome)
-                for link, outcome in await self._of_all("manage", order, dict[str, Any])
-            ]
-        )
+        if order.get("action") in _READS:
+            outcomes = await self._of_all("manage", order, dict[str, Any])
+            return merging.merged_status([(self._links.index(link) + 1, outcome) for link, outcome in outcomes])
+        if self.order is None:
+            raise BusyError("the server is starting", retry_after=2)
+        return await self.order(order)
 
     async def metrics(self) -> bytes:
         """Empty while the engine is away or hangs: the worker's own counters are still reported."""

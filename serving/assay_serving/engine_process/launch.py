@@ -93,9 +93,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class Applied(msgspec.Struct, frozen=True, tag="applied"):
-    """An HTTP worker follows an `ApplyConfig`, or cannot."""
-
-    error: wire.MethodError | None = None
+    """An HTTP worker follows an `ApplyConfig`."""
 
 
 class Prepared(msgspec.Struct, frozen=True, tag="prepared"):

@@ -10,31 +10,27 @@ from collections.abc import Sequence
 from typing import Any
 
 _SAMPLE = re.compile(r"(?P<name>[^{\s]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
+_READY = """# HELP assay_replica_ready Whether it would score now
+# TYPE assay_replica_ready gauge
+assay_replica_ready %d
+"""
 _COUNTS = ("in_flight", "waiting_items", "retiring")
 
 
 def merged_metrics(texts: Sequence[bytes], ready: Sequence[bool]) -> bytes:
     """Prometheus text of all replicas, each family once. `texts`: of replicas 1 and following, empty for one that is
     away."""
-    heads: dict[str, list[str]] = {"assay_replica_ready": ["# HELP assay_replica_ready Whether it would score now"]}
-    heads["assay_replica_ready"].append("# TYPE assay_replica_ready gauge")
-    samples = {
-        "assay_replica_ready": [f'assay_replica_ready{{replica="{n}"}} {each:d}' for n, each in _numbered(ready)]
-    }
-    for number, text in _numbered(texts):
-        family, head, first = "", list[str](), False
-        for line in text.decode().splitlines():
+    families: dict[str, tuple[dict[str, None], list[str]]] = {}  # comments and samples
+    for number, (text, is_ready) in enumerate(zip(texts, ready, strict=True), 1):
+        for line in (_READY % is_ready + text.decode()).splitlines():
             if line.startswith("# HELP "):
-                family = line.split(" ", 3)[2]
-                head = heads.setdefault(family, [])
-                first = not head
+                comments, samples = families.setdefault(line.split(" ", 3)[2], ({}, []))
             if line.startswith("#"):
-                if first:
-                    head.append(line)
+                comments[line] = None
             elif (sample := _SAMPLE.match(line)) is not None:
                 labels = f'replica="{number}"' + (f",{sample['labels']}" if sample["labels"] else "")
-                samples.setdefault(family, []).append(f"{sample['name']}{{{labels}}} {sample['value']}")
-    lines = [line for family, head in heads.items() for line in (*head, *samples.get(family, ()))]
+                samples.append(f"{sample['name']}{{{labels}}} {sample['value']}")
+    lines = [line for comments, samples in families.values() for line in (*comments, *samples)]
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -55,15 +51,7 @@ def merged_status(outcomes: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, A
         for count in _COUNTS:
             model[count] = sum(described[count] for described in of_model)
         model["replicas"] = [
-            {
-                "replica": each["replica"],
-                "version": each["info"]["version"],
-                **{c: each[c] for c in (*_COUNTS, "scores")},
-            }
+            {"version": each["info"]["version"], **{name: each[name] for name in ("replica", *_COUNTS, "scores")}}
             for each in of_model
         ]
     return merged
-
-
-def _numbered(values: Sequence[Any]) -> enumerate[Any]:
-    return enumerate(values, 1)

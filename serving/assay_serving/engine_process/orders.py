@@ -27,6 +27,8 @@ class EngineReplica(Protocol):
 
     def tell(self, order: Order) -> None: ...
 
+    def kill(self) -> None: ...
+
 
 class _Execution:
     """One order at one replica."""
@@ -63,8 +65,7 @@ class ReplicaOrders:
         """The outcome at one of the replicas. Raises the first one's error where any cannot execute it, BusyError where
         one ends meanwhile; then nothing has changed."""
         replicas: list[EngineReplica] = self._replicas()
-        lasting = order.get("action") == "swap" and order.get("terms", {}).get("mode") != "now"
-        if not replicas or (lasting and len(replicas) < self._count):  # one that comes later would know no swap
+        if not replicas or (_lasts(order) and len(replicas) < self._count):  # one that comes later would know no swap
             raise BusyError("the engine is restarting", retry_after=2)
         number = next(self._ids)
         executions = [_Execution(replica) for replica in replicas]
@@ -87,12 +88,14 @@ class ReplicaOrders:
         self.generation += 1
         self._committing += 1
         self.settled.clear()
-        if order.get("action") == "swap" and order["terms"].get("mode") != "now":
+        if _lasts(order):
             self._swaps.add(order["name"])
         elif order.get("action") in _DECISIONS:
             self._swaps.discard(order["name"])
         for execution in executions:
             execution.replica.tell(Commit(number, self.generation))
+        for late in set(self._replicas()) - {execution.replica for execution in executions}:
+            late.kill()  # it came while the others prepared: its successor starts with the change
         try:
             outcomes = await asyncio.gather(*(each.outcome for each in executions), return_exceptions=True)
         finally:
@@ -136,6 +139,11 @@ class ReplicaOrders:
             if of is replica:
                 execution.fail(BusyError(f"the {replica.name} process ended meanwhile", retry_after=2))
         return [{"action": "abort", "name": name, "why": "a replica ended"} for name in sorted(self._swaps)]
+
+
+def _lasts(order: dict[str, Any]) -> bool:
+    """Whether it begins a swap that another order ends."""
+    return order.get("action") == "swap" and order.get("terms", {}).get("mode") != "now"
 
 
 def _disagreement(versions: list[str | BaseException]) -> BaseException | None:

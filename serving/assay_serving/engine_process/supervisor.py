@@ -84,7 +84,7 @@ class _Child:
     serving: bool = False  #: of an engine: it takes part in changes of all replicas
     generation: int = 0  #: of the models that an engine started with
     versions: dict[str, str] = field(default_factory=dict)  #: of an engine's models, by their served names
-    applied: asyncio.Future[Applied] | None = None
+    applied: asyncio.Future[None] | None = None
 
     async def events(self) -> AsyncIterator[Event]:
         """Until it closes its standard output, at its end."""
@@ -104,21 +104,19 @@ class _Child:
             self.process.stdin.write(line)
 
     async def apply(self, order: ApplyConfig) -> None:
-        """Raises the child's error, and BusyError where it ends meanwhile."""
+        """Raises BusyError where it ends meanwhile."""
         self.applied = asyncio.get_running_loop().create_future()
         self.tell(order)
-        applied = await self.applied
-        if applied.error is not None:
-            raise wire.exception_of(applied.error)
+        await self.applied
 
-    def report(self, applied: Applied | None) -> None:
-        """What became of the order in progress; None: the child is gone."""
+    def report(self, error: BusyError | None = None) -> None:
+        """The order in progress is executed, or will not be."""
         if self.applied is None or self.applied.done():
             return
-        if applied is None:
-            self.applied.set_exception(BusyError(f"the {self.name} process ended meanwhile", retry_after=2))
+        if error is None:
+            self.applied.set_result(None)
         else:
-            self.applied.set_result(applied)
+            self.applied.set_exception(error)
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -318,7 +316,7 @@ class Supervisor:
                     if event.generation >= self._plans_generation:  # not of a replica that knows less than others
                         self._plans, self._plans_generation = event.plans, event.generation
                 elif isinstance(event, Applied):
-                    child.report(event)
+                    child.report()
                 elif isinstance(event, Prepared | Executed):
                     self._orders.received(child, event)
                 elif isinstance(event, ReloadRequest | OrderRequest):
@@ -334,7 +332,7 @@ class Supervisor:
                     self._ready[name].set()
         finally:
             watchdog.cancel()
-            child.report(None)
+            child.report(BusyError(f"the {name} process ended meanwhile", retry_after=2))
             child.serving = False
             for order in self._orders.ended(child):
                 self._start(self._orders.decide(order))

@@ -350,6 +350,10 @@ class ScriptedReplica:
         self.name, self.version = name, version
         self.orders: ReplicaOrders
         self.received: list[type[Order]] = []
+        self.killed = False
+
+    def kill(self) -> None:
+        self.killed = True
 
     def tell(self, order: Order) -> None:
         self.received.append(type(order))
@@ -404,6 +408,17 @@ def test_a_change_that_one_cannot_make_is_made_by_none(second: str | Exception, 
     assert isinstance(outcome, BackendError | BusyError)
     assert received == [[Prepare, Rollback]] * 2
     assert generation == 0
+
+
+def test_a_replica_that_comes_while_others_prepare_begins_again() -> None:
+    async def work() -> None:
+        there, late = ScriptedReplica("engine 0", "v2"), ScriptedReplica("engine 1", "v1")
+        orders = ReplicaOrders(lambda: [there, late] if there.received else [there], 2)
+        there.orders = late.orders = orders
+        await orders.execute(SWAP)
+        assert (there.killed, late.killed, late.received) == (False, True, [])
+
+    run(work())
 
 
 def test_a_swap_that_lasts_needs_all_replicas() -> None:
