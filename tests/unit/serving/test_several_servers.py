@@ -102,6 +102,19 @@ def test_the_prompts_of_a_server_that_is_gone_are_asked_at_the_others(
         none.score(items()[:1])
 
 
+def test_a_server_that_ends_in_use_is_replaced_by_the_others() -> None:
+    stays, goes = CountingScorer(), CountingScorer()
+    with running_server({"rm": stays}) as first, ExitStack() as stack:
+        second = stack.enter_context(running_server({"rm": goes}))
+        with RewardClient(f"{first.url},{second.url}") as client:
+            before = client.score(items())
+            assert stays.prompts
+            assert goes.prompts
+            stack.close()
+            assert client.score(items(4))[: len(before)] == before
+    assert set(goes.prompts) < set(stays.prompts)
+
+
 def test_a_policys_reward_is_of_several_servers(servers: dict[str, CountingScorer]) -> None:
     with ExitStack() as stack:
         (source,) = open_rewards(stack, [",".join(servers)], [None], wait=60.0, deadline=60.0)
