@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import secrets
 import signal
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from ray_nodes import two_nodes
 from shard_jobs import run_squares, squares, tables
 
 from assay import __version__
@@ -31,29 +31,12 @@ from assay_pipelines.hygiene.near_duplicates import documents
 from assay_pipelines.hygiene.near_duplicates.search import NearDuplicateConfig, find_near_duplicates
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray")
-SUPPORT = Path(__file__).parents[2] / "support"
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two nodes with one slot each, which refuse whoever has no token."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "token")
-        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-        patch.setenv("RAY_memory_monitor_refresh_ms", "0")  # it kills workers of a machine whose memory others use
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
-        import ray  # reads the environment once
-        from ray.cluster_utils import Cluster
-
-        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        nodes.add_node(num_cpus=1, include_dashboard=False)
-        try:
-            yield nodes
-        finally:
-            ray.shutdown()
-            nodes.shutdown()
+    with two_nodes() as nodes:
+        yield nodes
 
 
 def test_a_cluster_gives_the_bytes_of_one_process(cluster: Any, workspace: Workspace, tmp_path: Path) -> None:

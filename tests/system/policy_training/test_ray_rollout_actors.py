@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
 import threading
 import time
@@ -18,33 +17,18 @@ from typing import Any
 import pytest
 import torch
 from async_training import ITEMS, Holding, recipe_with, save_model, trainer
+from ray_nodes import two_nodes
 
 from assay.errors import BadInputError
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray")
-SUPPORT = Path(__file__).parents[2] / "support"
 PATIENCE_S = 300
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two nodes with one slot each, which refuse whoever has no token."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "token")
-        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
-        import ray  # reads the environment once
-        from ray.cluster_utils import Cluster
-
-        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        nodes.add_node(num_cpus=1, include_dashboard=False)
-        try:
-            yield nodes
-        finally:
-            ray.shutdown()
-            nodes.shutdown()
+    with two_nodes() as nodes:
+        yield nodes
 
 
 def test_a_cluster_trains_what_this_machine_does(cluster: Any, tmp_path: Path) -> None:
