@@ -261,9 +261,8 @@ def main() -> None:
     options = parser.parse_args()
     report = Report("cluster_simulation")
     print("simulated, but for what is called published or measured; verl's rows with three mean lengths of responses")
-    compared: list[tuple[str, str, str, float, list[float]]]
-    compared = [(f"verl, {name}", "published", "s a step", *row) for name, *row in published()]
-    compared += [(f"async_rl.py, {name}", "measured", "steps a s", *row) for name, *row in own()]
+    compared = [(f"verl, {name}", "published", "s a step", known, found) for name, known, found in published()]
+    compared += [(f"async_rl.py, {name}", "measured", "steps a s", known, found) for name, known, found in own()]
     for name, source, unit, known, simulated in compared:
         error = max(abs(each / known - 1) for each in simulated)
         verdict = "within 15 %" if error <= WITHIN else f"NOT within 15 %, by up to {error:.0%}"
