@@ -34,7 +34,7 @@ from assay_policy_training.rollouts.actor import rollout_process
 from assay_policy_training.rollouts.relay import check_loaded, load_weights, probe_logp
 from assay_policy_training.training.loop import PolicyTrainer
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 
 @contextmanager

@@ -145,7 +145,7 @@ def test_recorded_scores_need_neither_torch_nor_a_workspace(tmp_path: Path) -> N
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=900,
     )
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["aggregates"]["overall"] == 0.5

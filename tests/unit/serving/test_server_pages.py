@@ -96,7 +96,7 @@ def test_a_browser_that_reaches_no_other_server_shows_the_routes(
         [browser, *flags, alone, profile, "--virtual-time-budget=10000", "--dump-dom", server.url + page],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=True,
     )
     text = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)

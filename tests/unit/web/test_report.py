@@ -281,7 +281,7 @@ def test_a_browser_shows_the_page_without_complaint(tmp_path: Path) -> None:
         [browser, *flags, profile, "--enable-logging=stderr", "--dump-dom", path.as_uri()],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=True,
     )
     assert done.stdout.count("<svg") == len(CHARTS)
