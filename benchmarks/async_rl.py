@@ -32,7 +32,7 @@ WARM_UP = 5  #: steps until the pipeline is full
 
 @dataclass(frozen=True)
 class Arm:
-    asynchrony: dict[str, int]
+    asynchrony: dict[str, Any]
     prompts: int = 8
     steps: int = 12
     slower: float = 1.0  #: how many times longer generation takes, where the trainer would be the limit
@@ -124,7 +124,7 @@ def steps_a_second(arm: Arm, used: dict[str, list[float]], name: str) -> float:
         assert pool is not None
         pool.hire = lambda index: SleepingEngine(policy, arm.slower)
         with closing(trainer):
-            rows = trainer.train(last, on_step=lambda row: ends.setdefault(row["step"], time.perf_counter()))
+            rows = trainer.train(last, on_step=lambda row: ends.update({row["step"]: time.perf_counter()}))
     assert max(row["staleness_max"] for row in rows) <= recipe.asynchrony.ahead
     seconds = ends[last] - ends[WARM_UP]
     uids = [f"{step}.{group}" for step in range(WARM_UP + 1, last + 1) for group in range(arm.prompts)]
