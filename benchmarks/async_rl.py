@@ -39,7 +39,7 @@ class Arm:
 
     @property
     def engines(self) -> int:
-        return max(1, self.asynchrony.get("actors", 0))
+        return max(1, int(self.asynchrony.get("actors", 0)))
 
 
 ARMS = {
