@@ -60,6 +60,8 @@ class Tally:
     recoveries: list[float] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
     lost: int = 0
+    patience: float = 1.0  #: times the limits of time
+    turns_left: int = 0  #: faults of processes that are still to come, however long they take
     slowest_ready: float = 0.0
 
     def blame(self, what: str) -> None:
@@ -75,6 +77,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="HTTP workers")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--faults", choices=("engine", "all"), default="engine", help="which processes end, and how")
+    parser.add_argument("--turns", type=int, default=0, help="faults of processes at least, however long they take")
+    parser.add_argument(
+        "--patience", type=float, default=1.0, help="times the limits, where the machine does much else"
+    )
     options = parser.parse_args()
     options.clients = options.clients or (64 if options.quick else 256)
     options.seconds = options.seconds or (20.0 if options.quick else 120.0)
@@ -91,11 +97,11 @@ async def wear_out(url: str, root: int, options: argparse.Namespace) -> Tally:
     """All clients for the time given. `root`: the process that was started as the server."""
     import aiohttp
 
-    tally = Tally()
+    tally = Tally(patience=options.patience, turns_left=options.turns if options.faults == "all" else 0)
     connector = aiohttp.TCPConnector(limit=0)
     headers = {"Authorization": f"Bearer {KEY}"}
     async with aiohttp.ClientSession(
-        url, connector=connector, timeout=aiohttp.ClientTimeout(total=TIMEOUT_S), headers=headers
+        url, connector=connector, timeout=aiohttp.ClientTimeout(total=TIMEOUT_S * tally.patience), headers=headers
     ) as session:
         until = time.monotonic() + options.seconds
         kills_from = until - (1 - KILLS_FROM) * options.seconds
@@ -133,7 +139,7 @@ async def client(
         (1, asker.read_slowly),
     ]
     weights = [weight for weight, _ in things]
-    while time.monotonic() < until:
+    while time.monotonic() < until or tally.turns_left > 0:
         thing = drawn.choices([thing for _, thing in things], weights)[0]
         try:
             await thing()
@@ -163,7 +169,7 @@ class Asker:
         """As `post_once`, until there is a reply that is none of a server in trouble."""
         import aiohttp
 
-        until = time.monotonic() + INSIST_S
+        until = time.monotonic() + INSIST_S * self.tally.patience
         while True:
             try:
                 status, reply = await self.post_once(path, body, raw=raw)
@@ -175,7 +181,7 @@ class Asker:
                 self.tally.statuses["connection broken"] += 1
             if time.monotonic() > until:
                 self.tally.lost += 1
-                raise TimeoutError(f"no reply in {INSIST_S:g} s of tries")
+                raise TimeoutError(f"no reply in {INSIST_S * self.tally.patience:g} s of tries")
             await asyncio.sleep(self.drawn.uniform(0, 0.5))
 
     async def post_once(self, path: str, body: Any, *, raw: bytes | None = None) -> tuple[int, Any]:
@@ -314,14 +320,14 @@ class Asker:
         return reader, writer
 
     async def _read_raw(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: str) -> None:
-        reply = await asyncio.wait_for(reader.read(), TIMEOUT_S)
+        reply = await asyncio.wait_for(reader.read(), TIMEOUT_S * self.tally.patience)
         writer.close()
         status = int(reply.split(b" ", 2)[1])
         self.tally.statuses[str(status)] += 1
         if status == 200:
             reward = json.loads(reply.split(b"\r\n\r\n", 1)[1])["results"][0]["reward"]
             self.check("a slow client", reward, f"p\n{text}")
-        elif status != 503:
+        elif status not in ((503, 504) if self.insists else (503,)):
             self.tally.blame(f"a slow client: {status}")
 
 
@@ -363,24 +369,29 @@ async def end_and_stop(root: int, url: str, until: float, tally: Tally) -> None:
     headers = {"Authorization": f"Bearer {KEY}"}
     turn = 0
     async with aiohttp.ClientSession(url, connector=connector, headers=headers) as session:
-        while time.monotonic() < until:
+        while time.monotonic() < until or tally.turns_left > 0:
             name = ("engine", "HTTP worker")[turn % 2]
             number = (signal.SIGSTOP, signal.SIGKILL)[turn // 2 % 2]
-            turn += 1
             pids = [pid for pid, (command, _) in processes(root).items() if PROGRAMS[name] in command]
+            if not pids:
+                await asyncio.sleep(0.1)
+                continue
+            turn += 1
             os.kill(pids[0], number)
             tally.faults[f"{name} {number.name}"] += 1
             tally.kills += 1
             began = time.monotonic()
-            while time.monotonic() - began < 2 * REQUEST_TIMEOUT_S:
+            while time.monotonic() - began < 2 * REQUEST_TIMEOUT_S * tally.patience:
                 ready = await ready_in_time(session, tally, watched=name == "engine")
                 if ready and pids[0] not in processes(root):
                     tally.recoveries.append(time.monotonic() - began)
                     break
                 await asyncio.sleep(0.1)
             else:
-                tally.blame(f"{name} is not replaced {2 * REQUEST_TIMEOUT_S:g} s after {number.name}")
+                tally.blame(f"{name} is not replaced {time.monotonic() - began:.0f} s after {number.name}")
+                tally.turns_left = 0
                 return
+            tally.turns_left -= 1
             await asyncio.sleep(1.0)
 
 
@@ -397,7 +408,7 @@ async def ready_in_time(session: Any, tally: Tally, *, watched: bool) -> bool:
     seconds = time.monotonic() - began
     if watched:
         tally.slowest_ready = max(tally.slowest_ready, seconds)
-        if seconds > READY_S:
+        if seconds > READY_S * tally.patience:
             tally.blame(f"/readyz took {seconds:.2f} s while the engine was away")
     return ready
 

@@ -17,11 +17,11 @@ SOAK = Path(__file__).parents[3] / "benchmarks" / "soak.py"
 FAULTS = ("engine SIGSTOP", "engine SIGKILL", "HTTP worker SIGSTOP", "HTTP worker SIGKILL")
 
 
-def soak(seconds: int, clients: int) -> dict[str, Any]:
+def soak(seconds: int, clients: int, *more: str) -> dict[str, Any]:
     """The figures of a run that found nothing wrong."""
-    options = ["--seconds", str(seconds), "--clients", str(clients), "--faults", "all", "--json"]
+    options = ["--seconds", str(seconds), "--clients", str(clients), "--faults", "all", "--json", *more]
     ended = subprocess.run(
-        [sys.executable, str(SOAK), *options], capture_output=True, text=True, timeout=seconds + 300, cwd=SOAK.parent
+        [sys.executable, str(SOAK), *options], capture_output=True, text=True, timeout=seconds + 900, cwd=SOAK.parent
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     figures: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])["figures"]
@@ -33,9 +33,10 @@ def soak(seconds: int, clients: int) -> dict[str, Any]:
     return figures
 
 
-def test_nothing_is_wrong_or_lost_in_twenty_seconds_of_ended_and_stopped_processes() -> None:
-    figures = soak(20, 8)
-    assert {"engine SIGSTOP", "HTTP worker SIGSTOP"} <= set(figures["faults"])
+def test_nothing_is_wrong_or_lost_while_processes_end_and_are_stopped() -> None:
+    """Each fault once, however long that takes; that it is fast enough is for a machine that does nothing else."""
+    figures = soak(5, 8, "--turns", "4", "--patience", "10")
+    assert set(FAULTS) == set(figures["faults"])
 
 
 @pytest.mark.slow
