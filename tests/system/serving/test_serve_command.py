@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -149,7 +150,8 @@ def test_a_killed_server_gives_a_typed_error_after_bounded_tries(rule_reward: Pa
 
 
 def test_a_stop_answers_what_is_in_progress_and_exits_0(tiny_reward_model: Path, offline: TransformersScorer) -> None:
-    items = some_items(1000)  # more than the first engine call takes
+    # More than the first engine call takes, for seconds.
+    items = [replace(item, response=4 * item.response) for item in some_items(1000)]
     with served(tiny_reward_model, "--name", "rm") as (url, process):
 
         async def ask_and_stop() -> list[ScoreResult]:
