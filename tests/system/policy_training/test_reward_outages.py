@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -36,7 +37,7 @@ ASKED += ["--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "4
 
 
 class Server:
-    """`assay serve` on a port of its own; `kill` ends all its processes at once."""
+    """`assay serve` on a port of its own; `kill` returns when all its processes have ended."""
 
     def __init__(self, model: Path) -> None:
         self.port = reserved_port()
@@ -56,6 +57,16 @@ class Server:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.process = None
+            deadline = time.monotonic() + START_S  # its children, in groups of their own, end when they notice
+            while time.monotonic() < deadline:
+                try:
+                    socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                except ConnectionRefusedError:
+                    return
+                except OSError:
+                    continue
+                time.sleep(0.02)
+            raise AssertionError("the server's children go on")
 
 
 @pytest.fixture

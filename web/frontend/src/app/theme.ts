@@ -26,6 +26,7 @@ export const theme = createTheme({
     Textarea: { defaultProps: { size: "xs" } },
     SegmentedControl: { defaultProps: { size: "xs" } },
     PasswordInput: { defaultProps: { size: "xs" } },
+    Notification: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
     Modal: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
     Table: { defaultProps: { verticalSpacing: 4, horizontalSpacing: "xs" } },
   },
