@@ -168,7 +168,7 @@ def counted(client: httpx.Client, **asked: Any) -> int:
     number, after = 0, None
     while True:
         part = client.get("/api/comparisons/count", params={**asked, **({"after": after} if after else {})}).json()
-        number += part["matches"]
+        number += int(part["matches"])
         if (after := part["after"]) is None:
             return number
 
