@@ -177,6 +177,8 @@ def connect(address: str) -> None:
         if port.isdecimal():  # Ray itself would try for a minute
             socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
         ray.init(address, namespace="assay", log_to_driver=False, logging_level=logging.ERROR)
+        # Ray prints the death of a node on standard output, where a command's result goes; no setting says otherwise.
+        vars(ray._private.worker)["_worker_logs_enabled"] = False
     except (RayError, ConnectionError, OSError, RuntimeError, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise BackendError(f"the Ray cluster at {address} cannot be reached: {reason}") from error

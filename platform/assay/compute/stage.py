@@ -2,7 +2,7 @@
 
     STAGE/manifest.json        what was exported for which job: written when all shards are there
     STAGE/shards/00000.parquet
-    STAGE/results/00000.parquet
+    STAGE/results/00000-HASH.parquet    the hash of its shard, so that a late worker never writes over another's
 
 A stage of the same name, job and question that was interrupted goes on where it stopped: shards are written once,
 results that are there are kept, and what was imported is in the store, in the same unit of work as the rows themselves
@@ -84,7 +84,7 @@ def open_stage(
             )
         units = tuple(_unit(folder, **shard) for shard in begun["shards"])
         yield Stage(folder, begun["id"], spec, units, resumed)
-        shutil.rmtree(folder)
+        _remove(folder)
 
 
 def abandoned_stages(workspace: Workspace) -> dict[Path, int]:
@@ -103,7 +103,13 @@ def remove_stage(folder: Path) -> None:
     Raises BadInputError where a process is at it.
     """
     with locked_name(folder, hint="it is in use"):
-        shutil.rmtree(folder)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Under another name: a worker that was given up may still write a result by the old one."""
+    renamed = folder.rename(folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part"))
+    shutil.rmtree(renamed)
 
 
 def _in_use(folder: Path) -> bool:
@@ -131,8 +137,8 @@ def _export(folder: Path, name: str, spec: JobSpec, question: Mapping[str, Any],
 
 
 def _unit(folder: Path, number: int, rows: int, content_hash: str) -> Unit:
-    shard, result = (str(folder / part / f"{number:05}.parquet") for part in ("shards", "results"))
-    return Unit(number, shard, result, rows, content_hash)
+    shard, result = folder / "shards" / f"{number:05}", folder / "results" / f"{number:05}-{content_hash[:16]}"
+    return Unit(number, f"{shard}.parquet", f"{result}.parquet", rows, content_hash)
 
 
 def map_stage(

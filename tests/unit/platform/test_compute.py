@@ -128,6 +128,32 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def test_a_worker_that_was_given_up_changes_nothing_when_it_is_late(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, late = squares(), list[Unit]()
+    result = pa.table({"number": [0], "square": [7]})
+    with pytest.raises(KeyboardInterrupt), open_stage(workspace, "squares", spec, {}, lambda: tables(2)) as stage:
+        late += stage.units
+        raise KeyboardInterrupt
+    stages.remove_stage(stage.folder)
+
+    def removed(folder: Path) -> None:
+        for unit in late:
+            with pytest.raises(BadInputError, match="no such folder"):
+                jobs.write_table(result, Path(unit.result), {})
+        rmtree(folder)
+
+    rmtree = stages.shutil.rmtree
+    with open_stage(workspace, "squares", spec, {}, lambda: tables(2, rows=6)) as stage:
+        for unit in map_stage(stage, LocalExecutor()):
+            jobs.write_table(result, Path(late[unit.number].result), {})  # of the stage before
+            assert pq.read_table(unit.result).num_rows == 6
+        late += stage.units
+        monkeypatch.setattr(stages.shutil, "rmtree", removed)
+    assert not any((workspace.root / stages.FOLDER).iterdir())
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_killed_driver_goes_on_where_it_stopped(workspace: Workspace, tmp_path: Path, workers: int) -> None:
     log = tmp_path / "log"
