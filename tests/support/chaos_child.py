@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.compute import stage as stages
-from assay.compute.executor import open_executor
-from assay.compute.job import Unit, file_hash
+from assay.compute.executor import Executor, open_executor
+from assay.compute.job import JobSpec, ShardJob, Unit, UnitDone, file_hash
 from assay.data.snapshots import Selection
 from assay.workspace import Workspace
 from assay_pipelines.embedding import stored
@@ -75,14 +75,28 @@ def _text(path: Path, default: str) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else default
 
 
+class TimedExecutor:
+    """An executor, and the seconds that its workers said each unit took."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor, self.seconds = executor, dict[int, float]()
+
+    def run(self, spec: JobSpec, units: Sequence[Unit], *, opened: ShardJob | None = None) -> Iterator[UnitDone]:
+        for done in self._executor.run(spec, units, opened=opened):
+            self.seconds[done.unit.number] = done.seconds
+            yield done
+
+
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     root, where, folder = sys.argv[1:]
+    executor = TimedExecutor(open_executor(where))
     with (Path(folder) / "progress").open("a", encoding="utf-8") as progress:
 
         def recorded(*arguments: Any, **options: Any) -> Iterator[Unit]:
             for unit in stages.map_stage(*arguments, **options):
                 line = {"at": time.monotonic(), "unit": unit.number, "hash": file_hash(Path(unit.result))}
+                line["took"] = executor.seconds.get(unit.number, 0.0)
                 print(json.dumps(line | {"driver": os.getpid()}), file=progress, flush=True)
                 yield unit
 
@@ -93,7 +107,7 @@ def main() -> None:
             Selection(("unverified",)),
             "chaos",
             page=ROWS,
-            executor=open_executor(where),
+            executor=executor,
             reference="chaos_child:PacedEncoder",
         )
     print(json.dumps({"embedded": report.embedded, "selected": report.selected}))

@@ -33,6 +33,7 @@ def variables() -> dict[str, str]:
         "RAY_AUTH_TOKEN": TOKEN,
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        "RAY_raylet_start_wait_time_s": "180",
         "RAY_memory_monitor_refresh_ms": "0",  # it kills workers of a machine whose memory others use
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
     }

@@ -1,8 +1,8 @@
 """Faults on a Ray cluster of two nodes: the tables of an undisturbed run in one process, nothing lost or doubled.
 
 A pool is embedded by `embed_comparisons`, the import into the store included. What strikes when is drawn from a seed;
-workers hold the unit that is struck, so that it is in the middle of one. Seeds: ASSAY_CHAOS_SEEDS (default 1 a fault);
-each run is a line of JSON in the file ASSAY_CHAOS_LOG.
+workers hold the unit that is struck, so that it is in the middle of one. Seeds: ASSAY_CHAOS_SEEDS, a number or
+FIRST:END (default 1); each run is a line of JSON in the file ASSAY_CHAOS_LOG.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import random
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -29,14 +30,15 @@ import pytest
 from ray_nodes import NamespaceNodes, namespaces_missing, variables
 from store_contents import store_contents
 
-from assay.compute.ray_cluster import LEAST_DEADLINE_S
+from assay.compute.ray_cluster import LEAST_DEADLINE_S, MEDIANS
 from assay.store.intake import pair_schema, store_pairs
 from assay.workspace import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray")]
 
-SEEDS = range(int(os.environ.get("ASSAY_CHAOS_SEEDS", "1")))
-UNITS = {"worker": 24, "stop": 40, "driver": 24, "node": 90, "cut": 130}
+SEEDS = range(*map(int, os.environ.get("ASSAY_CHAOS_SEEDS", "1").split(":")))
+UNITS = {"worker": 24, "stop": 30, "driver": 24, "node": 80, "cut": 80}
+LATE_UNITS = 24
 MARGIN_S = 10.0  #: after a deadline, until the work of a lost worker is done by another
 
 
@@ -139,10 +141,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], tup
                 store_pairs(db, _pairs(units * chaos_child.ROWS), None)
             root = Path(shutil.copytree(pool, folder / "workspace"))
             (folder / "run").write_text(str(folder))
-            environment = os.environ | {chaos_child.CONTROL: str(folder / "run")}
-            environment["PYTHONPATH"] = os.pathsep.join(
-                [str(Path(chaos_child.__file__).parent), os.environ.get("PYTHONPATH", "")]
-            )
+            environment = os.environ | variables() | {chaos_child.CONTROL: str(folder / "run")}
             command = [sys.executable, chaos_child.__file__, str(root), "local", str(folder)]
             subprocess.run(command, env=environment, check=True, timeout=300, stdout=subprocess.PIPE)
             lines = (folder / "progress").read_text().splitlines()
@@ -199,7 +198,7 @@ def _cut(run: Run, chance: random.Random, holds: int) -> dict[str, Any]:
     run.victim(0, on_node=True, chance=chance)
     run.nodes.cut(silently=silently)
     struck = run.struck(0)
-    run.set("pace", "1")
+    run.set("pace", "1.5")
     begun = len(run.workers())
     time.sleep(seconds)
     run.nodes.mend()
@@ -244,11 +243,11 @@ STRIKES = {"worker": _worker, "node": _node, "driver": _driver, "stop": _stop, "
 def test_faults_lose_and_double_nothing(
     fault: str, seed: int, nodes: NamespaceNodes, undisturbed: Callable[[int], Any], tmp_path: Path
 ) -> None:
-    units = UNITS[fault]
-    pool, hashes, contents = undisturbed(units)
     chance = random.Random(f"{fault} {seed}")
     late = seed % 2 == 1 and fault != "node"  # then nothing is left to do but what the lost worker had
-    low, high = (units - 6, units - 2) if late else (3, units // 3)
+    units = LATE_UNITS if late else UNITS[fault]
+    pool, hashes, contents = undisturbed(units)
+    low, high = (units - 6, units - 2) if late else (3, 10)
     holds = sorted(
         chance.randint(low, high) for _ in range(chance.randint(1, 2) if fault in ("worker", "driver") else 1)
     )
@@ -265,8 +264,16 @@ def test_faults_lose_and_double_nothing(
     struck = figures.pop("struck")
     points = [struck, *(at for at in times if at > struck)]
     stall = max((b - a for a, b in pairwise(points)), default=0.0)
-    record = {"fault": fault, "seed": seed, "late": late, "holds": holds, "stall_s": round(stall, 2)}
-    record |= {name: round(value, 2) if isinstance(value, float) else value for name, value in figures.items()}
+    took = statistics.median(line["took"] for line in progress if line["took"])
+    deadline = max(LEAST_DEADLINE_S, MEDIANS * took)
+    record = {
+        "fault": fault,
+        "seed": seed,
+        "late": late,
+        "holds": holds,
+        "stall_s": round(stall, 2),
+        "deadline_s": deadline,
+    }
     record |= {"begun": len(run.workers()), "seconds": round(times[-1] - began, 1), "drivers": run.drivers}
     if log := os.environ.get("ASSAY_CHAOS_LOG"):
         with Path(log).open("a") as stream:
@@ -281,7 +288,7 @@ def test_faults_lose_and_double_nothing(
     assert report["embedded"] in (0, rows)  # 0: a driver was killed after its last import
     assert _contents(run.root) == contents
     assert not any(path.is_dir() for path in (run.root / "stages").iterdir())
-    if fault in ("cut", "stop", "worker", "node"):
-        assert stall <= LEAST_DEADLINE_S + MARGIN_S, record
+    if fault in ("cut", "stop"):  # a killed worker's stall is the start of another
+        assert stall <= deadline + MARGIN_S, record
     if fault in ("node", "cut") and not late:
         assert "hired_again_s" in figures, record
