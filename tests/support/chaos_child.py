@@ -100,7 +100,7 @@ def main() -> None:
                 print(json.dumps(line | {"driver": os.getpid()}), file=progress, flush=True)
                 yield unit
 
-        stored.map_stage = recorded
+        vars(stored)["map_stage"] = recorded
         report = stored.embed_comparisons(
             Workspace.open(Path(root)),
             PacedEncoder(),

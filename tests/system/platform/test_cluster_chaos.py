@@ -249,9 +249,8 @@ def test_faults_lose_and_double_nothing(
     units = LATE_UNITS if late else UNITS[fault]
     pool, hashes, contents = undisturbed(units)
     low, high = (units - 6, units - 2) if late else (3, 10)
-    holds = sorted(
-        chance.randint(low, high) for _ in range(chance.randint(1, 2) if fault in ("worker", "driver") else 1)
-    )
+    strikes = chance.randint(1, 2) if fault in ("worker", "driver") else 1
+    holds = sorted(chance.randint(low, high) for _ in range(strikes))
     run = Run(nodes, pool, tmp_path, holds, pace=0.5 if fault in ("node", "stop") and not late else 0.1)
     began = time.monotonic()
     try:
@@ -267,14 +266,8 @@ def test_faults_lose_and_double_nothing(
     stall = max((b - a for a, b in pairwise(points)), default=0.0)
     took = statistics.median(line["took"] for line in progress if line["took"])
     deadline = max(LEAST_DEADLINE_S, MEDIANS * took)
-    record = {
-        "fault": fault,
-        "seed": seed,
-        "late": late,
-        "holds": holds,
-        "stall_s": round(stall, 2),
-        "deadline_s": deadline,
-    }
+    record = {"fault": fault, "seed": seed, "late": late, "holds": holds, **figures}
+    record |= {"stall_s": round(stall, 2), "deadline_s": round(deadline, 2)}
     record |= {"begun": len(run.workers()), "seconds": round(times[-1] - began, 1), "drivers": run.drivers}
     if log := os.environ.get("ASSAY_CHAOS_LOG"):
         with Path(log).open("a") as stream:
