@@ -5,8 +5,6 @@ repairs, except that runs whose process has died are marked and waiting votes ar
 packages are looked up, never imported.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

@@ -5,8 +5,6 @@ prompts and responses are those of `assay.conversation`. Leaves out: storage (`a
 rendering to tokens (`assay.models.chat.renderer`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -56,7 +54,7 @@ class Comparison:
     response_b: Response
 
     @classmethod
-    def of(cls, prompt: Prompt, first: Response, second: Response) -> tuple[Comparison, bool]:
+    def of(cls, prompt: Prompt, first: Response, second: Response) -> "tuple[Comparison, bool]":
         """The canonical comparison, and whether `first` became B (True = the two were swapped)."""
         pid = ids.prompt_id(prompt)
         swapped = ids.response_id(pid, first) > ids.response_id(pid, second)

@@ -4,8 +4,6 @@ Covers: what can go wrong in a way a person or a caller can act on; each class c
 the command line. Leaves out: programming errors, which stay ordinary exceptions and propagate.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -5,8 +5,6 @@ hex. The same canonical forms are written in SQL in `assay.store.identity` for b
 the two equal. Leaves out: run ids, which name events, not content (`assay.runs.record`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Sequence

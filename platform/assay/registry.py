@@ -8,8 +8,6 @@ that defines its kind says.
 Packages announce their kinds by entry points of the group `assay.kinds`; `all_kinds` lists them.
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import importlib

@@ -4,8 +4,6 @@ Covers: `Score`, the parts of a composed one, `ScoreFailure`, and how they trave
 server, the client, the store and the trainers. Leaves out: how scores are computed (`assay_serving`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias

@@ -14,8 +14,6 @@ the same types, defaults, ranges and descriptions. `arguments_of` gives the opti
 form shows. Leaves out: reading configuration files, conditions on several settings (`__post_init__`).
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, fields, replace

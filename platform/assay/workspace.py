@@ -11,8 +11,6 @@ Covers: creating, opening and finding it. Leaves out: what runs do (`assay.runs.
       annotation.sqlite                      state of the annotation queues; rebuilt from store and journal if lost
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Collection
@@ -39,7 +37,7 @@ class Workspace:
     wait: float = 30.0
 
     @classmethod
-    def create(cls, root: str | Path) -> Workspace:
+    def create(cls, root: str | Path) -> "Workspace":
         """Make a workspace in a new or empty folder; an existing workspace is opened and left as it is.
 
         Raises BadInputError, and makes nothing, for a folder that the store cannot be in.
@@ -60,7 +58,7 @@ class Workspace:
         return workspace
 
     @classmethod
-    def open(cls, root: str | Path, *, wait: float = 30.0) -> Workspace:
+    def open(cls, root: str | Path, *, wait: float = 30.0) -> "Workspace":
         """Raises NotFoundError where there is none, BadInputError for one of an unknown format or in a folder that the
         store cannot be in."""
         folder = Path(root).expanduser().resolve()
@@ -77,7 +75,7 @@ class Workspace:
         return cls(folder, wait=wait)
 
     @classmethod
-    def find(cls, root: str | Path | None = None, *, wait: float = 30.0) -> Workspace:
+    def find(cls, root: str | Path | None = None, *, wait: float = 30.0) -> "Workspace":
         """The named folder, else $ASSAY_WORKSPACE, else the nearest workspace at or above the current folder."""
         if root is not None:
             return cls.open(root, wait=wait)
@@ -93,7 +91,7 @@ class Workspace:
         )
 
     @classmethod
-    def find_optional(cls, root: str | Path | None = None) -> Workspace | None:
+    def find_optional(cls, root: str | Path | None = None) -> "Workspace | None":
         """As `find`, for work that needs no workspace: None where none is named and none is there."""
         try:
             return cls.find(root)

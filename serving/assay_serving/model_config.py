@@ -3,8 +3,6 @@
 Leaves out: what the reference stands for (`model_reference`), opening it (`model_loader`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 Leaves out: what references stand for (`model_reference`), the engines (`engines.engine` lists them).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,11 +106,11 @@ def server_config(
 def open_judge(
     config: ModelConfig,
     *,
-    judging: Judging | None = None,
+    judging: "Judging | None" = None,
     api_key: str | None = None,
     seed: int = 0,
     workspace: Path | None = None,
-) -> PairwiseJudge:
+) -> "PairwiseJudge":
     """A pairwise judge: a generative model to load here, or the model `served_as` of an OpenAI-compatible endpoint,
     whose URL the reference is (`api_key`: its key).
 

@@ -3,8 +3,6 @@
 Leaves out: opening it (`model_loader`).
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +48,7 @@ def is_composed(reference: str) -> bool:
     return path.is_file() and declaration.search(path.read_bytes()) is not None
 
 
-def known_spec(reference: str) -> RewardModelSpec | None:
+def known_spec(reference: str) -> "RewardModelSpec | None":
     """The spec in the model's folder; None for a model without one, for an ensemble and for a composed reward."""
     if is_ensemble(reference) or is_composed(reference):
         return None
@@ -87,7 +85,7 @@ def located(reference: str, workspace: Path | None = None) -> str:
     raise NotFoundError(f"no model {reference!r}; the workspace has {', '.join(names)}{more}")
 
 
-def find_workspace(path: Path | None) -> Workspace | None:
+def find_workspace(path: Path | None) -> "Workspace | None":
     """The workspace at `path`; without one, the workspace that every command finds, or None."""
     from assay.workspace import Workspace
 

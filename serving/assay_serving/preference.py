@@ -5,8 +5,6 @@ number. Leaves out: the rewards themselves (engines), judges that compare two re
 either (`assay_serving.generative.pairwise`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +28,7 @@ class PairRule:
     bradley_terry: bool = False
 
     @classmethod
-    def of(cls, info: ModelInfo) -> PairRule:
+    def of(cls, info: ModelInfo) -> "PairRule":
         """The rule from a model's description."""
         return cls(Calibration.from_curve(info.curve) if info.curve is not None else None, info.bradley_terry)
 
@@ -77,7 +75,7 @@ class Preference:
         }
 
     @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> Preference:
+    def from_dict(cls, payload: dict[str, Any]) -> "Preference":
         """Inverse of `to_dict`; unknown fields are ignored."""
         names = ("margin", "probability", "basis", "uncertainty")
         fields = {name: payload.get(name) for name in names}

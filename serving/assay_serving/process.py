@@ -4,8 +4,6 @@ Leaves out: the application (`assay_serving.server`), running any application (`
 (`assay_serving.engine_process`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ goes, only its own prompts move. Leaves out: who serves (`engine_process.engine_
 that arrives rendered is hashed as a whole, because its prompt is not known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from assay.conversation.message import response_of_turns

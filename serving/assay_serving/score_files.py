@@ -5,8 +5,6 @@ read), scoring them in bounded memory, the lines written, a file of them that go
 of failures by reason. Leaves out: the scorer (`model_loader`), storage (the command).
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """Storing scores in the workspace: their responses, the scores, the run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from assay.errors import BadInputError

@@ -4,8 +4,6 @@ Covers: the item, the description of a model, the protocols of engines and of th
 scores (`engines`), serving them (`server`, `client`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -93,7 +91,7 @@ class ModelInfo:
         return asdict(self) | {"trained_principles": list(self.trained_principles), "contamination": uses}
 
     @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> ModelInfo:
+    def from_dict(cls, payload: dict[str, Any]) -> "ModelInfo":
         """Inverse of `to_dict`; unknown fields are ignored, so that a newer server can answer an older client."""
         fields = {name: payload[name] for name in cls.__dataclass_fields__ if name in payload}
         fields["contamination"] = uses_from(fields.get("contamination"))
@@ -128,7 +126,7 @@ class Repeatable(Protocol):
 class ReadsRendered(Protocol):
     """An engine that reads rendered texts, also by other chat templates than its own."""
 
-    def expect(self, policies: Sequence[PolicyTemplate]) -> None: ...
+    def expect(self, policies: "Sequence[PolicyTemplate]") -> None: ...
 
 
 @runtime_checkable

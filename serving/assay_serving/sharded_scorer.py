@@ -3,8 +3,6 @@
 Leaves out: one response at a time, and servers, which batch by themselves.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -38,7 +36,7 @@ class ItemScoring:
     def open(self) -> None:
         self._scorer = load_scorer(self._model)
 
-    def map(self, shard: pa.Table) -> pa.Table:
+    def map(self, shard: "pa.Table") -> "pa.Table":
         import pyarrow as pa
 
         results = self._scorer.score([_item(text) for text in shard.column("item").to_pylist()])
@@ -86,7 +84,7 @@ def shared_workspace(workspace: Workspace | None) -> Workspace:
     return workspace
 
 
-def _shards(items: Sequence[ScoreItem]) -> Iterator[pa.Table]:
+def _shards(items: Sequence[ScoreItem]) -> "Iterator[pa.Table]":
     import pyarrow as pa
 
     for start in range(0, len(items), SHARD):

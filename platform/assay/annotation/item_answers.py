@@ -4,8 +4,6 @@ Covers: the answer as the journal and the store hold it, its identity, the judgm
 insertion. Leaves out: the journal's files (`assay.annotation.vote_journal`), who is asked what (annotation queues).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields

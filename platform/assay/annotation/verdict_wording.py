@@ -4,8 +4,6 @@ Covers: the sides by number, letter or ordinal, in English; ties of three kinds.
 (`assay_pipelines.llm.replies`), labels of data sets by name. Words that speak for both sides decide nothing.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Literal, TypeAlias
 

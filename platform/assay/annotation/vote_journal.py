@@ -12,8 +12,6 @@ but leaves it in place. A torn last line is an entry that was never acknowledged
 anywhere else is counted and the file set aside.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -107,7 +105,7 @@ class JournalWriter:
         with self._lock:
             self._close_file()
 
-    def __enter__(self) -> JournalWriter:
+    def __enter__(self) -> "JournalWriter":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -13,8 +13,6 @@ Every caller counts with `tally` and states its threshold and tie policy. What t
     verdicts of a generative reward model                  PLURALITY                    A, agreement 0.5
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean

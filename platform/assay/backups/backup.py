@@ -8,8 +8,6 @@ A run in progress is copied as it is then. Whatever the log names was on the dis
 after it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

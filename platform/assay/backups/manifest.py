@@ -4,8 +4,6 @@ Covers: writing, reading and checking a manifest, the backups in a folder. Leave
 (`assay.backups.backup`) and putting one back (`assay.backups.restoring`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Covers: what `assay rebuild` and `assay restore` do to the store, and what they 
 (`assay.store.rebuilding`), the queues' own state (`annotation.sqlite` is rebuilt from store and journal when opened).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ Covers: checking the copy, copying it to a new folder, making the store from its
 out: merging into a workspace that is there.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

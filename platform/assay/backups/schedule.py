@@ -4,8 +4,6 @@ Covers: when the next one is due (by the backups that are there, so a restart ch
 failure, ending. Leaves out: what a backup is (`assay.backups.backup`).
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from dataclasses import dataclass

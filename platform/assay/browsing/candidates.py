@@ -4,8 +4,6 @@ Covers: paging through a selection with short units of work, so that others can 
 out: deciding (the rules beside this module).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Covers: temporary tables and pieces of SQL about the comparisons in them. Leaves
 them (`shown_pairs`, `candidates`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from assay.browsing.texts import locate

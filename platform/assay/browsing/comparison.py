@@ -4,8 +4,6 @@ Covers: reading it in one unit of work, everything in the comparison's own order
 ISO 8601. Leaves out: finding comparisons (`assay.browsing.page`), lineage (`assay.runs.lineage`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 

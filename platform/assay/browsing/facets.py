@@ -1,7 +1,5 @@
 """What comparisons can be filtered by here: the sources, categories, languages and scoring models of the store."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from assay.store.database import Connection

@@ -5,8 +5,6 @@ and the large tables are read by one narrow column; and, for a condition that fe
 Leaves out: which candidates are looked at (`assay.browsing.walk`).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Covers: the JSON form of a message as types, for replies that are described and 
 themselves (`assay.conversation.parts`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NotRequired, TypeAlias

@@ -4,8 +4,6 @@ Covers: `first_rows`, the next page of a filter's matches; `count`, a part of th
 comparisons match (`assay.browsing.walk`), one comparison whole (`assay.browsing.comparison`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -5,8 +5,6 @@ batch, so that a window's texts mostly stand at the same fraction of their table
 what is not there in the whole column.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from assay.store.database import Connection

@@ -8,8 +8,6 @@ find a window's rows costs tens of milliseconds at a million rows however large 
 matches are rare; and a condition that few rows meet names them first, so that only they are looked at.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from dataclasses import dataclass
@@ -42,7 +40,7 @@ class Cursor:
         return f"{self.position}.{self.window}"
 
     @classmethod
-    def parse(cls, text: str) -> Cursor:
+    def parse(cls, text: str) -> "Cursor":
         """Inverse of `str`. Raises BadInputError."""
         if (match := _CURSOR.fullmatch(text)) is None:
             raise BadInputError("not what an earlier page gave", field="after")
@@ -132,7 +130,7 @@ def _seeded_end(db: Connection, at: int, size: int, up: bool) -> int | None:
     return None if row is None or row[0] is None else int(row[0])
 
 
-def _matching(db: Connection, criteria: Filter, seed: Seed | None, low: int, high: int, total: int) -> list[int]:
+def _matching(db: Connection, criteria: Filter, seed: "Seed | None", low: int, high: int, total: int) -> list[int]:
     """Places of the candidates between `low` and `high` that meet every condition."""
     if seed is not None and not seed.looks:
         return [p for (p,) in db.execute(f"SELECT place FROM seed WHERE place BETWEEN {low} AND {high}").fetchall()]

@@ -1,7 +1,5 @@
 """`python -m assay.cli` is the command `assay`: what torchrun starts in every process."""
 
-from __future__ import annotations
-
 from assay.cli.main import main
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """`assay backup`, `restore`, `rebuild`: copies of a workspace, and a store made anew."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -5,8 +5,6 @@ real arguments in its environment, which only the same user can read, and from w
 else is started. Better still is not to write the value: the option's environment variable, or a file of keys.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

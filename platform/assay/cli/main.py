@@ -7,8 +7,6 @@ Registering modules import no torch, transformers or duckdb at their top: `assay
 Exit codes: 0 done; 1 other error; 2 bad input or usage; 3 not found; 4 busy; 5 backend; 130 interrupted.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from functools import cache

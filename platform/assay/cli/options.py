@@ -1,7 +1,5 @@
 """Options and output that every command shares, so that they look and behave the same everywhere."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any

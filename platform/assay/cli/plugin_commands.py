@@ -4,8 +4,6 @@ Covers: the kinds, the members of one kind, one member with its settings. Leaves
 that use a member). Only the member that is asked about is imported.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from typing import Any

@@ -3,8 +3,6 @@
 Leaves out: saving and reading the state that a run resumes from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +42,9 @@ def absolute_file(data: str) -> str:
 
 
 @contextmanager
-def resume_hint(workspace: Workspace, command: str, *, is_saved: Callable[[Path], bool], option: str) -> Iterator[None]:
+def resume_hint(
+    workspace: "Workspace", command: str, *, is_saved: Callable[[Path], bool], option: str
+) -> Iterator[None]:
     """Around `assay COMMAND`: after Ctrl-C, print the command that resumes the run.
 
     `is_saved`: whether a run's folder has a saved state; `option`: the one that sets how often it is saved.

@@ -8,8 +8,6 @@ values, so that an error reads the same on the command line, in a file and in th
 settings, which stay parameters.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from functools import wraps

@@ -7,8 +7,6 @@
 Leaves out: what prints while it runs, or needs no workspace: a command without that parameter is added as it is.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

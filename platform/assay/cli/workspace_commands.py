@@ -1,7 +1,5 @@
 """`assay init`, `assay doctor`, `assay lineage`: the commands of the platform itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,7 +109,7 @@ def lineage(
     Console(soft_wrap=True, highlight=False, width=WHOLE_LINES).print(tree)
 
 
-def _draw(tree: Tree, node: LineageNode) -> None:
+def _draw(tree: "Tree", node: "LineageNode") -> None:
     from rich.markup import escape
 
     for branch in node.branches:

@@ -8,8 +8,6 @@ conversations are equal values. Tools that the assistant may call are defined in
 system, alone or beside its text.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ The text view is for search, duplicates, contamination, embeddings, statistics a
 it, and no reward model scores it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 

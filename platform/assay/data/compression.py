@@ -4,8 +4,6 @@ Covers: gzip, zstd and xz, recognised by their first bytes. Leaves out: what the
 Parquet.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma

@@ -6,8 +6,6 @@ differ in several turns, a row's columns of tools and of images. Leaves out: the
 Human/Assistant form (`assay_pipelines.importers.adapters`). All complaints are `RowError`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from itertools import chain

@@ -5,8 +5,6 @@ bad row costs one row and memory stays bounded), how far into the file the reade
 (`assay.data.compression`), what the objects mean (`assay.data.conversation`).
 """
 
-from __future__ import annotations
-
 import codecs
 import io
 import json

@@ -9,8 +9,6 @@ Data sets libraries fill a missing key with null: null is as if it were not ther
 that come as objects. JSON that comes as text is kept as it was written, without spaces between its tokens.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Mapping, Sequence

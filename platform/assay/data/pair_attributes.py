@@ -4,8 +4,6 @@ Covers: the type, its validation and JSON form, writing attributes, reading the 
 out: how attributes are produced (`assay_pipelines.attributes`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -39,7 +37,7 @@ class PairAttributes:
                 raise BadInputError("must be a text", field=name)
 
     @classmethod
-    def of(cls, payload: Mapping[str, Any]) -> PairAttributes:
+    def of(cls, payload: Mapping[str, Any]) -> "PairAttributes":
         """From its JSON form; raises BadInputError naming the field that is missing, unknown or wrong."""
         names = [field.name for field in fields(cls)]
         for name in names:

@@ -5,8 +5,6 @@ there is no decided pair). Leaves out: other formats, which go through `assay da
 workspace unless a snapshot is named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar

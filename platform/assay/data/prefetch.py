@@ -3,8 +3,6 @@
 Pays off where the two release the interpreter in turn, such as parsing in Python beside SQL in DuckDB.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@ Covers: the newest check of each response of a comparison. A check is a hint for
 making checks (`assay_pipelines.attributes.preverification`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

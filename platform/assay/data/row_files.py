@@ -4,8 +4,6 @@ Covers: naming file, row and field at the first bad row; rows that hold nothing 
 Leaves out: what the rows mean (each reader's), files whose good rows are to be taken (`assay data import`).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -5,8 +5,6 @@ and never cuts a group), creating, listing, loading as pairs in a fixed order. L
 their pools (curation), files (`assay.data.pairs`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

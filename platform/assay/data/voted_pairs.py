@@ -9,8 +9,6 @@ judged: usually it IS the others' vote. Judges that repeat recorded votes, and t
 count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

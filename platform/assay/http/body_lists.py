@@ -4,8 +4,6 @@ A caller has to mend that one first, and a report of 65,000 wrong ones keeps eve
 second (docs/serving/security.md). Leaves out: how many members there may be (`request_body`, routes).
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import GetCoreSchemaHandler

@@ -4,8 +4,6 @@ Covers: headers that come too slowly or never (slowloris), too many of them, too
 these. Leaves out: the body (`gate`), pauses between requests (uvicorn's keep-alive time).
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, ClassVar
 

@@ -5,8 +5,6 @@ browser is told to ask nobody else. Without that package (in an environment of v
 the pages say what is missing. Leaves out: the description that they show (`openapi`), who may read it (`gate`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from pathlib import Path

@@ -3,8 +3,6 @@
 Leaves out: serving (`process`), and every import that takes time, so that a port in use shows at once.
 """
 
-from __future__ import annotations
-
 import errno
 import socket
 import ssl

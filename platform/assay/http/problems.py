@@ -4,8 +4,6 @@ Covers: the exception routes raise, its bytes, the statuses of `AssayError`, Fas
 failures of single items, which are entries of a reply with status 200 (`assay.score.ScoreFailure`).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

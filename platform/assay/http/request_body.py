@@ -5,8 +5,6 @@ number of values) or that two parsers would read differently (NaN and Infinity, 
 half of a surrogate pair, anything but UTF-8). Leaves out: who may send one (each application's middleware).
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

@@ -4,8 +4,6 @@ Covers: readiness, graceful drain on SIGTERM and Ctrl-C, TLS, bounded headers. L
 the application. An application may have an `app.state.service` with `ready`, `drain()` and `settings`.
 """
 
-from __future__ import annotations
-
 import signal
 import socket
 import threading

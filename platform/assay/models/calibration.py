@@ -12,8 +12,6 @@ contradicts (a, b). A single response's probability is f(reward - reference): th
 - isotonic: straight lines through `knots` (d >= 0, P >= 1/2), mirrored at 0, constant past the last.
 """
 
-from __future__ import annotations
-
 import bisect
 import hashlib
 import json
@@ -58,7 +56,7 @@ class Calibration:
             _check_knots(self.knots)
 
     @classmethod
-    def from_dict(cls, payload: Mapping[str, Any]) -> Calibration:
+    def from_dict(cls, payload: Mapping[str, Any]) -> "Calibration":
         """Inverse of `asdict`, also of one written before there was a choice of method."""
         knots = tuple((float(d), float(p)) for d, p in payload.get("knots", ()))
         return cls(**{**payload, "knots": knots})
@@ -81,7 +79,7 @@ class Calibration:
         }
 
     @classmethod
-    def from_curve(cls, curve: Mapping[str, Any]) -> Calibration:
+    def from_curve(cls, curve: Mapping[str, Any]) -> "Calibration":
         """Inverse of `curve`. Raises BadInputError, KeyError or TypeError for anything else."""
         return cls.from_dict({"fitted_on": "", "pairs": 0, **curve})
 

@@ -4,8 +4,6 @@ Covers: one record a benchmark and use, the union over ancestors. Leaves out: fi
 training (`assay.runs.contamination_gate`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass

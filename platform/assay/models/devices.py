@@ -1,7 +1,5 @@
 """Which device and number format to use, decided in one place and recorded with every run."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
@@ -12,7 +10,7 @@ if TYPE_CHECKING:
 FORMATS = ("auto", "float32", "bfloat16", "float16")
 
 
-def pick_device(want: str = "auto") -> torch.device:
+def pick_device(want: str = "auto") -> "torch.device":
     """`auto`: CUDA, else Apple's MPS, else the CPU. Raises BadInputError for a device that is not there."""
     import torch
 
@@ -28,7 +26,7 @@ def pick_device(want: str = "auto") -> torch.device:
     return device
 
 
-def has_fast_bfloat16(device: torch.device) -> bool:
+def has_fast_bfloat16(device: "torch.device") -> bool:
     """True where bfloat16 matrix products run in hardware, so that they are faster and not slower."""
     import torch
 
@@ -39,7 +37,7 @@ def has_fast_bfloat16(device: torch.device) -> bool:
     return False
 
 
-def pick_dtype(device: torch.device, want: str = "auto") -> torch.dtype:
+def pick_dtype(device: "torch.device", want: str = "auto") -> "torch.dtype":
     """`auto`: bfloat16 where it is fast, else float32."""
     import torch
 
@@ -57,7 +55,7 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
 
 
-def free_memory(device: torch.device) -> None:
+def free_memory(device: "torch.device") -> None:
     """Give back what torch keeps of freed tensors, before a smaller pass is tried."""
     import torch
 

@@ -4,8 +4,6 @@ Covers: finding the file without importing the package, converting it once to a 
 cache, safely when several processes start at once. Leaves out: loading (`assay.models.loading`).
 """
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -6,8 +6,6 @@ A client that cannot connect tries each file six times, 23 s in all, and from_pr
 name would be refused after most of a minute, and a model that is in the cache would come after two.
 """
 
-from __future__ import annotations
-
 import time
 from functools import lru_cache
 from pathlib import Path

@@ -11,8 +11,6 @@ Part of the correlation of quality and length is genuine, so taking all of it of
 keep the mixing weight below 1 where held-out accuracy falls. A penalty alone is gamed by answers that are cut short.
 """
 
-from __future__ import annotations
-
 import bisect
 import hashlib
 import json
@@ -67,7 +65,7 @@ class LengthCorrection:
             raise BadInputError("a fitted correction needs a curve of two knots for every response", field="curves")
 
     @classmethod
-    def from_dict(cls, payload: Mapping[str, Any]) -> LengthCorrection:
+    def from_dict(cls, payload: Mapping[str, Any]) -> "LengthCorrection":
         """Inverse of `asdict`."""
         curves = {domain: tuple((float(x), float(y)) for x, y in curve) for domain, curve in payload["curves"].items()}
         calibration = payload.get("calibration")

@@ -1,7 +1,5 @@
 """Transformers without progress bars and warnings: Assay shows its own progress and one-line errors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ Covers: the two descriptions a spec can hold, in plain numbers. Leaves out: loss
 read once, at the conversation's end.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

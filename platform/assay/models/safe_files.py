@@ -4,8 +4,6 @@ Covers: weights kept as Python pickles, code that a checkpoint brings along. Lea
 never falls back to either.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from assay.errors import BadInputError

@@ -5,8 +5,6 @@ Leaves out: the weights, which are a stock transformers checkpoint that any engi
 (`calibration.py`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -114,7 +112,7 @@ class RewardModelSpec:
         scratch.replace(folder / FILE)
 
     @classmethod
-    def read(cls, folder: Path) -> RewardModelSpec | None:
+    def read(cls, folder: Path) -> "RewardModelSpec | None":
         """The folder's spec, None where it has none (a checkpoint from elsewhere). Raises BadInputError if broken."""
         path = folder / FILE
         if not path.is_file():
@@ -149,14 +147,14 @@ class RewardModelSpec:
         """Whether any engine gives this model's reward: a stock classifier's one logit at the conversation's end."""
         return self.kind == "scalar" and self.ratings is None and self.stepwise is None
 
-    def calibrated(self, calibration: Calibration) -> RewardModelSpec:
+    def calibrated(self, calibration: Calibration) -> "RewardModelSpec":
         return replace(self, calibration=calibration)
 
-    def contaminated(self, uses: Iterable[BenchmarkUse]) -> RewardModelSpec:
+    def contaminated(self, uses: Iterable[BenchmarkUse]) -> "RewardModelSpec":
         """With these uses of benchmarks beside its own."""
         return replace(self, contamination=union(self.contamination, uses))
 
-    def corrected(self, correction: LengthCorrection) -> RewardModelSpec:
+    def corrected(self, correction: LengthCorrection) -> "RewardModelSpec":
         """With this length correction, in the place of one of its name."""
         remaining = tuple(c for c in self.length_corrections if c.name != correction.name)
         return replace(self, length_corrections=(*remaining, correction))

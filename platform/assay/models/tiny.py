@@ -3,8 +3,6 @@
 Covers: a Llama of about 0.1 M parameters that every code path accepts as a real model. Leaves out: any skill.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

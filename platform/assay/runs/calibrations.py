@@ -5,8 +5,6 @@ now. Leaves out: fitting (`assay_rm_training.calibration`). A probability in the
 which one it came from; a score whose `calibration` is not its model's newest is out of date, and only it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 CHUNK = 200_000  # scores of one unit of work
 
 
-def record_calibration(workspace: Workspace, version: str, calibration: Calibration, run_id: str | None) -> None:
+def record_calibration(workspace: "Workspace", version: str, calibration: Calibration, run_id: str | None) -> None:
     """Write it down as fitted for the model of this version; once more changes nothing."""
     with workspace.store.unit() as db:
         db.execute(
@@ -32,7 +30,7 @@ def record_calibration(workspace: Workspace, version: str, calibration: Calibrat
 
 
 def refresh_probabilities(
-    workspace: Workspace, version: str, calibration: Calibration, *, advance: Callable[[int], object] = lambda n: None
+    workspace: "Workspace", version: str, calibration: Calibration, *, advance: Callable[[int], object] = lambda n: None
 ) -> int:
     """Give every stored score of this version its probability under `calibration`; returns how many changed.
 

@@ -10,8 +10,6 @@ holds for a snapshot as long as the imports that brought the snapshot's prompts 
 since (`contamination_coverage`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal

@@ -4,8 +4,6 @@ Covers: the thresholds, the share of items used, which results may be ranked, wa
 model card and JSON. Leaves out: the figures and their intervals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -3,8 +3,6 @@
 Covers: appending, cutting a log back to a checkpoint by size or by step, reading. Leaves out: what the rows hold.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping

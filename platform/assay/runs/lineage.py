@@ -5,8 +5,6 @@ vote -> decision -> snapshot -> run -> checkpoint -> scored response -> rollout 
 (`assay.runs.record`). An id's kind is told by its prefix; snapshots and artifacts may also be named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -306,7 +304,7 @@ class LineageNode:
     id: str
     kind: str
     about: str
-    branches: list[LineageBranch] = field(default_factory=list)
+    branches: "list[LineageBranch]" = field(default_factory=list)
     repeated: bool = False  #: shown in full elsewhere in the tree
 
     def to_dict(self) -> dict[str, Any]:
@@ -319,7 +317,7 @@ class LineageNode:
             ]
         return out
 
-    def walk(self) -> Iterator[LineageNode]:
+    def walk(self) -> "Iterator[LineageNode]":
         """This node and all below it."""
         yield self
         for branch in self.branches:

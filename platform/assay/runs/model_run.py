@@ -6,8 +6,6 @@ trained and how its state is saved.
 With `force` a model whose name is in use becomes NAME-v2, -v3, ...; names reserved by other runs are skipped, too.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -6,8 +6,6 @@ run's process. Leaves out: the run's record in the store (`assay.runs.record`), 
 (`assay.system.graceful_stop`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

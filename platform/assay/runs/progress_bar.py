@@ -3,8 +3,6 @@
 What they count is noted in the run's folder, too, where there is a run (`assay.runs.progress_file`).
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

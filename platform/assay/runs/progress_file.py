@@ -6,8 +6,6 @@ terminal (`assay.runs.progress_bar`, which notes what it shows), which process d
     RUN/progress.json           what is counted now, the outermost first; replaced at most once a second
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

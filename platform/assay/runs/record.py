@@ -4,8 +4,6 @@ Covers: starting and ending a run, its links and metrics, artifacts it made, mar
 walk over the links (`assay.runs.lineage`).
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import json

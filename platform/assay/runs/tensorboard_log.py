@@ -3,8 +3,6 @@
 Leaves out: texts, histograms and graphs; `assay report RUN` shows a run without TensorBoard.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ Krippendorff 2011, Computing Krippendorff's alpha-reliability: alpha = 1 - D_obs
 matrix.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -224,7 +222,7 @@ class _Pairs:
     k: int
 
     @classmethod
-    def of(cls, labels: Labels, least: int) -> _Pairs:
+    def of(cls, labels: Labels, least: int) -> "_Pairs":
         values = sorted({label for item in labels for label in item.values()})
         index, k = {value: n for n, value in enumerate(values)}, max(1, len(values))
         cells: dict[tuple[str, str], list[tuple[int, int]]] = {}

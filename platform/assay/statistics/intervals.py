@@ -5,8 +5,6 @@ Covers every interval of an evaluation, a comparison of two models, a calibratio
 out: agreement coefficients, which have no closed form (`agreement`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

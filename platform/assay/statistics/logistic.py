@@ -1,7 +1,5 @@
 """The logistic function and its logarithm, of any number without overflow."""
 
-from __future__ import annotations
-
 import math
 
 

@@ -4,8 +4,6 @@ Textbook statistics. A constant vector gives 0, not NaN: it ranks nothing. Poole
 prompt difficulty in: take them per prompt and average. Leaves out: significance tests, intervals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeAlias
 

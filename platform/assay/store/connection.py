@@ -1,7 +1,5 @@
 """The type of a unit of work's connection, for annotations: DuckDB itself is imported when a file is opened."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:

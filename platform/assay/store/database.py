@@ -7,8 +7,6 @@ unit attaches the file to (`assay.store.instances`). DuckDB lets no second proce
 while one holds it: keep units short, and never hold one across model work.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import re
@@ -62,7 +60,7 @@ class Database:
     spill: Path | None = None
 
     @contextmanager
-    def unit(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def unit(self) -> "Iterator[duckdb.DuckDBPyConnection]":
         """One unit of work: a transaction that commits at the end of the block and rolls back on any exception.
 
         Raises BusyError when another process holds the file for longer than `wait`, BackendError when the disk
@@ -98,11 +96,11 @@ class Database:
         """The redo log, in a folder beside the file."""
         return RedoLog(self.path.with_name("log"))
 
-    def _instance(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+    def _instance(self) -> "AbstractContextManager[duckdb.DuckDBPyConnection]":
         spill = self.spill or self.path.with_name(self.path.name + ".spill")
         return lent_instance(memory_limit=self.memory_limit, threads=self.threads, spill=spill)
 
-    def _connect(self, instance: duckdb.DuckDBPyConnection, requested_at: float) -> duckdb.DuckDBPyConnection:
+    def _connect(self, instance: "duckdb.DuckDBPyConnection", requested_at: float) -> "duckdb.DuckDBPyConnection":
         """A connection of its own to the file, attached to `instance`: what it makes for itself ends with it.
 
         `asked`: when the unit was asked for. Threads that waited for their turn while another one waited for the same
@@ -142,7 +140,7 @@ class Database:
 
 
 @contextmanager
-def registered(db: duckdb.DuckDBPyConnection, name: str, table: object) -> Iterator[None]:
+def registered(db: "duckdb.DuckDBPyConnection", name: str, table: object) -> Iterator[None]:
     """The Arrow table `table` as a view `name` during the block.
 
     DuckDB refuses while an earlier result is open, which a single `fetchone` leaves it: such a result is closed here
@@ -162,7 +160,7 @@ def registered(db: duckdb.DuckDBPyConnection, name: str, table: object) -> Itera
         db.unregister(name)
 
 
-def _commit(connection: duckdb.DuckDBPyConnection, capture: CapturingConnection, writer: LogWriter) -> None:
+def _commit(connection: "duckdb.DuckDBPyConnection", capture: CapturingConnection, writer: LogWriter) -> None:
     """The unit's changes into the log, then into the file. A unit that is in the log and not in the file, because the
     process was killed in between, is applied when the file is next opened."""
     import duckdb

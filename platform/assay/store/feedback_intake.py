@@ -7,8 +7,6 @@ insert leaves out what is there already. Leaves out: comparisons of two response
 (`assay_pipelines.importers`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def feedback_schema() -> pa.Schema:
+def feedback_schema() -> "pa.Schema":
     """One text of one annotator about one response. Every column but those marked may not be null."""
     import pyarrow as pa
 
@@ -31,7 +29,7 @@ def feedback_schema() -> pa.Schema:
 
 
 @cache
-def principle_schema() -> pa.Schema:
+def principle_schema() -> "pa.Schema":
     """One annotator's answer to whether a response fulfils a principle."""
     import pyarrow as pa
 
@@ -48,7 +46,7 @@ def principle_schema() -> pa.Schema:
 
 
 @cache
-def rated_schema() -> pa.Schema:
+def rated_schema() -> "pa.Schema":
     """What annotators said of one response in numbers: any number of ratings, and of labels of steps and spans."""
     import pyarrow as pa
 
@@ -109,7 +107,7 @@ class FeedbackCounts:
     response_judgments: int = 0
     step_judgments: int = 0
 
-    def __iadd__(self, other: FeedbackCounts) -> FeedbackCounts:
+    def __iadd__(self, other: "FeedbackCounts") -> "FeedbackCounts":
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
         return self
@@ -208,17 +206,17 @@ _MARKS = _new_voices(
 )
 
 
-def store_feedback(db: Connection, batch: pa.Table | pa.RecordBatch, run_id: str | None) -> FeedbackCounts:
+def store_feedback(db: Connection, batch: "pa.Table | pa.RecordBatch", run_id: str | None) -> FeedbackCounts:
     """Write one batch of `feedback_schema()` inside the caller's unit of work. Texts must be valid Unicode."""
     return _store(db, batch, [(_VOICES, _FEEDBACK)], run_id)
 
 
-def store_principle_judgments(db: Connection, batch: pa.Table | pa.RecordBatch, run_id: str | None) -> FeedbackCounts:
+def store_principle_judgments(db: Connection, batch: "pa.Table | pa.RecordBatch", run_id: str | None) -> FeedbackCounts:
     """Write one batch of `principle_schema()` inside the caller's unit of work. Texts must be valid Unicode."""
     return _store(db, batch, [(_VOICES, _PRINCIPLES)], run_id)
 
 
-def store_rated(db: Connection, batch: pa.Table | pa.RecordBatch, run_id: str | None) -> FeedbackCounts:
+def store_rated(db: Connection, batch: "pa.Table | pa.RecordBatch", run_id: str | None) -> FeedbackCounts:
     """Write one batch of `rated_schema()` inside the caller's unit of work. Texts must be valid Unicode,
     numbers finite."""
     return _store(db, batch, [(_voices_of("ratings"), _RATINGS), (_voices_of("marks"), _MARKS)], run_id)
@@ -226,7 +224,7 @@ def store_rated(db: Connection, batch: pa.Table | pa.RecordBatch, run_id: str | 
 
 def _store(
     db: Connection,
-    batch: pa.Table | pa.RecordBatch,
+    batch: "pa.Table | pa.RecordBatch",
     said: Sequence[tuple[str, dict[str, str]]],
     run_id: str | None,
 ) -> FeedbackCounts:

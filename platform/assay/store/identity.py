@@ -6,8 +6,6 @@ Each function takes SQL expressions (column names, literals) and returns one. Le
 (`assay.store.intake`). A property test keeps them equal to `assay.ids`; change both or neither.
 """
 
-from __future__ import annotations
-
 from assay.ids import HEX_DIGITS, TYPED
 
 FIELD, RECORD = "chr(31)", "chr(30)"

@@ -8,8 +8,6 @@ A row of the intermediate form is one pair. Its sides are `first` and `second`, 
 and the votes refer to that order and are turned into the canonical A/B here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -26,7 +24,7 @@ LABELS = frozenset({"first", "second", "tie", "both_good", "both_bad", "skip"})
 
 
 @cache
-def pair_schema() -> pa.Schema:
+def pair_schema() -> "pa.Schema":
     """The intermediate form. Every column but those marked may not be null."""
     import pyarrow as pa
 
@@ -59,7 +57,7 @@ def pair_schema() -> pa.Schema:
 
 
 @cache
-def reject_schema() -> pa.Schema:
+def reject_schema() -> "pa.Schema":
     """Rows that cannot be taken: 1-based row, field (nullable), reason for a person, raw text (nullable)."""
     import pyarrow as pa
 
@@ -77,7 +75,7 @@ class IntakeCounts:
     origins: int = 0
     judgments: int = 0
 
-    def __iadd__(self, other: IntakeCounts) -> IntakeCounts:
+    def __iadd__(self, other: "IntakeCounts") -> "IntakeCounts":
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
         return self
@@ -192,7 +190,7 @@ _ANNOTATORS = """
     ON CONFLICT DO NOTHING"""
 
 
-def store_pairs(db: Connection, batch: pa.Table | pa.RecordBatch, run_id: str | None) -> IntakeCounts:
+def store_pairs(db: Connection, batch: "pa.Table | pa.RecordBatch", run_id: str | None) -> IntakeCounts:
     """Write one batch of `pair_schema()` into every table it touches, inside the caller's unit of work.
 
     The same batch a second time writes nothing. Texts must be valid Unicode; the two sides must differ.
@@ -229,7 +227,7 @@ def _known_rows(db: Connection, table: str, existing: dict[str, int]) -> int:
     return keep_known(db, table, candidates)
 
 
-def store_rejects(db: Connection, rejects: pa.Table | pa.RecordBatch, *, file: str, run_id: str) -> int:
+def store_rejects(db: Connection, rejects: "pa.Table | pa.RecordBatch", *, file: str, run_id: str) -> int:
     """Record rows of `reject_schema()`; one that an earlier run recorded alike is not repeated."""
     with registered(db, "incoming_rejects", rejects):
         return _changed(

@@ -4,8 +4,6 @@ Covers: every reference between tables, and the keys that DuckDB does not enforc
 what DuckDB checks itself: the check sum of each block that it reads (`read_all`).
 """
 
-from __future__ import annotations
-
 from assay.store.database import Connection
 from assay.store.keys import KEYS
 

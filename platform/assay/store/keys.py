@@ -7,8 +7,6 @@ inserts themselves (`assay.store.intake`, `assay.store.records`), counting repea
 Asking and inserting must be in one unit of work: then no other writer comes in between, and the key stays unique.
 """
 
-from __future__ import annotations
-
 from assay.store.connection import Connection
 
 #: Table -> the columns whose values may occur once. DuckDB does not enforce it: writers do, `integrity` checks.

@@ -5,8 +5,6 @@ changes and taking them back. Leaves out: the log's files (`assay.store.redo_log
 (`assay.store.change_capture`).
 """
 
-from __future__ import annotations
-
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,7 +30,7 @@ class LogWriter:
     number: int
     logged: frozenset[int]
 
-    def append(self, connection: duckdb.DuckDBPyConnection, capture: CapturingConnection) -> LogPosition | None:
+    def append(self, connection: "duckdb.DuckDBPyConnection", capture: CapturingConnection) -> LogPosition | None:
         """Write what the open transaction has changed; None for nothing. Raises BackendError when the disk fails."""
         entries = capture.write_changes(self.log, self.number)
         if not entries:
@@ -50,7 +48,7 @@ class LogWriter:
             self.log.set_void(end, void=True)
 
 
-def synchronise(connection: duckdb.DuckDBPyConnection, redo_log: RedoLog) -> LogWriter:
+def synchronise(connection: "duckdb.DuckDBPyConnection", redo_log: RedoLog) -> LogWriter:
     """Bring file and log to one state, and the file to this Assay's schema.
 
     Raises BackendError where the log is not this file's, BadInputError for a file that a newer Assay wrote.
@@ -83,7 +81,7 @@ def synchronise(connection: duckdb.DuckDBPyConnection, redo_log: RedoLog) -> Log
     return LogWriter(redo_log, last + 1, state.applied)
 
 
-def write_base(connection: duckdb.DuckDBPyConnection, redo_log: RedoLog, number: int) -> LogPosition:
+def write_base(connection: "duckdb.DuckDBPyConnection", redo_log: RedoLog, number: int) -> LogPosition:
     """A unit with every row of the store, with which the log begins; what came before it in the log is removed."""
     tables = [
         name
@@ -129,7 +127,7 @@ def last_number(redo_log: RedoLog) -> int:
     return max((unit.end.number for unit in redo_log.units()), default=0)
 
 
-def _catch_up(connection: duckdb.DuckDBPyConnection, redo_log: RedoLog, position: LogPosition) -> int:
+def _catch_up(connection: "duckdb.DuckDBPyConnection", redo_log: RedoLog, position: LogPosition) -> int:
     """Apply what only the log has; returns the number of its last unit."""
     last, missing = position.number, 0
     try:

@@ -7,8 +7,6 @@ rows, what the conversations name that is not there, files whose bytes have chan
     WORKSPACE/media/ab/abcdef....png
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections.abc import Iterable, Iterator
@@ -105,7 +103,7 @@ def content_hash_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:HEX_DIGITS]
 
 
-def insert_media(db: Connection, files: Iterable[MediaFile], run_id: str | None) -> int:
+def insert_media(db: "Connection", files: Iterable[MediaFile], run_id: str | None) -> int:
     """Rows of files that are on the disk; one that is there stays. Returns how many were new."""
     import pyarrow as pa
 
@@ -125,7 +123,7 @@ def insert_media(db: Connection, files: Iterable[MediaFile], run_id: str | None)
     return int(row[0]) if row else 0
 
 
-def missing_media(db: Connection, folder: MediaFolder) -> list[str]:
+def missing_media(db: "Connection", folder: MediaFolder) -> list[str]:
     """Hashes of images that a conversation or a row names and that have no file, in order."""
     rows = db.execute(f"SELECT content_hash FROM media UNION ({_NAMED}) ORDER BY content_hash").fetchall()
     return [content_hash for (content_hash,) in rows if folder.find(content_hash) is None]

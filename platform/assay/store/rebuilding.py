@@ -4,8 +4,6 @@ Covers: locking out other processes, building beside the old file and taking its
 Leaves out: votes that are still in the journal (`assay.backups.rebuild`), applying units (`assay.store.replay`).
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Callable, Iterator
@@ -74,7 +72,7 @@ def rewrite_log(database: Database) -> None:
 
 
 @contextmanager
-def _opened(database: Database, path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def _opened(database: Database, path: Path) -> "Iterator[duckdb.DuckDBPyConnection]":
     """A connection to a store's file without its log; the file is complete at the end of the block."""
     import duckdb
 

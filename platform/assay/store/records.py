@@ -5,8 +5,6 @@ there is left alone. Every function returns how many rows were new. Leaves out: 
 (`assay.store.intake`), opening the store (`assay.store.database`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ A line is one mark, a blank or `-`, then `{"check": ..., "unit": {...}}`. A `-` 
 commit it. The mark is overwritten in place, which a full disk permits too. A torn last line was never acknowledged.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

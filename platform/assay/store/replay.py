@@ -5,8 +5,6 @@ the file holds; damage is reported and passed over. Leaves out: where the store 
 `assay.store.rebuilding`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -40,7 +38,11 @@ class LogReplay:
     """One pass over a log. Small inserts of neighbouring units are written together."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, log: RedoLog, *, advance: Callable[[int], object] = lambda n: None
+        self,
+        connection: "duckdb.DuckDBPyConnection",
+        log: RedoLog,
+        *,
+        advance: "Callable[[int], object]" = lambda n: None,
     ) -> None:
         """`connection`: to the store, without an open transaction. `advance`: called with units applied."""
         self._db = connection
@@ -154,7 +156,7 @@ class LogReplay:
                     self._insert(table, operation, self._typed(table, columns, values), list(columns))
                     self._report.rows[table] += len(values)
 
-    def _typed(self, table: str, columns: tuple[str, ...], rows: list[list[Any]]) -> pa.Table:
+    def _typed(self, table: str, columns: tuple[str, ...], rows: list[list[Any]]) -> "pa.Table":
         """The rows in the types of the store's columns."""
         import pyarrow as pa
 

@@ -4,8 +4,6 @@ Covers: which migrations are shipped and applied, applying the missing ones, the
 holds. Leaves out: opening the file (`assay.store.database`), what the log holds (`assay.store.redo_log`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,7 +38,7 @@ class StoreState:
     position: LogPosition | None
 
 
-def state_of(connection: duckdb.DuckDBPyConnection) -> StoreState:
+def state_of(connection: "duckdb.DuckDBPyConnection") -> StoreState:
     """Makes the two tables of the schema itself where they are missing."""
     import duckdb
 
@@ -57,7 +55,7 @@ def state_of(connection: duckdb.DuckDBPyConnection) -> StoreState:
     )
 
 
-def set_position(connection: duckdb.DuckDBPyConnection, position: LogPosition, logged: frozenset[int]) -> None:
+def set_position(connection: "duckdb.DuckDBPyConnection", position: LogPosition, logged: frozenset[int]) -> None:
     """In the caller's transaction: the file has all of the log up to there."""
     values = [position.number, position.file, position.offset, ",".join(map(str, sorted(logged)))]
     statement = 'UPDATE log_position SET number = ?, file = ?, "offset" = ?, migrations = ?'
@@ -65,7 +63,7 @@ def set_position(connection: duckdb.DuckDBPyConnection, position: LogPosition, l
         connection.execute("INSERT INTO log_position VALUES (?, ?, ?, ?)", values).fetchall()
 
 
-def migrate(connection: duckdb.DuckDBPyConnection, only: frozenset[int] | None = None) -> list[int]:
+def migrate(connection: "duckdb.DuckDBPyConnection", only: frozenset[int] | None = None) -> list[int]:
     """Apply the migrations the file does not have yet, in order, each in a transaction. Returns their numbers.
 
     `only`: those of them to apply; default all. Raises BadInputError for a file that a newer Assay wrote.

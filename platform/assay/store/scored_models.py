@@ -4,8 +4,6 @@ Covers: one entry for each (version, template, principle) that a stored score ca
 themselves, what they are compared by (the parts above).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any

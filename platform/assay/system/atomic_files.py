@@ -4,8 +4,6 @@ Covers: writing a file or a folder beside the target and renaming once the bytes
 entries. Leaves out: the store (DuckDB has its own log), the vote journal's append (`assay.annotation.vote_journal`).
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -4,8 +4,6 @@ That destroys every object one at a time: 1.3 s of CPU time after torch and tran
 small model. The children of `multiprocessing` end as here: threads are joined, atexit runs, streams are flushed.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

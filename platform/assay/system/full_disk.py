@@ -4,8 +4,6 @@ Python, DuckDB, SQLite, Polars, Arrow, torch and safetensors each have words of 
 the line (`assay.cli.main`).
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

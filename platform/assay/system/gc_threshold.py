@@ -6,8 +6,6 @@ torch and transformers make a million objects that stay. With Python's threshold
 time in which they are imported and a small model is opened goes to looking through them: 3.5 s instead of 2.9 s.
 """
 
-from __future__ import annotations
-
 import gc
 
 OBJECTS = 10_000  #: more than there were at the last look. Past it nothing is gained, and garbage stays longer.

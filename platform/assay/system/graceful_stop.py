@@ -4,8 +4,6 @@ Covers: the two signals that ask a process to end. Leaves out: what is saved the
 sends the signal (`assay.runs.process`).
 """
 
-from __future__ import annotations
-
 import logging
 import signal
 import threading

@@ -5,8 +5,6 @@ somebody who can write to the file has computed the whole chain anew. Whoever ne
 Leaves out: writing the log (`assay_web.accounts.audit_log`).
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Covers: one run per name and workspace, by a lock that the kernel releases howev
 that exist already (the trainings), one run in several processes (its first one locks for all).
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Callable, Iterator

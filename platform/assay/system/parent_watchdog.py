@@ -9,8 +9,6 @@ Why not PR_SET_PDEATHSIG: it is Linux's alone, is sent when the thread ends that
 process itself and none of its children, of which one holds a language model's memory.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

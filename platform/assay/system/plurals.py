@@ -1,7 +1,5 @@
 """Words of messages that depend on a number. Leaves out: numbers themselves, other languages."""
 
-from __future__ import annotations
-
 
 def counted(number: int, noun: str) -> str:
     """`1 word`, `3 words` for `word`; also for a noun given as `words`, which ends in its plural's one s."""

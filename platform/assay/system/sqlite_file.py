@@ -5,8 +5,6 @@ what is in it (annotation queues, accounts). DuckDB lets one process in at a tim
 milliseconds.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 import time

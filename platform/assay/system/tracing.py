@@ -5,8 +5,6 @@ OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) and the extra `otel` is installed; then noth
 that imports it. Leaves out: metrics (Prometheus), logs.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ Covers: the route over any completer, its errors. Leaves out: streaming; the com
 (`assay_serving.server.chat_app`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Protocol
 

@@ -5,8 +5,6 @@ caller that requests JSON by schema must know that it does not get it. Unknown f
 clients send many.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

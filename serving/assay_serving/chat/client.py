@@ -5,8 +5,6 @@ when the endpoint asks for one, typed failures, a hook around every attempt for 
 sent and how answers are read (`assay_serving.generative.remote`, `assay_pipelines.llm.endpoint`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import time

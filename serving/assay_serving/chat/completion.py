@@ -3,8 +3,6 @@
 Leaves out: the models (`generation`, `assay_serving.generative.token_writer`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable

@@ -4,8 +4,6 @@ Covers: the statuses and error bodies of OpenAI, Azure, vLLM, SGLang, llama.cpp 
 is done about them (`client`).
 """
 
-from __future__ import annotations
-
 import httpx
 
 

@@ -5,8 +5,6 @@ chat server. Leaves out: batching across callers and constrained decoding (vLLM 
 answers use its server).
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import threading
@@ -39,7 +37,7 @@ REQUEST_S = 300.0
 class ChatModel:
     """A loaded model. Safe to call from several threads: they take turns."""
 
-    def __init__(self, model: PreTrainedModel, renderer: Renderer, *, name: str, version: str) -> None:
+    def __init__(self, model: "PreTrainedModel", renderer: Renderer, *, name: str, version: str) -> None:
         self.name, self.version = name, version
         self._model, self._renderer = model, renderer
         self.context = int(getattr(model.config, "max_position_embeddings", 0) or UNLIMITED)
@@ -49,7 +47,7 @@ class ChatModel:
         self._ends = sorted({int(e) for e in [*ends, renderer.tokenizer.eos_token_id] if e is not None})
 
     @classmethod
-    def load(cls, name: str, *, device: str = "auto", dtype: str = "auto", served_as: str | None = None) -> ChatModel:
+    def load(cls, name: str, *, device: str = "auto", dtype: str = "auto", served_as: str | None = None) -> "ChatModel":
         """A folder, a hub id, `smollm2` or `tiny`. Raises NotFoundError, BadInputError for a reward model."""
         chosen = pick_device(device)
         tokenizer = load_tokenizer(name)

@@ -5,8 +5,6 @@ Covers: contents of parts, tool calls, tool results, thoughts, the request's too
 Addresses and paths of images are never opened.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator

@@ -1,7 +1,5 @@
 """Replies and errors of the chat route in OpenAI's form, for chat servers and for generative reward models."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

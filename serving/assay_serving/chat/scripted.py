@@ -6,8 +6,6 @@ Leaves out: generating text; the content of requests (the rule's business).
     with running_app(create_chat_app(ScriptedChat(lambda request: "Gold.", faults=once("429")))) as url: ...
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -4,8 +4,6 @@ Covers: one request at a time, errors of the hierarchy. Leaves out: retries, bec
 person; the meaning of the figures (docs/serving/operations.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -75,7 +73,7 @@ class AdminClient:
     def close(self) -> None:
         self._client.close()
 
-    def __enter__(self) -> AdminClient:
+    def __enter__(self) -> "AdminClient":
         return self
 
     def __exit__(self, *_: object) -> None:

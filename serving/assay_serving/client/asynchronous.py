@@ -1,7 +1,5 @@
 """The asynchronous reward client: batches, keep-alive connections, bounded concurrency."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Sequence
@@ -111,7 +109,7 @@ class AsyncRewardClient(ClientBase):
             for client in connections.pools.clients:
                 await client.aclose()
 
-    async def __aenter__(self) -> AsyncRewardClient:
+    async def __aenter__(self) -> "AsyncRewardClient":
         return self
 
     async def __aexit__(

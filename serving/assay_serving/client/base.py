@@ -5,8 +5,6 @@ Covers: retries within the deadline, the choice among servers, circuits, waiting
 sending a try and sleeping (`blocking`, `asynchronous`).
 """
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator

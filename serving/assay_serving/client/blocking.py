@@ -1,7 +1,5 @@
 """The synchronous reward client: the same requests as the asynchronous one, from a few threads."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -108,7 +106,7 @@ class RewardClient(ClientBase):
             for client in opened[1].clients:
                 client.close()
 
-    def __enter__(self) -> RewardClient:
+    def __enter__(self) -> "RewardClient":
         return self
 
     def __exit__(

@@ -3,8 +3,6 @@
 Leaves out: the end of retries (`retries`); a try that the circuit does not admit counts as failed.
 """
 
-from __future__ import annotations
-
 import random
 import time
 

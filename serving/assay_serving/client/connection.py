@@ -1,7 +1,5 @@
 """Settings of both clients, and their connection pools."""
 
-from __future__ import annotations
-
 import os
 import re
 import ssl
@@ -94,7 +92,7 @@ class ConnectionSettings:
         seconds = max(0.001, min(limits, default=TRY_S))
         return httpx.Timeout(seconds, connect=min(CONNECT_S, seconds))
 
-    def pools(self, client_class: Callable[..., C]) -> Pools[C]:
+    def pools(self, client_class: Callable[..., C]) -> "Pools[C]":
         """Enough httpx clients for `max_concurrency` connections."""
         headers = {"User-Agent": "assay-reward-client"}
         if self.key:

@@ -1,7 +1,5 @@
 """What a served model does with principles, as `/v1/principles` tells it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +18,7 @@ class PrincipleUse:
     reason: str | None
 
     @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> PrincipleUse:
+    def from_dict(cls, payload: dict[str, Any]) -> "PrincipleUse":
         """Unknown fields are ignored."""
         fields = {name: payload[name] for name in cls.__dataclass_fields__}
         return cls(**(fields | {"examples": tuple(fields["examples"])}))

@@ -4,8 +4,6 @@ Covers: splitting items into requests, bodies, reading replies, errors of the hi
 (`exchange`), sending (`blocking`, `asynchronous`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -1,7 +1,5 @@
 """A reward server as a `Scorer`, so that evaluation and curation take one where they take a local model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -45,7 +43,7 @@ class RemoteScorer:
         return served[model] if model is not None else next(iter(served.values()))
 
     @classmethod
-    def load(cls, config: ModelConfig, loader: ModelLoader | None = None) -> RemoteScorer:
+    def load(cls, config: "ModelConfig", loader: "ModelLoader | None" = None) -> "RemoteScorer":
         """One model of the server at the config's URL; engine options: those of `model_loader.server_config`.
 
         No key is sent without one in the options: $ASSAY_API_KEY may be the key of this process's own server. Raises

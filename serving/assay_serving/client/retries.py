@@ -4,8 +4,6 @@ Covers: retryable replies and connection faults, exponential backoff with full j
 tries. Leaves out: sending (`blocking`, `asynchronous`).
 """
 
-from __future__ import annotations
-
 import random
 import secrets
 import time

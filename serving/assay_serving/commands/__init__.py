@@ -1,7 +1,5 @@
 """Sub-commands of `assay` for serving. Heavy imports happen inside the commands."""
 
-from __future__ import annotations
-
 import typer
 
 from assay_serving.commands import admin, chat, compose, keys, score, serve

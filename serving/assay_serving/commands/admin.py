@@ -1,7 +1,5 @@
 """`assay serve-admin`: load, unload and swap the models of a running reward server."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +29,7 @@ class AdminServer:
     api_key: Annotated[str | None, Help("One with the scope admin.", envvar="ASSAY_API_KEY")] = None
     ca: Annotated[str | None, Help("File of certificate authorities for https.")] = None
 
-    def client(self) -> AdminClient:
+    def client(self) -> "AdminClient":
         from assay_serving.client.administration import AdminClient
 
         return AdminClient(self.server, api_key=self.api_key, ca=self.ca)

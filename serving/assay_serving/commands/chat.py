@@ -1,7 +1,5 @@
 """`assay serve-chat`: a language model behind OpenAI's chat route."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`assay compose`: check and describe the file of a composed reward, or print an example."""
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,14 +40,14 @@ def compose(
     emit({"file": str(file), "parts": _parts(spec), "formulas": formulas}, _readable(spec, formulas), as_json=as_json)
 
 
-def _parts(spec: ComposedSpec) -> list[dict[str, object]]:
+def _parts(spec: "ComposedSpec") -> list[dict[str, object]]:
     return [
         {"name": part.name, "of": _source(part), "shaping": [shape.kind for shape in part.shaping]}
         for part in spec.parts
     ]
 
 
-def _source(part: PartSpec) -> str:
+def _source(part: "PartSpec") -> str:
     if part.model is None:
         checks = part.checks()
         held = ", ".join(check.kind for check in checks) if checks else "constraints of the label"
@@ -59,7 +57,7 @@ def _source(part: PartSpec) -> str:
     return f"{part.model}{served}{f', corrected by {part.correct}' if part.correct else ''}{principle}"
 
 
-def _readable(spec: ComposedSpec, formulas: dict[str, str]) -> str:
+def _readable(spec: "ComposedSpec", formulas: dict[str, str]) -> str:
     width = max(len(name) for name in [*(part.name for part in spec.parts), *spec.steps, "reward"])
     lines = []
     for part in spec.parts:

@@ -3,8 +3,6 @@
 Leaves out: options of all commands (`assay.cli.options`), options of one command.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

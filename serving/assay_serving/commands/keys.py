@@ -1,7 +1,5 @@
 """`assay keys`: API keys of the reward server: create, list, revoke."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -121,12 +119,12 @@ def locate_keys_file(keys_file: Path | None, workspace: Path | None) -> Path:
     return opened.root / FILE
 
 
-def _public(entry: KeyEntry) -> dict[str, Any]:
+def _public(entry: "KeyEntry") -> dict[str, Any]:
     """The entry without its hash."""
     return {name: value for name, value in asdict(entry).items() if name != "hash"} | {"expired": _is_past(entry)}
 
 
-def _readable(entry: KeyEntry) -> str:
+def _readable(entry: "KeyEntry") -> str:
     rates = ((entry.requests_per_minute, "requests"), (entry.items_per_minute, "items"))
     limits = " and ".join(f"{rate:g} {what}" for rate, what in rates if rate is not None)
     until = "never expires" if entry.expires is None else f"expires {entry.expires}"
@@ -138,7 +136,7 @@ def _readable(entry: KeyEntry) -> str:
     return f"{entry.name} ({entry.id}): {scopes}{models}; {rate_limit}; {until}"
 
 
-def _is_past(entry: KeyEntry) -> bool:
+def _is_past(entry: "KeyEntry") -> bool:
     import time
 
     return time.time() >= entry.expires_at

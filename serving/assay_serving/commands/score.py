@@ -1,7 +1,5 @@
 """`assay score`: scores of responses in a file, or on the command line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -134,7 +132,7 @@ def score(
             run = stack.enter_context(start_run(Workspace.find(workspace), "score", settings))
         advance = stack.enter_context(progress_bar("scoring", unit="responses"))
 
-        def keep(items: Sequence[ScoreItem], new_results: Sequence[ScoreResult]) -> None:
+        def keep(items: Sequence[ScoreItem], new_results: "Sequence[ScoreResult]") -> None:
             if file is None:
                 results.extend(new_results)
             if run is not None:
@@ -169,7 +167,7 @@ def score(
         raise typer.Exit(BadInputError.exit_code)
 
 
-def _readable(result: ScoreResult, response: str) -> str:
+def _readable(result: "ScoreResult", response: str) -> str:
     from assay.score import Score
 
     start = " ".join(response.split())[:60]

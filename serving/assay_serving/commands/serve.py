@@ -1,7 +1,5 @@
 """`assay serve`: reward models behind HTTP."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -119,7 +117,7 @@ def serve(
     listening = claim_port(effective.host, effective.port)  # before the models, which take minutes
     url = url_of(listening, tls=tls)
 
-    def announce(infos: list[ModelInfo]) -> None:
+    def announce(infos: "list[ModelInfo]") -> None:
         if as_json:
             typer.echo(json.dumps({"url": url, "models": [info.to_dict() for info in infos]}))
             return
@@ -194,8 +192,8 @@ def keyless_hosts(allowed: tuple[str, ...] | None) -> tuple[str, ...]:
 
 def _serve_here(
     config: ServeConfig,
-    listening: socket.socket,
-    announce: Callable[[list[ModelInfo]], None],
+    listening: "socket.socket",
+    announce: "Callable[[list[ModelInfo]], None]",
     read_again: Callable[[], ServeConfig],
 ) -> None:
     """HTTP and the models in this process."""
@@ -232,7 +230,7 @@ def _serve_here(
     serve_until_stopped(app, listening, on_ready, tls=config.tls)
 
 
-def _example(url: str, info: ModelInfo, *, name_model: bool, with_key: bool) -> str:
+def _example(url: str, info: "ModelInfo", *, name_model: bool, with_key: bool) -> str:
     body: dict[str, object] = {"prompt": "Name a metal.", "responses": ["Gold.", "Glass."]}
     if info.kind == "principle":
         body["principle"] = "correctness"

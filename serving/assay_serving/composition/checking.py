@@ -4,8 +4,6 @@ Covers: constraints of the file or of each item's label, the fraction that holds
 without a verdict, the identity of the checking code. Leaves out: the checks (`assay_serving.verifiers`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json

@@ -8,8 +8,6 @@ weighted sum and veto of rubric rewards, arXiv 2508.12790; ensembles, `assay_ser
 (arXiv 2310.04373) learns its multipliers over batches, in training; here a penalty is a fixed number.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence

@@ -7,8 +7,6 @@ An item's result depends on the item alone. A part that fails on an item fails t
 would be another reward under the same version, and a policy would learn to make the part fail.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

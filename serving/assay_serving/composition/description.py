@@ -4,8 +4,6 @@ Covers: the frozen description, strict reading, the digest of everything that ch
 parts (`part_loader`), scoring (`composed`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -154,7 +152,7 @@ class ComposedSpec:
         return digest(meaning)
 
     @classmethod
-    def read(cls, path: Path) -> ComposedSpec:
+    def read(cls, path: Path) -> "ComposedSpec":
         """Raises NotFoundError where there is no such file, BadInputError naming the file and the field of what is
         wrong."""
         try:
@@ -169,7 +167,7 @@ class ComposedSpec:
         return cls.from_dict(payload, file=path)
 
     @classmethod
-    def from_dict(cls, payload: Mapping[str, Any], *, file: Path | None = None) -> ComposedSpec:
+    def from_dict(cls, payload: Mapping[str, Any], *, file: Path | None = None) -> "ComposedSpec":
         """From a file's YAML content. Raises BadInputError naming the field, and the file where there is one."""
         try:
             return _ADAPTER.validate_json(json.dumps(payload))

@@ -3,8 +3,6 @@
 Leaves out: loading one model (`assay_serving.model_loader`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ arXiv 2502.18770. Every shape has a slope, for first-order propagation of uncert
 uncertainty is ignored.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

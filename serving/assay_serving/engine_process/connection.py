@@ -4,8 +4,6 @@ Covers: the length before each frame and its limit, frames of one event loop ite
 Leaves out: the content of frames (`wire`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 

@@ -5,8 +5,6 @@ the others are served. Leaves out: its supervisor (`supervisor`), the protocol (
 with a line of JSON on standard input, not by people.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

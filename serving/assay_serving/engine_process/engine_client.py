@@ -10,8 +10,6 @@ scoring twice changes nothing. Then they fail with BusyError (503, Retry-After),
 and what was in progress at `MOST_LOSSES` engines, because it may be what ends them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence

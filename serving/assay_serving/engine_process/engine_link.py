@@ -4,8 +4,6 @@ Covers: calls and their cancellation, the engine's state, the work in progress t
 the choice among engines and waiting for one that is away (`engine_client`), the other side (`engine_server`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

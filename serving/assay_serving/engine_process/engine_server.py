@@ -4,8 +4,6 @@ Covers: the token, one task per call of a `ScoringBackend` method, cancellation,
 readiness changes, a stop that finishes calls in progress. Leaves out: the messages (`wire`), the models (the backend).
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import logging

@@ -4,8 +4,6 @@ Covers: creating it, removing it at the end, and removing those of killed server
 which the system releases when the process ends. Leaves out: its content (`supervisor`).
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

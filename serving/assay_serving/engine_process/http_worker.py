@@ -5,8 +5,6 @@ Covers: its start, and counters shared by all workers. Leaves out: its superviso
 which a test checks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -5,8 +5,6 @@ that pipe, events as lines on its standard output, signs of life of its event lo
 children (`engine`, `http_worker`), what becomes of one that gives no sign (`supervisor`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import select

@@ -3,8 +3,6 @@
 Leaves out: asking them (`engine_client`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

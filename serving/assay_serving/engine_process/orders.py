@@ -6,8 +6,6 @@ order in an engine (`reloading`), starting and ending engines (`supervisor`).
 A replica that is away takes no part: it starts with the models as they are afterwards.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Callable

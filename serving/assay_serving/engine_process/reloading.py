@@ -5,8 +5,6 @@ administrator's order on to the supervisor. Leaves out: the supervisor's side (`
 what follows from it (`server.core.reload`), the pipes (`launch`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

@@ -3,8 +3,6 @@
 Covers: the environment and the settings of an engine process. Leaves out: starting it (`supervisor`).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

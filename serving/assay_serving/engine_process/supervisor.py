@@ -9,8 +9,6 @@ engine that cannot load at the start, or has other models than its replicas. Lea
 It runs no model and serves no request, so that little can end it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -5,8 +5,6 @@ hierarchy, MessagePack (by msgspec: typed on arrival, floats exact, no code). Le
 (`connection`).
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec

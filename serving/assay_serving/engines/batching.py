@@ -5,8 +5,6 @@ batches of similar length for the others (`plan_batches`). Leaves out: the pass 
 depends on the plan; only time and memory do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

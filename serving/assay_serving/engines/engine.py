@@ -7,8 +7,6 @@ A member of either kind is a class with a class method `load(config, loader) -> 
 are parts of this one.
 """
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 from assay.errors import BadInputError

@@ -4,8 +4,6 @@ Covers: any engine under a correction in characters, local engines also in token
 (`assay.models.length_correction`), fitting it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -8,8 +8,6 @@ A reward depends on its item alone. Rewards under different principles have diff
 compare them within one principle, or calibrate.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +42,8 @@ class PrincipleScorer(PrincipleReader, PackedScorer):
     def load(
         cls,
         config: ModelConfig,
-        loader: ModelLoader | None = None,
-    ) -> PrincipleScorer:
+        loader: "ModelLoader | None" = None,
+    ) -> "PrincipleScorer":
         """Load a folder or hub id. A language model without a spec of ours is asked too: by the config's `question`,
         the wording it was trained with (`{principle}` in it), else by ours.
 
@@ -65,13 +63,13 @@ class PrincipleScorer(PrincipleReader, PackedScorer):
             token_budget=config.token_budget,
         )
 
-    def head(self, states: torch.Tensor) -> torch.Tensor:
+    def head(self, states: "torch.Tensor") -> "torch.Tensor":
         """The log-odds of the two answers, in float32; only their rows of the language head are computed."""
         answers = self.questions.answers
         return log_odds(self.model, states, yes=answers.yes, no=answers.no)[:, None]
 
 
-def principle_spec(name: str, tokenizer: PreTrainedTokenizerBase, question: str | None = None) -> RewardModelSpec:
+def principle_spec(name: str, tokenizer: "PreTrainedTokenizerBase", question: str | None = None) -> RewardModelSpec:
     """The checkpoint's own spec; for a language model without one, a spec made for `question` (default: ours).
 
     Raises BadInputError where the spec is of another kind or names another question.

@@ -5,8 +5,6 @@ Covers: responses given in steps, and whole responses, which the spec's separato
 of a whole response is its last step's reward.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -59,7 +57,7 @@ class StepScorer(TransformersScorer):
             return self.failure("bad_input", "steps are parts of one text; this response is more than text")
         return self._checked(spoken.prompt, self.reading.split(spoken.response))
 
-    def reward(self, outputs: torch.Tensor) -> float:
+    def reward(self, outputs: "torch.Tensor") -> float:
         return self.reading.aggregate(outputs[:, 0].tolist())
 
     def score_steps(

@@ -6,8 +6,6 @@ Leaves out: linear aggregations, which are folded when the model is saved and ne
 labels, and give the ratings.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
@@ -32,5 +30,5 @@ class RatingsScorer(TransformersScorer):
         assert self.spec.ratings is not None  # checked
         return self.spec.ratings
 
-    def reward(self, outputs: torch.Tensor) -> float:
+    def reward(self, outputs: "torch.Tensor") -> float:
         return self.ratings.reward(outputs[0].tolist())

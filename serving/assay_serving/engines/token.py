@@ -5,8 +5,6 @@ question of principle models. Leaves out: running the model: on this machine by 
 behind a server (`assay_serving.vllm`).
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from abc import ABC, abstractmethod

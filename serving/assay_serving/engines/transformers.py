@@ -4,8 +4,6 @@ Covers: loading, the head. Leaves out: conversations (`token`), the forward pass
 (`assay_serving.server`), generative and principle models.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Self
 
 from assay.errors import BadInputError
@@ -37,7 +35,7 @@ class TransformersScorer(ScalarReader, PackedScorer):
     def load(
         cls,
         config: ModelConfig,
-        loader: ModelLoader | None = None,
+        loader: "ModelLoader | None" = None,
         *,
         layout: Layout = "packed",
     ) -> Self:
@@ -61,6 +59,6 @@ class TransformersScorer(ScalarReader, PackedScorer):
             layout=layout,
         )
 
-    def head(self, states: torch.Tensor) -> torch.Tensor:
+    def head(self, states: "torch.Tensor") -> "torch.Tensor":
         """The model's own, in float32."""
         return head_outputs(getattr(self.model, HEAD), states)

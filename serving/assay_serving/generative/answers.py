@@ -3,8 +3,6 @@
 Leaves out: the models (`local`, `remote`, `assay_serving.vllm.writer`), votes (`voting`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -7,8 +7,6 @@ up to 80 percent. The colon and the opening "Let's think step by step" are from 
 are from memory of it. None was checked against it.
 """
 
-from __future__ import annotations
-
 CONTENT_FREE = (
     ":",
     "Let's think step by step.",

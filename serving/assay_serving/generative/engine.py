@@ -9,8 +9,6 @@ samples their mean, or the mean of the stated numbers. Samples without a verdict
 where none is left the score is a failure, never a number.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -81,7 +79,7 @@ class GenerativeScorer:
             self._texts = RenderedTexts(self._texts.renderer, policies)
 
     @classmethod
-    def load(cls, config: ModelConfig, loader: ModelLoader | None = None) -> GenerativeScorer:
+    def load(cls, config: ModelConfig, loader: "ModelLoader | None" = None) -> "GenerativeScorer":
         """A local model; errors as of `LocalWriter.load`. `loader` is unused: this model has no parts."""
         from assay_serving.generative.local import LocalWriter
 

@@ -4,8 +4,6 @@ Covers: loading with the spec's checks, batches halved where the memory runs out
 log-probs of the labels (`token_writer`), rewards (`engine`, `pairwise`), training.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +33,7 @@ class LocalWriter(TokenWriter):
     repeatable: ClassVar[bool] = True
 
     def __init__(
-        self, model: PreTrainedModel, renderer: Renderer, info: ModelInfo, token_budget: int = TOKEN_BUDGET
+        self, model: "PreTrainedModel", renderer: Renderer, info: ModelInfo, token_budget: int = TOKEN_BUDGET
     ) -> None:
         """`model` is put into eval mode."""
         self.model = model.eval()  # type: ignore[no-untyped-call]
@@ -76,7 +74,7 @@ class LocalWriter(TokenWriter):
         config: ModelConfig,
         *,
         judging: Judging | None = None,
-    ) -> tuple[LocalWriter, RewardModelSpec]:
+    ) -> "tuple[LocalWriter, RewardModelSpec]":
         """A model and its spec. `judging`: settings for a plain language model, or instead of the spec's.
 
         Raises BadInputError for a model of another kind, one that failed its parity check, or a plain language model
@@ -95,7 +93,11 @@ class LocalWriter(TokenWriter):
 
 
 def judge_spec(
-    config: ModelConfig, tokenizer: PreTrainedTokenizerBase, judging: Judging | None, *, weights_elsewhere: bool = False
+    config: ModelConfig,
+    tokenizer: "PreTrainedTokenizerBase",
+    judging: Judging | None,
+    *,
+    weights_elsewhere: bool = False,
 ) -> tuple[Renderer, RewardModelSpec]:
     """The renderer and the checkpoint's spec, or one for a plain language model with the settings `judging`.
 

@@ -6,8 +6,6 @@ out: accuracy over many pairs (`assay_rm_training.generative.evaluation`), the r
 A and B are always the pair's own first and second response; an order says which of the two was shown as A.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -118,7 +116,7 @@ class PairwiseJudge:
         self.judging: Judging = spec.judging
 
     @classmethod
-    def load(cls, config: ModelConfig, *, judging: Judging | None = None, seed: int = 0) -> PairwiseJudge:
+    def load(cls, config: ModelConfig, *, judging: Judging | None = None, seed: int = 0) -> "PairwiseJudge":
         """A local model; errors as of `LocalWriter.load`."""
         from assay_serving.generative.local import LocalWriter
 

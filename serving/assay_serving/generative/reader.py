@@ -4,8 +4,6 @@ Covers: what parity checks of generative models compare. The texts are fixed, so
 generating again could diverge at a near tie. Leaves out: generating (`engine`, `pairwise`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,7 +32,7 @@ class VerdictReader:
         self.writer = LocalWriter(model, renderer, info_of(name, spec, model))
 
     @classmethod
-    def load(cls, config: ModelConfig) -> VerdictReader:
+    def load(cls, config: ModelConfig) -> "VerdictReader":
         """Errors as of `LocalWriter.load`."""
         writer, spec = LocalWriter.load(config)
         return cls(writer.model, writer.renderer, replace(spec, parity="unchecked"), name=writer.info.name)

@@ -10,8 +10,6 @@ endpoint did not list is very unlikely, but neither impossible nor an error: its
 implies: at most the last one listed, and at most the remaining probability.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os
@@ -43,7 +41,7 @@ class RemoteWriter:
     info: ModelInfo
 
     @classmethod
-    def open(cls, endpoint: ChatEndpoint, judging: Judging) -> tuple[RemoteWriter, RewardModelSpec]:
+    def open(cls, endpoint: ChatEndpoint, judging: Judging) -> "tuple[RemoteWriter, RewardModelSpec]":
         """A writer and the spec of what it is. Which weights the endpoint runs under that name is unknown: the version
         says so."""
         if judging.template != format_named(judging.format).hash:

@@ -8,8 +8,6 @@ for the judge. The texts are the product's own wording (the published ones are n
 trained and used with the same text: hence the hash in its spec.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ label in its standard tokens: at temperature 1 whatever the sampling's, and at a
 the first one in which the labels differ.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from abc import ABC, abstractmethod

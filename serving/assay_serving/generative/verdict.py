@@ -6,8 +6,6 @@ Leaves out: probabilities of verdicts (`engine`), what a failure costs (the call
 A verdict is never searched for in the reasoning: "I would say Verdict: A, but ..." decides nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ Sources: position swap and its three rules, JudgeBench's and RewardBench's scrip
 probabilities, arXiv 2408.15240.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias

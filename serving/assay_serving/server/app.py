@@ -1,7 +1,5 @@
 """The FastAPI application of a scoring server: routes, middleware and lifespan put together."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 

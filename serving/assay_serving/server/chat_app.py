@@ -3,8 +3,6 @@
 Leaves out: the chat route (`assay_serving.chat.app`), chat with generative reward models (`dialects.openai_chat`).
 """
 
-from __future__ import annotations
-
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 

@@ -3,8 +3,6 @@
 Leaves out: the queue (`batching`), HTTP (`http`), models in another process (`assay_serving.engine_process`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ which the completion continues. Leaves out: text with a chat template's tokens (
 for, which its server refuses by name.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

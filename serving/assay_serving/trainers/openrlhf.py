@@ -7,8 +7,6 @@ A sample without a score raises, which stops the training: OpenRLHF has no missi
 samples get that number and are 1 in the log `failed`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from functools import cache

@@ -5,8 +5,6 @@ concurrently with other asynchronous reward functions, and accepts None for a co
 out of its group's mean and has no advantage. This module imports neither TRL nor torch nor the server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter

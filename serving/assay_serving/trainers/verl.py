@@ -9,8 +9,6 @@ such samples get that number and `failed: 1.0`. verl's `rate_limited` manager tu
 another one, the server has rate limits.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ untrusted input in worker processes), which of them can be combined, the verific
 built from them (`assay_policy_training.plugins.prompts`), judgments and rewards made of verdicts.
 """
 
-from __future__ import annotations
-
 from assay_serving.verifiers.catalogue import VERIFIERS, constraint_from_dict
 from assay_serving.verifiers.compatibility import compatible, conflict
 from assay_serving.verifiers.constraint import Constraint, Verdict, Verification

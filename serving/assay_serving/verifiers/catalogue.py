@@ -4,8 +4,6 @@ Covers: the registry kind `verifier` and `constraint_from_dict`, with one clear 
 constraints can be combined (`compatibility`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any

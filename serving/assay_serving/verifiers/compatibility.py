@@ -5,8 +5,6 @@ redundant. Decides by kinds and values, conservatively: an accepted pair has a n
 a set is compatible when all its pairs are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 

@@ -5,8 +5,6 @@ every constraint: else an empty response would satisfy "no commas", and a policy
 Leaves out: the constraints (`constraints`), their registry (`catalogue`), rewards and judgments made of verdicts.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields

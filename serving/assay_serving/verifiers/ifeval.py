@@ -6,8 +6,6 @@ keywords are text and never patterns, sentences go by rules instead of NLTK's pu
 detector (`detection`), commas of all scripts count. Leaves out: the loose reading, the prompts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Covers: the definitions that constraints count by, simple enough to count by han
 function states its limits.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

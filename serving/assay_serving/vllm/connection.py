@@ -4,8 +4,6 @@ Covers: settings of a remote engine, one request, many requests at once, a refus
 alone. Leaves out: the routes (`vllm_server`, `sglang_server`), chat completions (`assay_serving.chat.client`).
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -7,8 +7,6 @@ and start-up failures as Assay's errors. Leaves out: differences between version
 vLLM has its own environment (its pins clash with ours): Assay runs inside it (docs/serving/engines.md).
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

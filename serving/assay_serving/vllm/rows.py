@@ -3,8 +3,6 @@
 Leaves out: the engines (`in_process`, `vllm_server`, `sglang_server`), what rows stand for (`scorers`, `writer`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -4,8 +4,6 @@ Leaves out: conversations, failures and the score (`assay_serving.engines.token`
 engines (`in_process`, `vllm_server`, `sglang_server`), loading (`engine_loader`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -9,8 +9,6 @@ server has loaded cannot be verified: a digest of the model path and weight vers
 score's version.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +30,7 @@ class SglangServerEngine:
     running: RunningModel
 
     @classmethod
-    def connect(cls, settings: RemoteSettings) -> SglangServerEngine:
+    def connect(cls, settings: RemoteSettings) -> "SglangServerEngine":
         """Reads the server's description. Raises BackendError where it cannot be reached or is no SGLang server."""
         connection = Connection(settings)
         try:

@@ -11,8 +11,6 @@ Sources: vLLM's API pages of 0.10.1.1 to 0.12.0, pull requests 20538 (activation
 `--runner` and `--convert`), 32243 (`normalize` gone); 0.32's own code.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import re

@@ -7,8 +7,6 @@ Tested with the server of vLLM 0.32 on a CPU. Which weights a server has loaded 
 a digest of its folder, as the server reports them, are part of every score's version.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +34,7 @@ class VllmServerEngine:
     running: RunningModel
 
     @classmethod
-    def connect(cls, settings: RemoteSettings) -> VllmServerEngine:
+    def connect(cls, settings: RemoteSettings) -> "VllmServerEngine":
         """Reads the server's version and model. Raises BackendError where it cannot be reached, is unhealthy or has an
         unknown version, BadInputError where the model has to be named."""
         connection = Connection(settings)

@@ -4,8 +4,6 @@ Leaves out: questions, verdicts and log-probs of the labels (`token_writer`, sha
 engines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from assay.models.chat.renderer import Renderer

@@ -8,8 +8,6 @@ probabilities in `low`. On CPUs this backward pass takes about half to a quarter
 (`packed_attention` sends them to the fused kernel), dropout, sliding windows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple

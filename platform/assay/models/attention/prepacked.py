@@ -6,8 +6,6 @@ of a backbone, where torch has oneDNN on x86; others stay as they are. Leaves ou
 gradient and no `weight`), heads (their rows are read one by one), saving.
 """
 
-from __future__ import annotations
-
 import platform
 from typing import Any
 

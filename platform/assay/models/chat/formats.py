@@ -8,8 +8,6 @@ A reading is kept only where writing its messages gives the text again, characte
 reading, never another conversation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -14,8 +14,6 @@ wording is our own, as the paper's is not public. The principle comes last, so t
 share everything before it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 

@@ -9,8 +9,6 @@ In this order: the own template's text exactly; the text of a template that was 
 text with a marker of the own template, or with no known marker at all, stands as it is.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from datetime import date

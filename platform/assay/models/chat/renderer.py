@@ -9,8 +9,6 @@ out: padding (the batch's matter; every model here pools by mask, so neither pad
 score).
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Sequence
@@ -60,7 +58,7 @@ class Renderer:
     `max_length`: tokens; longer conversations are cut as the module says.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, max_length: int) -> None:
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", *, max_length: int) -> None:
         if max_length < 1:
             raise BadInputError(f"must be positive, not {max_length}", field="max_length")
         self.tokenizer = tokenizer

@@ -6,8 +6,6 @@ The last step is read where a stock classifier reads a conversation. So any engi
 its last step's reward, without our code; steps before it are read at the last token that has a character of theirs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple

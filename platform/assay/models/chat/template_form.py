@@ -8,8 +8,6 @@ The form is the one that transformers documents. A template that knows no tools 
 only what it writes tells.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias

@@ -8,8 +8,6 @@ The process is a fork: it starts in milliseconds with all that the template may 
 returns.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -6,8 +6,6 @@ opens the store and writes files. Leaves out: what the processes do to gradients
 other processes run (`distributed` of reward models and of policies).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
@@ -70,7 +68,7 @@ def is_follower() -> bool:
     return rank() > 0
 
 
-def local_device(name: str) -> torch.device:
+def local_device(name: str) -> "torch.device":
     """`pick_device`, with a GPU of its own for each process of a machine."""
     import torch
 

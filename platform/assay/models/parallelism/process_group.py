@@ -3,8 +3,6 @@
 Leaves out: joining the processes (`distributed.py`), the division of work and weights (`strategy.py`), what is trained.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

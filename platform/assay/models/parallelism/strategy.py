@@ -10,8 +10,6 @@ so weights, gradients and optimiser state are divided by the number of processes
 (a head, a tied embedding) as in one process: the whole of it runs as the outermost unit's forward pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import MethodType
@@ -67,7 +65,7 @@ class SingleProcess:
         """Every process has the whole of these models' weights, to read: passes need no other process, for a time."""
         yield
 
-    def replicated(self) -> SingleProcess:
+    def replicated(self) -> "SingleProcess":
         """The same processes, each with the whole of a smaller model."""
         return self
 

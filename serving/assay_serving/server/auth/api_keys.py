@@ -9,8 +9,6 @@ holds one minute's worth and refills evenly, so that a trainer may send its whol
 minutes a key gets at most (1 + t) times its rate.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -8,8 +8,6 @@ spend the server's time. The hash is salted with 16 random bytes of the file, so
 two files.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -6,8 +6,6 @@ errors as problem details. Logs hold no client text: not the body, not the raw p
 keys and rate limits (`api_keys`), slow headers (`assay.http.connections`).
 """
 
-from __future__ import annotations
-
 import ipaddress
 import logging
 import re

@@ -8,8 +8,6 @@ the cache.
 All methods run on the event loop; only the engine runs in its thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import logging
@@ -281,7 +279,7 @@ def _halves(first: int, end: int) -> list[tuple[int, int]]:
     return [(middle, end), (first, middle)] if end - first > 1 else []
 
 
-_living: weakref.WeakSet[EngineThread] = weakref.WeakSet()
+_living: "weakref.WeakSet[EngineThread]" = weakref.WeakSet()
 
 
 class EngineThread:

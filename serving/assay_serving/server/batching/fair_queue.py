@@ -14,8 +14,6 @@ The rules depend on order and size, never on the clock:
   calls, every eighth call begins with bulk.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence

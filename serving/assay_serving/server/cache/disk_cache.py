@@ -7,8 +7,6 @@ A score is stored when its batch is committed; a killed process loses at most th
 that fails later is logged once and disables only this tier.
 """
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import json
@@ -66,7 +64,7 @@ class DiskScoreCache:
         atexit.register(self.close)  # the thread must not be killed inside DuckDB at exit
 
     @classmethod
-    def open(cls, folder: Path, *, max_rows: int) -> DiskScoreCache:
+    def open(cls, folder: Path, *, max_rows: int) -> "DiskScoreCache":
         """The cache in `folder`, which is created. Raises BusyError where another process holds the file, BadInputError
         for a file that is something else, BackendError where the disk fails."""
         import duckdb

@@ -9,8 +9,6 @@ own settings (`Repeatable.score_identity`, e.g. a sampling model's seed), and ev
 reads. It does not cover the name under which the model is served: one model under two names shares its scores.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from array import array
@@ -45,7 +43,7 @@ class ScoreCache:
         self._bytes = 0
 
     @classmethod
-    def of(cls, settings: ServerSettings) -> ScoreCache:
+    def of(cls, settings: ServerSettings) -> "ScoreCache":
         """Raises what `DiskScoreCache.open` raises."""
         disk = None
         if settings.cache_path is not None:
@@ -121,7 +119,7 @@ class ScoreKeys:
         self._reads_labels = reads_labels(scorer)
 
     @classmethod
-    def of_engine(cls, scorer: Scorer) -> ScoreKeys | None:
+    def of_engine(cls, scorer: Scorer) -> "ScoreKeys | None":
         """None for an engine whose scores must not be used again: one that does not say that it is repeatable (a
         sampling model without a fixed seed, a model behind somebody else's server), or whose version nobody knows."""
         identity = scorer.score_identity if isinstance(scorer, Repeatable) else None

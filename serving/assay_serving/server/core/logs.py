@@ -5,8 +5,6 @@ Control characters and line breaks are escaped, so that no name, header or path 
 Of an exception the type and the traceback are written, never its message, which may quote a prompt.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

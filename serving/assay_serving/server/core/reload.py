@@ -5,8 +5,6 @@ Leaves out: reading it (`commands.serve`), applying it to the models (`rollout.l
 (`engine_process.supervisor`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

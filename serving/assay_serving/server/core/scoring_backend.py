@@ -4,8 +4,6 @@ Covers: requests and responses, the client, the protocol of backends. Leaves out
 models in another process (`assay_serving.engine_process`), HTTP (`http.service`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol

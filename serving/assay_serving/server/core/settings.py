@@ -3,8 +3,6 @@
 The configuration file has every field; those with a `Help` are options of `assay serve` as well.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -124,7 +122,7 @@ class ServeConfig:
             raise BadInputError("is missing: TLS needs the certificate and its key", field=missing)
 
     @property
-    def tls(self) -> Tls | None:
+    def tls(self) -> "Tls | None":
         from assay.http.listening import Tls
 
         return Tls(self.tls_cert, self.tls_key) if self.tls_cert and self.tls_key else None

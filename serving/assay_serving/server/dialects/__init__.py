@@ -4,8 +4,6 @@ Covers: the registered dialects. What they share is in `shapes` (errors in the f
 `scoring` (a failed item is an error). docs/serving/dialects.md lists what each one leaves out.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from assay.registry import Kind

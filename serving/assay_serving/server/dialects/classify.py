@@ -1,7 +1,5 @@
 """`POST /classify` of vLLM and of SGLang: the body's fields tell which of the two, and the reply has that format."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Request, Response

@@ -1,7 +1,5 @@
 """LLaMA-Factory's `POST /v1/score/evaluation`. Its `messages` are rendered texts, not messages."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 

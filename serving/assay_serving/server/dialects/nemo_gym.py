@@ -9,8 +9,6 @@ of NeMo-Gym's judge, with these rewards instead of its scores from 1 to 5, and a
 (the second) or 3.5 (even).
 """
 
-from __future__ import annotations
-
 import statistics
 from typing import Any, Literal
 

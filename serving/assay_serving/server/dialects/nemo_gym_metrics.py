@@ -6,8 +6,6 @@ Leaves out: confidence intervals, standard errors and quartiles by repeat, stati
 each task's row and its counts of missing rollouts.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict

@@ -3,8 +3,6 @@
 The same route as that of `assay serve-chat`. Streaming, tools, several choices and response formats are refused.
 """
 
-from __future__ import annotations
-
 from fastapi import APIRouter, Request, Response
 
 from assay.http.problems import request_id_of

@@ -5,8 +5,6 @@ converted from the policy's template. Its client retries errors five times, a se
 without a reward.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

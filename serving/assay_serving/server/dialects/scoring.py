@@ -5,8 +5,6 @@ a reward. Requests of dialects have the priority `Priority.BULK`; where one mode
 some clients send a fixed one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import quote

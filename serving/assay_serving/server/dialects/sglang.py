@@ -5,8 +5,6 @@ The one number of an embedding is the raw reward. `/v1/classify` (soft-maxed: al
 (label probabilities; the path is this server's own) are not offered.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -41,7 +39,7 @@ class SglangNative(OpenBody):
     dimensions: None = None
 
     @model_validator(mode="after")
-    def check(self) -> SglangNative:
+    def check(self) -> "SglangNative":
         if (self.text is None) == (self.input_ids is None):
             raise ValueError("give either text or input_ids")
         return self

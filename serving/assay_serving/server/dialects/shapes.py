@@ -4,8 +4,6 @@ vLLM and OpenAI: `{"error": {...}}`; SGLang's OpenAI routes: the same fields wit
 routes reply with problem details. Errors of the middleware (keys, oversized bodies) are problem details everywhere.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine
 from http import HTTPStatus

@@ -5,8 +5,6 @@ One sample per request; the reply is the reward, a JSON number. `/slime?detail=t
 user turn. Its client retries errors ten times.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter, Request, Response

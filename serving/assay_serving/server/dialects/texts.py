@@ -4,8 +4,6 @@ Covers: bodies as pydantic models, their items. Leaves out: the template of a re
 (`assay.models.chat.rendered_text`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

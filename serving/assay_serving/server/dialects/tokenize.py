@@ -4,8 +4,6 @@ vLLM's and SGLang's bodies differ little: SGLang takes lists of texts, and names
 vLLM says `prompt`: the reply has both.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -40,7 +38,7 @@ class TokenizeBody(OpenBody):
     tools: Tools | None = Field(None, description=TOOLS)
 
     @model_validator(mode="after")
-    def check(self) -> TokenizeBody:
+    def check(self) -> "TokenizeBody":
         if (self.prompt is None) == (self.messages is None):
             raise ValueError("give either prompt or messages")
         if self.continue_final_message:

@@ -5,8 +5,6 @@ vLLM's own activation is the identity. `/score` and `/rerank` score (query, docu
 chat template, where vLLM would concatenate the texts: preference models are trained on conversations.
 """
 
-from __future__ import annotations
-
 import base64
 import struct
 import time

@@ -4,8 +4,6 @@ Covers: bodies and replies of `/v1/admin/`, the orders they become, who gave an 
 orders (`rollout.lifecycle`), permissions (`auth.middleware`: keys with the scope admin).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Collection

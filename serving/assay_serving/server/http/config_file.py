@@ -4,8 +4,6 @@ Covers: reading it strictly (unknown fields and values of the wrong type are err
 start from. Leaves out: options of the command line, which override it (`commands.serve`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import fields, replace

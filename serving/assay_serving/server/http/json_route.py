@@ -4,8 +4,6 @@ FastAPI parses a body, validates it, opens two exit stacks and resolves dependen
 dependencies (docs/serving/api.md has what that saves). Routes without a body are FastAPI's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, get_type_hints
 
@@ -61,7 +59,7 @@ class JsonRoute(APIRoute):
 
         return handle
 
-    def _alternative(self, content: bytes, kind: type[BaseModel]) -> JsonRoute | None:
+    def _alternative(self, content: bytes, kind: type[BaseModel]) -> "JsonRoute | None":
         """The route whose wire format this body has, as its fields say."""
         if not self.alternatives:
             return None

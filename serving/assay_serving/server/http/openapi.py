@@ -4,8 +4,6 @@ Covers: the body of problems, keys, request ids, an example of every request and
 routes, bodies and replies, which stand beside them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

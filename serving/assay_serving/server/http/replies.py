@@ -4,8 +4,6 @@ Routes write plain dictionaries, because validating a reply costs more than buil
 against its schema.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict

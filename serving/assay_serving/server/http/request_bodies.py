@@ -4,8 +4,6 @@ Covers: shapes and types, and the items to score. Leaves out: replies (`replies`
 which depends on the model's template and fails only that item (`assay.score.ScoreFailure`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
@@ -62,7 +60,7 @@ class ItemBody(Body):
     label: LabelBody | None = Field(None, description=_LABEL)
 
     @model_validator(mode="after")
-    def check(self) -> ItemBody:
+    def check(self) -> "ItemBody":
         if self.messages is not None:
             if self.prompt is not None or self.response is not None:
                 raise ValueError("give either messages, or prompt and response")
@@ -162,7 +160,7 @@ class ScoreBody(ScoringBody):
     label: LabelBody | None = Field(None, description=_LABEL)
 
     @model_validator(mode="after")
-    def check(self) -> ScoreBody:
+    def check(self) -> "ScoreBody":
         one = self.prompt is not None or self.responses is not None
         if (self.items is not None) + (self.groups is not None) + one != 1:
             raise ValueError("give items, or groups, or prompt and responses")

@@ -3,8 +3,6 @@
 Leaves out: keys, limits and logs (`auth.middleware`), the models (the backend), administration (`admin_routes`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 from typing import Any, Literal

@@ -4,8 +4,6 @@ Covers: limits on items, request deadlines, cancellation when the client disconn
 out: keys and bodies (`auth.middleware`), errors that the backend raises.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace

@@ -8,8 +8,6 @@ The chance levels hold for independent scores. Scores of one prompt are not, so 
 they separate small-sample noise from larger effects, not "drift" from "no drift".
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

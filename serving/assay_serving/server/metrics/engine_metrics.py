@@ -3,8 +3,6 @@
 Leaves out: counters of HTTP requests (`http_metrics`), formulas of drift (`drift`), gauges (`rollout.score_gauges`).
 """
 
-from __future__ import annotations
-
 import collections
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Counters of HTTP requests, for Prometheus. One registry per application, so that several can live in one process."""
 
-from __future__ import annotations
-
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)  #: histogram buckets

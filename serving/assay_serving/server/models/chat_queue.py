@@ -4,8 +4,6 @@ Leaves out: HTTP (`dialects.openai_chat`), the model (`generative.token_writer`)
 generated to its end: generation cannot be interrupted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from concurrent.futures import ThreadPoolExecutor

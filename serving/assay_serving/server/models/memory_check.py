@@ -4,8 +4,6 @@ Covers: the size of a checkpoint's weights in the number format it is loaded in,
 container and of a GPU. Leaves out: what a forward pass needs on top, which depends on the requests.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

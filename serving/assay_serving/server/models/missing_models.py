@@ -4,8 +4,6 @@ Covers: what is kept of it, what callers are told, an error as one line. Leaves 
 (`engine_process.engine`, `lifecycle`), the names of all models (`registry`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from assay.errors import AssayError, BusyError

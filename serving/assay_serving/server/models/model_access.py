@@ -7,8 +7,6 @@ An entry of the list is a folder (with all below it), `hub:OWNER/NAME` or `hub:O
 address (`http://gpu:8000`) for engines behind one. Names of the workspace's own models are always allowed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Leaves out: scoring (`served_model`, `rollout.swap`), loading and unloading (`rollout.lifecycle`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Protocol
 

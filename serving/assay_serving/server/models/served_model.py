@@ -10,8 +10,6 @@ where that costs nothing: not behind a lower priority. If the other request is c
 is scored for this one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
@@ -68,7 +66,7 @@ class ServedModel:
         self._idle.set()
 
     @property
-    def live(self) -> ServedModel:
+    def live(self) -> "ServedModel":
         return self
 
     def start(self) -> None:
@@ -217,7 +215,7 @@ class ServedModel:
         items: Sequence[ScoreItem],
         request: ScoreRequest,
         deadline: float,
-        computation: _Computation | None = None,
+        computation: "_Computation | None" = None,
     ) -> PendingRequest:
         return self.queue.submit(
             items, priority=request.priority, client=request.client.name, deadline=deadline, listener=computation
@@ -235,7 +233,7 @@ class ServedModel:
         computation.waiters.setdefault(index, []).append(future)
         return future
 
-    def finished(self, computation: _Computation, key: bytes, result: ScoreResult | None) -> None:
+    def finished(self, computation: "_Computation", key: bytes, result: ScoreResult | None) -> None:
         """An item of a computation has its result, or will not have one."""
         if isinstance(result, Score) and result.version == self._version:
             self._cache.put(key, result)

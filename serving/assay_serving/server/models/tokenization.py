@@ -4,8 +4,6 @@ Covers: the tokenizer and chat template that the model's scores are computed wit
 (`dialects.tokenize`); what scoring reads of a text that another template rendered (`assay.models.chat.rendered_text`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from assay.errors import BadInputError

@@ -7,8 +7,6 @@ Rewards are comparable within one prompt only, so the order within prompts is th
 all items also reflect how hard the prompts are, on which two models agree easily.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass

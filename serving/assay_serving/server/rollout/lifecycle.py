@@ -7,8 +7,6 @@ swap (`swap`), permissions (`auth.middleware`).
 A change continues when the client that ordered it disconnects. A change that fails leaves everything as it was.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

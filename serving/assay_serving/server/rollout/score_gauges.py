@@ -4,8 +4,6 @@ Leaves out: the figures and the counters since the start (`metrics.engine_metric
 codes, both closed sets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import GaugeMetricFamily

@@ -8,8 +8,6 @@ not fit in the backlog are dropped and counted. Live requests that arrive during
 A server that is never idle compares nothing, which the number of dropped items shows.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

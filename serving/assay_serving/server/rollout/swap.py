@@ -8,8 +8,6 @@ to one prompt, in any request, get the scores of one model, because rewards are 
 prompt of a conversation that arrives rendered is not known: the old model scores it in either mode.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence

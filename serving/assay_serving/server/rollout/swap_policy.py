@@ -4,8 +4,6 @@ Covers: the policy as plain data, the conditions for promotion, whether they hol
 `lifecycle`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -101,7 +99,7 @@ class Condition:
 
 
 def check_conditions(
-    promote_when: Mapping[str, float], measured: ModelAgreement | None, *, failed: float, truncated: float
+    promote_when: Mapping[str, float], measured: "ModelAgreement | None", *, failed: float, truncated: float
 ) -> list[Condition]:
     """What holds now. `failed`, `truncated`: shares of the new model's items."""
     values: dict[str, float | None] = {"failed": failed, "truncated": truncated}

@@ -3,8 +3,6 @@
 Leaves out: what words they make up (`vocabulary`) and which alphabet they come from (`language`).
 """
 
-from __future__ import annotations
-
 import unicodedata
 from dataclasses import dataclass, field
 from typing import ClassVar

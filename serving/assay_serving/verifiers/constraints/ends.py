@@ -3,8 +3,6 @@
 White space before and after the response never counts, nor do case and the form of apostrophes.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from typing import ClassVar

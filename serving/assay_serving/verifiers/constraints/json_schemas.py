@@ -5,8 +5,6 @@ schema. Leaves out: references to other documents (nothing is fetched), the form
 the specification).
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

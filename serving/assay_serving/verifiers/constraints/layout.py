@@ -3,8 +3,6 @@
 Leaves out: Markdown beyond list lines. Text around a list is allowed; text around a JSON object is not.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, field

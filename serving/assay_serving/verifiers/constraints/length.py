@@ -3,8 +3,6 @@
 Leaves out: how these are counted (`segmentation`), and lengths in tokens, which no reader can check.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ Covers: IFEval's `detectable_format` and `detectable_content` (arXiv 2311.07911)
 out: lists that are counted exactly and by a stricter reading of Markdown (`layout`).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, field

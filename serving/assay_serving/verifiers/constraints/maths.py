@@ -6,8 +6,6 @@ library math-verify (extra `verifiers`) for everything else. Leaves out: the ste
 clips" is 72.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import re

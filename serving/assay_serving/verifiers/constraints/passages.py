@@ -4,8 +4,6 @@ Covers: the rest of IFEval's text constraints (arXiv 2311.07911), as strict as t
 ends compared without regard to punctuation (`ends`), words found as whole words (`vocabulary`).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from typing import ClassVar

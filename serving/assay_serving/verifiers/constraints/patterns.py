@@ -4,8 +4,6 @@ Leaves out: proof that a pattern terminates. Python's engine backtracks, so a pa
 is matched in a worker process, which is killed at its time limit.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Covers: which code block counts, tests as statements (assert lines, or a `check`
 HumanEval) and as input and output of a script. Leaves out: running it safely (`sandbox`).
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ than `length` and `vocabulary` cut: a word is a run of word characters, so "don'
 inside longer words. Leaves out: exact counts (`length`).
 """
 
-from __future__ import annotations
-
 import re
 from abc import abstractmethod
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ Words and phrases match in any case, as whole words, also inside hyphenated comp
 inflected forms; list "dog" and "dogs" to accept both.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import ClassVar
 

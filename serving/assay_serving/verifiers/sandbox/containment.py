@@ -9,8 +9,6 @@ each run, so that it imports little.
 Sources: the manual pages namespaces(7), user_namespaces(7), pivot_root(2), landlock(7), seccomp(2), capabilities(7).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

@@ -8,8 +8,6 @@ The tests must not ask the program whether a result is right. So an object of th
 is compared with another object, or calculated with, only where the tests made one of the two by calling its class.
 """
 
-from __future__ import annotations
-
 import builtins
 import importlib
 import io
@@ -221,11 +219,11 @@ def _standard_module(name: Any) -> Any:
     return importlib.import_module(str(name))
 
 
-def _number_of(remote: Remote) -> int:
+def _number_of(remote: "Remote") -> int:
     return int(object.__getattribute__(remote, "_state")[1])
 
 
-def _peer_of(remote: Remote) -> Peer:
+def _peer_of(remote: "Remote") -> Peer:
     peer: Peer = object.__getattribute__(remote, "_state")[0]
     return peer
 

@@ -8,8 +8,6 @@ Control socket (its number is the first argument), one JSON object a line: a job
 number of the socket between the two.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -4,8 +4,6 @@ Covers: running the program, then serving the names that it defines. Leaves out:
 nothing but the arguments of calls (`tests_process`). Standard library only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys

@@ -5,8 +5,6 @@ time, memory, disk, files, processes and output; SIGKILL at the end; refusal whe
 Leaves out: attacks on the kernel; for code written to harm use a virtual machine.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -4,8 +4,6 @@ Covers: the names of the program in the tests' namespace, what the program may d
 tests. Leaves out: the program, which runs in another process (`program_process`). Standard library only.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import importlib

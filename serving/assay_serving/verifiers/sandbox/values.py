@@ -6,8 +6,6 @@ anew by this module: no method of the sender's classes, such as an `__eq__`, arr
 reference can do (`peer`). Standard library only.
 """
 
-from __future__ import annotations
-
 import base64
 import collections
 import importlib

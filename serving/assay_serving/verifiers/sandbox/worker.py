@@ -8,8 +8,6 @@ its time limit, in case its parent is gone. Leaves out: isolation from the machi
 (`program_runner`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -8,8 +8,6 @@ Failures: `verifier_timeout`, `verifier_crashed`, `bad_input` (a constraint that
 number: whether the response is correct is unknown.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import hashlib
@@ -77,7 +75,7 @@ class VerifierPool:
         self._lock = threading.Lock()
         self._closed = False
 
-    def __enter__(self) -> VerifierPool:
+    def __enter__(self) -> "VerifierPool":
         return self
 
     def __exit__(
@@ -158,7 +156,7 @@ class VerifierPool:
             raise BackendError(reply["message"])
         return ScoreFailure(reply["failure"], reply["message"], VERIFIER)
 
-    def _worker(self) -> _Worker:
+    def _worker(self) -> "_Worker":
         """An idle one that is alive, or a new one. As many are in use as there are threads, at most."""
         with contextlib.suppress(queue.Empty):
             while True:
