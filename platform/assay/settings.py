@@ -108,7 +108,8 @@ def check_settings(settings: Any, prefix: str = "") -> None:
     before its name."""
     declared_by: type = type(settings)
     for declared in fields_of(declared_by):
-        replace(declared, name=prefix + declared.name).check(getattr(settings, declared.name))
+        named = replace(declared, name=prefix + declared.name) if prefix else declared
+        named.check(getattr(settings, declared.name))
 
 
 def arguments_of(settings: Any, declared_by: type, names: Collection[str] | None = None) -> list[str]:

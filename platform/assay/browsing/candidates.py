@@ -100,11 +100,11 @@ def candidates_by_id(workspace: Workspace, comparison_ids: Sequence[str]) -> lis
 
 
 def candidate_of(
-    comparison: str,
+    comparison_id: str,
     messages: list[dict[str, str]],
     conversation: str | None,
-    a_id: str,
-    b_id: str,
+    response_a: str,
+    response_b: str,
     a: str,
     a_turns: str | None,
     b: str,
@@ -112,14 +112,15 @@ def candidate_of(
     pool: str,
     label: Label | None,
     source_label: Label | None,
-    meta: str | None,
-    source_judgments: Sequence[str],
+    meta: str | None = None,
+    source_judgments: Sequence[str] = (),
 ) -> Candidate:
+    """From columns of the store; `a`, `b`: the text views of the responses with these ids."""
     return Candidate(
-        comparison,
+        comparison_id,
         stored_prompt(messages, conversation),
-        a_id,
-        b_id,
+        response_a,
+        response_b,
         stored_response(a, a_turns),
         stored_response(b, b_turns),
         pool,

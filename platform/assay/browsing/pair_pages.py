@@ -49,7 +49,7 @@ _SAID = """
     WHERE n.kind = 'source' AND j.answer <> 'skip'"""
 _PLAIN = "w.item, w.comparison_id, c.prompt_id, p.messages, a.content AS a, b.content AS b"
 _WHOLE = """
-    w.item, w.comparison_id, w.pool, w.label, w.source_label, c.prompt_id, p.messages, p.conversation, c.response_a,
+    w.item, w.comparison_id, w.pool, w.label, w.source_label, p.messages, p.conversation, c.response_a,
     c.response_b, a.content AS a, a.turns AS a_turns, b.content AS b, b.turns AS b_turns"""
 _TEXTS = """
     SELECT {columns}
@@ -91,7 +91,7 @@ class PairPages:
             ordered = self._texts(positions, _WHOLE).sort_by("item")
             first, last = ordered.column("item")[0].as_py(), ordered.column("item")[-1].as_py()
             judgments = self.scratch.db.sql(
-                f"""SELECT list(judgment_id ORDER BY judgment_id) AS source_judgments
+                f"""SELECT list(judgment_id ORDER BY judgment_id) FILTER (judgment_id IS NOT NULL) AS source_judgments
                     FROM {PLACES} LEFT JOIN {PLACES}_said USING (item)
                     WHERE item BETWEEN {first} AND {last} GROUP BY item ORDER BY item"""
             ).to_arrow_table()
@@ -157,25 +157,7 @@ def _numbered(workspace: Workspace, scratch: Scratch, query: str, **values: Any)
 
 def candidates_of(shard: pa.Table) -> list[Candidate]:
     """The comparisons of a shard of `PairPages.shards`, without what their sources noted (`meta`)."""
-    return [
-        candidate_of(
-            row["comparison_id"],
-            row["messages"],
-            row["conversation"],
-            row["response_a"],
-            row["response_b"],
-            row["a"],
-            row["a_turns"],
-            row["b"],
-            row["b_turns"],
-            row["pool"],
-            row["label"],
-            row["source_label"],
-            None,
-            [judgment for judgment in row["source_judgments"] if judgment],
-        )
-        for row in shard.to_pylist()
-    ]
+    return [candidate_of(**{**row, "source_judgments": row["source_judgments"] or ()}) for row in shard.to_pylist()]
 
 
 def count_pairs(workspace: Workspace, *, but_gold: bool = False) -> int:

@@ -7,9 +7,10 @@ out: how attributes are produced (`assay_pipelines.attributes`).
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from assay.errors import BadInputError
+from assay.settings import check_settings
 from assay.store.database import registered
 from assay.workspace import Workspace
 
@@ -29,9 +30,7 @@ class PairAttributes:
     guideline: str
 
     def __post_init__(self) -> None:
-        for name, literal in (("objectivity", Objectivity), ("controversiality", Controversiality)):
-            if getattr(self, name) not in get_args(literal):
-                raise BadInputError(f"{getattr(self, name)!r} is not one of {', '.join(get_args(literal))}", field=name)
+        check_settings(self)
         for name in ("task_category", "desired", "guideline"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
                 raise BadInputError("must be a text", field=name)

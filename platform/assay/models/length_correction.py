@@ -17,10 +17,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from assay.errors import BadInputError
 from assay.models.calibration import Calibration
+from assay.settings import check_settings
 
 Form = Literal["linear", "lowess", "penalty"]
 Unit = Literal["tokens", "characters"]
@@ -51,9 +52,7 @@ class LengthCorrection:
     calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in (("form", Form), ("unit", Unit)):
-            if getattr(self, name) not in get_args(kind):
-                raise BadInputError(f"{getattr(self, name)!r} is not one of {', '.join(get_args(kind))}", field=name)
+        check_settings(self)
         if not self.name or not self.name.replace("-", "").replace("_", "").isalnum():
             raise BadInputError(f"{self.name!r} is no name: letters, digits, - and _", field="name")
         if not 0 <= self.mixing <= 1:

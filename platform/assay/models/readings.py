@@ -7,9 +7,10 @@ read once, at the conversation's end.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from assay.errors import BadInputError
+from assay.settings import check_settings
 
 StepAggregation = Literal["min", "product", "last"]
 AggregationKind = Literal["weights", "mean", "min", "gate"]
@@ -29,10 +30,7 @@ class Stepwise:
     def __post_init__(self) -> None:
         if not self.separator:
             raise BadInputError("must not be empty", field="separator")
-        if self.aggregation not in get_args(StepAggregation):
-            raise BadInputError(
-                f"{self.aggregation!r} is not one of {', '.join(get_args(StepAggregation))}", field="aggregation"
-            )
+        check_settings(self)
 
     def split(self, response: str) -> list[str]:
         """A response's steps; parts of white space only are none. A response without a separator is one step."""
@@ -61,10 +59,7 @@ class Aggregation:
     thresholds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(AggregationKind):
-            raise BadInputError(
-                f"{self.kind!r} is not one of {', '.join(get_args(AggregationKind))}", field="aggregation"
-            )
+        check_settings(self)
         if (self.kind == "weights") != bool(self.weights):
             raise BadInputError("weights belong to the aggregation 'weights', and it needs them", field="weights")
         if (self.kind == "gate") != bool(self.thresholds):

@@ -11,13 +11,16 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
 
 from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 from assay.models.contamination import BenchmarkUse, union, uses_from
 from assay.models.length_correction import LengthCorrection
 from assay.models.readings import Aggregation, RatingHeads, Stepwise
+from assay.settings import check_settings
 
 __all__ = [
     "FILE",
@@ -57,24 +60,16 @@ class Judging:
 
     format: str
     template: str  #: hash of the question's text
-    samples: int = 1
-    temperature: float = 0.0  #: 0: the most likely token each time
-    top_p: float = 1.0
-    max_new_tokens: int = 512  #: of reasoning and verdict; an answer that is longer has no verdict
-    vote: str = "mean"
+    samples: Annotated[int, Ge(1)] = 1
+    temperature: Annotated[float, Ge(0), Lt(math.inf)] = 0.0  #: 0: the most likely token each time
+    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
+    max_new_tokens: Annotated[int, Ge(1)] = 512  #: of reasoning and verdict; a longer answer has no verdict
+    vote: Literal["mean", "majority"] = "mean"
 
     def __post_init__(self) -> None:
-        for name in ("samples", "max_new_tokens"):
-            if getattr(self, name) < 1:
-                raise BadInputError(f"must be at least 1, not {getattr(self, name)}", field=name)
-        if not (self.temperature >= 0 and math.isfinite(self.temperature)):
-            raise BadInputError(f"must be 0 or more, not {self.temperature}", field="temperature")
-        if not 0 < self.top_p <= 1:
-            raise BadInputError(f"goes from above 0 to 1, not {self.top_p}", field="top_p")
+        check_settings(self)
         if self.samples > 1 and self.temperature == 0:
             raise BadInputError("several samples at temperature 0 are all the same", field="temperature")
-        if self.vote not in ("mean", "majority"):
-            raise BadInputError(f"{self.vote!r} is not one of mean, majority", field="vote")
 
 
 @dataclass(frozen=True, slots=True)

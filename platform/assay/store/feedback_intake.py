@@ -8,12 +8,13 @@ insert leaves out what is there already. Leaves out: comparisons of two response
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from assay.store import identity
 from assay.store.database import Connection, registered
+from assay.store.intake import NewRows, changed_rows
 from assay.store.keys import unknown
 
 if TYPE_CHECKING:
@@ -96,21 +97,14 @@ def _about_annotator() -> list[Any]:
 
 
 @dataclass
-class FeedbackCounts:
-    """Rows that were new to the store; those already there are not counted."""
+class FeedbackCounts(NewRows):
+    """Of statements about single responses."""
 
-    prompts: int = 0
-    responses: int = 0
     feedback: int = 0
     principles: int = 0
     principle_judgments: int = 0
     response_judgments: int = 0
     step_judgments: int = 0
-
-    def __iadd__(self, other: "FeedbackCounts") -> "FeedbackCounts":
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
-        return self
 
 
 _STAGE = f"""
@@ -242,6 +236,6 @@ def _store(
 
 def _insert(db: Connection, inserts: dict[str, str], counts: FeedbackCounts, run_id: str | None) -> None:
     for table, statement in inserts.items():
-        row = db.execute(statement, {"run": run_id} if "$run" in statement else None).fetchone()
+        new = changed_rows(db, statement, {"run": run_id} if "$run" in statement else None)
         if hasattr(counts, table):
-            setattr(counts, table, int(row[0]) if row else 0)
+            setattr(counts, table, new)

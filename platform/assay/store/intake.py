@@ -10,7 +10,7 @@ and the votes refer to that order and are turned into the canonical A/B here.
 
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from assay.store import identity
 from assay.store.database import Connection, registered
@@ -66,19 +66,25 @@ def reject_schema() -> "pa.Schema":
 
 
 @dataclass
-class IntakeCounts:
+class NewRows:
     """Rows that were new to the store; those already there are not counted."""
 
     prompts: int = 0
     responses: int = 0
-    comparisons: int = 0
-    origins: int = 0
-    judgments: int = 0
 
-    def __iadd__(self, other: "IntakeCounts") -> "IntakeCounts":
+    def __iadd__(self, other: Self) -> Self:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
         return self
+
+
+@dataclass
+class IntakeCounts(NewRows):
+    """Of pairs."""
+
+    comparisons: int = 0
+    origins: int = 0
+    judgments: int = 0
 
 
 _SIDES = f"""
@@ -209,7 +215,7 @@ def store_pairs(db: Connection, batch: "pa.Table | pa.RecordBatch", run_id: str 
         keys = ", ".join(KEYS[table])
         old = f"ANTI JOIN known_{table} USING ({keys})" if existing[table] else ""
         db.execute(f"CREATE OR REPLACE TEMP VIEW fresh AS SELECT place FROM candidates_{table} {old}")
-        counts[table] = _changed(db, statement, {"run": run_id})
+        counts[table] = changed_rows(db, statement, {"run": run_id})
     db.execute("DROP VIEW fresh; DROP TABLE voices; DROP TABLE first_records; DROP TABLE intake")
     for table in _CANDIDATES:
         db.execute(f"DROP TABLE candidates_{table}; DROP TABLE IF EXISTS known_{table}")
@@ -230,7 +236,7 @@ def _known_rows(db: Connection, table: str, existing: dict[str, int]) -> int:
 def store_rejects(db: Connection, rejects: "pa.Table | pa.RecordBatch", *, file: str, run_id: str) -> int:
     """Record rows of `reject_schema()`; one that an earlier run recorded alike is not repeated."""
     with registered(db, "incoming_rejects", rejects):
-        return _changed(
+        return changed_rows(
             db,
             """INSERT INTO rejects (run_id, file, "row", field, reason, raw)
                SELECT DISTINCT $run, $file, i."row", i.field, i.reason, i.raw FROM incoming_rejects i
@@ -241,6 +247,6 @@ def store_rejects(db: Connection, rejects: "pa.Table | pa.RecordBatch", *, file:
         )
 
 
-def _changed(db: Connection, statement: str, parameters: dict[str, Any] | None) -> int:
+def changed_rows(db: Connection, statement: str, parameters: dict[str, Any] | None) -> int:
     row = db.execute(statement, parameters).fetchone()
     return int(row[0]) if row else 0

@@ -12,20 +12,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Self, TypeAlias, TypeVar
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Self, TypeAlias, TypeVar
 
 import httpx
+from annotated_types import Ge, Gt
 
-from assay.errors import BadInputError
+from assay.settings import check_settings
 from assay_serving.chat.faults import fault_of
-from assay_serving.client.connection import POOL_SIZE, Pools
+from assay_serving.client.connection import POOL_SIZE, Pools, check_address, uses_proxy
 from assay_serving.client.retries import Attempts, RetryPolicy, retry_after_of
 
 ANSWERED = "answered"
 #: Outcomes that another attempt may change.
 PASSING = frozenset({"rate_limited", "server_error", "timeout", "connection"})
-_LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True)
@@ -37,22 +36,17 @@ class ChatEndpoint:
     base_url: str
     model: str
     api_key: str | None = field(default=None, repr=False)
-    concurrency: int = 8
-    timeout: float = 300.0
-    retries: int = 4
-    longest_wait: float = 20.0
+    concurrency: Annotated[int, Gt(0)] = 8
+    timeout: Annotated[float, Gt(0)] = 300.0
+    retries: Annotated[int, Ge(0)] = 4
+    longest_wait: Annotated[float, Gt(0)] = 20.0
     retry_timeouts: bool = False
     schema_may_be_refused: bool = False  #: read a refusal of `response_format` as outcome no_schema
     user_agent: str = "assay-chat"
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.base_url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise BadInputError(f"not an http(s) address: {self.base_url!r}", field="base_url")
-        for name in ("concurrency", "timeout", "longest_wait"):
-            if not getattr(self, name) > 0:
-                raise BadInputError(f"must be positive, not {getattr(self, name)}", field=name)
-        RetryPolicy(self.retries)  # raises for what is wrong
+        check_settings(self)
+        check_address(self.base_url, "base_url")
 
 
 @dataclass
@@ -88,12 +82,14 @@ class ChatClient:
             headers["Authorization"] = f"Bearer {endpoint.api_key}"
         size = min(POOL_SIZE, endpoint.concurrency)
         limits = httpx.Limits(max_connections=size, max_keepalive_connections=size)
-        # A proxy of the environment cannot reach this machine's own loopback address.
-        local = urlsplit(endpoint.base_url).hostname in _LOCAL
         clients = [
             await self._stack.enter_async_context(
                 httpx.AsyncClient(
-                    headers=headers, limits=limits, timeout=None, verify=_certificates(), trust_env=not local
+                    headers=headers,
+                    limits=limits,
+                    timeout=None,
+                    verify=_certificates(),
+                    trust_env=uses_proxy(endpoint.base_url),
                 )
             )
             for _ in range(-(-endpoint.concurrency // POOL_SIZE))

@@ -90,8 +90,6 @@ def with_tools(prompt: Prompt, tools: list[dict[str, Any]] | None) -> Prompt:
     return prompt_of(row_turns({"tools": tools}, [message.to_dict() for message in prompt]))
 
 
-def response_of_bodies(response: str | list[MessageFields] | list[Any]) -> Response:
-    """A response from its text or its turns. Raises BadInputError where they are not the assistant's."""
-    if isinstance(response, str):
-        return response
+def response_of_bodies(response: list[MessageFields] | list[Any]) -> Response:
+    """A response from its turns. Raises BadInputError where they are not the assistant's."""
     return response_of_forms([message.to_dict() for message in messages_of(response)])

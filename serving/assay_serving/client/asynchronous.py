@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -112,9 +111,7 @@ class AsyncRewardClient(ClientBase):
     async def __aenter__(self) -> "AsyncRewardClient":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def _here(self) -> _Connections:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from types import TracebackType
 from typing import Any, TypeVar, cast
 
 import httpx
@@ -109,9 +108,7 @@ class RewardClient(ClientBase):
     def __enter__(self) -> "RewardClient":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Generic, Literal, TypeVar, get_args
+from typing import Annotated, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
+from annotated_types import Ge, Gt
 
 from assay.errors import BadInputError, NotFoundError
+from assay.settings import check_settings
 from assay_serving.client.retries import RetryPolicy
 
 CONNECT_S = 5.0
@@ -44,33 +46,23 @@ class ConnectionSettings:
     _: KW_ONLY
     api_key: str | None = field(default=None, repr=False)
     model: str | None = None
-    timeout: float | None = None
-    deadline: float | None = 600.0
-    retries: int = 5
-    max_items_per_request: int = 64
-    max_concurrency: int = 16
+    timeout: Annotated[float | None, Gt(0)] = None
+    deadline: Annotated[float | None, Gt(0)] = 600.0
+    retries: Annotated[int, Ge(0)] = 5
+    max_items_per_request: Annotated[int, Gt(0)] = 64
+    max_concurrency: Annotated[int, Gt(0)] = 16
     failures_in_place: bool = False
     priority: PriorityName | None = None
     ca: str | None = None
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for url in self.urls:
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.netloc:
-                raise BadInputError(f"not an http(s) address: {url!r}", field="url")
+            check_address(url, "url")
             if self.urls.count(url) > 1:
                 raise BadInputError(f"{url} is named twice", field="url")
         if not (self.key.isascii() and self.key.isprintable()):
             raise BadInputError("holds characters that no header can carry", field="api_key")
-        if self.priority not in (None, *get_args(PriorityName)):
-            raise BadInputError(
-                f"{self.priority!r} is not one of {', '.join(get_args(PriorityName))}", field="priority"
-            )
-        for name in ("timeout", "max_items_per_request", "max_concurrency"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise BadInputError(f"must be positive, not {value}", field=name)
-        RetryPolicy(retries=self.retries, deadline=self.deadline)  # raises for what is wrong
 
     @property
     def urls(self) -> list[str]:
@@ -100,11 +92,13 @@ class ConnectionSettings:
         certificates = self.certificates()  # read once, not once a pool
         size = min(POOL_SIZE, self.max_concurrency)
         limits = httpx.Limits(max_connections=size, max_keepalive_connections=size, keepalive_expiry=KEEP_ALIVE_S)
-        # A proxy cannot reach this machine's loopback address.
-        local = all(urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost") for url in self.urls)
         clients: list[C] = [
             client_class(
-                base_url=self.urls[0], headers=headers, limits=limits, verify=certificates, trust_env=not local
+                base_url=self.urls[0],
+                headers=headers,
+                limits=limits,
+                verify=certificates,
+                trust_env=uses_proxy(*self.urls),
             )
             for _ in range(-(-self.max_concurrency // POOL_SIZE))
         ]
@@ -125,6 +119,18 @@ class ConnectionSettings:
         if all(urlsplit(url).scheme == "http" for url in self.urls):
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts none, and is cheap to create
         return httpx.create_ssl_context()
+
+
+def check_address(url: str, field: str) -> None:
+    """Raises BadInputError for anything but an http(s) address."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise BadInputError(f"not an http(s) address: {url!r}", field=field)
+
+
+def uses_proxy(*urls: str) -> bool:
+    """Whether httpx may take a proxy from the environment: none can reach this machine's own loopback address."""
+    return any(urlsplit(url).hostname not in ("127.0.0.1", "::1", "localhost") for url in urls)
 
 
 def split_urls(text: str) -> list[str]:

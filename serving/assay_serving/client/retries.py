@@ -10,10 +10,12 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Annotated
 
 import httpx
+from annotated_types import Ge, Gt
 
-from assay.errors import BadInputError
+from assay.settings import check_settings
 
 #: Full queue, draining, a proxy without its server, not scored in time. Other replies would repeat.
 RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
@@ -32,16 +34,13 @@ RETRYABLE_FAULTS = (
 class RetryPolicy:
     """`retries`: tries after the first. `deadline`: seconds over all tries and pauses of one call, None = no limit."""
 
-    retries: int = 5
+    retries: Annotated[int, Ge(0)] = 5
     first_pause_s: float = 0.25
     longest_pause_s: float = 20.0
-    deadline: float | None = 600.0
+    deadline: Annotated[float | None, Gt(0)] = 600.0
 
     def __post_init__(self) -> None:
-        if self.retries < 0:
-            raise BadInputError(f"must not be negative, not {self.retries}", field="retries")
-        if self.deadline is not None and self.deadline <= 0:
-            raise BadInputError(f"must be positive, not {self.deadline}", field="deadline")
+        check_settings(self)
 
     def pause(self, attempt: int, retry_after: float | None) -> float:
         """Seconds before try `attempt` + 1 (attempts count from 0). Jitter spreads the retries of many clients."""

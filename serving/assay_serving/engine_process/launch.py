@@ -26,6 +26,7 @@ from assay_serving.server.http.config_file import path_of
 
 _LEAST_FRAME_BYTES = 64 << 20
 STOP = b"stop\n"
+RELOAD = "reload"  #: the action of an order for the supervisor itself
 BEAT_S = 0.5  #: between two signs of life of a child
 
 T = TypeVar("T")
@@ -110,16 +111,9 @@ class Executed(msgspec.Struct, frozen=True, tag="executed"):
     error: wire.MethodError | None = None
 
 
-class ReloadRequest(msgspec.Struct, frozen=True, tag="reload"):
-    """An administrator asks an HTTP worker for a reload, whose outcome has this id. `by`: name of the key."""
-
-    id: int
-    by: str
-    request_id: str | None = None
-
-
 class OrderRequest(msgspec.Struct, frozen=True, tag="order"):
-    """An order for all replicas: of an administrator, its outcome has this id; None: of a swap that decides itself."""
+    """An order for the supervisor (`reload`) or for all replicas: of an administrator, its outcome has this id; None:
+    of a swap that decides itself."""
 
     id: int | None
     order: dict[str, Any]
@@ -158,16 +152,14 @@ class Rollback(msgspec.Struct, frozen=True, tag="rollback"):
 
 
 class OrderReply(msgspec.Struct, frozen=True, tag="ordered"):
-    """The outcome of a `ReloadRequest` or `OrderRequest`: see `Reloader.reload` and `ScoringBackend.manage`."""
+    """The outcome of an `OrderRequest`: see `Reloader.reload` and `ScoringBackend.manage`."""
 
     id: int
     outcome: dict[str, Any]
     error: wire.MethodError | None = None
 
 
-Event: TypeAlias = (
-    ModelsLoaded | Ready | Plans | Alive | Failed | Applied | Prepared | Executed | ReloadRequest | OrderRequest
-)
+Event: TypeAlias = ModelsLoaded | Ready | Plans | Alive | Failed | Applied | Prepared | Executed | OrderRequest
 Order: TypeAlias = Serve | ApplyConfig | Prepare | Commit | Rollback | OrderReply
 _order: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order, dec_hook=path_of)
 _event: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from assay.errors import AssayError, BackendError, ConflictError
 from assay_serving.engine_process import wire
 from assay_serving.engine_process.launch import (
+    RELOAD,
     Applied,
     ApplyConfig,
     Commit,
@@ -25,7 +26,6 @@ from assay_serving.engine_process.launch import (
     OrderRequest,
     Prepare,
     Prepared,
-    ReloadRequest,
     Rollback,
     Serve,
     Supervised,
@@ -94,17 +94,14 @@ class WorkerOrders:
 
     async def reload(self, by: str, request_id: str | None = None) -> dict[str, Any]:
         """The outcome of a reload of all processes. See `Reloader.reload`."""
-        return await self._outcome(lambda number: ReloadRequest(number, by, request_id))
+        return await self.order({"action": RELOAD, "by": by, "request_id": request_id})
 
     async def order(self, order: dict[str, Any]) -> dict[str, Any]:
         """The outcome of an administrator's order to all replicas. See `ScoringBackend.manage`."""
-        return await self._outcome(lambda number: OrderRequest(number, order))
-
-    async def _outcome(self, request: Callable[[int], ReloadRequest | OrderRequest]) -> dict[str, Any]:
         number = next(self._ids)
         reply: asyncio.Future[OrderReply] = asyncio.get_running_loop().create_future()
         self._waiting[number] = reply
-        self._supervised.send(request(number))
+        self._supervised.send(OrderRequest(number, order))
         try:
             answer = await reply
         finally:

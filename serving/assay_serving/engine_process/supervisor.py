@@ -28,6 +28,7 @@ from assay_serving.engine_process import wire
 from assay_serving.engine_process.folder import METRICS, SOCKET, private_folder
 from assay_serving.engine_process.launch import (
     BEAT_S,
+    RELOAD,
     STOP,
     Alive,
     Applied,
@@ -44,7 +45,6 @@ from assay_serving.engine_process.launch import (
     Plans,
     Prepared,
     Ready,
-    ReloadRequest,
     Serve,
     event_of,
     line_of,
@@ -317,7 +317,7 @@ class Supervisor:
                     child.report()
                 elif isinstance(event, Prepared | Executed):
                     self._orders.received(child, event)
-                elif isinstance(event, ReloadRequest | OrderRequest):
+                elif isinstance(event, OrderRequest):
                     self._start(self._answer(child, event))
                 elif isinstance(event, ModelsLoaded):
                     if (failure := self._mismatch(child)) is not None:
@@ -379,7 +379,7 @@ class Supervisor:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, child: _Child, request: ReloadRequest | OrderRequest) -> None:
+    async def _answer(self, child: _Child, request: OrderRequest) -> None:
         """Execute it, and tell the HTTP worker the outcome, which is logged already."""
         outcome: dict[str, Any] = {}
         failure: wire.MethodError | None = None
@@ -389,8 +389,8 @@ class Supervisor:
         try:
             if not self._all_were_ready:
                 raise BusyError("the server is starting", retry_after=2)
-            if isinstance(request, ReloadRequest):
-                outcome = await self._reloader.reload(request.by, request.request_id)
+            if request.order.get("action") == RELOAD:
+                outcome = await self._reloader.reload(request.order["by"], request.order["request_id"])
             else:
                 outcome = await self._orders.execute(request.order)
         except AssayError as error:
@@ -404,7 +404,7 @@ class Supervisor:
         that another one starts with the new configuration."""
         if not self._all_were_ready:  # SIGHUP
             raise BusyError("the server is starting", retry_after=2)
-        models = await self._orders.execute({"action": "reload"}, ApplyConfig(change.config, change.before))
+        models = await self._orders.execute({"action": RELOAD}, ApplyConfig(change.config, change.before))
         self._reloader.config = change.config  # for children that start from now on
         workers = [child for name, child in self._children.items() if name not in self._engine_names]
         await asyncio.gather(*(self._apply_in_worker(worker, change) for worker in workers))

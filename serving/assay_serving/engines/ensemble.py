@@ -19,17 +19,19 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import yaml
+from annotated_types import Ge, Gt, Lt
 
 from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 from assay.models.contamination import BenchmarkUse, union, uses_from
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
+from assay.settings import check_settings
 from assay.system.atomic_files import replacing
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import UNLIMITED, ModelInfo, ReadInOtherWays, ReadsRendered, Repeatable, ScoreItem, Scorer
@@ -68,8 +70,8 @@ class EnsembleSpec:
 
     members: tuple[EnsembleMember, ...]
     combine: Combine = "mean"
-    weight: float = 0.5
-    beta: float = 1.0
+    weight: Annotated[float, Ge(0), Lt(math.inf)] = 0.5
+    beta: Annotated[float, Gt(0), Lt(math.inf)] = 1.0
     variance: Variance = "population"
     scale: Scale = "standardised"
     standardised_on: str = ""
@@ -79,14 +81,7 @@ class EnsembleSpec:
     def __post_init__(self) -> None:
         if len(self.members) < 2:
             raise BadInputError(f"an ensemble has at least two members, not {len(self.members)}", field="members")
-        for name, kind in (("combine", Combine), ("variance", Variance), ("scale", Scale)):
-            if getattr(self, name) not in get_args(kind):
-                allowed = ", ".join(get_args(kind))
-                raise BadInputError(f"{getattr(self, name)!r} is not one of {allowed}", field=name)
-        if not (self.beta > 0 and math.isfinite(self.beta)):
-            raise BadInputError(f"must be positive, not {self.beta}", field="beta")
-        if not (self.weight >= 0 and math.isfinite(self.weight)):
-            raise BadInputError(f"must be 0 or more, not {self.weight}", field="weight")
+        check_settings(self)
         for member in self.members:
             if not (member.std > 0 and math.isfinite(member.std) and math.isfinite(member.mean)):
                 raise BadInputError(f"{member.model} needs a finite mean and a positive std", field="members")

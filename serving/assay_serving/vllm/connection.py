@@ -10,14 +10,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from typing import Any, Self, TypeVar
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Self, TypeVar
 
 import httpx
+import msgspec
+from annotated_types import Ge, Gt
 
 from assay.errors import BackendError, BadInputError
 from assay.runs.progress_bar import Advance
+from assay.settings import check_settings
 from assay_serving.chat.faults import problem_in
+from assay_serving.client.connection import check_address, uses_proxy
 from assay_serving.client.retries import RETRYABLE_FAULTS, RETRYABLE_STATUSES, Attempts, RetryPolicy, retry_after_of
 from assay_serving.vllm.rows import Fault
 
@@ -40,26 +43,17 @@ class RemoteSettings:
     url: str
     model: str | None = None
     api_key: str | None = None
-    timeout: float = 60.0
-    deadline: float = 100.0  #: below what a server gives an engine call, so that a late answer is a typed failure
-    retries: int = 4
-    concurrency: int = 4
-    rows_per_request: int = 32
+    timeout: Annotated[float, Gt(0)] = 60.0
+    deadline: Annotated[float, Gt(0)] = (
+        100.0  #: below what a server gives an engine call, so that a late answer is a typed failure
+    )
+    retries: Annotated[int, Ge(0)] = 4
+    concurrency: Annotated[int, Gt(0)] = 4
+    rows_per_request: Annotated[int, Gt(0)] = 32
 
     def __post_init__(self) -> None:
-        if not isinstance(self.url, str):
-            raise BadInputError(f"not an http(s) address: {self.url!r}", field="url")
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise BadInputError(f"not an http(s) address: {self.url!r}", field="url")
-        for name in ("timeout", "deadline", "concurrency", "rows_per_request"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-                raise BadInputError(f"must be a positive number, not {value!r}", field=name)
-        for name in ("concurrency", "rows_per_request", "retries"):
-            if not isinstance(getattr(self, name), int):
-                raise BadInputError(f"must be a whole number, not {getattr(self, name)!r}", field=name)
-        RetryPolicy(retries=self.retries, deadline=self.deadline)  # raises for what is wrong
+        check_settings(self)
+        check_address(self.url, "url")
 
     @property
     def key(self) -> str | None:
@@ -68,7 +62,7 @@ class RemoteSettings:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """Raises BadInputError for an unknown option, and without an address."""
+        """Raises BadInputError for an unknown option or one of another type, and without an address."""
         names = [field.name for field in fields(cls)]
         unknown = sorted(set(options) - set(names))
         if unknown:
@@ -77,7 +71,10 @@ class RemoteSettings:
             )
         if "url" not in options:
             raise BadInputError("a remote engine needs the server's address: url=http://host:port", field="url")
-        return cls(**options)
+        try:
+            return msgspec.convert(dict(options), cls)
+        except msgspec.ValidationError as error:
+            raise BadInputError(str(error), field="engine_options") from None
 
 
 class Connection:
@@ -86,14 +83,12 @@ class Connection:
     def __init__(self, settings: RemoteSettings) -> None:
         self.settings = settings
         key = settings.key
-        # A proxy of the environment cannot reach this machine's own loopback address.
-        local = urlsplit(settings.url).hostname in ("127.0.0.1", "::1", "localhost")
         self._client = httpx.Client(
             base_url=settings.url.rstrip("/"),
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(settings.timeout, connect=CONNECT_S),
             limits=httpx.Limits(max_connections=settings.concurrency),
-            trust_env=not local,
+            trust_env=uses_proxy(settings.url),
         )
         self._workers = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="remote-engine")
 

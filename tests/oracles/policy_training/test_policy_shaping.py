@@ -9,7 +9,7 @@ import torch
 
 from assay_policy_training.plugins.estimators.group_relative import grpo
 from assay_policy_training.plugins.modulators.reward_scaling import data_scale, model_scale, similarity
-from assay_policy_training.plugins.modulators.steps import progress, regret
+from assay_policy_training.plugins.modulators.steps import progress
 from assay_policy_training.plugins.shaping.dense import clip, delta
 from assay_policy_training.plugins.shaping.laser import bands, laser_reward, length_target, released_counts
 from assay_policy_training.plugins.shaping.length import concise_reward, cosine, kimi_score, overlong_penalty
@@ -171,7 +171,6 @@ def test_trust() -> None:
 
 def test_progress() -> None:
     assert progress([0.2, 0.5, 0.5, 0.4]) == pytest.approx([0.3, 0, -0.1])
-    assert regret([0.2, 0.5, 0.5, 0.4]) == pytest.approx(1.6)
 
 
 def test_repetition() -> None:

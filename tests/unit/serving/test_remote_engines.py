@@ -76,10 +76,10 @@ def test_a_server_that_is_not_there(tiny_reward_model: Path) -> None:
         ({}, "needs the server's address"),
         ({"url": "gpu:8000"}, "not an http"),
         ({"url": "http://gpu", "temperature": 1}, "no option 'temperature'"),
-        ({"url": "http://gpu", "concurrency": 0}, "positive"),
-        ({"url": "http://gpu", "rows_per_request": 1.5}, "whole number"),
-        ({"url": "http://gpu", "retries": -1}, "negative"),
-        ({"url": "http://gpu", "timeout": True}, "positive number"),
+        ({"url": "http://gpu", "concurrency": 0}, "above 0"),
+        ({"url": "http://gpu", "rows_per_request": 1.5}, "Expected `int`.*rows_per_request"),
+        ({"url": "http://gpu", "retries": -1}, "at least 0"),
+        ({"url": "http://gpu", "timeout": True}, "Expected `float`.*timeout"),
     ],
 )
 def test_options_of_a_remote_engine_are_checked(options: dict[str, Any], message: str) -> None:

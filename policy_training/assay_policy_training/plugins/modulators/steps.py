@@ -91,11 +91,6 @@ def progress(success: Sequence[float]) -> list[float]:
     return [after - before for before, after in pairwise(success)]
 
 
-def regret(success: Sequence[float], best: float = 1.0) -> float:
-    """J_0..J_k to the sum over blocks of best - J_j."""
-    return sum(best - value for value in success[1:])
-
-
 class BlockProgress(RecipeSettings, section="modulators", frozen=False):
     """S7: the advantage plus alpha x the progress of the token's own block. Rows without block values, or without a
     reward, stay as they are."""

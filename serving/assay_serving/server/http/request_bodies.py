@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from assay.domain import Message, Prompt
+from assay.domain import Message, Prompt, Response
 from assay.http.body_lists import ListOf
 from assay_serving.chat.message_bodies import (
     TOOLS,
@@ -77,8 +77,8 @@ class ItemBody(Body):
             *before, last = self.messages
             prompt, response = messages_of(before), response_of_bodies([last])
         else:
-            prompt, response = prompt_of(self.prompt or ""), response_of_bodies(self.response or "")
-        prompt = with_tools(prompt, self.tools)
+            prompt, response = prompt_of(self.prompt or ""), response_of(self.response or "")
+        prompt = with_tools(prompt, self.tools) if self.tools else prompt
         return ScoreItem(prompt, response, self.principle, label=_label(self.label), references=tuple(self.references))
 
 
@@ -98,8 +98,7 @@ class SharedPromptBody(Body):
         return self
 
     def items_of(self, responses: Iterable[ResponseBody]) -> list[ScoreItem]:
-        prompt = with_tools(prompt_of(self.prompt), self.tools)
-        return items_of_prompt(prompt, responses, self.principle, self.label, self.references)
+        return items_of_prompt(self.prompt, self.tools, responses, self.principle, self.label, self.references)
 
 
 class GroupBody(SharedPromptBody):
@@ -186,8 +185,10 @@ class ScoreBody(ScoringBody):
         elif self.groups is not None:
             items = [item for group in self.groups for item in group.items()]
         else:
-            prompt = with_tools(prompt_of(self.prompt or ""), self.tools)
-            items = items_of_prompt(prompt, self.responses or (), self.principle, self.label, self.references)
+            responses = self.responses or ()
+            items = items_of_prompt(
+                self.prompt or "", self.tools, responses, self.principle, self.label, self.references
+            )
         if self.principles is None:
             return items
         return [
@@ -236,17 +237,24 @@ def prompt_of(prompt: PromptBody) -> Prompt:
     return (Message("user", prompt),) if isinstance(prompt, str) else messages_of(prompt)
 
 
+def response_of(response: ResponseBody) -> Response:
+    """The domain's response of either form."""
+    return response if isinstance(response, str) else response_of_bodies(response)
+
+
 def items_of_prompt(
-    prompt: Prompt,
+    prompt: PromptBody,
+    tools: Tools | None,
     responses: Iterable[ResponseBody],
     principle: str | None,
     label: LabelBody | None,
     references: list[str],
 ) -> list[ScoreItem]:
     """One item for each response. They share the prompt's object."""
+    turns = with_tools(prompt_of(prompt), tools) if tools else prompt_of(prompt)
     label_text, others = _label(label), tuple(references)
     return [
-        ScoreItem(prompt, response_of_bodies(response), principle, label=label_text, references=others)
+        ScoreItem(turns, response_of(response), principle, label=label_text, references=others)
         for response in responses
     ]
 

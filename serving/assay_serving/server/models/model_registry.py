@@ -12,8 +12,6 @@ from assay_serving.server.core.scoring_backend import Client, ScoreRequest, Scor
 from assay_serving.server.models.missing_models import MissingModel, missing_model_error
 from assay_serving.server.models.served_model import ServedModel
 
-_ANY = Client()  # without limits
-
 
 class NamedModel(Protocol):
     """What serves a name: a model, or two of them during a swap."""
@@ -74,18 +72,19 @@ class ModelRegistry:
     def find_missing(self, name: str) -> MissingModel | None:
         return self._missing.get(name)
 
-    def find(self, name: str, client: Client = _ANY) -> NamedModel:
+    def find(self, name: str, client: Client | None = None) -> NamedModel:
         """Raises NotFoundError for an unknown name, BusyError for the name of a missing model, ForbiddenError for a
         name that the client may not use, served or not."""
-        client.check(name)
+        if client is not None:
+            client.check(name)
         if name in self._missing:
             raise missing_model_error(name, self._missing[name].reason)
         if name not in self._entries:
-            served = [each for each in self._entries if client.may_use(each)]
+            served = [each for each in self._entries if client is None or client.may_use(each)]
             raise NotFoundError(f"no such model; served: {', '.join(served) or 'none'}")
         return self._entries[name]
 
-    def pick(self, model: str | None, *, any_name: bool = False, client: Client = _ANY) -> NamedModel:
+    def pick(self, model: str | None, *, any_name: bool = False, client: Client) -> NamedModel:
         """The model that a request names, by its name or by an unambiguous alias. `any_name`: where one is served, it
         answers to every name but those of models that were unloaded: a client of such a one must notice.
 
@@ -95,8 +94,10 @@ class ModelRegistry:
         """
         if not (self._entries or self._missing):
             raise BusyError("no model is loaded", retry_after=5)
-        names = [name for name in (*self._entries, *self._missing) if client.may_use(name)]
-        if any_name and client.models is None and len(names) == 1 and not self._was_unloaded(model):
+        names = [*self._entries, *self._missing]
+        if client.models is not None:
+            names = [name for name in names if client.may_use(name)]
+        elif any_name and len(names) == 1 and not self._was_unloaded(model):
             return self.find(names[0])
         if model is not None:
             matches = [name for name in names if self._answers(name, model)]

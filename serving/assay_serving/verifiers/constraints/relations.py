@@ -58,10 +58,7 @@ class NumberOfWords(Occurrences):
     r"""IFEval `length_constraints:number_words`: runs of word characters (`\w+`)."""
 
     kind: ClassVar[str] = "number_of_words"
-
-    @property
-    def counted_thing(self) -> str:
-        return "word"
+    counted_thing = "word"
 
     def number_in(self, response: str) -> int:
         return sum(1 for _ in _WORD.finditer(response))
@@ -76,10 +73,7 @@ class NumberOfSentences(Occurrences):
     """
 
     kind: ClassVar[str] = "number_of_sentences"
-
-    @property
-    def counted_thing(self) -> str:
-        return "sentence"
+    counted_thing = "sentence"
 
     def number_in(self, response: str) -> int:
         return len(running_sentences(response))
@@ -125,10 +119,7 @@ class CapitalWordFrequency(Occurrences):
     """IFEval `change_case:capital_word_frequency`: words without a small letter. A hyphenated word is one word."""
 
     kind: ClassVar[str] = "capital_word_frequency"
-
-    @property
-    def counted_thing(self) -> str:
-        return "word"
+    counted_thing = "word"
 
     def number_in(self, response: str) -> int:
         return sum(word.group().isupper() for word in _TREEBANK_WORD.finditer(response))

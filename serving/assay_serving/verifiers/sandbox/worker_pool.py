@@ -24,11 +24,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
-from typing import IO, Any, TypeAlias
+from typing import IO, Annotated, Any, TypeAlias
+
+from annotated_types import Ge, Gt
 
 from assay.errors import BackendError, BadInputError
 from assay.score import ScoreFailure
+from assay.settings import check_settings
 from assay_serving.verifiers.constraint import Constraint, Verdict, Verification
 
 VERIFIER = "verifier"
@@ -47,17 +49,12 @@ Outcome: TypeAlias = Verification | ScoreFailure
 class PoolConfig:
     """`seconds` an item may take, on top of the time limits of its programs; `memory` bytes of a worker."""
 
-    workers: int = 0  #: 0: one a core, up to 8
-    seconds: float = SECONDS
-    memory: int = MEMORY
+    workers: Annotated[int, Ge(0)] = 0  #: 0: one a core, up to 8
+    seconds: Annotated[float, Gt(0)] = SECONDS
+    memory: Annotated[int, Ge(256 << 20)] = MEMORY  #: below it none starts
 
     def __post_init__(self) -> None:
-        if self.workers < 0:
-            raise BadInputError(f"must be 0 or more, not {self.workers}", field="workers")
-        if not self.seconds > 0:
-            raise BadInputError(f"must be above 0, not {self.seconds}", field="seconds")
-        if self.memory < 256 << 20:
-            raise BadInputError(f"a worker needs 256 MiB to start, not {self.memory} bytes", field="memory")
+        check_settings(self)
 
     @property
     def size(self) -> int:
@@ -78,9 +75,7 @@ class VerifierPool:
     def __enter__(self) -> "VerifierPool":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def verify(self, items: Sequence[Item]) -> list[Outcome]:
