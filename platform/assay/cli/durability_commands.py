@@ -6,16 +6,18 @@ from typing import Annotated
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.workspace_command import CommandResult, add_commands
+from assay.workspace import Workspace
 
 
 def register(app: typer.Typer) -> None:
     backups = typer.Typer(name="backup", invoke_without_command=True)
     backups.callback()(backup)
     backups.command("verify")(verify)
-    backups.command("list")(list_backups)
+    add_commands(backups, list_)
     app.add_typer(backups)
     app.command("restore")(restore)
-    app.command("rebuild")(rebuild)
+    add_commands(app, rebuild)
 
 
 ToOption = Annotated[
@@ -44,7 +46,6 @@ def backup(
     from dataclasses import asdict
 
     from assay.backups.backup import back_up
-    from assay.workspace import Workspace
 
     report = back_up(Workspace.find(workspace), to, keep=keep)
     manifest = report.manifest
@@ -83,23 +84,22 @@ def verify(
         raise SystemExit(1)
 
 
-def list_backups(to: ToOption = None, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def list_(workspace: Workspace, to: ToOption = None) -> CommandResult:
     """The backups of a workspace, oldest first.
 
     Example: `assay backup list`
     """
     from assay.backups.backup import BACKUPS
     from assay.backups.manifest import backups_in, read_manifest
-    from assay.workspace import Workspace
 
-    folder = to or Workspace.find(workspace).root / BACKUPS
+    folder = to or workspace.root / BACKUPS
     rows = [(path, read_manifest(path)) for path in backups_in(folder)]
     payload = [
         {"backup": str(path), "created": made.created, "files": len(made.files), "bytes": made.size}
         for path, made in rows
     ]
     lines = [f"{path}  {made.created}  {len(made.files)} files  {made.size / 1e6:.1f} MB" for path, made in rows]
-    emit({"backups": payload}, "\n".join(lines) or f"no backups in {folder}", as_json=as_json)
+    return CommandResult({"backups": payload}, "\n".join(lines) or f"no backups in {folder}")
 
 
 def restore(
@@ -125,12 +125,11 @@ def restore(
 
 
 def rebuild(
+    workspace: Workspace,
     log: Annotated[
         bool, typer.Option("--log", help="The other way round: write the log anew from a store that is sound.")
     ] = False,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Make a lost or damaged store anew from its log and the journal of votes. The old file is kept beside it.
     Exit code 1 when a part of the log could not be read; the rest is in the store.
 
@@ -138,21 +137,17 @@ def rebuild(
     """
     from assay.backups.rebuild import rebuild as make_anew
     from assay.store.rebuilding import rewrite_log
-    from assay.workspace import Workspace
 
-    here = Workspace.find(workspace)
+    store = workspace.store
     if log:
-        rewrite_log(here.store)
-        emit({"log": str(here.store.log.folder)}, f"log written anew: {here.store.log.folder}", as_json=as_json)
-        return
-    report = make_anew(here)
+        rewrite_log(store)
+        return CommandResult({"log": str(store.log.folder)}, f"log written anew: {store.log.folder}")
+    report = make_anew(workspace)
     held = ", ".join(f"{count} {table}" for table, count in report.rows.items())
-    lines = [f"{here.store.path} made anew from {report.units} units of work: {held or 'no rows'}"]
+    lines = [f"{store.path} made anew from {report.units} units of work: {held or 'no rows'}"]
     if report.votes:
         lines.append(f"{report.votes} votes came from the journal")
     if report.old_file is not None:
         lines.append(f"the old file is {report.old_file}; delete it when you do not need it any more")
     lines += [f"not readable: {problem}" for problem in report.problems]
-    emit(report.to_dict(), "\n".join(lines), as_json=as_json)
-    if report.problems:
-        raise SystemExit(1)
+    return CommandResult(report.to_dict(), "\n".join(lines), exit_code=1 if report.problems else 0)

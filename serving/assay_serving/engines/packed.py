@@ -52,10 +52,8 @@ class PackedScorer(TokenScorer):
     ) -> None:
         """`model` is put into eval mode. `token_budget`: positions of one forward pass at most, padding included (None:
         TOKEN_BUDGET). `layout` changes no score (the parity gate checks it); a model that cannot be packed gets rows
-        padded on the right. Raises BadInputError for a budget below one position, and what `check` raises.
+        padded on the right. Raises what `check` raises.
         """
-        if token_budget is not None and token_budget < 1:
-            raise BadInputError(f"must be positive, not {token_budget}", field="token_budget")
         self.token_budget = token_budget or TOKEN_BUDGET
         #: Of the last call, for reports: tokens of all conversations in full, positions computed, padding among them.
         self.last_tokens = self.last_computed = self.last_padding = 0

@@ -55,7 +55,7 @@ class LocalWriter(TokenWriter):
     ) -> Sequence[list[JudgeSample] | ScoreFailure]:
         """One batch; halved where the memory does not hold it."""
         try:
-            return self._batch(prompts, form, judging, seed)
+            return super()._answers(prompts, form, judging, seed)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -87,8 +87,6 @@ class LocalWriter(TokenWriter):
         for_scoring(model)
         info = info_of(config.name, spec, model)
         info = replace(info, max_length=config.length(info.max_length))
-        if config.token_budget is not None and config.token_budget < 1:
-            raise BadInputError(f"must be positive, not {config.token_budget}", field="token_budget")
         return cls(model, renderer, info, config.token_budget or TOKEN_BUDGET), spec
 
 

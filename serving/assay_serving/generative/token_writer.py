@@ -158,11 +158,6 @@ class TokenWriter(ABC):
         self, prompts: Sequence[tuple[int, ...]], form: JudgeFormat, judging: Judging, seed: int
     ) -> Sequence[list[JudgeSample] | ScoreFailure]:
         """One batch."""
-        return self._batch(prompts, form, judging, seed)
-
-    def _batch(
-        self, prompts: Sequence[tuple[int, ...]], form: JudgeFormat, judging: Judging, seed: int
-    ) -> list[list[JudgeSample] | ScoreFailure]:
         sampling = SamplingParams(judging.max_new_tokens, judging.temperature, judging.top_p)
         generated = self.generate(prompts, sampling, samples=judging.samples, seed=seed)
         results: list[list[JudgeSample] | ScoreFailure] = []

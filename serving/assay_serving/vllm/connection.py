@@ -141,6 +141,16 @@ class Connection:
                 return fault
             time.sleep(pause)
 
+    def ask(self, path: str, body: Mapping[str, Any], read: Callable[[Any], A | Fault], refusal: str) -> A | Fault:
+        """What `read` makes of the reply; where it cannot read it, a fault that begins with `refusal`."""
+        reply = self.post(path, body)
+        if isinstance(reply, Fault):
+            return reply
+        try:
+            return read(reply)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            return Fault("backend", f"{refusal}: {type(error).__name__} {error}")
+
     def for_each_row(
         self,
         rows: Sequence[R],

@@ -62,20 +62,17 @@ class SglangServerEngine:
     def logits(self, rows: Sequence[Row], on_progress: Advance = silent) -> list[float | Fault]:
         """See `Classifier.logits`."""
 
-        def ask(part: Sequence[Row]) -> Sequence[float | Fault] | Fault:
-            reply = self.connection.post("/classify", {"input_ids": [list(row) for row in part]})
-            if isinstance(reply, Fault):
-                return reply
-            try:
-                logits: list[float | Fault] = []
-                for entry in _objects(reply):
-                    values = entry["embedding"]
-                    if len(values) != 1:
-                        return Fault("backend", f"an embedding of {len(values)} numbers, not a reward")
-                    logits.append(number(values[0]))
-            except (KeyError, TypeError, ValueError) as error:
-                return Fault("backend", f"not a reward: {type(error).__name__} {error}")
+        def read(reply: Any) -> list[float | Fault] | Fault:
+            logits: list[float | Fault] = []
+            for entry in _objects(reply):
+                values = entry["embedding"]
+                if len(values) != 1:
+                    return Fault("backend", f"an embedding of {len(values)} numbers, not a reward")
+                logits.append(number(values[0]))
             return logits
+
+        def ask(part: Sequence[Row]) -> Sequence[float | Fault] | Fault:
+            return self.connection.ask("/classify", {"input_ids": [list(row) for row in part]}, read, "not a reward")
 
         return self.connection.for_each_row(rows, ask, on_progress)
 
@@ -84,6 +81,14 @@ class SglangServerEngine:
     ) -> list[dict[int, float] | Fault]:
         """See `LanguageModel.next_logps`."""
 
+        def read(reply: Any) -> list[dict[int, float] | Fault]:
+            log_probs: list[dict[int, float] | Fault] = []
+            for entry in _objects(reply):
+                listed = entry["meta_info"]["output_token_ids_logprobs"][0]
+                logps = {int(token): number(logp) for logp, token, *_ in listed}
+                log_probs.append({token: logps[token] for token in tokens})
+            return log_probs
+
         def ask(part: Sequence[Row]) -> Sequence[dict[int, float] | Fault] | Fault:
             body = {
                 "input_ids": [list(row) for row in part],
@@ -91,18 +96,7 @@ class SglangServerEngine:
                 "return_logprob": True,
                 "token_ids_logprob": [list(tokens) for _ in part],
             }
-            reply = self.connection.post("/generate", body)
-            if isinstance(reply, Fault):
-                return reply
-            try:
-                log_probs: list[dict[int, float] | Fault] = []
-                for entry in _objects(reply):
-                    listed = entry["meta_info"]["output_token_ids_logprobs"][0]
-                    logps = {int(token): number(logp) for logp, token, *_ in listed}
-                    log_probs.append({token: logps[token] for token in tokens})
-            except (KeyError, IndexError, TypeError, ValueError) as error:
-                return Fault("backend", f"no log-probs in the reply: {type(error).__name__} {error}")
-            return log_probs
+            return self.connection.ask("/generate", body, read, "no log-probs in the reply")
 
         return self.connection.for_each_row(rows, ask, on_progress)
 

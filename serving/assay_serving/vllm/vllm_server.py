@@ -123,13 +123,14 @@ class VllmServerEngine:
             }
             if sampling.temperature > 0:
                 body |= {"top_p": sampling.top_p, "seed": stream_seed(row, sample, seed) % (1 << 31)}
-            choices = self._choices(body, 1)
-            if isinstance(choices, Fault):
-                return choices
-            ids = choices[0].get("token_ids")
-            if not isinstance(ids, list):
-                return Fault("backend", "the server gives no token ids: it is too old for generative models")
-            return [sampled(ids, ends)]
+
+            def read(reply: Any) -> list[Sampled | Fault] | Fault:
+                ids = _in_order(reply["choices"], 1)[0].get("token_ids")
+                if not isinstance(ids, list):
+                    return Fault("backend", "the server gives no token ids: it is too old for generative models")
+                return [sampled(ids, ends)]
+
+            return self.connection.ask("/v1/completions", body, read, "not a completion")
 
         requests = [(row, sample) for row in rows for sample in range(samples)]
         return by_row(self.connection.for_each_row(requests, ask, silent, at_once=1), samples)
@@ -137,21 +138,17 @@ class VllmServerEngine:
     def _classified(self, rows: Sequence[Row], fields: dict[str, Any], on_progress: Advance) -> list[float | Fault]:
         def ask(part: Sequence[Row]) -> Sequence[float | Fault] | Fault:
             body = {"model": self.model, "input": [list(row) for row in part], "add_special_tokens": False, **fields}
-            reply = self.connection.post("/classify", body)
-            if isinstance(reply, Fault):
-                return reply
-            try:
-                logits: dict[int, float] = {}
-                for entry in reply["data"]:
+
+            def read(reply: Any) -> list[float | Fault] | Fault:
+                logits: list[float | Fault] = []
+                for entry in _in_order(reply["data"], len(part)):
                     values = entry["probs"]
                     if len(values) != 1:
                         return Fault("backend", f"{len(values)} labels where a scalar reward model has one")
-                    logits[int(entry["index"])] = number(values[0])
-            except (KeyError, TypeError, ValueError) as error:
-                return Fault("backend", f"not a classification: {type(error).__name__} {error}")
-            if set(logits) != set(range(len(part))) or len(reply["data"]) != len(part):
-                return Fault("backend", f"{len(reply['data'])} results for {len(part)} rows")
-            return [logits[index] for index in range(len(part))]
+                    logits.append(number(values[0]))
+                return logits
+
+            return self.connection.ask("/classify", body, read, "not a classification")
 
         return self.connection.for_each_row(rows, ask, on_progress)
 
@@ -168,32 +165,25 @@ class VllmServerEngine:
             "return_tokens_as_token_ids": True,
             "add_special_tokens": False,
         }
-        choices = self._choices(body, len(rows))
-        if isinstance(choices, Fault):
-            return choices
-        try:
+
+        def read(reply: Any) -> list[dict[int, float]]:
             log_probs: list[dict[int, float]] = []
-            for choice in choices:
+            for choice in _in_order(reply["choices"], len(rows)):
                 (listed,) = choice["logprobs"]["top_logprobs"]
                 log_probs.append(
                     {int(key.removeprefix(TOKEN)): number(value) for key, value in listed.items() if TOKEN in key}
                 )
-        except (KeyError, TypeError, ValueError) as error:
-            return Fault("backend", f"no log-probs in the reply: {type(error).__name__} {error}")
-        return log_probs
+            return log_probs
 
-    def _choices(self, body: dict[str, Any], count: int) -> list[dict[str, Any]] | Fault:
-        """The choices of a completion, in the order of their prompts."""
-        reply = self.connection.post("/v1/completions", body)
-        if isinstance(reply, Fault):
-            return reply
-        try:
-            choices = {int(choice["index"]): dict(choice) for choice in reply["choices"]}
-        except (KeyError, TypeError, ValueError) as error:
-            return Fault("backend", f"not a completion: {type(error).__name__} {error}")
-        if set(choices) != set(range(count)) or len(reply["choices"]) != count:
-            return Fault("backend", f"{len(reply['choices'])} results for {count} rows")
-        return [choices[index] for index in range(count)]
+        return self.connection.ask("/v1/completions", body, read, "no log-probs in the reply")
+
+
+def _in_order(entries: Any, count: int) -> list[dict[str, Any]]:
+    """Entries of a reply by their `index`. Raises KeyError, TypeError or ValueError where they are not one a row."""
+    by_index = {int(entry["index"]): dict(entry) for entry in entries}
+    if set(by_index) != set(range(count)) or len(entries) != count:
+        raise ValueError(f"{len(entries)} results for {count} rows")
+    return [by_index[index] for index in range(count)]
 
 
 def identity(server: str, name: str, source: str) -> str:

@@ -116,12 +116,26 @@ class PoolingBody(
     model_config = examples({"input": _TEXT, "task": "classify"})
 
 
-class ScorePairs(OpenBody):
+class QuestionFields(OpenBody):
+    """What bodies of queries and documents have in common."""
+
+    model: str | None = None
+    use_activation: bool | None = Field(None, description=_ACTIVATION)
+    instruction: None = None
+    truncate_prompt_tokens: int | None = Field(None, ge=-1, le=-1, description="-1: drop the oldest turns if need be.")
+    max_tokens_per_query: StrictInt = Field(0, ge=0, le=0)
+    max_tokens_per_doc: StrictInt = Field(0, ge=0, le=0)
+
+    @property
+    def uncut(self) -> bool:
+        return self.truncate_prompt_tokens is None
+
+
+class ScorePairs(QuestionFields):
     """Queries and documents: one query for all, or one per document. The pairs of field names are synonyms."""
 
     model_config = examples(_PAIR)
 
-    model: str | None = None
     queries: str | ListOf[str] | None = None
     documents: str | ListOf[str] | None = None
     items: str | ListOf[str] | None = None
@@ -129,11 +143,6 @@ class ScorePairs(OpenBody):
     text_2: str | ListOf[str] | None = None
     data_1: str | ListOf[str] | None = None
     data_2: str | ListOf[str] | None = None
-    use_activation: bool | None = Field(None, description=_ACTIVATION)
-    instruction: None = None
-    truncate_prompt_tokens: int | None = Field(None, ge=-1, le=-1, description="-1: drop the oldest turns if need be.")
-    max_tokens_per_query: StrictInt = Field(0, ge=0, le=0)
-    max_tokens_per_doc: StrictInt = Field(0, ge=0, le=0)
 
     def pairs(self) -> list[ScoreItem]:
         """Raises BadInputError where the two sides are missing or of different lengths."""
@@ -154,20 +163,14 @@ class ScorePairs(OpenBody):
         return [question_item(query, document) for query, document in zip(queries, documents, strict=True)]
 
 
-class RerankBody(OpenBody):
+class RerankBody(QuestionFields):
     """One query and its documents."""
 
     model_config = examples({"query": "Name a metal.", "documents": ["Gold.", "Glass."], "top_n": 1})
 
-    model: str | None = None
     query: str
     documents: str | ListOf[str]
     top_n: int = Field(0, ge=0, description="0: all of them.")
-    use_activation: bool | None = Field(None, description=_ACTIVATION)
-    instruction: None = None
-    truncate_prompt_tokens: int | None = Field(None, ge=-1, le=-1, description="-1: drop the oldest turns if need be.")
-    max_tokens_per_query: StrictInt = Field(0, ge=0, le=0)
-    max_tokens_per_doc: StrictInt = Field(0, ge=0, le=0)
 
 
 _LIST: dict[str, Any] = {
@@ -213,8 +216,7 @@ def vllm_routes(service: ScoringService) -> APIRouter:
 
     async def score(body: ScorePairs, request: Request) -> Response:
         """vLLM's `/score`: the raw reward of each document as the response to its query."""
-        uncut = body.truncate_prompt_tokens is None
-        scores = await score_all(service, request, body.pairs(), model=body.model, uncut=uncut)
+        scores = await score_all(service, request, body.pairs(), model=body.model, uncut=body.uncut)
         data = [{"index": index, "object": "score", "score": reward} for index, reward in enumerate(scores.rewards)]
         return scores.reply(listed(scores, request, "score", data))
 
@@ -231,7 +233,7 @@ def vllm_routes(service: ScoringService) -> APIRouter:
         """vLLM's `/rerank`: the documents as responses to the query, best first."""
         documents = _listed(body.documents)
         items = [question_item(body.query, document) for document in documents]
-        scores = await score_all(service, request, items, model=body.model, uncut=body.truncate_prompt_tokens is None)
+        scores = await score_all(service, request, items, model=body.model, uncut=body.uncut)
         order = sorted(range(len(documents)), key=lambda index: -scores.rewards[index])
         results = [
             {

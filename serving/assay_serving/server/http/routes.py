@@ -4,8 +4,9 @@ Leaves out: keys, limits and logs (`auth.middleware`), the models (the backend),
 """
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from fastapi import APIRouter, Request, Response
 
@@ -20,6 +21,8 @@ from assay_serving.server.http.request_bodies import CompareBody, RankBody, Scor
 from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 from assay_serving.server.models.missing_models import missing_model_error
 
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
 _described = partial(described, about=replies.FIELDS)
 READY_S = 0.6  #: for the engine to name its models, until it is not ready
 
@@ -28,12 +31,11 @@ def native_routes(service: ScoringService) -> APIRouter:
     """Routes over one service."""
     router = APIRouter(route_class=JsonRoute)
 
-    @router.post(
-        "/v1/score",
-        operation_id="score",
-        tags=["scores"],
-        responses=_described(replies.SCORE_REPLY, *SCORING_STATUSES),
-    )
+    def scoring(operation: str, reply: Any) -> Callable[[Endpoint], Endpoint]:
+        described = _described(reply, *SCORING_STATUSES)
+        return router.post(f"/v1/{operation}", operation_id=operation, tags=["scores"], responses=described)
+
+    @scoring("score", replies.SCORE_REPLY)
     async def score(body: ScoreBody, request: Request) -> Response:
         """Score responses. An item that cannot be scored has an `error` in its place; the others have their scores."""
         items = body.score_items()
@@ -48,12 +50,7 @@ def native_routes(service: ScoringService) -> APIRouter:
         ]
         return _reply(response, request, {"results": [], "by_principle": by_principle})
 
-    @router.post(
-        "/v1/compare",
-        operation_id="compare",
-        tags=["scores"],
-        responses=_described(replies.COMPARE_REPLY, *SCORING_STATUSES),
-    )
+    @scoring("compare", replies.COMPARE_REPLY)
     async def compare(body: CompareBody, request: Request) -> Response:
         """Which of two responses is preferred, by how much and how surely, for each of the pairs."""
         items = [item for pair in body.pairs for item in pair.items()]
@@ -62,12 +59,7 @@ def native_routes(service: ScoringService) -> APIRouter:
         pairs = zip(response.results[::2], response.results[1::2], strict=True)
         return _reply(response, request, {"results": [prefer(a, b, rule).to_dict() for a, b in pairs]})
 
-    @router.post(
-        "/v1/rank",
-        operation_id="rank",
-        tags=["scores"],
-        responses=_described(replies.RANK_REPLY, *SCORING_STATUSES),
-    )
+    @scoring("rank", replies.RANK_REPLY)
     async def rank_responses(body: RankBody, request: Request) -> Response:
         """The responses in order, best first; those without a score last, with their reason and without a rank."""
         response = await service.score(

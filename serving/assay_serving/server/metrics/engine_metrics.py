@@ -6,6 +6,7 @@ Leaves out: counters of HTTP requests (`http_metrics`), formulas of drift (`drif
 import collections
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,36 +29,26 @@ class EngineMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        r = self.registry
-        self.items = Counter("assay_items", "Items answered, failures included", ["model"], registry=r)
-        self.tokens = Counter("assay_tokens", "Tokens read by the model", ["model"], registry=r)
-        self.truncated = Counter("assay_truncated_items", "Items cut to the model's length", ["model"], registry=r)
-        self.failures = Counter("assay_item_failures", "Items without a score", ["model", "code"], registry=r)
-        self.rewards = Histogram("assay_reward", "Rewards given", ["model"], buckets=_REWARDS, registry=r)
-        self.call_items = Histogram(
-            "assay_engine_call_items", "Items per engine call", ["model"], buckets=_ITEMS, registry=r
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        one, waits = ["model"], "From a request's arrival to its engine call"
+        self.items = counter("assay_items", "Items answered, failures included", one)
+        self.tokens = counter("assay_tokens", "Tokens read by the model", one)
+        self.truncated = counter("assay_truncated_items", "Items cut to the model's length", one)
+        self.failures = counter("assay_item_failures", "Items without a score", ["model", "code"])
+        self.rewards = histogram("assay_reward", "Rewards given", one, buckets=_REWARDS)
+        self.call_items = histogram("assay_engine_call_items", "Items per engine call", one, buckets=_ITEMS)
+        self.call_seconds = histogram("assay_engine_call_seconds", "Length of engine calls", one, buckets=SECONDS)
+        self.queue = gauge("assay_queue_items", "Items waiting for the engine", one)
+        self.queue_seconds = gauge("assay_queue_seconds", "Estimated time the engine needs for queued items", one)
+        self.wait_seconds = histogram("assay_wait_seconds", waits, ["model", "priority"], buckets=SECONDS)
+        dropped, had = (
+            "Items never scored: late, or their client gone",
+            "Items that no engine computed, by what had them",
         )
-        self.call_seconds = Histogram(
-            "assay_engine_call_seconds", "Length of engine calls", ["model"], buckets=SECONDS, registry=r
-        )
-        self.queue = Gauge("assay_queue_items", "Items waiting for the engine", ["model"], registry=r)
-        self.queue_seconds = Gauge(
-            "assay_queue_seconds", "Estimated time the engine needs for queued items", ["model"], registry=r
-        )
-        self.wait_seconds = Histogram(
-            "assay_wait_seconds",
-            "From a request's arrival to its engine call",
-            ["model", "priority"],
-            buckets=SECONDS,
-            registry=r,
-        )
-        self.dropped = Counter(
-            "assay_dropped_items", "Items never scored: late, or their client gone", ["model", "reason"], registry=r
-        )
-        self.cache_hits = Counter(
-            "assay_cache_hits", "Items that no engine computed, by what had them", ["model", "tier"], registry=r
-        )
-        self.cache_misses = Counter("assay_cache_misses", "Items that an engine had to compute", ["model"], registry=r)
+        self.dropped = counter("assay_dropped_items", dropped, ["model", "reason"])
+        self.cache_hits = counter("assay_cache_hits", had, ["model", "tier"])
+        self.cache_misses = counter("assay_cache_misses", "Items that an engine had to compute", one)
 
     def watch_queue(self, model: str, depth: Callable[[], int], seconds: Callable[[], float]) -> None:
         self.queue.labels(model).set_function(depth)
