@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from assay.compute.job import built
 from assay.compute.local import end_with
@@ -35,6 +35,13 @@ class Actor(Protocol):
 
     def close(self) -> None:
         """End it, also in the middle of a call. Safe to call twice."""
+
+
+class Node(NamedTuple):
+    """A machine and its actor. `address`: as the other machines reach it."""
+
+    address: str
+    actor: Actor
 
 
 class LocalActor:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
 
-from assay.compute.actors import Actor, LocalActor
+from assay.compute.actors import Actor, LocalActor, Node
 from assay.compute.job import JobSpec, ShardJob, Unit, UnitDone
 from assay.compute.local import LocalExecutor
 from assay.errors import BadInputError
@@ -55,6 +56,24 @@ def open_actor(on: str, target: str, arguments: Mapping[str, Any], *, probe: Pat
     from assay.compute.ray_cluster import RayActor
 
     return RayActor(address, target, arguments, probe=probe, gpus=gpus)
+
+
+@contextmanager
+def open_nodes(on: str, count: int, target: str, *, probe: Path, cpus: int, gpu: bool) -> Iterator[Sequence[Node]]:
+    """An actor of `target` on each of `count` nodes of a Ray cluster, or one on this machine. `cpus`: that each takes
+    of its node, and where `gpu`, as many GPUs if the nodes have them.
+
+    Raises what `ray_address` and Ray's actor raise, and BackendError where the cluster has not so many nodes.
+    """
+    if on.partition(":")[0] == LOCAL:
+        with closing(LocalActor(target, {})) as actor:
+            yield [Node("127.0.0.1", actor)]
+        return
+    address = ray_address(on)
+    from assay.compute.ray_cluster import ray_nodes
+
+    with ray_nodes(address, count, target, probe=probe, cpus=cpus, gpu=gpu) as nodes:
+        yield nodes
 
 
 def put_object(on: str, value: Any) -> Any:

@@ -18,16 +18,19 @@ import statistics
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from assay import __version__
-from assay.compute.actors import ActorLostError
+from assay.compute.actors import ActorLostError, Node
 from assay.compute.job import JobSpec, ShardJob, Unit, UnitDone, built, map_shard
 from assay.compute.local import opened_once
 from assay.errors import AssayError, BackendError, BadInputError
@@ -80,18 +83,26 @@ class _ActorHost:
 class RayActor:
     """See `assay.compute.actors.Actor`. An argument that is an object reference arrives as the object.
 
-    `cpus`, `gpus`: of its node. A call may take max(60 s, 6 times the longest so far): a node behind a cut link is
-    lost. Raises BadInputError where its node has another version or does not see `probe`, BackendError for a cluster
-    that cannot be reached, ActorLostError where it has no room for `HELLO_S`.
+    `cpus`, `gpus`: of its node. `place`: in the cluster. A call may take max(60 s, 6 times the longest so far): a node
+    behind a cut link is lost. Raises BadInputError where its node has another version or does not see `probe`,
+    BackendError for a cluster that cannot be reached, ActorLostError where it has no room for `HELLO_S`.
     """
 
     def __init__(
-        self, address: str, target: str, arguments: Mapping[str, Any], *, probe: Path, cpus: float = 1, gpus: float = 0
+        self,
+        address: str,
+        target: str,
+        arguments: Mapping[str, Any],
+        *,
+        probe: Path,
+        cpus: float = 1,
+        gpus: float = 0,
+        place: PlacementGroupSchedulingStrategy | None = None,
     ) -> None:
         connect(address)
         self._longest = FIRST_DEADLINE_S / MEDIANS
         remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0, max_task_retries=0)(_ActorHost)
-        self._actor = remote.remote(target, dict(arguments))
+        self._actor = remote.options(scheduling_strategy=place).remote(target, dict(arguments))
         try:
             node = self._answer(self._actor.hello.remote(str(probe)), HELLO_S)
         except ActorLostError as error:
@@ -101,6 +112,7 @@ class RayActor:
             self.close()
             raise BadInputError(problem)
         self._called = False
+        self.address = str(node["node"])
 
     def call(self, method: str, *arguments: Any) -> Any:
         started = time.monotonic()
@@ -123,6 +135,39 @@ class RayActor:
     def close(self) -> None:
         with suppress(RayError, RuntimeError, ValueError):
             ray.kill(self._actor, no_restart=True)
+
+
+@contextmanager
+def ray_nodes(address: str, count: int, target: str, *, probe: Path, cpus: int, gpu: bool) -> Iterator[Sequence[Node]]:
+    """See `assay.compute.executor.open_nodes`."""
+    connect(address)
+    resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    gpus = cpus if gpu and any(node.get("GPU", 0) >= cpus for node in resources) else 0
+    room = sum(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in resources)
+    need = f"{cpus} CPU{'s' * (cpus > 1)}" + f" and {gpus} GPU{'s' * (gpus > 1)}" * bool(gpus)
+    if room < count:
+        raise BackendError(f"the Ray cluster at {address} has {room} nodes with {need}, not {count}")
+    bundle = {"CPU": float(cpus)} | ({"GPU": float(gpus)} if gpus else {})
+    group = placement_group([bundle] * count, strategy="STRICT_SPREAD")
+    actors: list[RayActor] = []
+    try:
+        if not group.wait(HELLO_S):
+            raise BackendError(f"the Ray cluster at {address} has no {need} free on {count} nodes: {HELLO_S:.0f} s")
+        with ThreadPoolExecutor(count) as pool:
+            places = [PlacementGroupSchedulingStrategy(group, number) for number in range(count)]
+            openings = [
+                pool.submit(RayActor, address, target, {}, probe=probe, cpus=cpus, gpus=gpus, place=place)
+                for place in places
+            ]
+        actors += [opening.result() for opening in openings if opening.exception() is None]
+        for opening in openings:
+            opening.result()
+        yield [Node(actor.address, actor) for actor in actors]
+    finally:
+        for actor in actors:
+            actor.close()
+        with suppress(RayError):
+            remove_placement_group(group)
 
 
 def put(address: str, value: Any) -> Any:

@@ -127,12 +127,23 @@ def mark_dead_runs(workspace: Workspace) -> list[str]:
             "SELECT run_id, pid FROM runs WHERE status = 'running' AND host = ?", [socket.gethostname()]
         ).fetchall()
         dead = [run_id for run_id, pid in rows if not is_running(workspace, run_id, pid)]
-        for run_id in dead:
-            db.execute(
-                "UPDATE runs SET status = 'interrupted', error = 'process gone', ended_at = now() WHERE run_id = ?",
-                [run_id],
-            )
+        _mark(db, dead, "process gone")
     return dead
+
+
+def mark_interrupted(workspace: Workspace, runs: Sequence[str], reason: str) -> None:
+    """Mark those of the runs as `interrupted` that are `running`, on whatever machine: they are known to be gone."""
+    if runs:
+        with workspace.store.unit() as db:
+            _mark(db, runs, reason)
+
+
+def _mark(db: Connection, runs: Sequence[str], reason: str) -> None:
+    db.execute(
+        """UPDATE runs SET status = 'interrupted', error = $reason, ended_at = now()
+           WHERE status = 'running' AND list_contains($runs, run_id)""",
+        {"reason": reason, "runs": list(runs)},
+    )
 
 
 def is_running(workspace: Workspace, run_id: str, pid: int | None) -> bool:

@@ -21,7 +21,9 @@ import typer
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.resume import absolute_file, is_given, refuse_changes, resume_hint
 from assay.cli.settings_options import option_parameters
+from assay.compute.executor import LOCAL
 from assay.errors import BadInputError
+from assay_rm_training.commands.train.placement import Placement, placement_options, run_placed
 from assay_rm_training.presets import PRESETS, preset
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
@@ -113,7 +115,7 @@ def last_options(
 def training_command(command: Callable[..., Method]) -> Callable[..., None]:
     """A typer command with the shared options and those of `TrainingConfig`, and `command`'s own, which build the
     method."""
-    parameters = {f: _parameters(f) for f in (run_options, command, last_options)}
+    parameters = {f: _parameters(f) for f in (run_options, command, placement_options, last_options)}
     settings = option_parameters(TrainingConfig, exclude=_BY_HAND)
 
     @functools.wraps(command)
@@ -126,11 +128,13 @@ def training_command(command: Callable[..., Method]) -> Callable[..., None]:
             return run_worker()
         method_values = {p.name: values[p.name] for p in parameters[command]}
         options = run_options(**{p.name: values[p.name] for p in parameters[run_options]})
+        placement = placement_options(**{p.name: values[p.name] for p in parameters[placement_options]})
         last = {p.name: values[p.name] for p in parameters[last_options]}
-        _run(options, {p.name: values[p.name] for p in settings}, command, method_values, **last)
+        _run(options, {p.name: values[p.name] for p in settings}, command, method_values, placement, **last)
         return None
 
-    every = [*parameters[run_options], *settings, *parameters[command], *parameters[last_options]]
+    shared = (run_options, command, placement_options, last_options)
+    every = [*parameters[run_options], *settings, *(p for f in shared[1:] for p in parameters[f])]
     run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in every}
     return run
@@ -149,6 +153,7 @@ def _run(
     settings: dict[str, Any],
     command: Callable[..., Method],
     method_values: dict[str, Any],
+    placement: Placement,
     *,
     context: typer.Context,
     waive_contamination: list[str] | None,
@@ -179,11 +184,13 @@ def _run(
         if is_given(context, "parallel"):
             plan = replace(plan, config=replace(plan.config, parallel=settings["parallel"]))
     assert plan is not None
-    rows = plan.method.read(here, plan.data)
-    eval_rows = plan.method.read(here, plan.eval_data) if plan.eval_data else None
-    final_rows = plan.method.read(here, plan.final_data) if plan.final_data else None
     often = f"--save-every {plan.config.save_every}"
     with resume_hint(here, f"train {way}", is_saved=lambda run: (run / STATE).is_file(), option=often):
+        if placement.on != LOCAL:
+            run_placed(here, plan, placement, context)
+        rows = plan.method.read(here, plan.data)
+        eval_rows = plan.method.read(here, plan.eval_data) if plan.eval_data else None
+        final_rows = plan.method.read(here, plan.final_data) if plan.final_data else None
         trained = train_model(here, plan, rows, eval_rows, resume=resume, final_rows=final_rows)
     if as_json:
         emit(_payload(trained), "", as_json=True)
@@ -234,7 +241,9 @@ def with_objective(values: dict[str, Any], name: str, is_given: Callable[[str], 
 
 
 #: Options that may differ when a run is resumed.
-_CHANGEABLE = frozenset(("resume", "name", "force", "waive_contamination", "parallel", "workspace", "as_json"))
+_CHANGEABLE = frozenset(
+    ("resume", "name", "force", "waive_contamination", "parallel", "workspace", "as_json", *Placement._fields)
+)
 
 
 def waivers_of(entries: list[str]) -> dict[str, str]:
