@@ -79,7 +79,7 @@ class TrainingConfig:
     betas: tuple[float, float] = (0.9, 0.98)
     eps: Annotated[float, Gt(0), Help("AdamW's.")] = 1e-10
     gradient_checkpointing: Annotated[bool, Help("Less memory, about a third more work, same gradients.")] = False
-    parallel: Annotated[Parallel, Help("Under torchrun: ddp or fsdp; auto = ddp.")] = "auto"
+    parallel: Annotated[Parallel, Help("In several processes: ddp or fsdp; auto = ddp.")] = "auto"
     keep: Annotated[Keep, Help("Weights of the last step, or of the best evaluation.")] = "last"
     patience: Annotated[int, Ge(0), Help("Stop after this many evaluations without improvement; 0 = never.")] = 0
     metric: Annotated[Metric, Help("Metric of --keep best and --patience.")] = "nll"
