@@ -44,7 +44,7 @@ STOP_S = 20.0  #: after SIGTERM
 
 
 @dataclass(frozen=True)
-class Launch:
+class NodeCommand:
     """What a node starts. `words`: after `python`. `folder`: current one of the ranks, where the node has it.
     `first`, `count`: of its ranks. `address`: the node's own; `master`: rank 0's. `threads`: OMP_NUM_THREADS, by
     default the node's cores over `count`."""
@@ -74,28 +74,28 @@ class NodeRanks:
                 return port
         raise BackendError(f"no free port from {PORTS[0]} to {PORTS[-1]}")
 
-    def start(self, launch: Launch) -> None:
+    def start(self, command: NodeCommand) -> None:
         guard = [sys.executable, "-I", "-S", parent_watchdog.__file__, str(os.getpid())]
-        threads = launch.threads or str(max(1, len(os.sched_getaffinity(0)) // launch.count))
+        threads = command.threads or str(max(1, len(os.sched_getaffinity(0)) // command.count))
         environment = os.environ | {
-            "MASTER_ADDR": launch.master[0],
-            "MASTER_PORT": str(launch.master[1]),
-            "WORLD_SIZE": str(launch.world),
-            "LOCAL_WORLD_SIZE": str(launch.count),
+            "MASTER_ADDR": command.master[0],
+            "MASTER_PORT": str(command.master[1]),
+            "WORLD_SIZE": str(command.world),
+            "LOCAL_WORLD_SIZE": str(command.count),
             "OMP_NUM_THREADS": threads,
         }
-        if launch.count < launch.world and (interface := _interface(launch.address)):
+        if command.count < command.world and (interface := _interface(command.address)):
             environment.setdefault("GLOO_SOCKET_IFNAME", interface)  # gloo would take that of the host's name
-        for local in range(launch.count):
-            ids = {"RANK": str(launch.first + local), "LOCAL_RANK": str(local)}
+        for local in range(command.count):
+            ids = {"RANK": str(command.first + local), "LOCAL_RANK": str(local)}
             with self._file(local, "out").open("wb") as out, self._file(local, "err").open("wb") as err:
                 process = subprocess.Popen(
-                    [*guard, sys.executable, *launch.words],
+                    [*guard, sys.executable, *command.words],
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=err,
                     env=environment | ids,
-                    cwd=launch.folder if Path(launch.folder).is_dir() else None,
+                    cwd=command.folder if Path(command.folder).is_dir() else None,
                     start_new_session=True,
                 )
             self._ranks.append(process)
@@ -180,8 +180,8 @@ def _run(nodes: Sequence[Node], words: list[str], count: int) -> int:
     try:
         for number, node in enumerate(nodes):
             threads = os.environ.get("OMP_NUM_THREADS")
-            launch = Launch(words, str(Path.cwd()), number * count, count, world, node.address, master, threads)
-            node.actor.call("start", launch)
+            command = NodeCommand(words, str(Path.cwd()), number * count, count, world, node.address, master, threads)
+            node.actor.call("start", command)
         while True:
             codes = [
                 [0] * count if codes[n] == [0] * count else node.actor.call("poll") for n, node in enumerate(nodes)

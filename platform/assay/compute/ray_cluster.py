@@ -83,8 +83,8 @@ class _ActorHost:
 class RayActor:
     """See `assay.compute.actors.Actor`. An argument that is an object reference arrives as the object.
 
-    `cpus`, `gpus`: of its node. `place`: in the cluster. A call may take max(60 s, 6 times the longest so far): a node
-    behind a cut link is lost. Raises BadInputError where its node has another version or does not see `probe`,
+    `cpus`, `gpus`: of its node. `scheduling`: where in the cluster. A call may take max(60 s, 6 times the longest so far): a
+    node behind a cut link is lost. Raises BadInputError where its node has another version or does not see `probe`,
     BackendError for a cluster that cannot be reached, ActorLostError where it has no room for `HELLO_S`.
     """
 
@@ -97,12 +97,12 @@ class RayActor:
         probe: Path,
         cpus: float = 1,
         gpus: float = 0,
-        place: PlacementGroupSchedulingStrategy | None = None,
+        scheduling: PlacementGroupSchedulingStrategy | None = None,
     ) -> None:
         connect(address)
         self._longest = FIRST_DEADLINE_S / MEDIANS
         remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0, max_task_retries=0)(_ActorHost)
-        self._actor = remote.options(scheduling_strategy=place).remote(target, dict(arguments))
+        self._actor = remote.options(scheduling_strategy=scheduling).remote(target, dict(arguments))
         try:
             node = self._answer(self._actor.hello.remote(str(probe)), HELLO_S)
         except ActorLostError as error:
@@ -147,17 +147,17 @@ def ray_nodes(address: str, count: int, target: str, *, probe: Path, cpus: int, 
     need = f"{cpus} CPU{'s' * (cpus > 1)}" + f" and {gpus} GPU{'s' * (gpus > 1)}" * bool(gpus)
     if room < count:
         raise BackendError(f"the Ray cluster at {address} has {room} nodes with {need}, not {count}")
-    bundle = {"CPU": float(cpus)} | ({"GPU": float(gpus)} if gpus else {})
-    group = placement_group([bundle] * count, strategy="STRICT_SPREAD")
+    resources_of_each = {"CPU": float(cpus)} | ({"GPU": float(gpus)} if gpus else {})
+    group = placement_group([resources_of_each] * count, strategy="STRICT_SPREAD")
     actors: list[RayActor] = []
     try:
         if not group.wait(HELLO_S):
             raise BackendError(f"the Ray cluster at {address} has no {need} free on {count} nodes: {HELLO_S:.0f} s")
         with ThreadPoolExecutor(count) as pool:
-            places = [PlacementGroupSchedulingStrategy(group, number) for number in range(count)]
+            bundles = [PlacementGroupSchedulingStrategy(group, number) for number in range(count)]
             openings = [
-                pool.submit(RayActor, address, target, {}, probe=probe, cpus=cpus, gpus=gpus, place=place)
-                for place in places
+                pool.submit(RayActor, address, target, {}, probe=probe, cpus=cpus, gpus=gpus, scheduling=bundle)
+                for bundle in bundles
             ]
         actors += [opening.result() for opening in openings if opening.exception() is None]
         for opening in openings:
