@@ -83,8 +83,8 @@ class _ActorHost:
 class RayActor:
     """See `assay.compute.actors.Actor`. An argument that is an object reference arrives as the object.
 
-    `cpus`, `gpus`: of its node. `scheduling`: where in the cluster. A call may take max(60 s, 6 times the longest so far): a
-    node behind a cut link is lost. Raises BadInputError where its node has another version or does not see `probe`,
+    `cpus`, `gpus`: of its node. A call may take max(60 s, 6 times the longest so far): a node behind a cut link is
+    lost. Raises BadInputError where its node has another version or does not see `probe`,
     BackendError for a cluster that cannot be reached, ActorLostError where it has no room for `HELLO_S`.
     """
 
