@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from assay.cli.main import main
 from assay.runs.json_log import read_metrics
 from assay.workspace import Workspace
 from assay_rm_training.training.resume_state import FILE
@@ -209,9 +210,12 @@ def test_two_processes_make_one_model(pairs: Path, workspace: Workspace) -> None
     assert not list(workspace.runs.glob("*/*.pt"))
 
 
-def test_bad_input_ends_all_with_one_line(workspace: Workspace) -> None:
+@pytest.mark.parametrize("starter", ["torchrun", "on"])
+def test_bad_input_ends_all_with_one_line(starter: str, workspace: Workspace) -> None:
+    command = ["train", "bt", "--data", "nowhere.jsonl", *SETTINGS, "-w", str(workspace.root)]
+    on = [sys.executable, "-m", "assay.cli", *command, "--on", "local:2"]
     done = subprocess.run(
-        torchrun("train", "bt", "--data", "nowhere.jsonl", *SETTINGS, "-w", str(workspace.root)),
+        torchrun(*command) if starter == "torchrun" else on,
         capture_output=True,
         text=True,
         timeout=900,
@@ -221,3 +225,23 @@ def test_bad_input_ends_all_with_one_line(workspace: Workspace) -> None:
     ours = [line for line in done.stderr.splitlines() if line.startswith("assay: ")]
     assert len(ours) == 1
     assert "'nowhere.jsonl' is neither a snapshot" in ours[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--nodes", "2"], "several nodes are those of a Ray cluster"),
+        (["--nproc-per-node", "2"], "processes of this machine are --on local:2"),
+        (["--on", "moon"], "'moon' is no place to work"),
+        (["--on", "ray:127.0.0.1:1"], "a Ray cluster without a token runs anybody's code"),
+    ],
+)
+def test_where_a_training_cannot_be_is_said_before_it_starts(
+    options: list[str], complaint: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(SystemExit) as end:
+        main(["train", "bt", "--data", "nowhere.jsonl", *SETTINGS, "-w", str(workspace.root), *options])
+    assert end.value.code == 2
+    assert complaint in capsys.readouterr().err
+    assert not list(workspace.root.glob(".probe-*"))
