@@ -156,6 +156,7 @@ class NamespaceNodes:
             self._closing.wait(0.1)
         else:
             process.kill()
+            process.wait()
         if process.poll() is not None and not self._closing.is_set():
             raise RuntimeError(log.read_text(encoding="utf-8")[-2000:])
         self._nodes[number] = process
