@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ import pytest
 #: Of every cluster of this process: Ray reads it once.
 TOKEN = secrets.token_hex(32)
 _HEAD, _NODE = 0, 1
-_START_S = 180
+_START_S = 90
 
 
 def variables() -> dict[str, str]:
@@ -101,6 +102,15 @@ class NamespaceNodes:
         self._start(_NODE)
         threading.Thread(target=self._supervise, daemon=True).start()
 
+    def wait(self) -> None:
+        """Until the node is up."""
+        for _ in range(4 * _START_S * 10):
+            process = self._nodes.get(_NODE)
+            if process is not None and process.poll() is None:
+                return
+            time.sleep(0.1)
+        raise RuntimeError("the node does not come up")
+
     def driver(self, command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
         """A process beside the head."""
         inside = ["ip", "netns", "exec", self._space(_HEAD), *command]
@@ -111,11 +121,8 @@ class NamespaceNodes:
         return pid in self._pids(_NODE)
 
     def kill_node(self) -> None:
-        del self._nodes[_NODE]
-        while pids := self._pids(_NODE):
-            for pid in pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        self._nodes.pop(_NODE, None)
+        self._kill(_NODE)
 
     def start_node(self) -> None:
         self._start(_NODE)
@@ -130,14 +137,12 @@ class NamespaceNodes:
     def close(self) -> None:
         self._closing.set()
         for number in (_NODE, _HEAD):
-            for pid in self._pids(number):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            self._kill(number)
             _ip("netns", "del", self._space(number))
         _ip("link", "del", self._bridge)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start(self, number: int) -> None:
+    def _start(self, number: int, tries: int = 4) -> None:
         temporary = self._folder / secrets.token_hex(2)
         head = ["--head", "--port", "6379", "--include-dashboard", "false"]
         where = head if number == _HEAD else ["--address", self.address]
@@ -150,26 +155,30 @@ class NamespaceNodes:
             process = subprocess.Popen(inside, env=self.environment, text=True, stdout=stream, stderr=stream)
         for _ in range(_START_S * 10):
             if "Ray runtime started" in log.read_text(encoding="utf-8"):
+                self._nodes[number] = process
+                return
+            if process.poll() is not None or self._closing.wait(0.1):
                 break
-            if process.poll() is not None:
-                break
-            self._closing.wait(0.1)
-        else:
-            process.kill()
-            process.wait()
-        if process.poll() is not None and not self._closing.is_set():
+        self._kill(number)  # now and then it hangs as it starts
+        process.wait()
+        if tries > 1 and not self._closing.is_set():
+            self._start(number, tries - 1)
+        elif not self._closing.is_set():
             raise RuntimeError(log.read_text(encoding="utf-8")[-2000:])
-        self._nodes[number] = process
+
+    def _kill(self, number: int) -> None:
+        while pids := self._pids(number):
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def _supervise(self) -> None:
         while not self._closing.wait(0.5):
             process = self._nodes.get(_NODE)
             if process is not None and process.poll() is not None:
-                for pid in self._pids(_NODE):
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                with suppress(RuntimeError):  # the link is cut still: again
-                    self._start(_NODE)
+                self._nodes.pop(_NODE, None)
+                self._kill(_NODE)
+                self._start(_NODE)
 
     def _pids(self, number: int) -> set[int]:
         done = subprocess.run(["ip", "netns", "pids", self._space(number)], capture_output=True, text=True, check=True)

@@ -65,6 +65,7 @@ class Run:
             self.set(name, value)
         Path(nodes.environment[chaos_child.CONTROL]).write_text(str(folder), encoding="utf-8")
         self.drivers = 0
+        nodes.wait()
         self.begin()
 
     def begin(self) -> None:
