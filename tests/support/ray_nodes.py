@@ -181,8 +181,13 @@ class NamespaceNodes:
                 self._start(_NODE)
 
     def _pids(self, number: int) -> set[int]:
-        done = subprocess.run(["ip", "netns", "pids", self._space(number)], capture_output=True, text=True, check=True)
-        return {int(pid) for pid in done.stdout.split()}
+        space = os.stat(f"/var/run/netns/{self._space(number)}").st_ino
+        pids = set()
+        for path in Path("/proc").glob("[0-9]*/ns/net"):
+            with suppress(OSError):
+                if path.stat().st_ino == space:
+                    pids.add(int(path.parts[2]))
+        return pids
 
     def _space(self, number: int) -> str:
         return f"assay-{self._mark}-{number}"
