@@ -206,7 +206,7 @@ def _cut(run: Run, chance: random.Random, holds: int) -> dict[str, Any]:
     mended, before = time.monotonic(), {pid for pid, _ in run.workers()[:begun]}
     figures = {"struck": struck, "cut_s": seconds, "silently": silently}
     if run.driver.poll() is None:  # it gets work again, by a new worker; until then there is work left
-        run.set("pace", "4")
+        run.set("pace", "2.5")
 
         def hired() -> bool:
             return any(run.nodes.on_node(pid) for pid, _ in run.workers()[begun:] if pid not in before)
