@@ -13,12 +13,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from assay.errors import BadInputError
 from assay.models.attention.packing import attention_of, can_pack, forward, forward_rows, group_of
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import free_memory, is_out_of_memory
+from assay.models.loading import context_length
 from assay.models.spec import RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
@@ -67,6 +68,15 @@ class PackedScorer(TokenScorer):
             device=str(model.device),
             attention=attention_of(model),
         )
+
+    @classmethod
+    def of_model(
+        cls, model: PreTrainedModel, tokenizer: Any, spec: RewardModelSpec, config: ModelConfig, **options: Any
+    ) -> Self:
+        """Of a model that was loaded as `config` says; it can be neither trained nor saved any more."""
+        length = config.length(spec.trained_length, context_length(model.config))
+        renderer = Renderer(tokenizer, max_length=length)
+        return cls(for_scoring(model), renderer, spec, name=config.name, token_budget=config.token_budget, **options)
 
     @abstractmethod
     def head(self, states: torch.Tensor) -> torch.Tensor:

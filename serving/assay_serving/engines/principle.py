@@ -16,9 +16,9 @@ from assay.models.chat.principle_renderer import QUESTION, PrincipleRenderer
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.heads import log_odds
-from assay.models.loading import context_length, load_causal_lm, load_tokenizer, spec_of, stored_spec
+from assay.models.loading import load_causal_lm, load_tokenizer, spec_of, stored_spec
 from assay.models.spec import RewardModelSpec
-from assay_serving.engines.packed import PackedScorer, for_scoring, require_parity
+from assay_serving.engines.packed import PackedScorer, require_parity
 from assay_serving.engines.token import PrincipleReader
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import UNLIMITED
@@ -55,13 +55,7 @@ class PrincipleScorer(PrincipleReader, PackedScorer):
         spec = principle_spec(name, tokenizer, config.question)
         require_parity(config, spec)
         model = load_causal_lm(name, tokenizer, dtype=pick_dtype(device, config.dtype), device=device)
-        return cls(
-            for_scoring(model),
-            Renderer(tokenizer, max_length=config.length(spec.trained_length, context_length(model.config))),
-            spec,
-            name=config.name,
-            token_budget=config.token_budget,
-        )
+        return cls.of_model(model, tokenizer, spec, config)
 
     def head(self, states: "torch.Tensor") -> "torch.Tensor":
         """The log-odds of the two answers, in float32; only their rows of the language head are computed."""

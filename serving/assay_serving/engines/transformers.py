@@ -10,8 +10,8 @@ from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.heads import HEAD, head_outputs
-from assay.models.loading import context_length, load_scalar_model, load_tokenizer, spec_of
-from assay_serving.engines.packed import Layout, PackedScorer, for_scoring, require_parity
+from assay.models.loading import load_scalar_model, load_tokenizer, spec_of
+from assay_serving.engines.packed import Layout, PackedScorer, require_parity
 from assay_serving.engines.token import ScalarReader
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import UNLIMITED
@@ -50,14 +50,7 @@ class TransformersScorer(ScalarReader, PackedScorer):
         require_parity(config, spec)
         labels, dtype = cls.labels(name, spec), pick_dtype(device, config.dtype)
         model = load_scalar_model(name, tokenizer, dtype=dtype, device=device, labels=labels)
-        return cls(
-            for_scoring(model),
-            Renderer(tokenizer, max_length=config.length(spec.trained_length, context_length(model.config))),
-            spec,
-            name=config.name,
-            token_budget=config.token_budget,
-            layout=layout,
-        )
+        return cls.of_model(model, tokenizer, spec, config, layout=layout)
 
     def head(self, states: "torch.Tensor") -> "torch.Tensor":
         """The model's own, in float32."""

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -64,9 +65,7 @@ class InProcessVllm:
     def close(self) -> None:
         """Free the memory. Not needed at the end of a process."""
         with self._lock:
-            core = getattr(getattr(self._llm, "llm_engine", None), "engine_core", None)
-            if core is not None and hasattr(core, "shutdown"):
-                core.shutdown()
+            shut_down(self._llm)
             self._llm = None
 
     def logits(self, rows: Sequence[Row], on_progress: Advance = silent) -> list[float | Fault]:
@@ -153,7 +152,7 @@ class InProcessVllm:
                     return list(getattr(self._llm, verb)(*arguments, use_tqdm=False, **options))
                 except Exception as error:  # its errors have no common base in all versions
                     if not (again and type(error).__name__ == "EngineDeadError"):
-                        raise BackendError(f"vLLM failed: {_first_line(error)}") from error
+                        raise BackendError(f"vLLM failed: {first_line(error)}") from error
                 log.warning("vLLM's process has ended and is restarted")
                 self._llm = None  # gives back what it holds
                 self._llm = self._start()
@@ -194,51 +193,64 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
+class InstalledVllm:
+    """The vLLM of this environment: its `flags`, the `device` that it runs on, and models started in it."""
+
+    def __init__(self, elsewhere: str) -> None:
+        """Raises BackendError where it is not installed, naming `elsewhere`, or is of an unknown version."""
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        try:
+            self._module = import_module("vllm")
+            self.device = str(import_module("vllm.platforms").current_platform.device_type)
+        except ImportError as error:
+            raise BackendError(
+                f"vLLM is not in this environment ({first_line(error)}); it needs its own{elsewhere}"
+            ) from error
+        self.flags = flags_for(str(self._module.__version__))
+
+    def start(self, name: str, *, dtype: str, max_length: int, **options: Any) -> Any:
+        """A `vllm.LLM` with the model of this name. `options`: in place of the usual ones. Raises BackendError."""
+        arguments: dict[str, Any] = {
+            "dtype": dtype,
+            "max_model_len": max_length,
+            "trust_remote_code": False,
+            "enable_prefix_caching": True,  # rows of one prompt share its computation
+            "disable_log_stats": True,
+            "use_tqdm_on_load": False,
+        }
+        if self.device == "cpu":
+            arguments["enforce_eager"] = True  # compiling takes a minute and gains 3 to 7 %
+            if self.flags.cache_bytes:
+                arguments["kv_cache_memory_bytes"] = CPU_CACHE_BYTES
+            else:
+                os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(CPU_CACHE_BYTES >> 30))
+        try:
+            return self._module.LLM(model=resolve_model(name), **(arguments | options))
+        except Exception as error:  # what goes wrong inside a start has no common base
+            raise BackendError(f"vLLM {self._module.__version__} cannot run {name}: {first_line(error)}") from error
+
+
+def shut_down(llm: Any) -> None:
+    """End the processes of a `vllm.LLM`."""
+    core = getattr(getattr(llm, "llm_engine", None), "engine_core", None)
+    if core is not None and hasattr(core, "shutdown"):
+        core.shutdown()
+
+
 def _start(config: ModelConfig, role: Callable[[VllmFlags], Mapping[str, str]], max_length: int) -> InProcessVllm:
-    source, dtype, device = resolve_model(config.reference), config.dtype, config.device
     chosen = checked_options(config.engine_options)
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    try:
-        vllm = import_module("vllm")
-        platform = import_module("vllm.platforms").current_platform
-    except ImportError as error:
-        raise BackendError(
-            f"vLLM is not in this environment ({_first_line(error)}); it needs its own: docs/serving/engines.md"
-        ) from error
+    vllm = InstalledVllm(": docs/serving/engines.md")
     if os.environ.get(CHILDREN) == "0":
         if _alone:
             raise BackendError(f"{CHILDREN}=0 holds one model a process, and that is {_alone[0]}; leave it out")
-        _alone.append(source)
-    flags = flags_for(str(vllm.__version__))
-    device_type = str(platform.device_type)
-    if device not in ("auto", device_type):
-        raise BadInputError(f"this vLLM runs on {device_type or 'nothing'}, not on {device}", field="device")
-    arguments: dict[str, Any] = {
-        "dtype": dtype,
-        "max_model_len": max_length,
-        "trust_remote_code": False,
-        "enable_prefix_caching": True,  # responses of one prompt share its computation
-        "disable_log_stats": True,
-        "use_tqdm_on_load": False,
-        **role(flags),
-    }
-    if device_type == "cpu":
-        arguments["enforce_eager"] = True  # compiling takes a minute and gains 3 to 7 %
-        if flags.cache_bytes:
-            arguments["kv_cache_memory_bytes"] = CPU_CACHE_BYTES
-        else:
-            os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(CPU_CACHE_BYTES >> 30))
-    arguments |= chosen
-
-    def start() -> Any:
-        try:
-            return vllm.LLM(model=source, **arguments)
-        except Exception as error:  # what goes wrong inside a start has no common base
-            raise BackendError(f"vLLM {vllm.__version__} cannot run {source}: {_first_line(error)}") from error
-
+        _alone.append(config.reference)
+    if config.device not in ("auto", vllm.device):
+        raise BadInputError(f"this vLLM runs on {vllm.device or 'nothing'}, not on {config.device}", field="device")
+    options: dict[str, Any] = {"dtype": config.dtype, "max_length": max_length, **role(vllm.flags), **chosen}
+    start = partial(vllm.start, config.reference, **options)
     llm = start()
-    return InProcessVllm(llm, flags, RunningModel(_dtype_of(llm, dtype), device_type, max_length), start)
+    return InProcessVllm(llm, vllm.flags, RunningModel(_dtype_of(llm, config.dtype), vllm.device, max_length), start)
 
 
 def _dtype_of(llm: Any, requested: str) -> str:
@@ -256,6 +268,7 @@ def _numbers(logits: Sequence[float | Fault]) -> list[float]:
     return [value for value in logits if not isinstance(value, Fault)]
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Of an error's message; its type where it has none."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -8,6 +8,7 @@ from pydantic import Discriminator, RootModel, Tag
 from assay_serving.server.dialects.scoring import score_all
 from assay_serving.server.dialects.sglang import NATIVE_REPLY, SglangNative, model_of, native_reply
 from assay_serving.server.dialects.shapes import EnvelopedError, VllmRoute, shaped_errors
+from assay_serving.server.dialects.texts import EXAMPLE
 from assay_serving.server.dialects.vllm import (
     CHAT,
     CLASSIFY_REPLY,
@@ -21,7 +22,6 @@ from assay_serving.server.dialects.vllm import (
 from assay_serving.server.http.json_route import described, examples
 from assay_serving.server.http.service import ScoringService
 
-_TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
 _Forms = Annotated[VllmInput, Tag(INPUT)] | Annotated[VllmChat, Tag(CHAT)] | Annotated[SglangNative, Tag(SGLANG)]
 
 
@@ -29,14 +29,14 @@ class ClassifyBody(RootModel[Annotated[_Forms, Discriminator(form_of)]]):
     """vLLM: `input`, or `messages`. SGLang: `text`, or `input_ids`."""
 
     model_config = examples(
-        {"model": "helpful", "input": _TEXT, "use_activation": False},
+        {"model": "helpful", "input": EXAMPLE, "use_activation": False},
         {
             "messages": [
                 {"role": "user", "content": "Name a metal."},
                 {"role": "assistant", "content": "Gold."},
             ]
         },
-        {"text": [_TEXT]},
+        {"text": [EXAMPLE]},
     )
 
 

@@ -7,15 +7,13 @@ from assay.http.body_lists import ListOf
 from assay.http.problems import request_id_of
 from assay_serving.scorer import Rendered
 from assay_serving.server.dialects.scoring import score_all
-from assay_serving.server.dialects.texts import OpenBody, rendered_items
+from assay_serving.server.dialects.texts import EXAMPLE, OpenBody, rendered_items
 from assay_serving.server.http.json_route import JsonRoute, described, examples
 from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 
-_TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
-
 
 class EvaluationBody(OpenBody):
-    model_config = examples({"model": "helpful", "messages": [_TEXT]})
+    model_config = examples({"model": "helpful", "messages": [EXAMPLE]})
 
     model: str
     messages: ListOf[str] = Field(min_length=1)

@@ -15,19 +15,18 @@ from assay.http.problems import ProblemError, request_id_of
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.scoring import DialectScores, score_all
 from assay_serving.server.dialects.shapes import FlatError, SglangRoute, shaped_errors
-from assay_serving.server.dialects.texts import OpenBody, Texts, rendered_items
+from assay_serving.server.dialects.texts import EXAMPLE, OpenBody, Texts, rendered_items
 from assay_serving.server.dialects.vllm import encoded
 from assay_serving.server.http.json_route import described, examples, json_reply
 from assay_serving.server.http.service import ScoringService
 
-_TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
 _NO_MODEL = "default"  #: the model name of SGLang's clients by default
 
 
 class SglangNative(OpenBody):
     """Rendered conversations as `text` or `input_ids`; a list gets a list, a single one an object."""
 
-    model_config = examples({"text": [_TEXT]})
+    model_config = examples({"text": [EXAMPLE]})
 
     model: str | None = None
     text: str | ListOf[str] | None = None
@@ -57,7 +56,7 @@ class SglangNative(OpenBody):
 class EmbeddingsBody(OpenBody):
     """OpenAI's request; the texts are rendered conversations."""
 
-    model_config = examples({"model": "helpful", "input": _TEXT})
+    model_config = examples({"model": "helpful", "input": EXAMPLE})
 
     model: str | None = None
     input: Texts

@@ -16,6 +16,8 @@ from assay.http.body_lists import ListOf
 from assay_serving.chat.message_bodies import MessageFields, with_tools
 from assay_serving.scorer import Rendered, ScoreItem
 
+#: A rendered conversation, for examples.
+EXAMPLE = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
 Texts = str | ListOf[str] | ListOf[StrictInt] | ListOf[ListOf[StrictInt]]
 
 

@@ -22,11 +22,10 @@ from assay_serving.chat.message_bodies import TOOLS, Tools, messages_of
 from assay_serving.scorer import Rendered, ScoreItem
 from assay_serving.server.dialects.scoring import DialectScores, score_all
 from assay_serving.server.dialects.shapes import EnvelopedError, VllmRoute, shaped_errors
-from assay_serving.server.dialects.texts import ChatTurn, OpenBody, Texts, conversation_item, rendered_items
+from assay_serving.server.dialects.texts import EXAMPLE, ChatTurn, OpenBody, Texts, conversation_item, rendered_items
 from assay_serving.server.http.json_route import described, examples, json_reply
 from assay_serving.server.http.service import ScoringService
 
-_TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
 _PAIR: dict[str, Any] = {"queries": "Name a metal.", "documents": ["Gold.", "Glass."]}
 #: Forms of a body, with a space, so that `shapes` can distinguish them from fields.
 INPUT, CHAT, SGLANG = "vLLM input", "vLLM messages", "SGLang text"
@@ -36,7 +35,7 @@ _ACTIVATION = "Changes nothing: rewards are raw."
 class VllmInput(OpenBody):
     """Rendered conversations: texts, or token ids."""
 
-    model_config = examples({"model": "helpful", "input": _TEXT, "use_activation": False})
+    model_config = examples({"model": "helpful", "input": EXAMPLE, "use_activation": False})
 
     model: str | None = None
     input: Texts
@@ -113,7 +112,7 @@ class PoolingBody(
 ):
     """Texts or token ids as `input`, or `messages`."""
 
-    model_config = examples({"input": _TEXT, "task": "classify"})
+    model_config = examples({"input": EXAMPLE, "task": "classify"})
 
 
 class QuestionFields(OpenBody):

@@ -5,7 +5,6 @@ server (`policy_engine`). vLLM's pins clash with Assay's, so it has a separate e
 without its dependencies (docs/policy-training/samplers.md).
 """
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from importlib import import_module
@@ -15,7 +14,6 @@ from typing import Annotated, Any
 from annotated_types import Gt
 
 from assay.errors import BackendError
-from assay.models.loading import resolve_model
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.core.settings import RecipeSettings
@@ -28,8 +26,7 @@ from assay_policy_training.plugins.samplers.vllm.policy_engine import (
     VllmSampler,
     needed_length,
 )
-from assay_serving.vllm.in_process import CPU_CACHE_BYTES, ENVIRONMENT, checked_options
-from assay_serving.vllm.versions import flags_for
+from assay_serving.vllm.in_process import InstalledVllm, checked_options, first_line, shut_down
 
 
 class InProcessEngine:
@@ -51,7 +48,7 @@ class InProcessEngine:
         try:
             outputs = self._llm.generate(prompts, requests, use_tqdm=False)
         except Exception as error:  # its errors have no common base in all versions
-            raise BackendError(f"vLLM failed: {_first_line(error)}") from error
+            raise BackendError(f"vLLM failed: {first_line(error)}") from error
         for output in outputs:
             yield [
                 _completion(completion)
@@ -64,15 +61,13 @@ class InProcessEngine:
             self._llm.collective_rpc(policy_engine.RELOAD, kwargs={"weights_path": str(folder.resolve())})
             forgotten = self._llm.reset_prefix_cache()
         except Exception as error:
-            raise BackendError(f"vLLM does not take the weights: {_first_line(error)}") from error
+            raise BackendError(f"vLLM does not take the weights: {first_line(error)}") from error
         if forgotten is False:
             raise BackendError("vLLM does not forget its prefix cache")
 
     def close(self) -> None:
         """Give the memory back. Not needed at the end of a process."""
-        core = getattr(getattr(self._llm, "llm_engine", None), "engine_core", None)
-        if core is not None and hasattr(core, "shutdown"):
-            core.shutdown()
+        shut_down(self._llm)
         self._llm = None
 
 
@@ -96,47 +91,17 @@ class Vllm(RecipeSettings, section="sampler"):
         """Raises BackendError where vLLM is not installed, is older than is known, or cannot run the policy."""
         longest = self.max_model_len or needed_length(policy, sampling)
         folder = None if self.folder is None else Path(self.folder).expanduser()
-        engine = InProcessEngine(self._started(policy, longest), longest)
-        return VllmSampler(policy, sampling, engine, tolerance=self.tolerance, folder=folder)
-
-    def _started(self, policy: Policy, longest: int) -> Any:
         chosen = checked_options(self.options)
-        for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        try:
-            vllm = import_module("vllm")
-            device = str(import_module("vllm.platforms").current_platform.device_type)
-        except ImportError as error:
-            raise BackendError(
-                f"vLLM is not in this environment ({_first_line(error)}); it needs its own, or a server: "
-                "docs/policy-training/samplers.md"
-            ) from error
-        flags = flags_for(str(vllm.__version__))
+        vllm = InstalledVllm(", or a server: docs/policy-training/samplers.md")
         arguments: dict[str, Any] = {
-            "model": resolve_model(policy.name),
-            "dtype": self.dtype,
-            "max_model_len": longest,
-            "trust_remote_code": False,
-            "enable_prefix_caching": True,  # rows of a group share their prompt
-            "disable_log_stats": True,
-            "use_tqdm_on_load": False,
             "generation_config": "vllm",
             "logprobs_mode": LOGPROBS_MODE,
             "worker_extension_cls": EXTENSION,
-            **flags.generating,
+            **vllm.flags.generating,
         }
-        if device == "cpu":
-            arguments["enforce_eager"] = True  # compiling takes a minute and gains 3 to 7 %
+        if vllm.device == "cpu":
             arguments["enable_chunked_prefill"] = False  # see `launch.BATCHED_TOKENS`
             arguments["max_num_batched_tokens"] = max(BATCHED_TOKENS, longest)
-            if flags.cache_bytes:
-                arguments["kv_cache_memory_bytes"] = CPU_CACHE_BYTES
-        try:
-            return vllm.LLM(**(arguments | chosen))
-        except Exception as error:  # what goes wrong inside a start has no common base
-            raise BackendError(f"vLLM {vllm.__version__} cannot run {policy.name}: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+        llm = vllm.start(policy.name, dtype=self.dtype, max_length=longest, **(arguments | chosen))
+        engine = InProcessEngine(llm, longest)
+        return VllmSampler(policy, sampling, engine, tolerance=self.tolerance, folder=folder)
