@@ -10,8 +10,6 @@ from npm's registry when package-lock.json has changed, and else nothing is aske
 ASSAY_WITHOUT_PAGE=1 nothing is built.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import importlib.util

@@ -5,8 +5,6 @@
 The test suite fails where they are not what the routes say.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

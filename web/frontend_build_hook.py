@@ -4,8 +4,6 @@ A wheel without its page would fail only in somebody's browser, so a failing bui
 Node or reach npm's registry says so with ASSAY_WITHOUT_PAGE=1. An editable install goes on and tells how to build it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

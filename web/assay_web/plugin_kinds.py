@@ -1,7 +1,5 @@
 """The kinds of plug-ins that the web pages can be extended by, for `assay plugins` and the registry."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from assay.registry import Kind

@@ -4,8 +4,6 @@ Votes are written to the journal at once; a thread folds them into the store eve
 holds it; another makes backups where they are scheduled. Leaves out: permissions (`assay_web.access`).
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator

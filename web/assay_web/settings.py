@@ -1,7 +1,5 @@
 """Settings of the web server: access, limits, reward servers."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -5,8 +5,6 @@ Two answers match where on every aspect that both rated they are at most a quart
 rule: careful people mark different words, so all marks stand, none is known beforehand and nothing is adjudicated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 

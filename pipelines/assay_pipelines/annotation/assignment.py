@@ -5,8 +5,6 @@ seen; else the item of the highest priority, ties broken by a hash, that you hav
 whose votes and leases by others are fewer than the overlap. Adjudicators get conflicts that they did not vote on.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -68,7 +66,7 @@ class Ticket:
         return f"{self.item_id}-{self.attempt}-{self.role}"
 
     @classmethod
-    def parse(cls, text: str) -> Ticket | None:
+    def parse(cls, text: str) -> "Ticket | None":
         if (match := _TICKET.fullmatch(text)) is None:
             return None
         return cls(int(match[1]), int(match[2]), match[3])  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """An item of a queue: as its creator describes it, as an annotator sees it, and as JSON in both stores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -85,7 +83,7 @@ class ShownItem:
         return self.responses or (self.first, self.second)
 
     @classmethod
-    def of(cls, payload: Mapping[str, Any], order: ShownOrder) -> ShownItem:
+    def of(cls, payload: Mapping[str, Any], order: ShownOrder) -> "ShownItem":
         """`payload`: the ledger's, which also holds the texts."""
         letters = ("a", "b") if order == "AB" else ("b", "a")
         checked = payload["pre_verification"]

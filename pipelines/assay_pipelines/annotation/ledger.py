@@ -4,8 +4,6 @@ DuckDB lets one process in at a time; SQLite in WAL mode lets people vote throug
 of nothing that counts: `annotation.recovery` rebuilds it from the store's queues and the journal's votes.
 """
 
-from __future__ import annotations
-
 import sqlite3
 
 from assay.system.sqlite_file import SQLiteFile

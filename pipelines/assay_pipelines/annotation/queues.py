@@ -3,8 +3,6 @@
 A queue is recorded in the store first and carried into the operational file, so that repeating completes it.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Queues in the store: recording their items, gold checks and events."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Carrying queues and votes from the store into the operational file: for a new queue, and after the file was lost."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -126,7 +124,7 @@ def recover(workspace: Workspace, ledger: Ledger) -> Recovery:
     return Recovery(len(set(names) - present), items, votes, withdrawn)
 
 
-def _add_items(db: sqlite3.Connection, queue: str, seed: int, rows: list[Any]) -> int:
+def _add_items(db: "sqlite3.Connection", queue: str, seed: int, rows: list[Any]) -> int:
     added = db.executemany(
         """INSERT OR IGNORE INTO items (queue, comparison_id, priority, draw, check_label, is_check)
            VALUES (?, ?, ?, ?, ?, ?)""",

@@ -6,8 +6,6 @@ stands. One of the queue's own that its votes no longer carry, after an undo, be
 each pair of its responses. Leaves out: ratings, steps and spans, whose labels count as they are.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 reward's preference as its judgment; the queue's decisions are traced to snapshots and models.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -5,8 +5,6 @@ journal; then the outbox entry is deleted and the vote acknowledged. A crash in 
 service delivers; the fold counts an entry that is in the journal twice once.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time
@@ -387,7 +385,7 @@ class AnnotationService:
         self._journal.close()
         self._ledger.close()
 
-    def __enter__(self) -> AnnotationService:
+    def __enter__(self) -> "AnnotationService":
         return self
 
     def __exit__(self, *_: object) -> None:

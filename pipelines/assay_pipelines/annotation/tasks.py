@@ -4,8 +4,6 @@ Covers: choosing the items from a selection or by id, what each is asked with, r
 asking and answers, which are those of all queues (`assay_pipelines.annotation.service`).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Votes on queue items and imported pairs: reading them, and the majority or adjudication of one comparison."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -52,7 +50,7 @@ class QueueVote:
             return matches(json.loads(self.check_label), self.labels)
         return self.outcome == self.check_label
 
-    def agrees(self, other_votes: Sequence[QueueVote]) -> bool | None:
+    def agrees(self, other_votes: "Sequence[QueueVote]") -> bool | None:
         """Whether it is what most of the others say; None where they have no majority."""
         if self.answer == ANSWERED and self.labels is not None:
             most = consensus(
@@ -70,14 +68,14 @@ _READ = """SELECT v.judgment_id, i.comparison_id, v.annotator, v.answer, v.stren
            WHERE i.queue = ? AND v.withdrawn_at IS NULL"""
 
 
-def queue_votes(ledger: Ledger, queue: str) -> list[QueueVote]:
+def queue_votes(ledger: "Ledger", queue: str) -> list[QueueVote]:
     """Standing votes of all roles and the gold checks', in the order they were cast."""
     with ledger.reading() as db:
         rows = db.execute(f"{_READ} ORDER BY v.at, v.judgment_id", (queue,)).fetchall()
     return [vote_of(row) for row in rows]
 
 
-def item_votes(db: sqlite3.Connection, item_id: int) -> list[QueueVote]:
+def item_votes(db: "sqlite3.Connection", item_id: int) -> list[QueueVote]:
     """Standing votes on one item, by annotators only, inside the caller's transaction."""
     rows = db.execute(
         _READ.replace("i.queue = ?", "i.item_id = ?") + " AND v.role = 'vote' ORDER BY v.at, v.judgment_id", (item_id,)
@@ -117,7 +115,7 @@ def majority(votes: Sequence[QueueVote]) -> Tally[Outcome]:
     return tally([vote.outcome for vote in votes], strengths=[vote.strength for vote in votes], threshold=MAJORITY)
 
 
-def recount(db: sqlite3.Connection, item_id: int) -> None:
+def recount(db: "sqlite3.Connection", item_id: int) -> None:
     """Set an item's count and state from its standing votes, inside the caller's transaction."""
     row = db.execute(
         "SELECT q.overlap, i.is_check FROM items i JOIN queues q ON q.name = i.queue WHERE item_id = ?", (item_id,)

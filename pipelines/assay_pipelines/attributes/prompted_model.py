@@ -1,7 +1,5 @@
 """A model with the prompts of one task, for attributes and checks: its annotator in the store and its calls."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar

@@ -3,8 +3,6 @@
 Each is a separate annotator: a file's is a person, whom `load_attributes` prefers; the rules' is of kind `source`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`assay data benchmarks ...` and `assay data decontaminate`: the contamination ledger."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`assay curate ...`: verify, consistency, stage1, stage2, sources, relabel, status."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -260,7 +258,7 @@ def stage2(
         record_models(run, [model.scorer.info for model in (best_model, gold_model)])
         record_judges(run, stage_judges)
 
-        def demonstrate(ids: Sequence[str]) -> Mapping[str, Sequence[Demonstration]]:
+        def demonstrate(ids: Sequence[str]) -> "Mapping[str, Sequence[Demonstration]]":
             if opened is None:
                 return {}
             return demonstrations(workspace, opened, ids, Selection(("gold",), tuple(source or ())), run.id)
@@ -409,7 +407,7 @@ def relabel(
     return CommandResult({"run": run.id, **asdict(report)}, "\n".join(lines))
 
 
-def _model(workspace: Workspace, name: str, device: str) -> tuple[LoopModel, Refit | None]:
+def _model(workspace: Workspace, name: str, device: str) -> "tuple[LoopModel, Refit | None]":
     """A model, and how to train it again without a fold of gold where it was trained on gold."""
     from assay_pipelines.curation.loop.held_out import probe_refit, saw_gold
     from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel

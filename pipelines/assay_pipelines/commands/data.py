@@ -1,7 +1,5 @@
 """`assay data`: the group; export and snapshots. Import, hygiene and contamination are in other modules."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -1,7 +1,5 @@
 """`assay data import` and `preview`: reading files of pairs, and what they would be read as."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from dataclasses import asdict
@@ -189,7 +187,7 @@ def _config(
     subset: str | None,
     encoding: str | None,
     **options: Any,
-) -> ImportConfig:
+) -> "ImportConfig":
     from assay_pipelines.importers.mapping import parse_mapping
     from assay_pipelines.importers.source import ImportConfig
 
@@ -198,7 +196,7 @@ def _config(
     return ImportConfig(path, format, split=split, subset=subset, encoding=encoding, **mapping, **options)
 
 
-def _require_consent(summary: SourcePreview, path: str, *, interactive: bool) -> None:
+def _require_consent(summary: "SourcePreview", path: str, *, interactive: bool) -> None:
     """Ask before a file goes in of which under half can be read. Raises BadInputError where nobody can be asked."""
     if not summary.mostly_unreadable:
         return
@@ -211,14 +209,14 @@ def _require_consent(summary: SourcePreview, path: str, *, interactive: bool) ->
         raise typer.Exit(1)
 
 
-def _images(report: ImportReport) -> str:
+def _images(report: "ImportReport") -> str:
     stored = f"{report.images} new images"
     if not report.unfetched_images:
         return stored
     return f"{stored}; {report.unfetched_images} at addresses of the web were not fetched (--fetch-images)"
 
 
-def _statements(report: ImportReport) -> str:
+def _statements(report: "ImportReport") -> str:
     new = report.new_statements
     kinds = {
         "ratings and labels": new.response_judgments,
@@ -230,7 +228,7 @@ def _statements(report: ImportReport) -> str:
     return f"{report.statements} statements about single responses: {', '.join(parts) or 'none of them new'}"
 
 
-def _line(entry: Readable) -> str:
+def _line(entry: "Readable") -> str:
     """One row in one line."""
     from assay_pipelines.importers.rows import FeedbackRow, PairRow, RatedCompletion, RatedRow
 

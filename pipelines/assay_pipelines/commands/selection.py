@@ -1,7 +1,5 @@
 """The options that select comparisons: pool, source, category. Shared by the commands that read a selection."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +15,7 @@ SourceFilter = Annotated[
 CategoryFilter = Annotated[list[str] | None, typer.Option("--category", help="Only this category; repeatable.")]
 
 
-def selection_of(pool: list[str] | None, source: list[str] | None, category: list[str] | None) -> Selection:
+def selection_of(pool: list[str] | None, source: list[str] | None, category: list[str] | None) -> "Selection":
     """The options as a `Selection`; default pools where none is named."""
     from assay.data.snapshots import Selection
 

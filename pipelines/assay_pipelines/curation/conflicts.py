@@ -4,8 +4,6 @@ A party's answer is the majority of its members' last answers, "split" without o
 asks as its people are judges here: their votes are not people's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 

@@ -5,8 +5,6 @@ A rater is a model's stored scores or an annotator's stored judgments; its margi
 mean square over the pairs that both raters rated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
@@ -45,7 +43,7 @@ class Rater:
         return f"scores:{self.version}:{self.template_hash}:{self.principle}"
 
     @classmethod
-    def parse(cls, reference: str) -> Rater:
+    def parse(cls, reference: str) -> "Rater":
         kind, _, reference_name = reference.partition(":")
         if kind == "judgments" and reference_name:
             return cls(annotator_id=reference_name)

@@ -1,7 +1,5 @@
 """The data from its sources into the pools, by rule and reason, and the rows that were rejected."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from assay.store.database import Connection

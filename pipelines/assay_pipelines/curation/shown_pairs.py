@@ -3,8 +3,6 @@
 Leaves out: everything else that is known of a comparison (`assay.browsing.comparison`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

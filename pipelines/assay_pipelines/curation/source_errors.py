@@ -4,8 +4,6 @@ Only labels of the pools gold, silver and recycled count. Decisions that an anno
 figures: a verifier's own gold, the votes that people's gold was made of.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from assay.store.database import Connection

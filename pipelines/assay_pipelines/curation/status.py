@@ -1,7 +1,5 @@
 """Where curation stands: the funnel, the rules that filled the pools, errors found, annotators against gold, loops."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from typing import Any

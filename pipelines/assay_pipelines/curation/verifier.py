@@ -1,7 +1,5 @@
 """Gold by verification: the constraint verifier decides where a program can check a prompt's constraints."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from assay import ids

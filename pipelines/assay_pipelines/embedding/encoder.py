@@ -3,8 +3,6 @@
 Leaves out: opening one by name (`encoder_loader`), the encoders, the stored vectors, the search.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,7 +21,7 @@ class Encoder(Protocol):
     @property
     def dimension(self) -> int: ...
 
-    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> "npt.NDArray[np.float32]":
         """[n, dimension], each row of length 1."""
 
 

@@ -1,7 +1,5 @@
 """Opening an encoder by the name that `--encoder` takes: of the registry, `hashing-DIMENSION`, a folder or hub name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from assay.errors import BadInputError

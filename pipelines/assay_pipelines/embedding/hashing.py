@@ -3,8 +3,6 @@
 For tests and for a first try without a download: texts that share words are near. It is not an embedding model.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Sequence
@@ -37,7 +35,7 @@ class HashingEncoder:
     def name(self) -> str:
         return f"{NAME}-{self.dimension}@1"
 
-    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> "npt.NDArray[np.float32]":
         """[n, dimension], each row of length 1."""
         import numpy as np
 

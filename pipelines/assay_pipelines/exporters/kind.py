@@ -1,7 +1,5 @@
 """The registry of exporters: the name of every format that `assay data export --format` writes."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from assay.registry import Kind
@@ -10,7 +8,7 @@ if TYPE_CHECKING:
     from assay_pipelines.exporters.job import ExportFormat
 
 _EXPORTERS = "assay_pipelines.exporters."
-EXPORTERS: Kind[ExportFormat] = Kind(
+EXPORTERS: "Kind[ExportFormat]" = Kind(
     "exporter",
     "Writes selected pairs or labels of responses in the format of another tool; an `ExportFormat`.",
     {

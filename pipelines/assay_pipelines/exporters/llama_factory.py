@@ -6,8 +6,6 @@ have columns for tools (JSON text) and images (paths; `<image>` in a text is the
 its converter would skip or change are left out.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ beside the file. Leaves out: the tables of an export (`exporters.conversations`)
 (`exporters.llama_factory`).
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterable, Sequence

@@ -7,8 +7,6 @@
 - NeMo-RL's ranked form, read by its PreferenceDataset: a context and two completions, rank 0 the better one.
 """
 
-from __future__ import annotations
-
 from assay_pipelines.exporters.job import CHOSEN, LINES, PAIRS, REJECTED, ExportFormat, ExportJob, Written
 from assay_pipelines.exporters.message_forms import EVERYTHING, MessageForm
 

@@ -9,8 +9,6 @@ unused. DuckDB sorts the pairs by prompt, which spills to disk; runs of equal pr
 list that DuckDB gathers would have to fit in memory.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Counts of a workspace's preference data by pool, source, category, label, annotator kind, rule and reason."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from assay.store.database import Connection

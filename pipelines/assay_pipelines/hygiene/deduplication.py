@@ -6,8 +6,6 @@ kept of a group has the label on which all members agree. The gold pool is never
 kept. Running twice changes nothing. Memory is bounded, time linear; the store is open for short units only.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -137,7 +135,7 @@ def find_contradictions(
     return total, _described(workspace, members)
 
 
-def _duplicates(workspace: Workspace, scratch_db: Scratch) -> pa.Table:
+def _duplicates(workspace: Workspace, scratch_db: Scratch) -> "pa.Table":
     members = scratch_db.db.sql(_MEMBERS).to_arrow_table()
     scratch_db.db.execute(
         "CREATE TABLE states (comparison_id VARCHAR, pair_key VARCHAR, pool VARCHAR, decided BOOLEAN, labelled BOOLEAN)"
@@ -157,7 +155,7 @@ def _exact_repeats(workspace: Workspace, scratch_db: Scratch) -> int:
     return scratch_db.number("SELECT count(*) - count(DISTINCT comparison) FROM origin_hashes")
 
 
-def _described(workspace: Workspace, members: pa.Table) -> list[LabelContradiction]:
+def _described(workspace: Workspace, members: "pa.Table") -> list[LabelContradiction]:
     with workspace.store.unit() as db, registered(db, "incoming_members", members):
         texts = db.execute(
             """SELECT m.pair_key, m.comparison_id, m.straight, p.messages, a.content, b.content,

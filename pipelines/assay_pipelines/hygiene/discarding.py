@@ -3,8 +3,6 @@
 A comparison that was restored after a rule had discarded it is not discarded by that rule again.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from assay.store.database import registered
@@ -17,7 +15,7 @@ _PAGE = 50_000
 
 
 def discard(
-    workspace: Workspace, rows: pa.Table, rule: str, run_id: str | None, *, leave: tuple[str, ...] = ("gold",)
+    workspace: Workspace, rows: "pa.Table", rule: str, run_id: str | None, *, leave: tuple[str, ...] = ("gold",)
 ) -> int:
     """`rows`: comparison_id, reason, and `basis` where it is more than the comparison's own text. Comparisons in the
     pools `leave` stay. Returns how many were discarded now."""

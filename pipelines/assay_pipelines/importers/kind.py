@@ -3,8 +3,6 @@
 Leaves out: how one is chosen (`recognition`), the layouts themselves (`formats`).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +21,7 @@ def _published(*names: str) -> dict[str, str]:
 
 
 #: `auto` tries them in this order: those of a single publisher first, general ones last.
-IMPORTERS: Kind[RecordLayout] = Kind(
+IMPORTERS: "Kind[RecordLayout]" = Kind(
     "importer",
     "Reads the records of one data layout as preference pairs or statements about responses.",
     {
@@ -77,7 +75,7 @@ def layout_names() -> list[str]:
     return sorted({*IMPORTERS.names(), *FAMILIES})
 
 
-def create_layout(name: str) -> RecordLayout:
+def create_layout(name: str) -> "RecordLayout":
     """The layout of a name, of `module:Name` or `file.py:Name`, or of an adapter's file, `file.yaml`.
 
     Raises BadInputError for an unknown name or a faulty adapter; NotFoundError for a file that is not there.

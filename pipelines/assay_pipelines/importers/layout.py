@@ -3,8 +3,6 @@
 Leaves out: the names of the layouts (`kind`), choosing one (`recognition`), the layouts themselves (`formats`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 

@@ -4,8 +4,6 @@ Leaves out: what the columns mean, which the general layouts say (`formats.trl`,
 that are `mappable`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

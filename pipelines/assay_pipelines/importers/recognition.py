@@ -3,8 +3,6 @@
 A single record decides nothing: one response that begins with "Human:" is no dialogue of HH-RLHF.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from assay.data.json_lines import RowError

@@ -1,7 +1,5 @@
 """The rows that layouts return, gathered into bounded Arrow batches."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
@@ -50,7 +48,7 @@ class PairRow(_Origin):
     votes: list[dict[str, Any]] | None = None
     annotator: str | None = None
 
-    def check(self, names: tuple[str, str] = ("chosen", "rejected")) -> PairRow:
+    def check(self, names: tuple[str, str] = ("chosen", "rejected")) -> "PairRow":
         """Itself, if the two sides can be a comparison. Raises RowError."""
         if not (self.first and self.second):
             raise RowError("empty", field=names[bool(self.first)])

@@ -1,7 +1,5 @@
 """An import as a recorded run: a source's batches into the store, one short unit of work each; repeating resumes it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

@@ -12,8 +12,6 @@
 Leaves out: the judges. Prompt folders and files of recorded votes are relative to the YAML file.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, fields

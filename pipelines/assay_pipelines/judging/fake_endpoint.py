@@ -4,8 +4,6 @@ with fake_endpoint(longer_wins(), faults=once("429")) as fake:
     judge = LlmJudge(LlmJudgeConfig(EndpointConfig(fake.base_url, "fake")), workspace)
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping

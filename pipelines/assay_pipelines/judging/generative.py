@@ -1,7 +1,5 @@
 """A pairwise generative reward model as judge: both orders, its reasoning kept as the rationale of each vote."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

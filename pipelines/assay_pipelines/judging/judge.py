@@ -3,8 +3,6 @@
 A and B are always the comparison's canonical order; a vote notes in which order the two were shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias

@@ -3,8 +3,6 @@
 Leaves out: judges whose model is unknown here (endpoints), votes that were recorded elsewhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict
 

@@ -3,8 +3,6 @@
 Leaves out: reading files of judges (`config`), the judges (beside this module).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 _CONFIG = "assay_pipelines.judging.config:"
 #: A member is called with its settings, and with `workspace` or `folder` (of the file of judges) where it has such a
 #: parameter; it returns a judge.
-JUDGES: Kind[Callable[..., Judge]] = Kind(
+JUDGES: "Kind[Callable[..., Judge]]" = Kind(
     "judge",
     "Answers which of two responses is better, as an annotator of the store.",
     {

@@ -4,8 +4,6 @@ Nothing constrains what it writes: an answer that cannot be read is a failure (`
 in `assay judge report`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -89,7 +87,7 @@ class LocalJudge(LlmJudge):
         self._running.close()
         self._started = False
 
-    def __enter__(self) -> LocalJudge:
+    def __enter__(self) -> "LocalJudge":
         return self
 
     def __exit__(self, *_: object) -> None:

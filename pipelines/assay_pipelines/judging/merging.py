@@ -9,8 +9,6 @@ Across judges, each answer counts with its judge's weight (1 by default). The mo
 larger sum of weight times confidence; where that is equal too, there is no answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
 

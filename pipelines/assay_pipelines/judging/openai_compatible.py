@@ -8,8 +8,6 @@ for good (refused, unreadable) the opinion is based on the rest; where they fail
 the budget) the question has failed, and a later run pays only for the missing votes.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 A comparison without a recorded vote is a failure (`no_answer`) and costs nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,7 +61,7 @@ class RecordedJudge:
         annotators: str = "%",
         exclude: Sequence[str] = (),
         **settings: Any,
-    ) -> RecordedJudge:
+    ) -> "RecordedJudge":
         """The votes of the store's annotators of this kind whose names match `annotators` (SQL LIKE: % for anything),
         without those whose ids are in `exclude`. Raises NotFoundError where there are none."""
         with workspace.store.unit() as db:
@@ -89,7 +87,7 @@ class RecordedJudge:
         return cls(lookup, described, kind=kind, **settings)
 
     @classmethod
-    def from_file(cls, path: Path, **settings: Any) -> RecordedJudge:
+    def from_file(cls, path: Path, **settings: Any) -> "RecordedJudge":
         """JSON lines with `comparison_id`, `answer` (A, B, tie, both_good, both_bad, skip, in canonical order), and
         where there are any `annotator`, `confidence`, `strength`, `rationale`. Raises BadInputError naming the row."""
         votes: dict[str, dict[str, Vote]] = {}

@@ -7,8 +7,6 @@ share for the response shown first, with Wilson's 95 % interval; without bias 0.
 asked in both orders, the share with the same answer in both.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from typing import Any
 

@@ -3,8 +3,6 @@
 Covers: any scorer (loaded here, behind a server), its calibration. Leaves out: scoring, training.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

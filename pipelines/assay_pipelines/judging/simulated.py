@@ -4,8 +4,6 @@ Every draw comes from a hash of seed, comparison, sample and order, so that it i
 order of asking. It errs independently of how hard a pair is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any

@@ -3,8 +3,6 @@
 A comparison without checkable constraints is a failure (`no_answer`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Another configuration (model, prompts, samples) is another annotator, so that their answers are never mixed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Limits on the cost of model calls, and the cost so far, with reservations for calls in flight."""
 
-from __future__ import annotations
-
 import math
 import threading
 from dataclasses import dataclass, field

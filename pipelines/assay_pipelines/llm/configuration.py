@@ -3,8 +3,6 @@
 Leaves out: calling it (`endpoint`), how often and in which order (`assay_pipelines.judging.openai_compatible`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -88,7 +86,7 @@ class EndpointConfig:
             return None
         return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
 
-    def chat_endpoint(self, key: str | None) -> ChatEndpoint:
+    def chat_endpoint(self, key: str | None) -> "ChatEndpoint":
         """As the chat client takes it."""
         from assay_serving.chat.client import ChatEndpoint
 

@@ -4,8 +4,6 @@ Covers: the images of conversations, contents with them, their bytes as data URL
 out: where images come from (`assay_pipelines.importers.images`). A queue of calls holds hashes, not bytes.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias

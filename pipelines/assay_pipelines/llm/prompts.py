@@ -1,7 +1,5 @@
 """The prompt templates (`assay_pipelines/prompts/*.md`, or a user's folder), in Jinja's sandbox, and their hash."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from importlib import resources

@@ -3,8 +3,6 @@
 Leaves out: choosing demonstrations (`assay_pipelines.curation.loop.demonstrations`), answers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Reading the reply of a chat endpoint: strict JSON inside fences or prose, after thinking; refusals; token counts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

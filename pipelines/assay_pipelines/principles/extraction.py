@@ -1,7 +1,5 @@
 """Extracting the principles that feedback mentions: the pass over feedback not read yet, resumable, page by page."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -83,10 +81,10 @@ class ExtractorOptions:
     """What the registry's extractors are created from. `prompts`, `lexicon`: the user's own files."""
 
     workspace: Workspace
-    endpoint: EndpointConfig | None = None
+    endpoint: "EndpointConfig | None" = None
     prompts: Path | None = None
     lexicon: Path | None = None
-    spending: Spending | None = None
+    spending: "Spending | None" = None
 
 
 @dataclass

@@ -5,8 +5,6 @@ response or of the only one, or binary tests with a rationale, which are princip
 responses is feedback on both; a bracketed line before it states which of the two this is and which was preferred.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -230,7 +228,7 @@ def _flush(
     tests.clear()
 
 
-def _insert_texts(db: Any, rows: pa.Table, run_id: str) -> None:
+def _insert_texts(db: Any, rows: "pa.Table", run_id: str) -> None:
     """Store the item of each statement in `rows`."""
     response = identity.response_id(identity.prompt_id("messages"), "response")
     annotator = identity.annotator_id("kind", "if(voter IS NULL, source, source || '/' || voter)")

@@ -1,7 +1,5 @@
 """The registry of principle extractors, which `assay principles extract --extractor` names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 

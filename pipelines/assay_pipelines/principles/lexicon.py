@@ -4,8 +4,6 @@ The evidence is the clause itself. It misses principles that are not in the lexi
 baseline that a model should beat.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping, Sequence

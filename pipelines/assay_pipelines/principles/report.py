@@ -1,7 +1,5 @@
 """The funnel of a filter run, the failures of each extractor, the base rate of each principle."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from typing import Any
 

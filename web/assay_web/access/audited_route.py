@@ -3,8 +3,6 @@
 A route may add to its entry with `note_change`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 

@@ -6,8 +6,6 @@
 Changes must carry the session's token in X-CSRF-Token: a page of another site can send the cookie but not read it.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Annotated

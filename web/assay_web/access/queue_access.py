@@ -5,8 +5,6 @@ What is not theirs is answered like what does not exist. Leaves out: what may be
 records, images of theirs included (`permissions`), who is a member (`assay_web.accounts.projects`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated
 

@@ -4,8 +4,6 @@ attempts to sign in, and the audit log.
 Tokens are stored as SHA-256 digests and passwords as argon2 hashes: the file's content is not enough to sign in.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from hashlib import sha256

@@ -6,8 +6,6 @@ from each; the right password returns it. Unknown names have buckets too, so tha
 exist. Leaves out: passwords.
 """
 
-from __future__ import annotations
-
 import math
 import sqlite3
 import time

@@ -5,8 +5,6 @@ no text written by users and no secret. Leaves out: which requests are logged
 (`assay_web.access.audited_route`).
 """
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Leaves out: accounts (`accounts`), rate limits (`attempts`).
 """
 
-from __future__ import annotations
-
 import threading
 import unicodedata
 from collections.abc import Iterator

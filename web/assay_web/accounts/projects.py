@@ -4,8 +4,6 @@ A project is its queues and its members: it needs no making and no deleting. Adm
 the queues (`assay_pipelines.annotation.queues`), what a member may do there (`assay_web.access.permissions`).
 """
 
-from __future__ import annotations
-
 from assay_pipelines.annotation.queues import check_project
 from assay_web.accounts.access_file import AccessFile
 from assay_web.accounts.accounts import account_row

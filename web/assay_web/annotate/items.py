@@ -4,8 +4,6 @@ Before a vote nothing says which response the source or a judge preferred, what 
 check, or which comparison it is. The responses come in the order that the service drew and recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 

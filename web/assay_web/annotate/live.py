@@ -3,8 +3,6 @@
 Leaves out: the figures themselves (`assay_pipelines.annotation`).
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

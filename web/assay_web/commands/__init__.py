@@ -1,7 +1,5 @@
 """Sub-commands of this package. Heavy imports happen inside the commands."""
 
-from __future__ import annotations
-
 import typer
 
 from assay_web.commands import accounts

@@ -1,7 +1,5 @@
 """`assay demo` and `assay report`: pages as files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -4,8 +4,6 @@ The type that is said is that of the file's ending, of a short list without SVG;
 when they were stored, and browsers are told not to guess. Leaves out: who may load what (`assay_web.access`).
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Path

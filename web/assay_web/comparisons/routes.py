@@ -4,8 +4,6 @@ Each takes one short unit of the store; an unfinished search replies with a curs
 queries (`assay.browsing`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -4,8 +4,6 @@ The page can run only these files. A loop whose file is elsewhere or missing is 
 the store when it is run again.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

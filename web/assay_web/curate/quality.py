@@ -4,8 +4,6 @@ Leaves out: the measures (`assay_pipelines.judging.reporting`, `assay_pipelines.
 `assay_pipelines.curation.source_errors`).
 """
 
-from __future__ import annotations
-
 from assay.workspace import Workspace
 from assay_pipelines.annotation.quality.annotators import AnnotatorQuality, annotator_quality
 from assay_pipelines.annotation.queues import list_queues

@@ -4,8 +4,6 @@ Covers: validity by size and modification time of the store, its log, the journa
 per reply at a time; a bounded number of replies. Leaves out: the replies (`routes`).
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict

@@ -3,8 +3,6 @@
 Leaves out: the stages (`stage_routes`).
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Query

@@ -4,8 +4,6 @@ Covers: handling Ctrl-C even if the web server runs in the background, where chi
 to FOLDER, for a later web server. Leaves out: what the command does.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

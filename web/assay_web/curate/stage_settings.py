@@ -3,8 +3,6 @@
 Leaves out: running it (`stage_process`), its cost (`estimates`).
 """
 
-from __future__ import annotations
-
 from dataclasses import field
 from typing import Annotated, ClassVar, Literal, TypeAlias
 

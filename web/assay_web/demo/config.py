@@ -1,7 +1,5 @@
 """The demo's settings, in its full form (the embedded 135M model) and its quick form (a tiny random model)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from assay_pipelines.curation.loop.relabelling import RelabelConfig
@@ -46,7 +44,7 @@ class DemoConfig:
     seed: int = 7
 
     @classmethod
-    def full(cls, seed: int = 7) -> DemoConfig:
+    def full(cls, seed: int = 7) -> "DemoConfig":
         """SmolLM2-135M-Instruct; sized for under 12 minutes on two CPU cores."""
         return cls(
             base="smollm2",
@@ -63,7 +61,7 @@ class DemoConfig:
         )
 
     @classmethod
-    def quick(cls, seed: int = 7) -> DemoConfig:
+    def quick(cls, seed: int = 7) -> "DemoConfig":
         """The tiny random model: shows that every step runs; its figures mean nothing."""
         return cls(
             base="tiny",

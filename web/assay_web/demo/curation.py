@@ -4,8 +4,6 @@ Covers: import, clean, dedup, gold by the verifier, the passes by source reliabi
 (which only the demo knows). Leaves out: the reward models (`reward_models`), the order of the steps (`pipeline`).
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The demo's report: its results as sections. Leaves out: measuring (`pipeline`), rendering (`assay_web.report`)."""
 
-from __future__ import annotations
-
 import os
 import platform as machine
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Leaves out: the raw data (`source`), curation (`curation`), the probes (`reward_
 the report (`pages`).
 """
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Covers: serving, GRPO through the client, the same held-out prompts answered by 
 out: the steps before (`pipeline`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

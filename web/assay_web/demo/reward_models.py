@@ -5,8 +5,6 @@ gold and differences between them. All share one cache of features: a response i
 Leaves out: whose labels they are (`curation`), serving one (`policy`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One demo from an empty folder to the path of its report."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass

@@ -5,8 +5,6 @@ defects of a real file (repeated rows, an empty response, identical sides, a bro
 are wrong is returned separately and is not in the file. Leaves out: importing the file.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

@@ -5,8 +5,6 @@ same): it is drawn as a gap and printed as a dash, never as zero. All text is pl
 Leaves out: drawing (`charts`), HTML (`render`), and where the numbers come from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Routes of calibration and length bias, from runs and from stored scores."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Literal
 

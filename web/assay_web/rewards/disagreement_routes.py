@@ -1,7 +1,5 @@
 """Routes of the disagreement explorer: raters, agreement of two, contradicting pairs, sending pairs to a queue."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request

@@ -1,7 +1,5 @@
 """Replies that are made of records of lower packages, with the 95 % interval of a figure as two fields."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, Self
 

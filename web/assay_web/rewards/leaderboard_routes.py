@@ -1,7 +1,5 @@
 """Routes of the leaderboards: stored benchmark results, and one result in full."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from fastapi import APIRouter

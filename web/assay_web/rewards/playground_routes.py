@@ -3,8 +3,6 @@
 Scoring changes nothing, so the POST is not audited.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from fastapi import APIRouter

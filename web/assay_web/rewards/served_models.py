@@ -4,8 +4,6 @@ Covers: their models, and the scores of one query by several models. Leaves out:
 never does. Browsers see a server's URL without credentials; its key never leaves this process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

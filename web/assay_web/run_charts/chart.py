@@ -5,8 +5,6 @@ Leaves out: which charts there are (`training`, `policy`), drawing (`assay_web.r
 (`assay_web.runs`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -71,7 +69,7 @@ class MetricExtents:
     evaluation: Mapping[str, Extent]
 
     @classmethod
-    def of_rows(cls, steps: Sequence[Row], evaluations: Sequence[Row] = ()) -> MetricExtents:
+    def of_rows(cls, steps: Sequence[Row], evaluations: Sequence[Row] = ()) -> "MetricExtents":
         return cls(_extents(steps), _extents(evaluations))
 
     def of(self, curve: MetricCurve) -> Extent | None:

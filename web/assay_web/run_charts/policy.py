@@ -1,7 +1,5 @@
 """The charts of a policy training: reward and its parts, the held-out watch, distance, optimiser, sampler, time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from assay_web.run_charts.chart import CurveChart, MetricCurve, MetricExtents, Row, with_available_curves

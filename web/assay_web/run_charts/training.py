@@ -1,7 +1,5 @@
 """The charts of a reward-model training: learning, slices of what is held out, optimiser, speed and memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from assay_web.run_charts.chart import CurveChart, MetricCurve, MetricExtents, Row, with_available_curves

@@ -4,8 +4,6 @@ Covers: means, bounds and last steps per bucket; the bucket width doubles when t
 Leaves out: reading the file (`metrics_reader`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Live curves of runs: replies with the new points of metrics readers, which are kept between requests."""
 
-from __future__ import annotations
-
 import json
 import math
 import zlib

@@ -1,7 +1,5 @@
 """The headline number of a run by its kind; for a running one, from the newest line of its metrics."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ An incomplete line is left for the next call; an invalid one is counted and skip
 resumed from a checkpoint) is read again from the start. Leaves out: which numbers are drawn (`run_charts`).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

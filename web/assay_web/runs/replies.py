@@ -1,7 +1,5 @@
 """Request and reply models of the runs routes."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel

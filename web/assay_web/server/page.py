@@ -4,8 +4,6 @@ Leaves out: building it (`web/build_frontend.py`). Without a build the API still
 replies 503 with what is missing.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fastapi import FastAPI

@@ -3,8 +3,6 @@
 A misspelled field, or one of another version, would otherwise leave a default in force silently.
 """
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 
 

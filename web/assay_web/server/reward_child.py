@@ -4,8 +4,6 @@ Its parent is a watchdog (`assay.system.parent_watchdog`) that ends it when this
 Leaves out: what the server does.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

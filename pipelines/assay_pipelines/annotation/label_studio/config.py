@@ -4,8 +4,6 @@
 own template. In a choice `A` is the response on the left; the task's `shown_order` says which of the canonical two.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 

@@ -4,8 +4,6 @@ The key comes from the environment and is never stored. The SDK is an extra: it 
 an environment with vLLM.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -49,7 +47,7 @@ def server_address(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
 
 
-def connect(server: str) -> LabelStudio:
+def connect(server: str) -> "LabelStudio":
     """A client for `server_address(...)` with the key in $LABEL_STUDIO_API_KEY. Nothing is sent yet.
 
     Raises BackendError without the extra, BadInputError without a key.
@@ -97,7 +95,7 @@ def said_clearly(server: str, what: str = "") -> Iterator[None]:
 
 
 def iter_tasks(
-    client: LabelStudio, server: str, project_id: int, fields: Sequence[str], *, after: int = 0, page: int = PAGE
+    client: "LabelStudio", server: str, project_id: int, fields: Sequence[str], *, after: int = 0, page: int = PAGE
 ) -> Iterator[list[dict[str, Any]]]:
     """Pages of a project's tasks, those above `after`, in the order of their ids; of each its id and `fields`.
 
@@ -132,7 +130,7 @@ def iter_tasks(
         after = int(tasks[-1]["id"])
 
 
-def exists(client: LabelStudio, server: str, kind: str, number: int) -> bool:
+def exists(client: "LabelStudio", server: str, kind: str, number: int) -> bool:
     """Whether a task or an annotation is there, asked by its number."""
     try:
         with said_clearly(server, f"{kind} {number}"):

@@ -1,7 +1,5 @@
 """Label Studio projects that this workspace made: creating, finding them, noticing deletion or a rebuild."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -38,7 +36,7 @@ class Project:
 
 
 def create_project(
-    workspace: Workspace, client: LabelStudio, server: str, title: str, config: ProjectConfig, run_id: str | None
+    workspace: Workspace, client: "LabelStudio", server: str, title: str, config: ProjectConfig, run_id: str | None
 ) -> Project:
     """Make the project on the server and record it. Raises BadInputError for a title that is taken here."""
     if any(p.title == title for p in list_projects(workspace, server)):
@@ -94,7 +92,7 @@ def find_project(workspace: Workspace, name: str | None, server: str | None = No
     raise BadInputError(f"which Label Studio project? There are: {listed}; say which, with --server if need be")
 
 
-def check_project(client: LabelStudio, project: Project) -> Any:
+def check_project(client: "LabelStudio", project: Project) -> Any:
     """The server's own project. Raises NotFoundError where it is gone, BadInputError where it is another one."""
     with said_clearly(project.server, f"project {project.id} ({project.title!r})"):
         remote = client.projects.get(id=project.id)

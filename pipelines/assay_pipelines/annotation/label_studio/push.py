@@ -1,7 +1,5 @@
 """Comparisons as tasks of a Label Studio project, in a random order of responses, judges' opinions as predictions."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import random
@@ -41,7 +39,7 @@ class PushReport:
 
 def push(
     workspace: Workspace,
-    client: LabelStudio,
+    client: "LabelStudio",
     project: Project,
     selection: Selection,
     run_id: str | None,

@@ -5,8 +5,6 @@ removes it: without a result the person found them equal or did not want to answ
 the annotation was cancelled. It is read as a skip with a note, or as a tie where the project says so.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

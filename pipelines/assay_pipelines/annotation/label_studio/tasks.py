@@ -3,8 +3,6 @@
 The order is read off the texts of the task, so that the tasks of an interrupted push are used by the next one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from label_studio_sdk import LabelStudio
 
 
-def take_up_tasks(workspace: Workspace, client: LabelStudio, project: Project, run_id: str | None) -> int:
+def take_up_tasks(workspace: Workspace, client: "LabelStudio", project: Project, run_id: str | None) -> int:
     """Record the tasks of ours that the server has beyond the last one recorded here; returns how many there were.
 
     Each page is durable, and every push and pull begins with this: below the last one recorded nothing can be missing.

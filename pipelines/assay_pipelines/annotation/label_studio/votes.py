@@ -4,8 +4,6 @@ Both are sets that only grow; of each annotation the newest revision stands unle
 of polls and events, with repeats, ends in the same votes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -38,7 +36,7 @@ class VoteCounts:
     unreadable: int = 0
     foreign: int = 0
 
-    def __iadd__(self, other: VoteCounts) -> VoteCounts:
+    def __iadd__(self, other: "VoteCounts") -> "VoteCounts":
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
         return self

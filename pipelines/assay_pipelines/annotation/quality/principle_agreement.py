@@ -1,7 +1,5 @@
 """Percent agreement and Krippendorff's ordinal alpha of a queue's annotators, by principle."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from assay.statistics.agreement import krippendorff_alpha, percent_agreement

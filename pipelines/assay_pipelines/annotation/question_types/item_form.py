@@ -1,7 +1,5 @@
 """What the questions on single responses and lists share: passing an item on, and the keys of a terminal form."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args

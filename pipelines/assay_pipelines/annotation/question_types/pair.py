@@ -1,7 +1,5 @@
 """Pair voting: which of two responses is better, a tie of three kinds, or a skip with a reason."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, get_args

@@ -1,7 +1,5 @@
 """Principle answers: whether each response fulfils each of an item's principles, and which words show it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -58,7 +56,7 @@ class PrincipleFulfilment:
         )
 
 
-def keep_answers(db: sqlite3.Connection, judgment_id: str, answers: Iterable[PrincipleAnswer]) -> None:
+def keep_answers(db: "sqlite3.Connection", judgment_id: str, answers: Iterable[PrincipleAnswer]) -> None:
     """Store answers beside the vote, inside the caller's transaction; those that are there stay."""
     db.executemany(
         "INSERT OR IGNORE INTO vote_principles VALUES (?, ?, ?, ?, ?)",
@@ -66,7 +64,7 @@ def keep_answers(db: sqlite3.Connection, judgment_id: str, answers: Iterable[Pri
     )
 
 
-def stored_answers(db: sqlite3.Connection, judgment_id: str) -> tuple[PrincipleAnswer, ...]:
+def stored_answers(db: "sqlite3.Connection", judgment_id: str) -> tuple[PrincipleAnswer, ...]:
     """The answers of one vote, by principle and response."""
     rows = db.execute(
         """SELECT response, principle, answer, evidence FROM vote_principles

@@ -4,8 +4,6 @@ An item is asked by one type that decides the judgment, named by `question` in i
 those that add to it (`principles`, where the item lists some). Types of items that are no pair (`TASKS`) record labels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache

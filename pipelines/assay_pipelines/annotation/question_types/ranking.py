@@ -1,7 +1,5 @@
 """Ranking the responses to a prompt, the best first; equal ranks are ties. The judgments are those of all pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, ClassVar

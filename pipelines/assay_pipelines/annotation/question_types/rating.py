@@ -1,7 +1,5 @@
 """Rating one response: a number on each of the item's scales, or "cannot say"."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -21,7 +19,7 @@ class AnnotationScale:
     high: int = 5
 
     @classmethod
-    def parse(cls, text: str) -> AnnotationScale:
+    def parse(cls, text: str) -> "AnnotationScale":
         """`helpfulness`, or `helpfulness:0-4`. Raises BadInputError."""
         aspect, colon, ends = text.rpartition(":")
         if not colon:

@@ -1,8 +1,6 @@
 """Labels of parts of one response: of its steps, each correct, neutral or wrong; or of spans that the annotator
 marks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

@@ -3,8 +3,6 @@
 Control characters in texts, which could control the terminal, are shown by their codes; nothing is read as markup.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType

@@ -1,7 +1,5 @@
 """Building the parts of a loop (judges, annotators, models, encoder) from its configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

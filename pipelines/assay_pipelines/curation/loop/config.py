@@ -1,7 +1,5 @@
 """The configuration of a curation loop, as read from YAML: pool, people, judges, reward models, budgets."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -142,7 +140,7 @@ class Stage1Config:
         return asdict(self)
 
     @classmethod
-    def of(cls, payload: Mapping[str, Any]) -> Stage1Config:
+    def of(cls, payload: Mapping[str, Any]) -> "Stage1Config":
         """From plain YAML or JSON. Raises BadInputError naming the key that is unknown or wrong."""
         values = dict(payload)
         for name, kind in (("model", Stage1ModelConfig), ("people", PeopleConfig)):
@@ -156,7 +154,7 @@ class Stage1Config:
         return config
 
     @classmethod
-    def read(cls, path: Path) -> Stage1Config:
+    def read(cls, path: Path) -> "Stage1Config":
         """From a YAML file; paths in it are relative to it."""
         import yaml
 

@@ -1,7 +1,5 @@
 """The nearest human-labelled comparisons, shown to judges: step 3 of Skywork-Reward-V2's labelling."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from assay.browsing.candidates import candidates_by_id

@@ -3,8 +3,6 @@
 Covers: which gold a model has seen, by the snapshot in its description; the refits. Leaves out: how a refit trains.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -54,7 +52,7 @@ def gold_candidates(workspace: Workspace, sources: tuple[str, ...] = (), *, labe
     return [c for c in candidates if not labelled or c.source_label in ("A", "B")]
 
 
-def saw_gold(workspace: Workspace, spec: RewardModelSpec) -> bool:
+def saw_gold(workspace: Workspace, spec: "RewardModelSpec") -> bool:
     """Whether the model was trained on a snapshot of this workspace that holds what is gold now."""
     if spec.snapshot is None:
         return False

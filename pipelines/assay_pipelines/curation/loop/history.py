@@ -3,8 +3,6 @@
 Covers: reading the steps' outcomes and what an iteration looked at, and why. Leaves out: doing them (`stage1`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

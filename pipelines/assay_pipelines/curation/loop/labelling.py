@@ -1,7 +1,5 @@
 """Silver labels by the weighted votes of judges, the source and the loop's reward model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

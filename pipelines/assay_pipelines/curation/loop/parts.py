@@ -1,7 +1,5 @@
 """The workspace, judges, people, reward models and encoder of a loop, built from its configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any

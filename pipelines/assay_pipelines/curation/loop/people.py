@@ -1,7 +1,5 @@
 """The annotators of a loop: asked through a queue, or played by judges with recorded or simulated votes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ probability as reason and worth, the model and the labels it overrules as basis;
 trained on. Leaves out: training that model (`assay train probe --data` on a snapshot of gold and silver).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """The reward models of a loop: a linear probe or full Bradley-Terry training, loaded again when the loop resumes."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,7 +57,7 @@ class LoopModel:
         calibration on gold can vouch."""
         return {c: log_odds(min(max(p, 1 - SUREST), SUREST)) for c, p in self.p_a(candidates).items()}
 
-    def calibrated_on(self, gold: Sequence[PreferencePair], name: str) -> LoopModel:
+    def calibrated_on(self, gold: Sequence[PreferencePair], name: str) -> "LoopModel":
         """With the temperature fitted on `gold`, where the model ranks it better than chance."""
         from assay_rm_training.calibration.fitting import fit_temperature
 
@@ -98,10 +96,10 @@ class ProbeModels:
     workspace: Workspace
     config: Stage1ModelConfig
     waivers: Mapping[str, str] = field(default_factory=dict)
-    shared: FeatureCache | None = None  #: features that several loops use; None: the workspace's own
+    shared: "FeatureCache | None" = None  #: features that several loops use; None: the workspace's own
 
     @cached_property
-    def cache(self) -> FeatureCache:
+    def cache(self) -> "FeatureCache":
         if self.shared is not None:
             return self.shared
         from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone

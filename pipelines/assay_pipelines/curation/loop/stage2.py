@@ -5,8 +5,6 @@ recycle   a discarded pair whose other side the models prefer, with the label fl
 discard   the rest, each with its probabilities as the reason
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

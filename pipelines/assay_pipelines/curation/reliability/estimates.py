@@ -7,8 +7,6 @@ Votes that people's gold was made of, and a verifier's own gold, are not counted
 near its model's errors is harder than the rest, so that figures on it are on the low side.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ out: the passes, which say what they would do with a gold pair that they have no
 `loop.source_pass`, `loop.relabelling`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal

@@ -4,8 +4,6 @@ Covers: answers of A or B as crowd-kit wants them, gold as known labels where th
 models (Dawid and Skene 1979; MACE, Hovy et al. 2013; GLAD, Whitehill et al. 2009), which need the extra `voters`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -21,7 +19,7 @@ _CLASSES = {"dawid-skene": "DawidSkene", "one-coin": "OneCoinDawidSkene", "mace"
 
 
 def side_probabilities(
-    model: VoterModel, workspace: Workspace, votes_on: Mapping[str, Mapping[str, StoredOpinion]]
+    model: VoterModel, workspace: Workspace, votes_on: "Mapping[str, Mapping[str, StoredOpinion]]"
 ) -> dict[str, float]:
     """comparison id -> P(A); those without an answer of A or B are left out. `votes_on`: comparison id -> voter -> what
     it said. The voters' answers on gold are counted too; dawid-skene takes its labels as known, the others none.

@@ -6,8 +6,6 @@ first human turn of `chosen` or `text` is taken where that is a conversation. Re
 `RESPONSES` hold: a string, the last assistant's turn of a conversation, or a list of these.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Matches of a page of texts as a table; those that may be evidence, kept until the pool is read, and then stored."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +37,7 @@ class EvidenceCandidates:
         self._commonness = Commonness(index)
         self._count = 0
 
-    def add(self, matches: pa.Table) -> None:
+    def add(self, matches: "pa.Table") -> None:
         """Count the matches of a page, and keep those that are evidence unless their words turn out common."""
         import numpy as np
         import pyarrow.compute as pc
@@ -96,7 +94,7 @@ def match_table(
     index: BenchmarkIndex,
     rule: Rule,
     unit: Unit,
-) -> pa.Table:
+) -> "pa.Table":
     """The matches of a page; `tier` and `overlap` of those that are evidence unless their words turn out common.
 
     `similar`: (text of the page, document, cosine similarity); they have no `text_hash`.
@@ -164,7 +162,7 @@ def _row(page: TextPage, match: Match, tier: str | None, score: float, at: int, 
     }
 
 
-def _hit_table(hits: list[dict[str, Any]]) -> pa.Table:
+def _hit_table(hits: list[dict[str, Any]]) -> "pa.Table":
     import pyarrow as pa
 
     texts = ("check_id", "prompt_id", "response_id", "overlap", "tier", "part", "benchmark_prompt_id", "benchmark_text")
@@ -173,7 +171,7 @@ def _hit_table(hits: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(hits, schema=pa.schema([*fields, ("score", pa.float64())]))
 
 
-def _cut(text: pl.Series, row: Any, position: Any, size: Any, unit: Unit) -> pl.Series:
+def _cut(text: "pl.Series", row: Any, position: Any, size: Any, unit: Unit) -> "pl.Series":
     """`size` words or characters of text `row`, from `position` on."""
     import polars as pl
 

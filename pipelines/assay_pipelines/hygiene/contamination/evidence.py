@@ -5,8 +5,6 @@ or, a prompt, where they share a run of n words. Words of a document that more t
 without holding the document are common text, like an opening that many prompts begin with: they are no evidence.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,7 +57,7 @@ class Commonness:
         for first, _, size in match.blocks:
             self._counts[start + first : start + first + size] += 1
 
-    def common(self, document: int, limit: int) -> npt.NDArray[np.bool_]:
+    def common(self, document: int, limit: int) -> "npt.NDArray[np.bool_]":
         """[words of the document]"""
         offsets = self._index.documents.tokens.offsets
         return self._counts[offsets[document] : offsets[document + 1]] > limit
@@ -69,7 +67,7 @@ def is_evidence(
     match: Match,
     index: BenchmarkIndex,
     rule: Rule,
-    common: npt.NDArray[np.bool_] | None = None,
+    common: "npt.NDArray[np.bool_] | None" = None,
     *,
     in_response: bool = False,
 ) -> bool:

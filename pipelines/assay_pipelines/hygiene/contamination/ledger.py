@@ -3,8 +3,6 @@
 Leaves out: checking (`check`), how training uses the checks (`assay.runs.contamination_gate`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from assay.store.database import Connection

@@ -3,8 +3,6 @@
 Leaves out: what counts as contamination (`evidence`), reading the store (`check`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +57,7 @@ def find_matches(tokens: Tokens, index: BenchmarkIndex, ngram: int, unit: Unit, 
     return [_aligned(tokens, index, *row) for row in pairs.iter_rows()]
 
 
-def _frame(text: Any, document: Any, shift: Any, **columns: Any) -> pl.DataFrame:
+def _frame(text: Any, document: Any, shift: Any, **columns: Any) -> "pl.DataFrame":
     import numpy as np
     import polars as pl
 
@@ -74,7 +72,7 @@ def _frame(text: Any, document: Any, shift: Any, **columns: Any) -> pl.DataFrame
     return frame.with_columns(pl.col("runs", "run_text", "run_document").cast(pl.Int64), equal)
 
 
-def _runs(tokens: Tokens, index: BenchmarkIndex, ngram: int) -> pl.DataFrame:
+def _runs(tokens: Tokens, index: BenchmarkIndex, ngram: int) -> "pl.DataFrame":
     import numpy as np
     import polars as pl
 
@@ -101,7 +99,7 @@ def _runs(tokens: Tokens, index: BenchmarkIndex, ngram: int) -> pl.DataFrame:
     return _frame(first["text"], first["document"], at - position, **columns)
 
 
-def _equal(tokens: Tokens, index: BenchmarkIndex, ngram: int) -> pl.DataFrame:
+def _equal(tokens: Tokens, index: BenchmarkIndex, ngram: int) -> "pl.DataFrame":
     import numpy as np
 
     short = np.flatnonzero((tokens.counts > 0) & (tokens.counts < ngram))
@@ -110,7 +108,7 @@ def _equal(tokens: Tokens, index: BenchmarkIndex, ngram: int) -> pl.DataFrame:
     return _frame(short[text], document, np.zeros(len(text)), equal=np.ones(len(text), bool))
 
 
-def _anchored(tokens: Tokens, index: BenchmarkIndex, unit: Unit) -> pl.DataFrame:
+def _anchored(tokens: Tokens, index: BenchmarkIndex, unit: Unit) -> "pl.DataFrame":
     import numpy as np
     import polars as pl
 
@@ -199,5 +197,5 @@ def _gap(one: Block, other: Block) -> int:
     return max(second[0] - first[0] - first[2], second[1] - first[1] - first[2])
 
 
-def _of(tokens: Tokens, text: int) -> npt.NDArray[np.uint64]:
+def _of(tokens: Tokens, text: int) -> "npt.NDArray[np.uint64]":
     return tokens.hashes[tokens.offsets[text] : tokens.offsets[text + 1]]

@@ -3,8 +3,6 @@
 Leaves out: finding them (`search`).
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

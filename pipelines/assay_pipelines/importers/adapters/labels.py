@@ -4,8 +4,6 @@ A reader takes a record (or an entry of it) and gives a label relative to the or
 to 3 or None. All complaints are RowError.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, get_args

@@ -4,8 +4,6 @@ Leaves out: the keys of an adapter (`schema`), its rules (`pairs`, `rankings`, `
 (`loading`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress

@@ -1,7 +1,5 @@
 """Adapters from YAML files: the published ones by name, a user's own by its path."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pairs of a record, as an adapter's rules read them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeAlias
 

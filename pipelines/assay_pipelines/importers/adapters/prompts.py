@@ -3,8 +3,6 @@
 Leaves out: what a message may be (`assay.data.conversation`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any, TypeAlias

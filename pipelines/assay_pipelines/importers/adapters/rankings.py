@@ -1,7 +1,5 @@
 """All pairs of a record's ranked or scored responses, with the rankings of several annotators as their votes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import Any

@@ -1,7 +1,5 @@
 """What a record says of single responses, as an adapter's rules read it: feedback, principle judgments, ratings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from assay.data.conversation import Turns, text_of

@@ -1,7 +1,5 @@
 """What every container of records has: a stream of rows, each a record or the error of that row, in bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias

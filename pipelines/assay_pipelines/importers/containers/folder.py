@@ -4,8 +4,6 @@ Rows count through all files, in the order of their names. Of files whose names 
 (`train-00000-of-00002.parquet`) those of the split are read.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence

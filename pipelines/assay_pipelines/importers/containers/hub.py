@@ -1,7 +1,5 @@
 """Data sets that `datasets` loads: of the Hub, or a local folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

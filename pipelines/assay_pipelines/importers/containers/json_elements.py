@@ -4,8 +4,6 @@ The whole is never in memory, nor is an element too large. Only brackets, quotes
 element is JSON is for its reader to say.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Protocol

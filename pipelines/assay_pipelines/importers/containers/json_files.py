@@ -1,7 +1,5 @@
 """JSON Lines, one JSON array of objects, and arrays of objects in a JSON object."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A page is decompressed as one piece, as Parquet demands: that much memory is the file's own choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

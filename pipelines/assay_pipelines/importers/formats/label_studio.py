@@ -7,8 +7,6 @@ their mirror images, `tie`, `both good`, `both bad` and `skip`, as Assay's proje
 is the vote's rationale. Rankers and ratings are not read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

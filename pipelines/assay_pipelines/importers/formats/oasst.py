@@ -7,8 +7,6 @@ replies of the assistant to one message are a ranking. Deleted messages, and tho
 with what follows them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any, TypeAlias

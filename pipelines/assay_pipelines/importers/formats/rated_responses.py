@@ -5,8 +5,6 @@
 other columns are metadata. A name with rating, score or reward in it is an aspect, too.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

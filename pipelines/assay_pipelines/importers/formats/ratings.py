@@ -6,8 +6,6 @@ each. What cannot be read is a RowError that names its key; nothing is passed ov
 from rankings (`assay_pipelines.importers.formats.ranking_pairs`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass

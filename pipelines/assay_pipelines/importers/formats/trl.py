@@ -3,8 +3,6 @@
 Explicit and implicit prompts, plain and conversational; or `response_a`, `response_b` and `label`, or a score of each.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

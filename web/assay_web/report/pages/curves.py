@@ -1,7 +1,5 @@
 """A chart of a run as a line chart of a report. Leaves out: which charts there are (`assay_web.run_charts`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import fmean
 

@@ -4,8 +4,6 @@ Covers: sections made from the rows of `metrics.jsonl` and from `rollouts.jsonl`
 running run. Leaves out: which charts there are (`run_charts`), reading the files, settings (`runs`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any

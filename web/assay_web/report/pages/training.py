@@ -4,8 +4,6 @@ Covers: sections made from the rows of `metrics.jsonl`, of a finished or running
 there are (`run_charts`), reading the rows, settings and final figures (`runs`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

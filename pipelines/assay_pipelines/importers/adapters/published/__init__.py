@@ -2,8 +2,6 @@
 its layout class, so that the registry finds it like any other.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from assay_pipelines.importers.adapters.loading import PUBLISHED, adapter_class
