@@ -1,9 +1,11 @@
-"""Rollout actors beside a trainer: steps a second where generation takes time, against a lag of 1.
+"""Rollout actors beside a trainer: steps a second where generation or rewards take time, against a lag of 1.
 
 The loop, the buffer, the relay and the update are the product's, on the tiny model; generation is a sleep: an engine
 takes 0.2 s for a group (the median; log-normal, sigma 0.8, cut at five times that), one group after another, the same
-for a group in every arm, since it follows from the group's seed; four times as long for 32 engines, which one core
-could not train for else. Arms take turns. Actors are threads of this process: 32 processes would measure its cores.
+for a group in every arm, since it follows from the group's seed; twelve times as long for 32 engines, which one core
+could not train for else. In the arms with rewards, generation takes nothing and the reward of a group as long, one
+after another in a call; calls do not wait for each other, and there are as many at once as engines. Arms take turns.
+Actors are threads of this process: 32 processes would measure its cores.
 
 `actors_4`: four engines, staleness 4, to one engine with lag 1 (what there is without actors), and to the same four
 with lag 1. `actors_32_linear`: the share of 32 engines' time that goes into groups that are trained on, to that of one.
@@ -11,13 +13,14 @@ with lag 1. `actors_32_linear`: the share of 32 engines' time that goes into gro
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -27,6 +30,7 @@ import torch
 from measure import Report, arguments, interleaved, ratio, versions
 
 MEDIAN_S, SIGMA, LONGEST = 0.2, 0.8, 5.0
+GROUP = 2  #: responses
 WARM_UP = 5  #: steps until the pipeline is full
 
 
@@ -35,7 +39,8 @@ class Arm:
     asynchrony: dict[str, Any]
     prompts: int = 8
     steps: int = 12
-    slower: float = 1.0  #: how many times longer generation takes, where the trainer would be the limit
+    slower: float = 1.0  #: how many times longer a group takes, where the trainer would be the limit
+    rewards: bool = False  #: whether it is the reward that takes time
 
     @property
     def engines(self) -> int:
@@ -47,12 +52,13 @@ ARMS = {
     "lag 1, 4 actors": Arm({"lag": 1, "actors": 4}),
     "staleness 4, 4 actors": Arm({"staleness": 4, "actors": 4}),
     "staleness 4, 1 actor": Arm({"staleness": 4, "actors": 1}, steps=6),
-    "staleness 4, 32 actors": Arm({"staleness": 4, "actors": 32}, prompts=32, slower=4.0),
+    "staleness 4, 32 actors": Arm({"staleness": 4, "actors": 32}, prompts=32, steps=8, slower=12.0),
 }
+ARMS |= {f"{name}, rewards": replace(arm, rewards=True) for name, arm in list(ARMS.items())}
 
 
-def seconds_of(seed: int) -> float:
-    """What an engine takes for the group with this seed."""
+def seconds_of(seed: int | str) -> float:
+    """What a group with this seed, or with this first response, takes."""
     return MEDIAN_S * min(LONGEST, random.Random(seed).lognormvariate(0, SIGMA))
 
 
@@ -83,18 +89,22 @@ class SleepingEngine:
 
 
 class LetterShare:
+    """`slower`: of the groups' seconds; 0 takes none."""
+
     name, concurrent = "letters", True
+
+    def __init__(self, slower: float) -> None:
+        self.slower = slower
 
     def score(self, items: Sequence[Any], responses: Sequence[str]) -> Any:
         from assay_policy_training.plugins.protocols import Rewards
 
+        time.sleep(self.slower * sum(map(seconds_of, responses[::GROUP])))
         return Rewards.of(self.name, [sum(c.isalpha() for c in text) / max(1, len(text)) for text in responses])
 
 
 def steps_a_second(arm: Arm, used: dict[str, list[float]], name: str) -> float:
     """Of the steps after the first; `used[name]` gets the share of the engines' time that their groups took."""
-    from dataclasses import replace
-
     from assay.domain import Message
     from assay_policy_training.core.config import Asynchrony, Optimisation
     from assay_policy_training.core.policy import Policy
@@ -108,7 +118,7 @@ def steps_a_second(arm: Arm, used: dict[str, list[float]], name: str) -> float:
     last = WARM_UP + arm.steps
     recipe = replace(
         load_recipe("async_grpo"),
-        sampling=Sampling(prompts_per_step=arm.prompts, group_size=2, max_new_tokens=8, max_prompt_tokens=64),
+        sampling=Sampling(prompts_per_step=arm.prompts, group_size=GROUP, max_new_tokens=8, max_prompt_tokens=64),
         optimisation=Optimisation(lr=1e-4, micro_batch_rows=64),
         asynchrony=Asynchrony(**arm.asynchrony),
         report_kl=False,
@@ -119,16 +129,19 @@ def steps_a_second(arm: Arm, used: dict[str, list[float]], name: str) -> float:
     ends: dict[int, float] = {}
     with tempfile.TemporaryDirectory(prefix="async-rl-") as folder:
         policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64)
-        trainer = PolicyTrainer(recipe, policy, ShuffledPrompts(items, seed=0), [LetterShare()], Path(folder))
+        reward = LetterShare(arm.slower if arm.rewards else 0.0)
+        trainer = PolicyTrainer(recipe, policy, ShuffledPrompts(items, seed=0), [reward], Path(folder))
         pool = trainer.collector.pool
         assert pool is not None
-        pool.hire = lambda index: SleepingEngine(policy, arm.slower)
+        pool.hire = lambda index: SleepingEngine(policy, 0.0 if arm.rewards else arm.slower)
         with closing(trainer):
             rows = trainer.train(last, on_step=lambda row: ends.update({row["step"]: time.perf_counter()}))
+        rollouts = [json.loads(line) for line in (Path(folder) / "rollouts.jsonl").read_text().splitlines()]
     assert max(row["staleness_max"] for row in rows) <= recipe.asynchrony.ahead
     seconds = ends[last] - ends[WARM_UP]
-    uids = [f"{step}.{group}" for step in range(WARM_UP + 1, last + 1) for group in range(arm.prompts)]
-    busy = arm.slower * sum(seconds_of(derived_seed(recipe.seed, uid)) for uid in uids)
+    firsts = [row for row in rollouts[::GROUP] if row["step"] > WARM_UP]
+    seeds = [row["response"] if arm.rewards else derived_seed(recipe.seed, row["uid"]) for row in firsts]
+    busy = arm.slower * sum(map(seconds_of, seeds))
     used.setdefault(name, []).append(busy / (arm.engines * seconds))
     return arm.steps / seconds
 
@@ -142,13 +155,14 @@ def main() -> None:
     contenders = {name: (lambda name=name, arm=arm: steps_a_second(arm, used, name)) for name, arm in ARMS.items()}
     rates = interleaved(contenders, options.rounds or (3 if options.quick else 5))
     report = Report("async_rl", figures={"versions": versions("torch"), "median_group_s": MEDIAN_S, "sigma": SIGMA})
-    four, lag, lag_four, one, many = (list(ARMS)[index] for index in (2, 0, 1, 3, 4))
-    report.ratios["actors_4_to_lag_1"] = ratio(rates[four], rates[lag])
-    report.ratios["actors_4_to_lag_1_with_the_same_actors"] = ratio(rates[four], rates[lag_four])
-    report.ratios["actors_32_to_linear"] = ratio(used[many], used[one])
+    for which in ("", ", rewards"):
+        lag, lag_four, four, one, many = (name + which for name in list(ARMS)[: len(ARMS) // 2])
+        report.ratios[f"actors_4_to_lag_1{which}"] = ratio(rates[four], rates[lag])
+        report.ratios[f"actors_4_to_lag_1_with_the_same_actors{which}"] = ratio(rates[four], rates[lag_four])
+        report.ratios[f"actors_32_to_linear{which}"] = ratio(used[many], used[one])
     for name in ARMS:
         report.figures[name] = {"steps_a_second": rates[name], "engines_in_use": used[name]}
-        print(f"{name:<24} {max(rates[name]):6.2f} steps/s, engines in use {max(used[name]):.2f}", file=sys.stderr)
+        print(f"{name:<33} {max(rates[name]):6.2f} steps/s, engines in use {max(used[name]):.2f}", file=sys.stderr)
     report.finish(options)
 
 

@@ -14,7 +14,7 @@ Then with our own steps of `async_rl.py` (its stored result: actors that sleep, 
 0.2 s, since it does not store them.
 
     python benchmarks/cluster_simulation.py --quick
-    python benchmarks/cluster_simulation.py --engines 8 32 128
+    python benchmarks/cluster_simulation.py --engines 8 1000
 """
 
 from __future__ import annotations
@@ -100,33 +100,33 @@ def simulate(cluster: Cluster, mode: Mode, *, steps: int, seed: int = 0) -> Outc
     order = count()
     loaded: dict[str, int | None] = {f"engine-{n}": None for n in range(cluster.engines)}
     idle = dict.fromkeys(loaded)
+    asking = list(idle)  # idle, and not told since that there is nothing
     batches: list[int] = []
     ends, ages, generated_s = [], [], 0.0
     training = False
     now, trained, units = 0.0, 0, cluster.groups // cluster.unit_groups
 
     def submit() -> None:
-        while len(batches) < steps and buffer.admits(len(batches)):
+        while len(batches) < steps + mode.staleness and buffer.admits(len(batches)):
             first = len(batches) * units
             requests = [(first + n, cluster.unit_groups * cluster.rows) for n in range(units)]
             batches.append(buffer.submit(len(batches), requests))
 
     def begin(actor: str, taken: list[RolloutUnit]) -> None:
-        nonlocal generated_s
         lengths = [_left(cluster, unit, seed) for unit in taken]
         longest = max(int(each.max()) for each in lengths)
         tokens = min(longest, mode.window) if mode.window else longest
         load = cluster.relay_s if loaded[actor] != taken[0].publication else 0.0
         loaded[actor] = taken[0].publication
-        generated_s += tokens * cluster.token_s
         heapq.heappush(events, (now + load + tokens * cluster.token_s, next(order), "call", (actor, taken, tokens)))
 
     submit()
     while trained < steps:
-        for actor in list(idle):
+        for actor in asking:
             if taken := buffer.take(actor):
                 del idle[actor]
                 begin(actor, taken)
+        asking = []
         if not training and trained < len(batches) and buffer.ready(batches[trained]):
             done = buffer.consume(batches[trained])
             ages.append([trained - (unit.first or 0) for unit in done])
@@ -136,6 +136,7 @@ def simulate(cluster: Cluster, mode: Mode, *, steps: int, seed: int = 0) -> Outc
         now, _, kind, what = heapq.heappop(events)
         if kind == "call":
             actor, taken, tokens = what
+            generated_s += tokens * cluster.token_s
             for unit in taken:
                 left = _left(cluster, unit, seed) - tokens
                 alive = left[left > 0]
@@ -143,6 +144,7 @@ def simulate(cluster: Cluster, mode: Mode, *, steps: int, seed: int = 0) -> Outc
                 if unit.generated:
                     heapq.heappush(events, (now + cluster.score_s, next(order), "scored", unit))
             idle[actor] = None
+            asking = [actor]
         elif kind == "scored":
             what.outcome = True
         else:
@@ -151,6 +153,7 @@ def simulate(cluster: Cluster, mode: Mode, *, steps: int, seed: int = 0) -> Outc
             ends.append(now)
             buffer.publish(trained)
             submit()
+            asking = list(idle)
     half = steps // 2
     late = [age for step in ages[half:] for age in step]
     step_s = (ends[-1] - ends[half - 1]) / (steps - half)
@@ -256,8 +259,8 @@ MODES = {
 
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--engines", type=int, nargs="+", default=[8, 32, 128])
-    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--engines", type=int, nargs="+", default=[8, 32, 128, 512, 1000])
+    parser.add_argument("--steps", type=int, default=24)
     options = parser.parse_args()
     report = Report("cluster_simulation")
     print("simulated, but for what is called published or measured; verl's rows with three mean lengths of responses")

@@ -9,12 +9,15 @@ machine, without threads, clocks or tensors. Leaves out: carrying it out (`pool`
 Publications are numbered by the step that begins with them.
 """
 
+import heapq
+from bisect import bisect_left, insort
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from assay.errors import BackendError
-from assay_policy_training.rollouts.repack import ActorLoad, repack
+from assay_policy_training.rollouts.repack import Load, repack
 
 TRIES = 3  #: actors that may be lost over one unit
 
@@ -39,16 +42,34 @@ class RolloutUnit:
     outcome: Any = None  #: once it is complete
     seconds: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def order(self) -> tuple[bool, int]:
+        """In which units are begun."""
+        return not self.urgent, self.number
+
 
 class RolloutBuffer:
     """`fixed`: units keep the publication of their submission. `partial`: they go on with the newest one after each
-    window. `capacity`: rows that an actor generates at once."""
+    window. `capacity`: rows that an actor generates at once.
+
+    A call costs the same whatever the number of units and actors, but for a logarithm and the actors of one version.
+    """
 
     def __init__(self, *, staleness: int, fixed: bool = False, partial: bool = False, capacity: int = 1) -> None:
         self.staleness, self.fixed, self.partial, self.capacity = staleness, fixed, partial, capacity
-        self.units: list[RolloutUnit] = []  #: submitted and not consumed, in order
         self.published = 0  #: newest publication
         self.batches = self._numbers = 0
+        self._units: dict[int, list[RolloutUnit]] = {}  #: by batch: submitted and not consumed
+        self._unfinished: dict[int, deque[RolloutUnit]] = {}  #: the same, from the first without an outcome on
+        self._free: list[tuple[tuple[bool, int], RolloutUnit]] = []  #: heap of those that no actor has
+        self._held: dict[str, list[RolloutUnit]] = defaultdict(list)  #: by actor, in their order
+        self._loads: dict[int, list[Load]] = defaultdict(list)  #: of actors by version of the weights, ascending
+        self._placed: dict[str, tuple[int, Load]] = {}  #: where an actor is in `_loads`
+
+    @property
+    def units(self) -> list[RolloutUnit]:
+        """Submitted and not consumed, in order."""
+        return sorted((unit for units in self._units.values() for unit in units), key=lambda unit: unit.order)
 
     def publish(self, publication: int) -> None:
         if publication <= self.published:
@@ -64,56 +85,74 @@ class RolloutBuffer:
         if not self.admits(step):
             raise ValueError(f"step {step} is not admitted at publication {self.published}")
         self.batches += 1
+        publication = self.published if self.fixed or urgent else None
         for request, rows in requests:
-            publication = self.published if self.fixed or urgent else None
-            self.units.append(RolloutUnit(self._numbers, self.batches, step, request, rows, urgent, publication))
-            self._numbers += 1
-        self.units.sort(key=lambda unit: (not unit.urgent, unit.number))
+            self._add(RolloutUnit(self._numbers, self.batches, step, request, rows, urgent, publication))
         return self.batches
 
     def take(self, actor: str) -> list[RolloutUnit]:
         """What an idle actor does next, in one call, all with one publication; empty: nothing. Rows that it has handed
         back come first, unless another actor has room for them and there is something else to do."""
-        held = [unit for unit in self.units if unit.actor == actor and not unit.generated]
-        free = next((unit for unit in self.units if unit.actor is None and not unit.generated), None)
-        if held and free is not None and (target := self._move(actor)) is not None:
-            for unit in held:
+        while self._free and self._free[0][1].generated:  # restored as such
+            heapq.heappop(self._free)
+        taken = self._held.pop(actor, [])
+        if taken and self._free and (target := self._move(actor)) is not None:
+            for unit in taken:
                 unit.actor = target
-            held = []
-        taken = held or ([] if free is None else [free])
+            self._held[target] = sorted(self._held[target] + taken, key=lambda unit: unit.order)
+            self._place(target)
+            taken = []
+        if not taken and self._free:
+            taken = [heapq.heappop(self._free)[1]]
         for unit in taken:
             unit.actor = actor
             if unit.publication is None or (self.partial and not unit.urgent):
                 unit.publication = self.published
             unit.first = unit.publication if unit.first is None else unit.first
-        return taken
+        if taken:
+            self._held[actor] = taken
+        self._place(actor)
+        return list(taken)
 
     def returned(self, unit: RolloutUnit, rows: int, progress: Any = None) -> None:
         """A call ended with so many rows of the unit under way; with none it is generated."""
         unit.rows, unit.progress, unit.generated = rows, progress, rows == 0
-        if unit.generated:
-            unit.actor = None
+        if (actor := unit.actor) is not None:
+            if unit.generated:
+                unit.actor = None
+                self._held[actor] = [other for other in self._held[actor] if other is not unit]
+            self._place(actor)
 
     def lose(self, actor: str) -> None:
         """The actor is gone: others generate its units again, from the last window on and with the same weights. Raises
         BackendError where too many went over one unit."""
-        for unit in self.units:
-            if unit.actor == actor:
-                unit.actor, unit.lost = None, unit.lost + 1
-                if unit.lost >= TRIES:
-                    raise BackendError(f"{unit.lost} actors were lost over rollouts of step {unit.step}")
+        units = self._held.pop(actor, [])
+        self._place(actor)
+        for unit in units:
+            unit.actor, unit.lost = None, unit.lost + 1
+            heapq.heappush(self._free, (unit.order, unit))
+        worst = max(units, key=lambda unit: unit.lost, default=None)
+        if worst is not None and worst.lost >= TRIES:
+            raise BackendError(f"{worst.lost} actors were lost over rollouts of step {worst.step}")
 
     def ready(self, batch: int) -> bool:
-        return all(unit.outcome is not None for unit in self.units if unit.batch == batch)
+        unfinished = self._unfinished.get(batch, deque())
+        while unfinished and unfinished[0].outcome is not None:
+            unfinished.popleft()
+        return not unfinished
 
     def consume(self, batch: int) -> list[RolloutUnit]:
         """The units of a batch that is ready, in order of submission."""
-        units = [unit for unit in self.units if unit.batch == batch]
-        for unit in units:
+        for unit in self._units[batch]:
             if unit.first is None or unit.outcome is None or unit.step - unit.first > self.staleness:
                 raise ValueError(f"unit {unit.number} of step {unit.step} is of publication {unit.first}")
-        self.units = [unit for unit in self.units if unit.batch != batch]
-        return units
+        return self._remove(batch)
+
+    def forget(self, batch: int) -> None:
+        """Of units that none of this buffer's actors will have."""
+        self._remove(batch)
+        self._free = [entry for entry in self._free if entry[1].batch != batch]
+        heapq.heapify(self._free)
 
     def publications(self) -> set[int]:
         """Those that may still be loaded."""
@@ -122,16 +161,38 @@ class RolloutBuffer:
 
     def load(self, units: Sequence[RolloutUnit], counts: Mapping[str, int]) -> None:
         """The state of a checkpoint: nobody has a unit."""
-        self.units = list(units)
+        for state in (self._units, self._unfinished, self._free, self._held, self._loads, self._placed):
+            state.clear()  # type: ignore[attr-defined]
         self.published, self.batches = counts["published"], counts["batches"]
+        for unit in units:
+            self._add(unit)
         self._numbers = 1 + max((unit.number for unit in units), default=-1)
+
+    def _add(self, unit: RolloutUnit) -> None:
+        self._units.setdefault(unit.batch, []).append(unit)
+        self._unfinished.setdefault(unit.batch, deque()).append(unit)
+        heapq.heappush(self._free, (unit.order, unit))
+        self._numbers += 1
+
+    def _remove(self, batch: int) -> list[RolloutUnit]:
+        self._unfinished.pop(batch, None)
+        return self._units.pop(batch, [])
+
+    def _place(self, actor: str) -> None:
+        """The actor's rows under way among those of its version."""
+        if actor in self._placed:
+            version, load = self._placed.pop(actor)
+            loads = self._loads[version]
+            del loads[bisect_left(loads, load)]
+            if not loads:
+                del self._loads[version]
+        if units := self._held.get(actor):
+            version = 0 if self.partial else units[0].publication or 0
+            load = (sum(unit.rows for unit in units), actor)
+            insort(self._loads[version], load)
+            self._placed[actor] = version, load
 
     def _move(self, actor: str) -> str | None:
         """The actor that has room for all rows of this one."""
-        replicas: dict[str, ActorLoad] = {}
-        for unit in self.units:
-            if unit.actor is not None and not unit.generated:
-                used = unit.rows + (replicas[unit.actor].used if unit.actor in replicas else 0)
-                version = 0 if self.partial else unit.publication or 0
-                replicas[unit.actor] = ActorLoad(unit.actor, used, max(used, self.capacity), version)
-        return next((move.target for move in repack(list(replicas.values())) if move.source == actor), None)
+        moves = repack(self._loads[self._placed[actor][0]], self.capacity)
+        return next((move.target for move in moves if move.source == actor), None)

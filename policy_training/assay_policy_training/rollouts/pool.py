@@ -236,7 +236,7 @@ class RolloutPool:
                     seconds[stage] += unit_seconds
             rollouts = (merge_rollouts([unit.outcome for unit in units]), dict(seconds))
         else:
-            self.buffer.units = [unit for unit in self.buffer.units if unit.batch != batch]
+            self.buffer.forget(batch)
         return parallel.share(rollouts)
 
     def _dispatch(self) -> None:

@@ -6,24 +6,11 @@ memory, which is computed again.
 Source: Laminar arXiv 2510.12633, from its abstract and a summary; the order (emptiest first) is that of our oracle.
 """
 
+from bisect import bisect, bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from assay.errors import BadInputError
-
-
-@dataclass(frozen=True)
-class ActorLoad:
-    """One engine: rows (or tokens) under way and at most, and the version of its weights."""
-
-    name: str
-    used: int
-    capacity: int
-    version: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.used <= self.capacity:
-            raise BadInputError(f"{self.name} uses {self.used} of {self.capacity}", field="used")
+Load = tuple[int, str]  #: rows (or tokens) under way on a replica, above 0; its name
 
 
 @dataclass(frozen=True)
@@ -35,27 +22,19 @@ class Move:
     used: int
 
 
-def repack(replicas: Sequence[ActorLoad]) -> list[Move]:
-    """Empty as many replicas as the others of the same version have room for: the emptiest first, each onto the fullest
-    that still holds it. A rollout never changes its version, and one that was moved is not moved again."""
-    state = {replica.name: replica for replica in replicas}
-    if len(state) != len(replicas):
-        raise BadInputError("two replicas have one name", field="name")
-    moves: list[Move] = []
-    for source in sorted((r for r in replicas if r.used), key=lambda r: (r.used, r.name)):
-        if any(move.target == source.name for move in moves):
+def repack(loads: Sequence[Load], capacity: int) -> list[Move]:
+    """Empty as many replicas, all of one version of the weights, as the others have room for: the emptiest first, each
+    onto the fullest that still holds it. One that took another's rollouts is not moved. `loads`: in ascending order."""
+    state, targets, moves = list(loads), set[str](), list[Move]()
+    for source in loads:
+        if source[1] in targets:
             continue
-        fitting = [
-            other
-            for other in state.values()
-            if other.name != source.name
-            and other.version == source.version
-            and other.used
-            and other.used + source.used <= other.capacity
-        ]
-        if fitting:
-            target = max(fitting, key=lambda r: (r.used, r.name))
-            state[target.name] = replace(target, used=target.used + source.used)
-            state[source.name] = replace(source, used=0)
-            moves.append(Move(source.name, target.name, source.used))
+        del state[bisect_left(state, source)]
+        fitting = bisect(state, capacity - source[0], key=lambda load: load[0])
+        if not fitting:
+            break  # nor do fuller ones fit anywhere
+        used, target = state.pop(fitting - 1)
+        insort(state, (used + source[0], target))
+        targets.add(target)
+        moves.append(Move(source[1], target, source[0]))
     return moves
