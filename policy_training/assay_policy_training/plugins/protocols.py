@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -229,6 +230,20 @@ class SamplerPlan(Protocol):
     """S2, as a recipe describes it."""
 
     def open(self, policy: Policy, sampling: Sampling) -> Sampler: ...
+
+
+@runtime_checkable
+class ActorEngines(Protocol):
+    """A sampler plan that has an engine for each rollout actor; the trainer opens none."""
+
+    def check_actors(self, actors: int) -> None:
+        """Raises AssayError where there are not so many engines, or where they are not alike."""
+        ...
+
+    def for_actor(self, index: int, folder: Path) -> SamplerPlan:
+        """The plan of one actor, whose weights are passed through `folder`. Raises ActorLostError where its engine does
+        not answer."""
+        ...
 
 
 @runtime_checkable

@@ -16,9 +16,16 @@ from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.config import Asynchrony
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
-from assay_policy_training.plugins.protocols import Observer, PublishesWeights, Sampler, Stateful
+from assay_policy_training.plugins.protocols import (
+    ActorEngines,
+    Observer,
+    PublishesWeights,
+    Sampler,
+    SamplerPlan,
+    Stateful,
+)
 from assay_policy_training.plugins.samplers.carried import CarriedRow, continued, rows_batch
-from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.plugins.samplers.transformers import Transformers, TransformersSampler
 from assay_policy_training.recipe.loading import recipe_from_dict
 from assay_policy_training.rollouts.generate import RolloutRequest
 from assay_policy_training.rollouts.relay import check_loaded, load_weights, weights_of
@@ -76,10 +83,10 @@ class RolloutActor:
             return
         self._loaded = ""
         load_weights(self.policy, weights_of(handle))
+        if probe:
+            check_loaded(self.policy, probe, version)
         if isinstance(self.sampler, PublishesWeights):
             self.sampler.publish(self.policy, version)
-        elif probe:
-            check_loaded(self.policy, probe, version)
         self._loaded = key
 
 
@@ -99,14 +106,32 @@ def rollout_process(recipe: Mapping[str, Any], policy: str, device: str) -> Roll
     return RolloutActor(loaded, chosen.sampler.open(loaded, chosen.sampling))
 
 
+def opened_by_trainer(plan: SamplerPlan, asynchrony: Asynchrony) -> SamplerPlan:
+    """The sampler of the trainer's process, which has no engine where each actor has one. Raises AssayError where those
+    are not as they should be."""
+    if not (asynchrony.actors and isinstance(plan, ActorEngines)):
+        return plan
+    if asynchrony.window:
+        raise _window_refused()
+    plan.check_actors(asynchrony.actors)
+    return Transformers()
+
+
 def check_sampler(sampler: Sampler, asynchrony: Asynchrony) -> None:
     """Raises BadInputError for a sampler that cannot generate ahead of training."""
     if isinstance(sampler, Stateful | Observer):
         raise BadInputError("a sampler with memory cannot generate ahead of training", field=asynchrony.key)
     if asynchrony.actors and isinstance(sampler, PublishesWeights):
-        raise BadInputError("an engine of its own has its own actors: leave them out", field="asynchrony.actors")
+        raise BadInputError(
+            "this engine is the trainer's: leave actors out, or give each a server (sampler.kind=vllm_server)",
+            field="asynchrony.actors",
+        )
     if asynchrony.window and not isinstance(sampler, TransformersSampler):
-        raise BadInputError("only the transformers sampler goes on with rows under way", field="asynchrony.window")
+        raise _window_refused()
+
+
+def _window_refused() -> BadInputError:
+    return BadInputError("only the transformers sampler goes on with rows under way", field="asynchrony.window")
 
 
 def frozen_copy(policy: Policy) -> Policy:

@@ -32,7 +32,7 @@ from assay_policy_training.plugins.protocols import (
     Sampler,
 )
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.rollouts.actor import RolloutActor, check_sampler, frozen_copy
+from assay_policy_training.rollouts.actor import RolloutActor, check_sampler, frozen_copy, opened_by_trainer
 from assay_policy_training.rollouts.generate import (
     RolloutGenerator,
     RolloutRequest,
@@ -89,7 +89,8 @@ class RolloutCollector:
         rollout_policy = frozen_copy(policy) if in_thread else policy
         if sampler is not None and (asynchrony.actors or (in_thread and not isinstance(sampler, PublishesWeights))):
             raise BadInputError("this sampler uses the weights under training", field=asynchrony.key)
-        self.sampler: Sampler = sampler or recipe.sampler.open(rollout_policy, recipe.sampling)
+        plan = opened_by_trainer(recipe.sampler, asynchrony)
+        self.sampler: Sampler = sampler or plan.open(rollout_policy, recipe.sampling)
         self.generator = RolloutGenerator(self.sampler, rewards, chunks=asynchrony.chunks)
         self.pool: RolloutPool | None = None
         if in_thread or asynchrony.actors:

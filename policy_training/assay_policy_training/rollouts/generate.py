@@ -10,6 +10,7 @@ in the trainer's own thread (`RolloutGenerator.all_rewards`).
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 
 import torch
@@ -82,7 +83,7 @@ class RolloutGenerator:
                 with clock("sample"):
                     for part in self._portions(self.sampler, request, version):
                         parts.append(part)
-                        futures.append(thread.submit(self._score, part))
+                        futures.append(thread.submit(copy_context().run, self._score, part))  # with the span around it
                 with clock("reward"):
                     rewards = [future.result() for future in futures]
         new_uids = tuple(uid for uid in request.uids for _ in range(group_size))

@@ -8,6 +8,7 @@ Determinism: all with memory (prompts, contexts, filters, schedules, such reward
 thread. With `lag`, rows depend on nothing that is a matter of time; with `staleness`, their weights' version does.
 """
 
+import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +21,11 @@ from typing import Any
 from assay.compute.actors import Actor, ActorLostError
 from assay.compute.executor import LOCAL, open_actor
 from assay.errors import BackendError
+from assay.system import tracing
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.metrics import Stopwatch
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.plugins.protocols import Rewards, RewardSource
+from assay_policy_training.plugins.protocols import ActorEngines, Rewards, RewardSource
 from assay_policy_training.plugins.samplers.carried import CarriedRow, empty_row, row_from_dict
 from assay_policy_training.recipe.loading import recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
@@ -43,6 +45,8 @@ from assay_policy_training.rollouts.rollout_state import (
     rollouts_from_dict,
     rollouts_to_dict,
 )
+
+HIRE_EVERY_S = 2.0
 
 
 class ThreadActor:
@@ -89,6 +93,7 @@ class RolloutPool:
         self._hired = self._closed = False
         self._publications: dict[int, Publication] = {}
         self._requests: dict[int, tuple[int, RolloutRequest]] = {}  #: step -> its batch in the buffer, the request
+        self._traces: dict[int, str] = {}  #: batch -> traceparent of the step that submitted it
         self._calls = ThreadPoolExecutor(count, thread_name_prefix="rollout-actor")
         self._scoring = ThreadPoolExecutor(count, thread_name_prefix="rollout-rewards")
         self._source_locks = [threading.Lock() for _ in rewards]
@@ -97,6 +102,7 @@ class RolloutPool:
         self._epoch = 0  #: checkpoints restored: what began before is of no interest
         self._paused = True  #: until weights are published
         self._tensors: dict[str, Any] = {}  #: of the newest snapshot
+        self.engines_folder: Path | None = None  #: through which actors pass weights to engines of theirs
 
     def publish(self, step: int, version: int) -> None:
         """The policy's present weights, with which `step` begins."""
@@ -137,6 +143,7 @@ class RolloutPool:
         """End the actors."""
         with self._changed:
             self._closed = True
+            self._changed.notify_all()
         for actor in self._actors:
             if actor is not None:
                 actor.close()
@@ -145,6 +152,8 @@ class RolloutPool:
         for publication in self._publications.values():
             if publication.handle is not None:
                 self.relay.drop(publication.handle)
+        if self.engines_folder is not None:
+            shutil.rmtree(self.engines_folder, ignore_errors=True)
 
     def state_dict(self) -> dict[str, Any]:
         """With `tensors`, a snapshot of one moment: finished units with their rows and rewards, the others with the
@@ -218,6 +227,7 @@ class RolloutPool:
         parts = [request.part(slice(i, i + groups)) for i in range(0, len(request.items), groups)]
         with self._changed:
             batch = self.buffer.submit(step, [(part, len(part.items) * size) for part in parts], urgent=urgent)
+            self._traces[batch] = tracing.headers().get("traceparent", "")
             self._dispatch()
         return batch
 
@@ -229,6 +239,7 @@ class RolloutPool:
                 if self._error is not None:
                     raise self._error
                 units = self.buffer.consume(batch)
+                self._traces.pop(batch, None)
                 self._drop_publications()
             seconds: dict[str, float] = defaultdict(float)
             for unit in units:
@@ -237,6 +248,7 @@ class RolloutPool:
             rollouts = (merge_rollouts([unit.outcome for unit in units]), dict(seconds))
         else:
             self.buffer.forget(batch)
+            self._traces.pop(batch, None)
         return parallel.share(rollouts)
 
     def _dispatch(self) -> None:
@@ -253,7 +265,8 @@ class RolloutPool:
         return self._publications[units[0].publication]
 
     def _hire(self, index: int) -> None:
-        """Make the actor of that index, in its thread; where there is no room for it, again, as long as others work."""
+        """Make the actor of that index, in its thread; where there is no room for it, or its engine does not answer,
+        again, as long as others work."""
         while not self._closed:
             try:
                 self._actors[index] = self.hire(index)
@@ -262,6 +275,8 @@ class RolloutPool:
                 if not any(self._actors):
                     self._fail(error)
                     return
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed, HIRE_EVERY_S)
             except BaseException as error:
                 self._fail(error)
                 return
@@ -329,14 +344,15 @@ class RolloutPool:
         """Rewards of a unit, but those that must wait for the whole batch."""
         started, rewards = perf_counter(), list[Rewards | None]()
         try:
-            for source, lock in zip(self.rewards, self._source_locks, strict=True):
-                if needs_whole_batch(source):
-                    rewards.append(None)
-                elif getattr(source, "concurrent", False):
-                    rewards.append(score_completed(source, batch))
-                else:
-                    with lock:
+            with tracing.span("rollout rewards", self._traces.get(unit.batch, ""), step=unit.step):
+                for source, lock in zip(self.rewards, self._source_locks, strict=True):
+                    if needs_whole_batch(source):
+                        rewards.append(None)
+                    elif getattr(source, "concurrent", False):
                         rewards.append(score_completed(source, batch))
+                    else:
+                        with lock:
+                            rewards.append(score_completed(source, batch))
         except BaseException as error:
             self._fail(error)
             return
@@ -376,14 +392,20 @@ def actor_pool(
     recipe: Recipe, policy: Policy, rewards: Sequence[RewardSource], *, on: str, folder: Path
 ) -> RolloutPool:
     """`folder`: of the run, which local actors read weights from and actors of a cluster have to see."""
-    devices = recipe.asynchrony.devices or (str(policy.device),)
-    arguments = {"recipe": recipe_to_dict(recipe), "policy": policy.name}
+    plan, engines = recipe.sampler, folder / "engines"
+    # Beside an engine of its own, an actor has the policy for its weights and the check alone.
+    devices = recipe.asynchrony.devices or ("cpu" if isinstance(plan, ActorEngines) else str(policy.device),)
 
     def hire(index: int) -> Actor:
         probe = folder / ".probe"
         if on != LOCAL:
             probe.write_text(probe.name, encoding="utf-8")
         device = devices[index % len(devices)]
-        return open_actor(on, TARGET, {**arguments, "device": device}, probe=probe, gpus=float("cuda" in device))
+        sampler = plan.for_actor(index, engines) if isinstance(plan, ActorEngines) else plan
+        chosen = recipe_to_dict(replace(recipe, sampler=sampler))
+        arguments = {"recipe": chosen, "policy": policy.name, "device": device}
+        return open_actor(on, TARGET, arguments, probe=probe, gpus=float("cuda" in device))
 
-    return RolloutPool(recipe, policy, rewards, hire, open_relay(on, folder / "weights"), probed=True)
+    pool = RolloutPool(recipe, policy, rewards, hire, open_relay(on, folder / "weights"), probed=True)
+    pool.engines_folder = engines
+    return pool

@@ -114,6 +114,13 @@ class Connection:
         except ValueError as error:
             raise BackendError(f"{self.settings.url}{path} does not answer JSON") from error
 
+    def healthy(self) -> bool:
+        """Whether /health answers 200."""
+        try:
+            return self._client.get("/health", timeout=CONNECT_S).status_code == 200
+        except httpx.HTTPError:
+            return False
+
     def post(self, path: str, body: Mapping[str, Any]) -> Any | Fault:
         """The JSON of the reply, or why there is none. Codes: timeout, bad_input (refused as it is), backend."""
         attempts = Attempts(RetryPolicy(retries=self.settings.retries, deadline=self.settings.deadline))

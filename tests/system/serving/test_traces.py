@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import async_training
 import pytest
 from test_serve_processes import pytestmark, started, until, url_when_ready
 
@@ -26,6 +27,18 @@ from assay_serving.client import RewardClient
 with RewardClient(sys.argv[1], max_items_per_request=1) as client, tracing.span("rl step", step=3):
     results = client.score_group("Name a metal.", ["Gold.", "Glass, I think, it is."])
 print([result.reward for result in results])
+"""
+#: Rewards of the second step are requested beside the first.
+TRAINER = """
+import sys
+from pathlib import Path
+from async_training import recipe_with, trainer
+from assay_policy_training.rollouts.rewards import ModelReward
+from assay_serving.client import RemoteScorer, RewardClient
+with RewardClient(sys.argv[1]) as client:
+    made = trainer(recipe_with(lag=1), Path(sys.argv[2]), rewards=[ModelReward(RemoteScorer(client))])
+    made.train(2)
+    made.close()
 """
 
 
@@ -75,7 +88,7 @@ def collector() -> Iterator[tuple[str, list[ReceivedSpan]]]:
 
 
 def test_one_trace_runs_through_client_http_worker_and_engine(
-    rule_reward: Path, monkeypatch: pytest.MonkeyPatch
+    rule_reward: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
     pytest.importorskip("opentelemetry.sdk")
@@ -84,8 +97,8 @@ def test_one_trace_runs_through_client_http_worker_and_engine(
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
         with started(str(rule_reward), "--name", "rm", "--port", "0", "--replicas", "2", "--device", "cpu") as process:
             url = url_when_ready(process, PATIENCE_S)
-            asked = subprocess.run([sys.executable, "-c", CLIENT, url], capture_output=True, text=True, check=True)
-            assert asked.stdout.strip() == "[1.0, 0.0]"
+            client = subprocess.run([sys.executable, "-c", CLIENT, url], capture_output=True, text=True, check=True)
+            assert client.stdout.strip() == "[1.0, 0.0]"
             expected = {"rl step": 1, "POST /v1/score": 2, "http request": 2, "engine score": 2}
 
             def of_trace() -> list[ReceivedSpan]:
@@ -94,9 +107,22 @@ def test_one_trace_runs_through_client_http_worker_and_engine(
 
             until(lambda: len(of_trace()) >= sum(expected.values()), PATIENCE_S)
             spans = of_trace()
+            asked = len(received)
+            support = os.pathsep.join([async_training.__file__.rpartition(os.sep)[0], *sys.path])
+            program = [sys.executable, "-c", TRAINER, url, str(tmp_path)]
+            subprocess.run(program, check=True, env={**os.environ, "PYTHONPATH": support})
+            names = {"rl step": 2, "rollout rewards": 2}
+            until(lambda: all(sum(s.name == n for s in received[asked:]) >= c for n, c in names.items()), PATIENCE_S)
+            trained = received[asked:]
     assert {name: sum(span.name == name for span in spans) for name in expected} == expected
     by_id = {span.id: span for span in spans}
     parents = {span.name: by_id[span.parent].name for span in spans if span.parent}
+    by_id = {span.id: span for span in trained}
+    beside = [by_id[span.parent].name for span in trained if span.name == "rollout rewards"]
+    assert beside == ["rl step"] * len(beside)
+    posted = [by_id[span.parent].name for span in trained if span.name.startswith("POST")]
+    assert posted
+    assert set(posted) == {"rollout rewards"}
     assert parents == {"POST /v1/score": "rl step", "http request": "POST /v1/score", "engine score": "http request"}
 
 

@@ -12,23 +12,29 @@ import stat
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from async_training import recipe_with, trainer
 from recorded_engines import MODELS, VERSION, Answer, Elsewhere, elsewhere
 
+from assay.compute.actors import ActorLostError
 from assay.domain import Message
 from assay.errors import BackendError, BadInputError
+from assay_policy_training.core.config import Asynchrony
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.plugins.samplers.vllm import policy_engine
 from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched
 from assay_policy_training.plugins.samplers.vllm.policy_engine import VllmSampler
 from assay_policy_training.plugins.samplers.vllm.server import VllmServerSampler
 from assay_policy_training.plugins.samplers.vllm.worker import PolicyWorker
+from assay_policy_training.rollouts.actor import check_sampler
 
 CPU = torch.device("cpu")
 ITEMS = [PromptItem((Message("user", text),)) for text in ("hi", "and you?")]
@@ -51,12 +57,25 @@ def completion(body: dict[str, Any]) -> tuple[int, bytes]:
     return 200, json.dumps({"choices": rows}).encode()
 
 
+def worker() -> Answer:
+    """One that remembers which weights it took."""
+    taken: list[str | None] = [None]
+
+    def answer(body: dict[str, Any]) -> tuple[int, bytes]:
+        if body["method"] == policy_engine.RELOAD:
+            taken[0] = body["kwargs"]["weights_path"]
+        return 200, json.dumps({"results": [taken[0] if body["method"] == policy_engine.LOADED else {}]}).encode()
+
+    return answer
+
+
 def routes(**changed: Answer) -> dict[str, Answer]:
     known: dict[str, Answer] = {
         "/version": lambda _: (200, VERSION),
         "/v1/models": lambda _: (200, MODELS),
         "/v1/completions": completion,
-        "/collective_rpc": lambda _: (200, b'{"results":[{"rebuilt":true}]}'),
+        "/health": lambda _: (200, b""),
+        "/collective_rpc": worker(),
         "/reset_prefix_cache": lambda _: (200, b'{"success":true}'),
     }
     return known | {f"/{name.replace('__', '/')}": answer for name, answer in changed.items()}
@@ -120,8 +139,71 @@ def test_weights_that_do_not_arrive_are_an_error(policy: Policy, changed: dict[s
         sampler = opened(policy, server)
         with pytest.raises(BackendError, match=message):
             sampler.publish(policy, 3)
-        (folder,) = [body["kwargs"]["weights_path"] for path, body in server.posted if path == "/collective_rpc"]
+        (folder,) = [body["kwargs"]["weights_path"] for _, body in server.posted if body.get("kwargs")]
     assert (Path(folder) / "model.safetensors").is_file()
+
+
+def test_a_server_that_is_gone_or_was_started_again_is_told_from_one_that_refuses(
+    policy: Policy, tmp_path: Path
+) -> None:
+    with elsewhere(routes()) as server:
+        sampler = opened(policy, server, tolerance=99.0)
+        sampler.publish(policy, 1)
+        assert len(sampler.rollout(ITEMS, 2, seed=0, version=1)) == 4
+        server.routes["/collective_rpc"] = worker()
+        with pytest.raises(ActorLostError, match="started again, without the weights"):
+            sampler.rollout(ITEMS, 2, seed=0, version=1)
+        server.routes["/v1/completions"] = lambda _: (400, b'{"error":{"message":"no"}}')
+        with pytest.raises(BackendError, match="gives no rollouts") as refused:
+            sampler.rollout(ITEMS, 2, seed=0, version=1)
+        assert not isinstance(refused.value, ActorLostError)
+        server.routes["/v1/completions"] = lambda _: (500, b"")
+        server.routes["/health"] = lambda _: (503, b"")
+        with pytest.raises(ActorLostError, match="gives no rollouts"):
+            sampler.rollout(ITEMS, 2, seed=0, version=1)
+    with pytest.raises(ActorLostError, match="gives no rollouts"):
+        sampler.rollout(ITEMS[:1], 2, seed=0, version=1)
+    with pytest.raises(ActorLostError, match="cannot be reached"):
+        VllmServerSampler(urls=(server.url,)).for_actor(0, tmp_path)
+
+
+def test_actors_without_a_server_each_are_refused_before_work_starts(tmp_path: Path) -> None:
+    def begun(*urls: str, **asynchrony: Any) -> None:
+        recipe = replace(recipe_with(actors=2, **asynchrony), sampler=VllmServerSampler(urls=urls))
+        with closing(trainer(recipe, tmp_path)):
+            pass
+
+    older = lambda _: (200, b'{"version":"0.8.5"}')  # noqa: E731
+    other = lambda _: (200, b'{"version":"0.31.0"}')  # noqa: E731
+    with elsewhere(routes()) as one, elsewhere(routes()) as two, elsewhere(routes()) as three:
+        with pytest.raises(BadInputError, match=r"sampler.urls': 1 different servers for 2 actors"):
+            begun(one.url)
+        with pytest.raises(BadInputError, match=r"1 different servers for 2 actors"):
+            begun(one.url, one.url + "/")
+        with pytest.raises(BadInputError, match=r"asynchrony.window': only the transformers sampler"):
+            begun(one.url, two.url, window=4)
+        with pytest.raises(BackendError, match=r"http://127.0.0.1:9 cannot be reached"):
+            begun(one.url, "http://127.0.0.1:9")
+        two.routes["/version"] = older
+        with pytest.raises(BackendError, match=r"vLLM 0.8.5 is not supported"):
+            begun(one.url, two.url)
+        two.routes["/version"] = other
+        with pytest.raises(BadInputError, match=r"different versions of vLLM: .* 0.32.0, .* 0.31.0"):
+            begun(one.url, two.url)
+        begun(one.url, three.url, staleness=1)
+        plans = [VllmServerSampler(urls=(one.url, three.url)).for_actor(index, tmp_path) for index in range(2)]
+        assert [(plan.url, plan.urls, plan.folder) for plan in plans] == [
+            (server.url, (), str(tmp_path / f"actor-{index}")) for index, server in enumerate((one, three))
+        ]
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_an_engine_of_the_trainer_takes_no_actors(policy: Policy) -> None:
+    asynchrony = Asynchrony(actors=1)
+    with elsewhere(routes()) as server, pytest.raises(BadInputError, match="give each a server"):
+        check_sampler(opened(policy, server), asynchrony)
+    with pytest.raises(BadInputError, match="several servers are for rollout actors"):
+        VllmServerSampler(urls=("http://a",)).open(policy, SAMPLING)
 
 
 def test_rows_that_do_not_fit_are_refused_before_they_are_asked_for(policy: Policy) -> None:
@@ -137,6 +219,7 @@ def test_rows_that_do_not_fit_are_refused_before_they_are_asked_for(policy: Poli
     [
         ({}, "sampler.url"),
         ({"url": "http://a", "launch": True}, "sampler.url"),
+        ({"url": "http://a", "urls": ("http://b",)}, "sampler.url"),
         ({"launch": True, "tolerance": 0.0}, "sampler.tolerance"),
     ],
 )
@@ -158,9 +241,10 @@ def test_the_workers_reload_is_mixed_into_vllms_own() -> None:
         def reload_weights(self, weights_path: str) -> None:
             self.loaded = weights_path
 
-    worker = Worker(torch.nn.Module())
-    assert worker.load_policy("weights") == {"rebuilt": False}
-    assert worker.loaded == "weights"
+    vllms = Worker(torch.nn.Module())
+    assert vllms.policy_path() is None
+    assert vllms.load_policy("weights") == {"rebuilt": False}
+    assert vllms.loaded == vllms.policy_path() == "weights"
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
@@ -200,6 +284,7 @@ HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Ready).se
 TRAINER = """
 import sys, time
 from assay_policy_training.plugins.samplers.vllm import launch
+from assay_policy_training.plugins.samplers.vllm import policy_engine
 from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched
 
 launch.END_S = 1.0

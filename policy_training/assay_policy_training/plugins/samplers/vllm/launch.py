@@ -132,6 +132,6 @@ def launched(launch: Launch, *, wait_s: float = START_S) -> LaunchedServer:
 
 def _ready(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health", timeout=2.0, trust_env=False).status_code == 200
+        return httpx.get(f"{url}/health", timeout=2.0, trust_env=False, verify=False).status_code == 200  # plain HTTP
     except httpx.HTTPError:
         return False

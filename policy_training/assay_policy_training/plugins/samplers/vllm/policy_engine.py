@@ -28,7 +28,7 @@ from assay_policy_training.core.sampling import Sampling, group_seeds, min_p
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids
 
 #: Of a worker extension, `worker.PolicyWorker`.
-RELOAD = "load_policy"
+RELOAD, LOADED = "load_policy", "policy_path"
 EXTENSION = "assay_policy_training.plugins.samplers.vllm.worker.PolicyWorker"
 #: The one mode in which log-probs are of the distribution sampled, after temperature, min-p and top-p.
 LOGPROBS_MODE = "processed_logprobs"

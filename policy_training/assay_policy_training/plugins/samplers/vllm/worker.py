@@ -16,13 +16,20 @@ class PolicyWorker:
     def load_policy(self, weights_path: str) -> dict[str, Any]:
         """Take the weights of the checkpoint folder. `rebuilt`: whether the packed head was rebuilt."""
         worker: Any = self
+        worker.loaded_policy = None
         worker.reload_weights(weights_path=weights_path)
         model = worker.model_runner.get_model()
         head: Any = getattr(model, "lm_head", None)
         embedding = getattr(getattr(model, "model", None), "embed_tokens", None)
         tied = bool(getattr(getattr(model, "config", None), "tie_word_embeddings", False))
         if not (tied and hasattr(head, "cpu_linear") and embedding is not None):
+            worker.loaded_policy = weights_path
             return {"rebuilt": False}
         head.weight = embedding.weight
         import_module("vllm.model_executor.layers.utils").dispatch_cpu_unquantized_gemm(head, remove_weight=False)
+        worker.loaded_policy = weights_path
         return {"rebuilt": True}
+
+    def policy_path(self) -> str | None:
+        """The folder of the weights that it took last; None in a worker that was started since."""
+        return getattr(self, "loaded_policy", None)
