@@ -162,7 +162,7 @@ class RolloutBuffer:
     def load(self, units: Sequence[RolloutUnit], counts: Mapping[str, int]) -> None:
         """The state of a checkpoint: nobody has a unit."""
         for state in (self._units, self._unfinished, self._free, self._held, self._loads, self._placed):
-            state.clear()  # type: ignore[attr-defined]
+            state.clear()
         self.published, self.batches = counts["published"], counts["batches"]
         for unit in units:
             self._add(unit)

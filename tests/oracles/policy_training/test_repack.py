@@ -31,7 +31,7 @@ def test_nothing_is_lost_and_nothing_overflows(replicas: list[tuple[int, str]]) 
 @given(loads)
 def test_each_goes_onto_the_fullest_that_holds_it(replicas: list[tuple[int, str]]) -> None:
     """By the rule, replica by replica, without the shortcuts of sorted loads."""
-    used, moves = {name: rows for rows, name in replicas}, []
+    used, moves = {name: rows for rows, name in replicas}, list[Move]()
     for rows, source in replicas:
         if any(move.target == source for move in moves):
             continue

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -180,7 +181,10 @@ class VllmServerSampler(RecipeSettings, section="sampler"):
                 f"{len(set(urls))} different servers for {actors} actors: each needs one, whose weights it replaces",
                 field="sampler.urls",
             )
-        versions = {url: self._engine(url).version for url in urls[:actors]}
+        versions: dict[str, str] = {}
+        for url in urls[:actors]:
+            with closing(self._engine(url)) as engine:
+                versions[url] = engine.version
         if len(set(versions.values())) > 1:
             listed = ", ".join(f"{url} {version}" for url, version in versions.items())
             raise BadInputError(f"these servers are of different versions of vLLM: {listed}", field="sampler.urls")
