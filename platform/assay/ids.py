@@ -115,9 +115,22 @@ def number_text(value: float | None) -> str:
     return "" if value is None else format(value + 0.0, ".17g")
 
 
+class RowsDigest:
+    """Digest of rows in the order in which they are added."""
+
+    def __init__(self) -> None:
+        self._hasher = hashlib.sha256()
+
+    def add(self, row: Sequence[object]) -> None:
+        self._hasher.update((FIELD.join("" if v is None else str(v) for v in row) + RECORD).encode("utf-8"))
+
+    def __str__(self) -> str:
+        return self._hasher.hexdigest()[:HEX_DIGITS]
+
+
 def rows_digest(rows: Iterable[Sequence[object]]) -> str:
     """Digest of rows in the given order; the caller sorts."""
-    hasher = hashlib.sha256()
+    digest_of_rows = RowsDigest()
     for row in rows:
-        hasher.update((FIELD.join("" if v is None else str(v) for v in row) + RECORD).encode("utf-8"))
-    return hasher.hexdigest()[:HEX_DIGITS]
+        digest_of_rows.add(row)
+    return str(digest_of_rows)

@@ -5,18 +5,18 @@ there is no decided pair). Leaves out: other formats, which go through `assay da
 workspace unless a snapshot is named.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from assay.data.conversation import row_turns, split_pair
 from assay.data.json_lines import RowError
-from assay.data.row_files import read_rows
+from assay.data.row_files import RowFile, read_rows
 from assay.domain import Comparison, PreferencePair, prompt_of, response_of
 from assay.errors import NotFoundError
 from assay.workspace import Workspace
 
-Pair = TypeVar("Pair")
+Rows = TypeVar("Rows", bound=Collection[Any])
 
 
 def read_pair_file(path: str | Path) -> list[PreferencePair]:
@@ -61,12 +61,19 @@ def load_pairs_or_file(workspace: Workspace | None, data: str | Path) -> list[Pr
     return from_snapshot_or_file(workspace, data, load_pairs, read_pair_file)
 
 
+def open_pairs(workspace: Workspace | None, data: str | Path) -> Collection[PreferencePair]:
+    """As `load_pairs_or_file`, but the pairs of a file are parsed again each time they are iterated over."""
+    from assay.data.snapshots import load_pairs
+
+    return from_snapshot_or_file(workspace, data, load_pairs, lambda path: RowFile(path, _decided, what="decided pair"))
+
+
 def from_snapshot_or_file(
     workspace: Workspace | None,
     data: str | Path,
-    load: Callable[[Workspace, str], list[Pair]],
-    read: Callable[[Path], list[Pair]],
-) -> list[Pair]:
+    load: Callable[[Workspace, str], Rows],
+    read: Callable[[Path], Rows],
+) -> Rows:
     """What `load` gives of a snapshot of that name, else `read` of the file. Raises NotFoundError for neither."""
     path = Path(data).expanduser()
     if workspace is not None:

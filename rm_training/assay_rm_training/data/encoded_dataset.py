@@ -4,15 +4,19 @@ Covers: what all methods share, whether an item is a pair, a ranked list or one 
 (per method), the batches of a run (`batch_order.py`), the forward pass.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from assay import ids
 from assay.domain import PreferencePair, response_text
 from assay.runs.coverage import Coverage
+from assay_rm_training.data.token_shards import StoredItems, write_items
 
 Item = TypeVar("Item")
+New = TypeVar("New")
+#: Where encoded items are kept: `list`, or `write_items` in a folder.
+Collect = Callable[[Iterable[Any]], Sequence[Any]]
 
 
 class Tags(NamedTuple):
@@ -29,15 +33,21 @@ class Tags(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodedDataset(Generic[Item]):
-    """Usable items, and counts of rows left out by reason. `truncated`: items that lost old turns. `tags`: one per
-    item, or none."""
+    """Usable items, and counts of rows left out by reason. `truncated`: items that lost old turns."""
 
-    items: list[Item]
+    items: Sequence[Item]
     left_out: dict[str, int]
     truncated: int
     digest: str  #: of the rows in their order; checked when a run resumes
     first_fault: str = field(default="", compare=False)
-    tags: Sequence[Tags] = ()
+    content: str = field(default="", compare=False)  #: of all fields of the rows
+
+    def with_items(self, items: Iterable[New]) -> "EncodedDataset[New]":
+        """With other items, kept where these are kept: in a new folder beside theirs, or in a list."""
+        old = self.items
+        stored = isinstance(old, StoredItems)
+        new = write_items(old.folder.with_name(f"{old.folder.name}-prepared"), items) if stored else list(items)
+        return replace(self, items=new)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -46,6 +56,11 @@ class EncodedDataset(Generic[Item]):
         """Of the `rows` that were encoded; `unit`: what one is called, plural. An item may hold several rows."""
         used = rows - sum(self.left_out.values())
         return Coverage(rows, used, unit if used == len(self.items) else "rows", self.left_out, self.truncated)
+
+
+def content_digest(rows: Iterable[Any]) -> str:
+    """Digest of all fields of the rows."""
+    return ids.rows_digest((repr(row),) for row in rows)
 
 
 def tags_of(pair: PreferencePair) -> Tags:

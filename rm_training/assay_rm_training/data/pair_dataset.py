@@ -8,7 +8,7 @@ out: reading and counting votes (`assay.data.voted_pairs`), the losses (`objecti
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from assay.models.attention.packing import TokenGroup
 from assay.models.chat.renderer import Encoded, Renderer
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
-from assay_rm_training.data.encoded_dataset import EncodedDataset, tags_of
+from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset, Tags, tags_of
 from assay_rm_training.data.response_groups import encode_rows
 from assay_rm_training.objectives.pair import vote_target
 
@@ -31,7 +31,8 @@ Tokens = npt.NDArray[np.int32]
 
 class EncodedPair(NamedTuple):
     """Token ids of both conversations; `margin` is 0 where the label carries none. `preference`, `tie`: as in
-    `PreferencePair`. `starts`: where each side's response begins."""
+    `PreferencePair`. `starts`: where each side's response begins. `reference`: log-probabilities of both responses
+    under the model before training, where the method needs them."""
 
     chosen: Tokens
     rejected: Tokens
@@ -42,6 +43,8 @@ class EncodedPair(NamedTuple):
     preference: float = 1.0
     tie: bool = False
     starts: tuple[int, int] = (0, 0)
+    tags: Tags | None = None
+    reference: tuple[float, ...] = ()
 
     @property
     def group(self) -> TokenGroup:
@@ -50,7 +53,7 @@ class EncodedPair(NamedTuple):
 
 
 def encode_pairs(
-    pairs: Sequence[PreferencePair], renderer: Renderer, *, advance: Advance = silent
+    pairs: Collection[PreferencePair], renderer: Renderer, *, collect: Collect = list, advance: Advance = silent
 ) -> EncodedDataset[EncodedPair]:
     """Encode every pair. A pair is left out, and counted, where a side does not fit or cannot be rendered, where the
     cut made both sides equal, or where its weight is not positive. Raises BadInputError when none remains.
@@ -59,9 +62,9 @@ def encode_pairs(
         pairs,
         lambda pair: _encode(pair, renderer),
         unit="pairs",
-        tags_of=tags_of,
         identity=_identity,
         name_of=lambda pair: pair.comparison_id,
+        collect=collect,
         advance=advance,
     )
 
@@ -91,6 +94,7 @@ def _encode(pair: PreferencePair, renderer: Renderer) -> tuple[EncodedPair, bool
         pair.preference,
         pair.tie,
         (sides[0].response_start, sides[1].response_start),
+        tags_of(pair),
     )
     return encoded_pair, any(side.truncated for side in sides)
 

@@ -6,8 +6,11 @@ out: reading and dividing rows (`assay_rm_training.data.principle_rows`, `princi
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from assay import ids
 from assay.conversation.message import identity_of
@@ -15,7 +18,7 @@ from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, group_of
 from assay.models.chat.principle_renderer import PrincipleRenderer
 from assay.runs.progress_bar import Advance, silent
-from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
 from assay_rm_training.data.principle_rows import PrincipleRow
 from assay_rm_training.data.response_groups import encode_rows
 
@@ -28,8 +31,22 @@ class JudgedResponse(NamedTuple):
     weights: tuple[float, ...]
 
 
+class EncodedQuestion(NamedTuple):
+    """One question about one response; `response`: number of the response, by first occurrence among all rows."""
+
+    tokens: npt.NDArray[np.int32]
+    response: int
+    label: int
+    weight: float
+
+
 def encode_judgments(
-    rows: Sequence[PrincipleRow], renderer: PrincipleRenderer, *, together: int = 8, advance: Advance = silent
+    rows: Collection[PrincipleRow],
+    renderer: PrincipleRenderer,
+    *,
+    together: int = 8,
+    collect: Collect = list,
+    advance: Advance = silent,
 ) -> EncodedDataset[JudgedResponse]:
     """Items of at most `together` questions about one response, in order of first occurrence.
 
@@ -37,35 +54,46 @@ def encode_judgments(
     same question about the same response has both answers. Raises BadInputError when none remains.
     """
     both_ways = _contradicted(rows)
-    encoded = encode_rows(
+    numbers: dict[Any, int] = {}
+
+    def encode(row: PrincipleRow) -> tuple[EncodedQuestion, bool] | str:
+        if _question(row) in both_ways:
+            return "judged both ways"
+        return _encode(row, renderer, numbers.setdefault((row.prompt, row.response), len(numbers)))
+
+    encoded: EncodedDataset[EncodedQuestion] = encode_rows(
         rows,
-        lambda row: "judged both ways" if _question(row) in both_ways else _encode(row, renderer),
+        encode,
         unit="rows",
         identity=_identity,
         name_of=lambda row: f"{ids.response_id(ids.prompt_id(row.prompt), row.response)}, {row.principle}",
+        collect=collect,
         advance=advance,
     )
-    responses: dict[Any, list[tuple[tuple[int, ...], int, float]]] = defaultdict(list)
-    for row, tokens in encoded.items:
-        label = renderer.answers.yes if row.fulfilled else renderer.answers.no
-        responses[row.prompt, row.response].append((tokens, label, row.weight))
-    items = []
-    for questions in responses.values():
-        for start in range(0, len(questions), together):
-            sequences, labels, weights = zip(*questions[start : start + together], strict=True)
-            items.append(JudgedResponse(group_of(sequences), labels, weights))
-    return EncodedDataset(items, encoded.left_out, encoded.truncated, encoded.digest, encoded.first_fault)
+    questions: dict[int, list[int]] = defaultdict(list)
+    for number, question in enumerate(encoded.items):
+        questions[question.response].append(number)
+
+    def judged_responses() -> Iterator[JudgedResponse]:
+        for of_one in questions.values():
+            for start in range(0, len(of_one), together):
+                some = [encoded.items[number] for number in of_one[start : start + together]]
+                labels, weights = tuple(one.label for one in some), tuple(one.weight for one in some)
+                yield JudgedResponse(group_of([one.tokens for one in some]), labels, weights)
+
+    return encoded.with_items(judged_responses())
 
 
-def _encode(row: PrincipleRow, renderer: PrincipleRenderer) -> tuple[tuple[PrincipleRow, tuple[int, ...]], bool] | str:
-    """The row with its token ids and whether they were cut, or why not: 'reason' or 'reason: detail'."""
+def _encode(row: PrincipleRow, renderer: PrincipleRenderer, response: int) -> tuple[EncodedQuestion, bool] | str:
+    """The question and whether it was cut, or why not: 'reason' or 'reason: detail'."""
     try:
         encoded = renderer.encode(row.prompt, row.response, row.principle)
     except BadInputError as error:
         return f"cannot be rendered: {error}"
     if encoded.response_cut:
         return f"does not fit: the response and the question pass {renderer.max_length} tokens (max_length)"
-    return (row, encoded.ids), encoded.truncated
+    label = renderer.answers.yes if row.fulfilled else renderer.answers.no
+    return EncodedQuestion(np.asarray(encoded.ids, np.int32), response, label, row.weight), encoded.truncated
 
 
 def _identity(row: PrincipleRow) -> tuple[Any, ...]:
@@ -77,7 +105,7 @@ def _question(row: PrincipleRow) -> tuple[Any, Any, str]:
     return row.prompt, row.response, row.principle
 
 
-def _contradicted(rows: Sequence[PrincipleRow]) -> set[tuple[Any, Any, str]]:
+def _contradicted(rows: Collection[PrincipleRow]) -> set[tuple[Any, Any, str]]:
     answers: dict[tuple[Any, str, str], set[bool]] = defaultdict(set)
     for row in rows:
         answers[_question(row)].add(row.fulfilled)

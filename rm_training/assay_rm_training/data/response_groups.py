@@ -4,7 +4,7 @@ Covers: the reasons a row is left out, the loop over rows. Leaves out: the forwa
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from assay import ids
@@ -13,7 +13,7 @@ from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, group_of
 from assay.models.chat.renderer import Encoded, Renderer
 from assay.runs.progress_bar import Advance, silent
-from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags
+from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
@@ -53,40 +53,43 @@ def encode_responses(renderer: Renderer, prompt: Prompt, responses: Sequence[Res
 
 
 def encode_rows(
-    rows: Sequence[Row],
+    rows: Collection[Row],
     encode: Callable[[Row], tuple[Item, bool] | str],
     *,
     unit: str,
-    tags_of: Callable[[Row], Tags] | None = None,
     identity: Callable[[Row], tuple[Any, ...]] = lambda row: (repr(row),),
     name_of: Callable[[Row], str] = lambda row: ids.prompt_id(getattr(row, "prompt", ())),
+    collect: Collect = list,
     advance: Advance = silent,
 ) -> EncodedDataset[Item]:
     """Encode all rows; `encode` returns an item and whether it was truncated, or why there is none ('reason: detail').
 
     `unit`: what a row is called, plural. `identity`: the fields of a row that the digest is of. `name_of`: the id by
-    which the first fault names a row, of its prompt unless another is given. Raises BadInputError when nothing remains,
-    with that fault.
+    which the first fault names a row, of its prompt unless another is given. `collect`: see `Collect`; rows are read
+    once, in their order. Raises BadInputError when nothing remains, with that fault.
     """
-    items: list[Item] = []
-    tags: list[Tags] = []
     left_out: Counter[str] = Counter()
+    digest, content = ids.RowsDigest(), ids.RowsDigest()
     truncated = 0
     first_fault = ""
-    for number, row in enumerate(rows, start=1):
-        outcome = encode(row)
-        if isinstance(outcome, str):
-            left_out[outcome.partition(": ")[0]] += 1
-            named = f" ({name})" if (name := name_of(row)) else ""
-            first_fault = first_fault or f"{unit.removesuffix('s')} {number}{named}: {outcome}"
-        else:
-            items.append(outcome[0])
-            truncated += outcome[1]
-            if tags_of is not None:
-                tags.append(tags_of(row))
-        advance(1)
+
+    def encoded_items() -> Iterator[Item]:
+        nonlocal truncated, first_fault
+        for number, row in enumerate(rows, start=1):
+            outcome = encode(row)
+            digest.add(identity(row))
+            content.add((repr(row),))
+            if isinstance(outcome, str):
+                left_out[outcome.partition(": ")[0]] += 1
+                named = f" ({name})" if (name := name_of(row)) else ""
+                first_fault = first_fault or f"{unit.removesuffix('s')} {number}{named}: {outcome}"
+            else:
+                truncated += outcome[1]
+                yield outcome[0]
+            advance(1)
+
+    items = collect(encoded_items())
     if not items:
-        what = f"none of the {len(rows)} {unit} can be used; {first_fault}" if rows else f"there are no {unit}"
+        what = f"none of the {len(rows)} {unit} can be used; {first_fault}" if len(rows) else f"there are no {unit}"
         raise BadInputError(what)
-    digest = ids.rows_digest(map(identity, rows))
-    return EncodedDataset(items, dict(left_out), truncated, digest, first_fault, tuple(tags))
+    return EncodedDataset(items, dict(left_out), truncated, str(digest), first_fault, str(content))

@@ -9,14 +9,14 @@ labels} (TRL's stepwise form says `completions` for the steps), with Monte-Carlo
 (Math-Shepherd, arXiv 2312.08935, from memory). Leaves out: other formats, sampling continuations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from assay.data.conversation import prompt_turns, text_of
 from assay.data.json_lines import RowError
-from assay.data.row_files import number_of, read_rows
+from assay.data.row_files import RowFile, number_of
 from assay.domain import Prompt, prompt_of
 from assay.errors import NotFoundError
 
@@ -33,13 +33,13 @@ class RatedResponse:
     category: str = ""
 
 
-def load_ratings(data: str | Path, *, missing: float | None = None) -> list[RatedResponse]:
+def load_ratings(data: str | Path, *, missing: float | None = None) -> Collection[RatedResponse]:
     """Rated responses of a file; `missing`: the number that stands for "not rated". Raises NotFoundError for no file,
     BadInputError naming file, row and field."""
     path = Path(data).expanduser()
     if not path.is_file():
         raise NotFoundError(f"no such file: {data} (ratings are read from files; a snapshot holds comparisons)")
-    return read_rows(path, lambda record: _rated(record, missing), what="rated responses")
+    return RowFile(path, lambda record: _rated(record, missing), what="rated responses")
 
 
 def _rated(record: dict[str, Any], missing: float | None) -> list[RatedResponse]:
@@ -85,12 +85,12 @@ class SteppedResponse:
     category: str = ""
 
 
-def load_steps(data: str | Path) -> list[SteppedResponse]:
+def load_steps(data: str | Path) -> Collection[SteppedResponse]:
     """Rows of a file. Raises NotFoundError for no file, BadInputError naming file, row and field."""
     path = Path(data).expanduser()
     if not path.is_file():
         raise NotFoundError(f"no such file: {data} (step labels are read from files; a snapshot holds comparisons)")
-    return read_rows(path, _stepped, what="labelled steps")
+    return RowFile(path, _stepped, what="labelled steps")
 
 
 def _stepped(record: dict[str, Any]) -> list[SteppedResponse]:

@@ -9,7 +9,7 @@ number.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,7 +30,8 @@ from assay.models.spec import Judging, Kind
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_policy_training.core.logprobs import check_head, vocabulary_head
-from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
+from assay_rm_training.data.response_groups import encode_rows
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import REASONS, JudgedRow, content_free_rows, read_judged
 from assay_rm_training.methods.method import MethodFields
@@ -196,24 +197,23 @@ class GenerativeSft(MethodFields):
         return {"labels": dict(Counter(row.label for row in rows))}
 
     def encode(
-        self, rows: Sequence[JudgedRow], renderer: Renderer, *, advance: Advance = silent
+        self, rows: Collection[JudgedRow], renderer: Renderer, *, collect: Collect = list, advance: Advance = silent
     ) -> EncodedDataset[VerdictItem]:
         """Unusable rows are left out and counted. Raises BadInputError when none remains."""
-        items: list[VerdictItem] = []
-        left_out: Counter[str] = Counter()
-        first_fault = ""
-        for number, row in enumerate(rows, start=1):
+
+        def encode(row: JudgedRow) -> tuple[VerdictItem, bool] | str:
             encoded = self._encode(row, renderer)
-            if isinstance(encoded, str):
-                left_out[encoded] += 1
-                first_fault = first_fault or f"row {number}{_comparison(row)}: {encoded}"
-            else:
-                items.append(encoded)
-            advance(1)
-        if not items:
-            raise BadInputError(f"none of the {len(rows)} judgments can be used; {first_fault}")
-        digest = ids.rows_digest(row.identity for row in rows)
-        return EncodedDataset(items, dict(left_out), 0, digest, first_fault)
+            return encoded if isinstance(encoded, str) else (encoded, False)
+
+        return encode_rows(
+            rows,
+            encode,
+            unit=self.unit,
+            identity=lambda row: row.identity,
+            name_of=_comparison,
+            collect=collect,
+            advance=advance,
+        )
 
     def _encode(self, row: JudgedRow, renderer: Renderer) -> VerdictItem | str:
         """The item, or why there is none."""
@@ -261,7 +261,7 @@ class GenerativeSft(MethodFields):
 
 def _comparison(row: JudgedRow) -> str:
     """The id of a pair's comparison, as messages name it."""
-    return f" ({Comparison.of(row.prompt, *row.responses)[0].id})" if len(row.responses) == 2 else ""
+    return Comparison.of(row.prompt, *row.responses)[0].id if len(row.responses) == 2 else ""
 
 
 def encode_answer(row: JudgedRow, form: JudgeFormat, renderer: Renderer) -> EncodedOrder | str:

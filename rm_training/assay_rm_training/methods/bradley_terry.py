@@ -4,20 +4,20 @@ Covers: the method `bt` and its task, with ties and split votes where the loss l
 losses (`objectives/`), labels from votes (`pair_labels.py`), the forward pass (`packed_forward.py`).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 
-from assay.data.pairs import load_pairs_or_file
+from assay.data.pairs import open_pairs
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.spec import Kind
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
-from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
 from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs, read_labelled_pairs
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.method import MethodFields
@@ -122,15 +122,20 @@ class BradleyTerry(MethodFields):
         trainable = load_trainable(config, device)
         return attach(trainable, TIE, Parameter(0.0)) if self.loss.learns_from_ties else trainable
 
-    def read(self, workspace: Workspace | None, data: str) -> list[PreferencePair]:
+    def read(self, workspace: Workspace | None, data: str) -> Collection[PreferencePair]:
         if self.loss.learns_from_ties or self.loss.soft_labels:
             return read_labelled_pairs(workspace, data, soft=self.loss.soft_labels, prior=self.vote_prior)
-        return load_pairs_or_file(workspace, data)
+        return open_pairs(workspace, data)
 
     def encode(
-        self, rows: Sequence[PreferencePair], renderer: Renderer, *, advance: Advance = silent
+        self,
+        rows: Collection[PreferencePair],
+        renderer: Renderer,
+        *,
+        collect: Collect = list,
+        advance: Advance = silent,
     ) -> EncodedDataset[EncodedPair]:
-        return encode_pairs(rows, renderer, advance=advance)
+        return encode_pairs(rows, renderer, collect=collect, advance=advance)
 
     def prepare(
         self,
@@ -184,8 +189,9 @@ class BradleyTerry(MethodFields):
 
 def _decided(data: EncodedDataset[EncodedPair]) -> EncodedDataset[EncodedPair]:
     """Without ties. Raises BadInputError where none remains."""
-    decided = [n for n, item in enumerate(data.items) if not item.tie]
-    if not decided:
+    if not any(item.tie for item in data.items):
+        return data
+    decided = data.with_items(item for item in data.items if not item.tie)
+    if not len(decided):
         raise BadInputError("the evaluation data holds no decided pair")
-    tags = [data.tags[n] for n in decided] if data.tags else ()
-    return replace(data, items=[data.items[n] for n in decided], tags=tags)
+    return decided

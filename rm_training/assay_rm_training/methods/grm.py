@@ -9,13 +9,14 @@ head is the stock linear one, not an MLP, so that every engine loads it; and its
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, get_args
 
+import numpy as np
 import torch
 
 from assay.errors import BadInputError
-from assay.models.attention.packing import PackedHidden, TokenGroup
+from assay.models.attention.packing import PackedHidden
 from assay.models.loading import load_causal_lm
 from assay_rm_training.data.encoded_dataset import EncodedDataset, micro_batches
 from assay_rm_training.data.pair_dataset import EncodedPair
@@ -32,36 +33,21 @@ TextTerm = Literal["sft", "nll", "dpo"]
 _REFERENCE_TOKENS = 4096  #: positions of one pass over the data before training
 
 
-class GrmPair(NamedTuple):
-    """A pair with the reference's log-probabilities of its chosen and rejected response, where the term needs them."""
-
-    pair: EncodedPair
-    reference: tuple[float, float] = (0.0, 0.0)
-
-    @property
-    def group(self) -> TokenGroup:
-        return self.pair.group
-
-    @property
-    def weight(self) -> float:
-        return self.pair.weight
-
-
-class GrmTask(GroupTask[GrmPair]):
+class GrmTask(GroupTask[EncodedPair]):
     """Losses of pairs with the text term. Figure `text`: the chosen response's mean log-probability per token."""
 
     def __init__(self, trainable: TrainableModel, config: TrainingConfig, method: "Grm") -> None:
         super().__init__(trainable, config)
         self._method = method
 
-    def measure(self, trainable: TrainableModel, items: Sequence[GrmPair]) -> BatchLoss:
-        method, pairs = self._method, [item.pair for item in items]
-        groups = [pair.group for pair in pairs]
+    def measure(self, trainable: TrainableModel, items: Sequence[EncodedPair]) -> BatchLoss:
+        method = self._method
+        groups = [pair.group for pair in items]
         hidden = self._forward(trainable, groups)
         rewards = rewards_of(trainable, hidden).view(-1, 2)
         chosen, rejected = rewards.unbind(1)
-        margin = torch.tensor([pair.margin for pair in pairs], dtype=torch.float32, device=rewards.device)
-        text = self.log_probabilities(trainable, hidden, pairs)
+        margin = torch.tensor([pair.margin for pair in items], dtype=torch.float32, device=rewards.device)
+        text = self.log_probabilities(trainable, hidden, items)
         if method.text == "dpo":
             reference = torch.tensor([item.reference for item in items], dtype=torch.float32, device=rewards.device)
             terms = text_dpo(text[:, 0], text[:, 1], reference[:, 0], reference[:, 1], beta=method.beta)
@@ -69,7 +55,7 @@ class GrmTask(GroupTask[GrmPair]):
             terms = text_sft(text[:, 0], beta=method.beta) if method.text == "sft" else text_nll(text[:, 0])
         losses = (1 - method.share) * method.loss(chosen, rejected, margin).per_pair + method.share * terms
         d = (chosen - rejected).detach()
-        lengths = torch.tensor([len(pair.chosen) - pair.starts[0] for pair in pairs], device=rewards.device)
+        lengths = torch.tensor([len(pair.chosen) - pair.starts[0] for pair in items], device=rewards.device)
         return BatchLoss(
             losses,
             {"accuracy": (d > 0).sum(), "margin": d.sum(), "text": (text[:, 0].detach() / lengths).sum()},
@@ -152,41 +138,36 @@ class Grm(BradleyTerry):
         head.requires_grad_(config.lora is None)
         return attach(trainable, LANGUAGE_HEAD, head, is_head=False)
 
-    def prepare(  # type: ignore[override]
+    def prepare(
         self,
         trainable: TrainableModel,
         config: TrainingConfig,
         data: EncodedDataset[EncodedPair],
         eval_data: EncodedDataset[EncodedPair] | None,
-    ) -> tuple[EncodedDataset[GrmPair], EncodedDataset[GrmPair] | None]:
+    ) -> tuple[EncodedDataset[EncodedPair], EncodedDataset[EncodedPair] | None]:
         """Raises BadInputError for a template whose response starts at the first token."""
-        both = [self._referenced(trainable, config, part) if part is not None else None for part in (data, eval_data)]
-        assert both[0] is not None
-        return both[0], both[1]
+        evaluated = None if eval_data is None else self._referenced(trainable, config, eval_data)
+        return self._referenced(trainable, config, data), evaluated
 
     def _referenced(
         self, trainable: TrainableModel, config: TrainingConfig, data: EncodedDataset[EncodedPair]
-    ) -> EncodedDataset[GrmPair]:
+    ) -> EncodedDataset[EncodedPair]:
         if any(min(pair.starts) < 1 for pair in data.items):
             raise BadInputError("a response without a token before it: its first token is predicted from nothing")
-        items = [GrmPair(pair) for pair in data.items]
         if self.text != "dpo":
-            return replace(data, items=items)  # type: ignore[arg-type, return-value]
+            return data
         task = GrmTask(trainable, config, self)
-        references: dict[int, tuple[float, float]] = {}
+        references = np.zeros((len(data), 2))
         trainable.model.train(False)
-        costs = {number: task.cost(item) for number, item in enumerate(items)}
+        costs = dict(enumerate(map(task.cost, data.items)))
         with torch.no_grad():
-            for part in micro_batches(range(len(items)), costs, _REFERENCE_TOKENS):
+            for part in micro_batches(range(len(data)), costs, _REFERENCE_TOKENS):
                 pairs = [data.items[number] for number in part]
                 hidden = task._forward(trainable, [pair.group for pair in pairs])
-                for number, (chosen, rejected) in zip(
-                    part, task.log_probabilities(trainable, hidden, pairs).tolist(), strict=True
-                ):
-                    references[number] = chosen, rejected
+                references[part] = task.log_probabilities(trainable, hidden, pairs).tolist()
         trainable.model.train()
-        items = [item._replace(reference=references[number]) for number, item in enumerate(items)]
-        return replace(data, items=items)  # type: ignore[arg-type, return-value]
+        both = zip(data.items, references, strict=True)
+        return data.with_items(pair._replace(reference=tuple(reference.tolist())) for pair, reference in both)
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> GrmTask:  # type: ignore[override]
         return GrmTask(trainable, config, self)

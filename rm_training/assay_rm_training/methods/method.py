@@ -7,7 +7,7 @@ method is a frozen dataclass of JSON-ready fields. Leaves out: settings of the r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from assay.models.chat.renderer import Renderer
     from assay.models.spec import Kind, RewardModelSpec
     from assay.workspace import Workspace
-    from assay_rm_training.data.encoded_dataset import EncodedDataset
+    from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
     from assay_rm_training.evaluation.report import EvaluationReport
     from assay_rm_training.methods.task import TrainingTask
     from assay_rm_training.model.trainable_model import TrainableModel
@@ -83,11 +83,15 @@ class Method(Protocol):
         """The model to train: float32 weights on `device`, in train mode, `requires_grad` set."""
         ...
 
-    def read(self, workspace: Workspace | None, data: str) -> Sequence[Any]:
+    def read(self, workspace: Workspace | None, data: str) -> Collection[Any]:
         """Rows of a snapshot or a file. Raises BadInputError naming file, row and field."""
         ...
 
-    def encode(self, rows: Sequence[Any], renderer: Renderer, *, advance: Advance = silent) -> EncodedDataset[Any]: ...
+    def encode(
+        self, rows: Collection[Any], renderer: Renderer, *, collect: Collect = list, advance: Advance = silent
+    ) -> EncodedDataset[Any]:
+        """Items in the order of the rows, as `collect` keeps them."""
+        ...
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> TrainingTask[Any]: ...
 

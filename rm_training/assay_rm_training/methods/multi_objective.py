@@ -8,11 +8,13 @@ alike and no head needs a bias. The saved reward of a linear aggregation is the 
 its value at the training means.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from assay.errors import BadInputError
@@ -26,7 +28,7 @@ from assay.score import Score
 from assay.statistics.rank_correlation import Vector, pearson, spearman
 from assay.workspace import Workspace
 from assay_rm_training.benchmarks.figures.vote_figures import correlation_interval
-from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
 from assay_rm_training.data.response_groups import encode_responses, encode_rows
 from assay_rm_training.data.response_labels import RatedResponse, load_ratings
 from assay_rm_training.evaluation.report import EvaluationReport
@@ -175,13 +177,20 @@ class MultiObjective(MethodFields):
         trainable = load_trainable(config, device)
         return attach(trainable, HEADS, new_linear(trainable, len(self.names)))
 
-    def read(self, workspace: Workspace | None, data: str) -> list[RatedResponse]:
+    def read(self, workspace: Workspace | None, data: str) -> Collection[RatedResponse]:
         return load_ratings(data, missing=self.missing)
 
     def encode(
-        self, rows: Sequence[RatedResponse], renderer: Renderer, *, advance: Advance = silent
+        self,
+        rows: Collection[RatedResponse],
+        renderer: Renderer,
+        *,
+        collect: Collect = list,
+        advance: Advance = silent,
     ) -> EncodedDataset[EncodedRating]:
-        return encode_rows(rows, lambda row: self._encode(row, renderer), unit="rated responses", advance=advance)
+        return encode_rows(
+            rows, lambda row: self._encode(row, renderer), unit="rated responses", collect=collect, advance=advance
+        )
 
     def _encode(self, row: RatedResponse, renderer: Renderer) -> tuple[EncodedRating, bool] | str:
         values = tuple(row.ratings.get(name, float("nan")) for name in self.names)
@@ -202,7 +211,8 @@ class MultiObjective(MethodFields):
         eval_data: EncodedDataset[EncodedRating] | None,
     ) -> tuple[EncodedDataset[EncodedRating], EncodedDataset[EncodedRating] | None]:
         """Standardise both sets by the training rows. Raises BadInputError for a rating that no row has."""
-        scale = scale_of([item.values for item in data.items], self.names)
+        values = np.fromiter(chain.from_iterable(item.values for item in data.items), dtype=float)
+        scale = scale_of(values.reshape(-1, len(self.names)), self.names)
         return _standardised(data, scale), None if eval_data is None else _standardised(eval_data, scale)
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> MultiObjectiveTask:
@@ -262,9 +272,9 @@ class MultiObjective(MethodFields):
         return [("ratings", ", ".join(self.names)), ("aggregation", f"{how.kind}{weights}{thresholds}, {heads}")]
 
 
-def scale_of(values: Sequence[Sequence[float]], names: Sequence[str]) -> RatingScale:
+def scale_of(values: npt.ArrayLike, names: Sequence[str]) -> RatingScale:
     """Scale of ratings [N, K], nan where missing. Raises BadInputError for a rating that no row has."""
-    array = np.array(values, dtype=float)
+    array = np.asarray(values, dtype=float)
     if absent := [name for name, seen in zip(names, (~np.isnan(array)).sum(0), strict=True) if not seen]:
         raise BadInputError(f"no row has the rating {absent[0]!r}", field="ratings")
     deviations = np.nanstd(array, axis=0)
@@ -275,11 +285,10 @@ def scale_of(values: Sequence[Sequence[float]], names: Sequence[str]) -> RatingS
 
 def _standardised(data: EncodedDataset[EncodedRating], scale: RatingScale) -> EncodedDataset[EncodedRating]:
     means, deviations = np.array(scale.means), np.array(scale.deviations)
-    items = [
+    return data.with_items(
         item._replace(values=tuple(((np.array(item.values) - means) / deviations).tolist()), scale=scale)
         for item in data.items
-    ]
-    return replace(data, items=items)
+    )
 
 
 def agreement(measure: Measure, x: Sequence[float], y: Sequence[float], *, seed: int = 0) -> RatingAgreement | None:

@@ -8,7 +8,7 @@ Formulas: arXiv 2509.21319 as read in notes and on the released model's card: th
 all other positions masked, the reward log P(Yes) - log P(No).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -25,7 +25,7 @@ from assay.models.loading import load_causal_lm, load_tokenizer
 from assay.models.spec import Kind
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
-from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
 from assay_rm_training.data.principle_dataset import JudgedResponse, encode_judgments
 from assay_rm_training.data.principle_rows import PrincipleRow, load_rows_or_file
 from assay_rm_training.evaluation.principle import PrincipleEvaluation, evaluate_rows
@@ -146,10 +146,15 @@ class Principle(MethodFields):
         }
 
     def encode(
-        self, rows: Sequence[PrincipleRow], renderer: Renderer, *, advance: Advance = silent
+        self,
+        rows: Collection[PrincipleRow],
+        renderer: Renderer,
+        *,
+        collect: Collect = list,
+        advance: Advance = silent,
     ) -> EncodedDataset[JudgedResponse]:
         return encode_judgments(
-            rows, PrincipleRenderer(renderer, self.question), together=self.together, advance=advance
+            rows, PrincipleRenderer(renderer, self.question), together=self.together, collect=collect, advance=advance
         )
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> PrincipleTask:

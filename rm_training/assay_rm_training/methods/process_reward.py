@@ -5,7 +5,7 @@ Covers: the method `steps`, its task and its evaluation. Leaves out: the token a
 scoring (`assay_serving.engines.process_reward`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,7 +22,7 @@ from assay.runs.coverage import Coverage
 from assay.runs.progress_bar import Advance, silent
 from assay.statistics.intervals import Interval, interval_text, share_interval
 from assay.workspace import Workspace
-from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
 from assay_rm_training.data.response_groups import encode_rows
 from assay_rm_training.data.response_labels import SteppedResponse, load_steps
 from assay_rm_training.evaluation.report import EvaluationReport
@@ -129,13 +129,20 @@ class ProcessRewardMethod(MethodFields):
     def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
         return load_trainable(config, device)
 
-    def read(self, workspace: Workspace | None, data: str) -> list[SteppedResponse]:
+    def read(self, workspace: Workspace | None, data: str) -> Collection[SteppedResponse]:
         return load_steps(data)
 
     def encode(
-        self, rows: Sequence[SteppedResponse], renderer: Renderer, *, advance: Advance = silent
+        self,
+        rows: Collection[SteppedResponse],
+        renderer: Renderer,
+        *,
+        collect: Collect = list,
+        advance: Advance = silent,
     ) -> EncodedDataset[EncodedSteps]:
-        return encode_rows(rows, lambda row: self._encode(row, renderer), unit=self.unit, advance=advance)
+        return encode_rows(
+            rows, lambda row: self._encode(row, renderer), unit=self.unit, collect=collect, advance=advance
+        )
 
     def _encode(self, row: SteppedResponse, renderer: Renderer) -> tuple[EncodedSteps, bool] | str:
         if any(self.reading.separator in step for step in row.steps):

@@ -6,7 +6,7 @@ them from comparisons (`assay_rm_training.data.ranked_lists`).
 A scorer that scores each response once, however many comparisons it is in. Leaves out: scoring, storing scores.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, get_args
 
@@ -20,7 +20,7 @@ from assay.models.spec import Kind
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreResult
 from assay.workspace import Workspace
-from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
 from assay_rm_training.data.ranked_lists import RankedList, load_ranked_lists
 from assay_rm_training.data.response_groups import encode_responses, encode_rows
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
@@ -102,9 +102,20 @@ class RankedLists(MethodFields):
         return load_ranked_lists(workspace, data)
 
     def encode(
-        self, rows: Sequence[RankedList], renderer: Renderer, *, advance: Advance = silent
+        self,
+        rows: Collection[RankedList],
+        renderer: Renderer,
+        *,
+        collect: Collect = list,
+        advance: Advance = silent,
     ) -> EncodedDataset[EncodedList]:
-        return encode_rows(rows, lambda row: _encode(row, renderer), unit=self.unit, advance=advance)
+        return encode_rows(
+            rows,
+            lambda row: _encode(row, renderer),
+            unit=self.unit,
+            collect=collect,
+            advance=advance,
+        )
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> ListTask:
         return ListTask(trainable, config, self)

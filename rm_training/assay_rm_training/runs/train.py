@@ -9,9 +9,11 @@ Covers: resuming an interrupted run. Leaves out: the loop (`training/loop.py`), 
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,6 +35,7 @@ from assay.workspace import Workspace
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.checkpoints.model_card import model_card
 from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.data.stored_dataset import stored_dataset, token_folder
 from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.method import (
@@ -157,7 +160,8 @@ def train_model(
         plan.write(run.folder)
         if resume is not None:
             _copy_state(workspace.runs / resume, run.folder)
-        return _train(run, plan, rows, eval_rows, final_rows, folder, contamination, uses, resume=resume)
+        with token_folder(workspace, _compared(plan)) as tokens:
+            return _train(run, plan, rows, eval_rows, final_rows, folder, tokens, contamination, uses, resume=resume)
 
 
 def _train(
@@ -167,6 +171,7 @@ def _train(
     eval_rows: Sequence[Any] | None,
     final_rows: Sequence[Any] | None,
     folder: Path,
+    tokens: Path,
     contamination: Sequence[BenchmarkState],
     uses: tuple[BenchmarkUse, ...],
     *,
@@ -180,9 +185,9 @@ def _train(
         config = config.within(longest)
         length = min(config.max_length or longest, longest)
         renderer = Renderer(trainable.tokenizer, max_length=length)
-        data, eval_data = _encode(method, rows, renderer, f"encoding {method.unit}"), None
+        data, eval_data = _encode(method, rows, renderer, tokens / "train", f"encoding {method.unit}"), None
         if eval_rows is not None and config.eval_every:
-            eval_data = _encode(method, eval_rows, renderer, f"encoding evaluation {method.unit}")
+            eval_data = _encode(method, eval_rows, renderer, tokens / "eval", f"encoding evaluation {method.unit}")
         if isinstance(method, PreparesData):
             data, eval_data = method.prepare(trainable, config, data, eval_data)
         begin(trainable, data, eval_data, parallel)
@@ -226,7 +231,8 @@ def _train(
     chosen = _chosen(config, summary, eval_name, judged_name)
     coverage = data.coverage(len(rows), method.unit)
     warnings = [*coverage.of_training(), *(_evaluated(evaluation, judged_name) if evaluation is not None else ())]
-    seen = {row.prompt for row in rows}
+    prompts = {row.prompt for row in judged or ()}
+    seen = {row.prompt for row in rows if row.prompt in prompts} if prompts else set()
     evaluated_seen = sum(row.prompt in seen for row in judged or ())
     card = model_card(
         folder.name,
@@ -374,7 +380,7 @@ def _copy_state(old: Path, new: Path) -> None:
     copy_run_files(old, new, linked=[resume_state.FILE, early_stopping.FILE], copied=[METRICS_FILE])
 
 
-def _principles(rows: Sequence[Any], most: int = 50) -> tuple[str, ...]:
+def _principles(rows: Collection[Any], most: int = 50) -> tuple[str, ...]:
     """The most frequent principles of the training rows, if any."""
     counts = Counter(row.principle for row in rows if getattr(row, "principle", None))
     return tuple(principle for principle, _ in counts.most_common(most))
@@ -387,12 +393,16 @@ def _head_start(trainable: TrainableModel, config: TrainingConfig) -> str:
     return "zero" if config.head_init == "zero" else f"{config.head_init}, seed {config.seed}"
 
 
-def _encode(method: Method, rows: Sequence[Any], renderer: Renderer, description: str) -> EncodedDataset[Any]:
+def _encode(
+    method: Method, rows: Collection[Any], renderer: Renderer, folder: Path, description: str
+) -> EncodedDataset[Any]:
     with progress_bar(description, len(rows), unit=method.unit) as advance:
-        return method.encode(rows, renderer, advance=advance)
+        encode = partial(method.encode, rows, renderer, advance=advance)
+        return stored_dataset(folder, rows, renderer, lambda collect: encode(collect=collect))
 
 
-def _sample(method: Method, rows: Sequence[Any]) -> list[ScoreItem]:
+def _sample(method: Method, rows: Collection[Any]) -> list[ScoreItem]:
     """Responses for the parity check, spread over the data."""
-    some = rows[:: max(1, 2 * len(rows) // SAMPLE)][: SAMPLE // 2]
+    every = max(1, 2 * len(rows) // SAMPLE)
+    some = list(islice(rows, 0, every * (SAMPLE // 2), every))
     return method.responses(some)[:SAMPLE]

@@ -6,7 +6,7 @@ out: the run record, evaluation and saving, which the first process does alone a
 """
 
 import os
-from dataclasses import replace
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from assay.models.parallelism.distributed import local_device
 from assay.models.parallelism.process_group import worker_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
 from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.data.stored_dataset import share_datasets
 from assay_rm_training.methods.method import method_of
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.loop import train
@@ -32,11 +33,10 @@ class WorkerSettings(NamedTuple):
 def begin(
     trainable: TrainableModel, data: EncodedDataset[Any], eval_data: EncodedDataset[Any] | None, parallel: SingleProcess
 ) -> None:
-    """Shard the model, and send the encoded items to the other processes: only the first reads and encodes."""
+    """Shard the model, and give the other processes the encoded items: only the first reads and encodes."""
     parallel.prepare(trainable)
     if parallel.world > 1:
-        bare = replace(data, tags=()), replace(eval_data, tags=()) if eval_data else None
-        parallel.share(bare)
+        share_datasets((data, eval_data), parallel)
 
 
 def run_worker() -> None:
@@ -44,7 +44,7 @@ def run_worker() -> None:
 
     Raises as `worker_group`.
     """
-    with worker_group() as group:
+    with tempfile.TemporaryDirectory(prefix="assay-tokens-") as copies, worker_group() as group:
         settings: WorkerSettings = group.share(None)
         config, method = settings.config, method_of(settings.method)
         device = local_device(config.device)
@@ -52,7 +52,8 @@ def run_worker() -> None:
         trainable = method.load(config, parallel.loading_device(device))
         config = config.within(context_length(trainable.model.config))
         parallel.prepare(trainable)
-        datasets: tuple[EncodedDataset[Any], EncodedDataset[Any] | None] = parallel.share(None)
+        datasets = share_datasets(None, parallel, Path(copies))
+        assert datasets[0] is not None
         train(
             trainable,
             method.task(trainable, config),

@@ -56,7 +56,8 @@ def measure(
         row |= {"accuracy_low": interval.low, "accuracy_high": interval.high}
     if rewards and parallel.main:
         chosen, rejected = (np.array([rewards[n][side] for n in range(len(data))]) for side in (0, 1))
-        row |= pair_figures(chosen, rejected, data.tags, seed=config.seed)
+        tags = [tag for item in data.items if (tag := getattr(item, "tags", None)) is not None]
+        row |= pair_figures(chosen, rejected, tags, seed=config.seed)
     return row | {"seconds_eval": time.monotonic() - began}
 
 
