@@ -6,7 +6,8 @@ Covers: what all methods share, whether an item is a pair, a ranked list or one 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from assay import ids
 from assay.domain import PreferencePair, response_text
@@ -44,10 +45,13 @@ class EncodedDataset(Generic[Item]):
 
     def with_items(self, items: Iterable[New]) -> "EncodedDataset[New]":
         """With other items, kept where these are kept: in a new folder beside theirs, or in a list."""
-        old = self.items
-        stored = isinstance(old, StoredItems)
-        new = write_items(old.folder.with_name(f"{old.folder.name}-prepared"), items) if stored else list(items)
-        return replace(self, items=new)
+        new: Sequence[New]
+        if isinstance(self.items, StoredItems):
+            folder: Path = self.items.folder
+            new = write_items(folder.with_name(f"{folder.name}-prepared"), items)
+        else:
+            new = list(items)
+        return cast("EncodedDataset[New]", replace(self, items=cast(Any, new)))
 
     def __len__(self) -> int:
         return len(self.items)

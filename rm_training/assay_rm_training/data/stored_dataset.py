@@ -91,7 +91,7 @@ def _read(folder: Path, key: Sequence[Any]) -> EncodedDataset[Any] | None:
         if summary.pop("key") != key or not summary["content"]:
             return None
         module, _, qualified = kind.partition(":")
-        cls = functools.reduce(getattr, qualified.split("."), importlib.import_module(module))
+        cls: Any = functools.reduce(getattr, qualified.split("."), importlib.import_module(module))
     except (OSError, ImportError, AttributeError):  # the class may be of a plug-in's file
         return None
     return EncodedDataset(StoredItems(folder / name, cls, length), **summary)

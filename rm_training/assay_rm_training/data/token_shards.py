@@ -86,7 +86,7 @@ def write_items(folder: Path, items: Iterable[Item]) -> Sequence[Item]:
 
 
 def _opened(path: str, files: ExitStack, opened: list[BinaryIO]) -> BinaryIO:
-    opened.append(files.enter_context(Path(path).open("xb", buffering=_BUFFER)))
+    opened.append(files.enter_context(Path(path).open("xb", buffering=_BUFFER)))  # noqa: SIM115  # the stack closes it
     return opened[-1]
 
 
@@ -110,12 +110,12 @@ def _writer(hint: Any, path: str, open_file: Callable[[str], BinaryIO]) -> Calla
         write = open_file(f"{path}.{'text' if hint is str else 'tokens'}").write
 
         def append_whole(value: Any) -> None:
-            content = value.encode("utf-8", "surrogatepass") if hint is str else np.asarray(value, "<i4")
+            content = value.encode("utf-8", "surrogatepass") if hint is str else np.asarray(value, "<i4").tobytes()
             write(content)
-            add_end(len(content))
+            add_end(len(content) if hint is str else len(value))
 
         return append_whole
-    append, optional = _writer(_member(hint), path, open_file), get_origin(hint) is not tuple
+    append, optional = _writer(_member(hint), f"{path}.each", open_file), get_origin(hint) is not tuple
 
     def append_members(value: Any) -> None:
         members = (() if value is None else (value,)) if optional else value
@@ -145,7 +145,7 @@ def _reader(hint: Any, path: str) -> Callable[[int], Any]:
     if get_origin(hint) is np.ndarray:
         tokens = _mapped(f"{path}.tokens", "<i4")
         return lambda n: tokens[part(n)]
-    member, optional = _reader(_member(hint), path), get_origin(hint) is not tuple
+    member, optional = _reader(_member(hint), f"{path}.each"), get_origin(hint) is not tuple
 
     def read_members(n: int) -> Any:
         place = part(n)
@@ -166,7 +166,7 @@ def _below(path: str, name: str) -> str:
 
 def _fields(hint: Any) -> dict[str, Any]:
     """Name -> type of the fields of a NamedTuple or dataclass, in their order; none for any other type."""
-    names = getattr(hint, "_fields", None) or getattr(hint, "__dataclass_fields__", ())
+    names: Iterable[str] = getattr(hint, "_fields", ()) or getattr(hint, "__dataclass_fields__", ())
     hints = get_type_hints(hint) if names else {}
     return {name: hints[name] for name in names}
 

@@ -9,7 +9,7 @@ number.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -197,7 +197,7 @@ class GenerativeSft(MethodFields):
         return {"labels": dict(Counter(row.label for row in rows))}
 
     def encode(
-        self, rows: Collection[JudgedRow], renderer: Renderer, *, collect: Collect = list, advance: Advance = silent
+        self, rows: Sequence[JudgedRow], renderer: Renderer, *, collect: Collect = list, advance: Advance = silent
     ) -> EncodedDataset[VerdictItem]:
         """Unusable rows are left out and counted. Raises BadInputError when none remains."""
 

@@ -160,11 +160,11 @@ class BradleyTerry(MethodFields):
         detach_modules(trainable)
         return {}
 
-    def responses(self, rows: Sequence[PreferencePair]) -> list[ScoreItem]:
+    def responses(self, rows: Collection[PreferencePair]) -> list[ScoreItem]:
         return [ScoreItem(pair.prompt, text) for pair in rows for text in (pair.chosen, pair.rejected)]
 
     def evaluate(
-        self, scorer: Scorer, rows: Sequence[PreferencePair], *, seed: int, advance: Advance = silent
+        self, scorer: Scorer, rows: Collection[PreferencePair], *, seed: int, advance: Advance = silent
     ) -> PairEvaluation:
         """On the decided pairs only."""
         return evaluate(scorer, [pair for pair in rows if not pair.tie], seed=seed, advance=advance)

@@ -7,7 +7,7 @@ method is a frozen dataclass of JSON-ready fields. Leaves out: settings of the r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
@@ -59,7 +59,8 @@ class Engine(Protocol):
 
 
 class Method(Protocol):
-    """A training method. Rows are returned by `read`, items by `encode`; their types are the method's own."""
+    """A training method. Rows are returned by `read`, items by `encode`; their types are the method's own. Rows can be
+    iterated over several times and have a length; those of a file may be parsed anew each time (`RowFile`)."""
 
     @property
     def name(self) -> str: ...
@@ -88,7 +89,7 @@ class Method(Protocol):
         ...
 
     def encode(
-        self, rows: Collection[Any], renderer: Renderer, *, collect: Collect = list, advance: Advance = silent
+        self, rows: Any, renderer: Renderer, *, collect: Collect = list, advance: Advance = silent
     ) -> EncodedDataset[Any]:
         """Items in the order of the rows, as `collect` keeps them."""
         ...
@@ -99,13 +100,11 @@ class Method(Protocol):
         """Fields of the spec beyond those every reward model has."""
         ...
 
-    def responses(self, rows: Sequence[Any]) -> list[ScoreItem]:
+    def responses(self, rows: Any) -> list[ScoreItem]:
         """What the saved model scores for these rows: the parity check's sample."""
         ...
 
-    def evaluate(
-        self, scorer: Scorer, rows: Sequence[Any], *, seed: int, advance: Advance = silent
-    ) -> EvaluationReport | None:
+    def evaluate(self, scorer: Scorer, rows: Any, *, seed: int, advance: Advance = silent) -> EvaluationReport | None:
         """Figures on held-out rows; `advance` counts `responses(rows)`."""
         ...
 
@@ -118,13 +117,11 @@ class Method(Protocol):
 class SplitsRows(Protocol):
     """A method that holds rows out itself, or adds to held-out rows what is known from the training rows."""
 
-    def divide(
-        self, rows: Sequence[Any], eval_rows: Sequence[Any] | None
-    ) -> tuple[Sequence[Any], Sequence[Any] | None]:
+    def divide(self, rows: Any, eval_rows: Any | None) -> tuple[Collection[Any], Collection[Any] | None]:
         """(rows to train on, held-out rows), deterministic: a resumed run divides again."""
         ...
 
-    def describe(self, rows: Sequence[Any]) -> dict[str, Any]:
+    def describe(self, rows: Any) -> dict[str, Any]:
         """JSON-ready figures of the training rows, for the run's metrics."""
         ...
 

@@ -235,11 +235,11 @@ class MultiObjective(MethodFields):
         trainable.model.config.num_labels = len(self.names)
         return {"ratings": RatingHeads(self.names, scale.means, self.aggregation), "ranked": False}
 
-    def responses(self, rows: Sequence[RatedResponse]) -> list[ScoreItem]:
+    def responses(self, rows: Collection[RatedResponse]) -> list[ScoreItem]:
         return [ScoreItem(row.prompt, row.response) for row in rows]
 
     def evaluate(
-        self, scorer: Scorer, rows: Sequence[RatedResponse], *, seed: int, advance: Advance = silent
+        self, scorer: Scorer, rows: Collection[RatedResponse], *, seed: int, advance: Advance = silent
     ) -> MultiObjectiveEvaluation:
         """Rewards against the aggregated ratings of rows that have all of them, and against each rating."""
         scores = scorer.score(self.responses(rows), advance)

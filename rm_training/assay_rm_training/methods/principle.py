@@ -8,7 +8,7 @@ Formulas: arXiv 2509.21319 as read in notes and on the released model's card: th
 all other positions masked, the reward log P(Yes) - log P(No).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -147,7 +147,7 @@ class Principle(MethodFields):
 
     def encode(
         self,
-        rows: Collection[PrincipleRow],
+        rows: Sequence[PrincipleRow],
         renderer: Renderer,
         *,
         collect: Collect = list,

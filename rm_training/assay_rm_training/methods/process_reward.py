@@ -161,11 +161,11 @@ class ProcessRewardMethod(MethodFields):
     def spec_fields(self, trainable: TrainableModel) -> dict[str, Any]:
         return {"stepwise": self.reading}
 
-    def responses(self, rows: Sequence[SteppedResponse]) -> list[ScoreItem]:
+    def responses(self, rows: Collection[SteppedResponse]) -> list[ScoreItem]:
         return [ScoreItem(row.prompt, self.reading.separator.join(row.steps)) for row in rows]
 
     def evaluate(
-        self, scorer: Scorer, rows: Sequence[SteppedResponse], *, seed: int, advance: Advance = silent
+        self, scorer: Scorer, rows: Collection[SteppedResponse], *, seed: int, advance: Advance = silent
     ) -> ProcessRewardEvaluation:
         """Of every labelled step, at P = 1/2; soft labels are rounded."""
         assert isinstance(scorer, StepScorer)

@@ -6,7 +6,7 @@ them from comparisons (`assay_rm_training.data.ranked_lists`).
 A scorer that scores each response once, however many comparisons it is in. Leaves out: scoring, storing scores.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, get_args
 
@@ -103,7 +103,7 @@ class RankedLists(MethodFields):
 
     def encode(
         self,
-        rows: Collection[RankedList],
+        rows: Sequence[RankedList],
         renderer: Renderer,
         *,
         collect: Collect = list,

@@ -5,7 +5,7 @@ labels; data of early stopping and calibration. Leaves out: training data (`assa
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,7 @@ def as_uses(states: Iterable[BenchmarkState], use: Use, data: str, model: str) -
 
 
 def states_of_use(
-    workspace: Workspace | None, data: str, rows: Sequence[Any], use: Use, waivers: Mapping[str, str] | None
+    workspace: Workspace | None, data: str, rows: Collection[Any], use: Use, waivers: Mapping[str, str] | None
 ) -> list[BenchmarkState]:
     """The state of data that selects or calibrates against every registered benchmark; `rows` have a prompt.
 

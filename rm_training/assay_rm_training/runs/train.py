@@ -116,11 +116,11 @@ class TrainingPlan(RunPlan):
 def train_model(
     workspace: Workspace,
     plan: TrainingPlan,
-    rows: Sequence[Any],
-    eval_rows: Sequence[Any] | None = None,
+    rows: Collection[Any],
+    eval_rows: Collection[Any] | None = None,
     *,
     resume: str | None = None,
-    final_rows: Sequence[Any] | None = None,
+    final_rows: Collection[Any] | None = None,
 ) -> TrainedModel:
     """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
 
@@ -167,9 +167,9 @@ def train_model(
 def _train(
     run: Run,
     plan: TrainingPlan,
-    rows: Sequence[Any],
-    eval_rows: Sequence[Any] | None,
-    final_rows: Sequence[Any] | None,
+    rows: Collection[Any],
+    eval_rows: Collection[Any] | None,
+    final_rows: Collection[Any] | None,
     folder: Path,
     tokens: Path,
     contamination: Sequence[BenchmarkState],

@@ -35,12 +35,12 @@ class StepPlan:
 
     def batch(self, step: int) -> list[int]:
         """Indices of the items of `step`, counted from 1."""
-        epoch, start, stop = self._batches[step - 1].tolist()
+        epoch, start, stop = map(int, self._batches[step - 1])
         if self._order[0] != epoch:
             order = np.arange(self._items, dtype=np.uint32)
             np.random.default_rng((self._seed, epoch)).shuffle(order)  # as `permutation`, in half the memory
             self._order = (epoch, order)
-        return self._order[1][start:stop].tolist()
+        return list(map(int, self._order[1][start:stop]))
 
     def items_seen(self, step: int) -> int:
         """Items of the first `step` steps."""
@@ -49,7 +49,7 @@ class StepPlan:
 
     def epochs_done(self, step: int) -> float:
         """Passes over the data after `step`, in epochs."""
-        epoch, _, stop = self._batches[step - 1].tolist()
+        epoch, _, stop = map(int, self._batches[step - 1])
         return epoch + stop / self._items
 
 

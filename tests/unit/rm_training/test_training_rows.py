@@ -229,7 +229,7 @@ def test_ratings_of_a_file(tmp_path: Path) -> None:
         ("b", {"depth": 2}),
         ("hello", {"depth": 5}),
     ]
-    assert found[-1].prompt == (Message("user", "hi"),)
+    assert list(found)[-1].prompt == (Message("user", "hi"),)
     with pytest.raises(BadInputError, match=r"row 1, field 'ratings.depth': not a number"):
         load_ratings(rows(tmp_path / "bad.jsonl", {"prompt": "q", "response": "a", "ratings": {"depth": "high"}}))
     with pytest.raises(NotFoundError, match="ratings are read from files"):
