@@ -6,18 +6,25 @@ results, import; rendered prompts, the journal of calls, answers. Near-duplicate
 their cost is the work itself. The cost a row should not grow: the ratio is that of the largest pool over the smallest,
 in CPU seconds.
 
-    python benchmarks/bulk_scale.py [--quick] [--sizes 50000 500000] [--json] [--save-baseline]
+    python benchmarks/bulk_scale.py [--quick] [--sizes 50000 500000] [--stages STAGE ...] [--json] [--save-baseline]
+    python benchmarks/bulk_scale.py --sizes 50000 5000000 --folder BIG     # hours; resumes at the stage it was in
     python benchmarks/bulk_scale.py --keys 40000000     # 7 GB of disk
+
+Each stage runs in a process of its own, and is a line of BIG/stages.jsonl when it is done. `--folder` keeps the
+workspaces (6 kB a pair), so that what is done is not done again; a stage that was killed resumes, is marked so, and
+its seconds are those of the last process alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +32,7 @@ from hygiene_scale import Source
 from measure import Report, arguments, peak_rss_mb, run_child, versions
 
 SIZES, QUICK_SIZES = (50_000, 500_000), (10_000, 50_000)
-BATCH = 50_000
+BATCH = 100_000
 #: A row: two responses of an 0.5B reward model on a GPU (a large one costs ten times that), a call of a judge at 50 a
 #: second.
 ENGINE_S = {"embedding": 0.002, "consistency": 0.002, "judging": 0.02, "attributes": 0.02, "principles": 0.02}
@@ -77,16 +84,20 @@ def answer_at_once(reply: dict[str, Any]) -> None:
 def make(folder: Path, size: int) -> None:
     from assay.store.intake import store_pairs
     from assay.workspace import Workspace
+    from assay_pipelines.hygiene.contamination.benchmarks import add_benchmark
 
     workspace, source = Workspace.create(folder), Source()
     for low in range(0, size, BATCH):
         batch = source.batch(low, min(low + BATCH, size))
         with workspace.store.unit() as db:
             store_pairs(db, batch, None)
+    (folder / "benchmark.txt").write_text("\n".join(source.benchmark_prompts()), encoding="utf-8")
+    add_benchmark(workspace, "synthetic", folder / "benchmark.txt", None)
 
 
-def measured(folder: Path, size: int) -> dict[str, Any]:
-    """Seconds, CPU seconds and peak memory of all stages on a new pool, in this process."""
+def measured(folder: Path, size: int, stage: str) -> dict[str, Any]:
+    """Seconds, CPU seconds and peak memory of one stage on the pool of so many pairs, in this process."""
+    from assay.compute.stage import abandoned_stages
     from assay.data.snapshots import Selection
     from assay.runs.record import start_run
     from assay.workspace import Workspace
@@ -94,7 +105,6 @@ def measured(folder: Path, size: int) -> dict[str, Any]:
     from assay_pipelines.curation.consistency import ConsistencyConfig, check_pool
     from assay_pipelines.embedding.hashing import HashingEncoder
     from assay_pipelines.embedding.stored import embed_comparisons
-    from assay_pipelines.hygiene.contamination.benchmarks import add_benchmark
     from assay_pipelines.hygiene.contamination.check import CheckConfig, check_benchmarks
     from assay_pipelines.hygiene.near_duplicates.search import NearDuplicateConfig, find_near_duplicates
     from assay_pipelines.judging.asking import ask
@@ -105,16 +115,13 @@ def measured(folder: Path, size: int) -> dict[str, Any]:
     from assay_pipelines.principles.extraction import extract
     from assay_pipelines.principles.llm_extractor import LlmExtractor
 
-    make(folder, size)
-    workspace, pool, figures = Workspace.open(folder), Selection(("unverified",)), dict[str, Any]()
-    source = Source()
-    prompts = source._text(source.benchmark).to_pylist()
-    (folder / "benchmark.txt").write_text("\n".join(prompts), encoding="utf-8")
-    add_benchmark(workspace, "synthetic", folder / "benchmark.txt", None)
+    workspace, pool = Workspace.open(folder), Selection(("unverified", "silver"))
     endpoint = EndpointConfig("http://127.0.0.1:9/v1", "immediate", concurrency=64)
     judge, extractor = LlmJudge(LlmJudgeConfig(endpoint), workspace), AttributeExtractor(endpoint)
-    with workspace.store.unit() as db:
-        db.execute(FEEDBACK)
+    keep_all = ConsistencyConfig(keep_above=0.0)  # so that every stage has the whole pool, whichever is first
+    if stage == "principles":
+        with workspace.store.unit() as db:
+            db.execute(FEEDBACK)
     with start_run(workspace, "bulk-scale", {}) as run:
         work: dict[str, Callable[[], int]] = {
             "embedding": lambda: embed_comparisons(workspace, HashingEncoder(32), pool, run.id).embedded,
@@ -128,18 +135,42 @@ def measured(folder: Path, size: int) -> dict[str, Any]:
             "principles": lambda: extract(workspace, LlmExtractor(endpoint, workspace), run.id).read,
             "near_dup": lambda: find_near_duplicates(workspace, NearDuplicateConfig(), run.id).items,
             "decontaminate": lambda: check_benchmarks(workspace, CheckConfig(), run.id)[0].responses // 2,
-            "consistency": lambda: check_pool(run, [RewardModelJudge(LengthScorer())], ConsistencyConfig(), pool).seen,
+            "consistency": lambda: check_pool(run, [RewardModelJudge(LengthScorer())], keep_all, pool).seen,
         }
-        for stage, done in work.items():
-            if stage in REPLIES:
-                answer_at_once(REPLIES[stage])
-            wall, cpu = time.perf_counter(), time.process_time()
-            rows = done()
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            if not 0.99 * size <= rows <= size:  # a planted response may equal another
-                raise RuntimeError(f"{stage}: {rows} of {size} rows")
-            figures[stage] = {"seconds": wall, "cpu_s": cpu, "us_a_row": 1e6 * cpu / size}
-    return figures | {"peak_mb": peak_rss_mb()}
+        if stage in REPLIES:
+            answer_at_once(REPLIES[stage])
+        resumed = bool(abandoned_stages(workspace))
+        wall, cpu = time.perf_counter(), time.process_time()
+        rows = work[stage]()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    if not resumed and not 0.99 * size <= rows <= size:  # a planted response may equal another
+        raise RuntimeError(f"{stage}: {rows} of {size} rows")
+    return {
+        "size": size,
+        "stage": stage,
+        "seconds": wall,
+        "cpu_s": cpu,
+        "us_a_row": 1e6 * cpu / size,
+        "peak_mb": peak_rss_mb(),
+        "resumed": resumed,
+    }
+
+
+def stages_of(folder: Path, size: int, stages: Sequence[str], results: Path) -> Iterator[dict[str, Any]]:
+    """The figures of each stage on the pool of so many pairs in `folder`; those that `results` has are not run."""
+    finished = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    if not (folder / "made").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        make(folder, size)
+        (folder / "made").touch()
+    for stage in stages:
+        figures = next((f for f in finished if (f["size"], f["stage"]) == (size, stage)), None)
+        if figures is None:
+            command = [sys.executable, __file__, "--child", str(folder), "--sizes", str(size), "--stages", stage]
+            figures = run_child(command, timeout=24 * 3_600).last_object()
+            with results.open("a") as lines:
+                lines.write(json.dumps(figures) + "\n")
+        yield figures
 
 
 def joined(folder: Path, items: int) -> dict[str, Any]:
@@ -170,31 +201,35 @@ def joined(folder: Path, items: int) -> dict[str, Any]:
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--sizes", type=int, nargs="+", help="numbers of pairs")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="those to run, in this order")
+    parser.add_argument("--folder", type=Path, help="keep workspaces and results here, and resume")
     parser.add_argument("--keys", type=int, help="join near-duplicates' bands of so many items, and nothing else")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.keys:
         with tempfile.TemporaryDirectory(prefix="bands-") as folder:
             print(json.dumps(joined(Path(folder), options.keys)))
         return
     if options.child:
-        print(json.dumps(measured(Path(options.child), options.sizes[0])))
+        print(json.dumps(measured(options.child, options.sizes[0], options.stages[0])))
         return
     sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
     report = Report(
         "bulk_scale", figures={"versions": versions("duckdb", "pyarrow"), "engine_s": ENGINE_S, "sizes": {}}
     )
-    print(f"{'pairs':>9}  {'stage':<14}{'cpu us/row':>12}{'seconds':>10}{'with engine, us/row':>21}")
-    for size in sizes:
-        with tempfile.TemporaryDirectory(prefix="bulk-") as folder:
-            command = [sys.executable, __file__, "--child", f"{folder}/workspace", "--sizes", str(size)]
-            stages = run_child(command, timeout=7_200).last_object()
-        report.figures["sizes"][size] = stages
-        for stage in STAGES:
-            row, cost = stages[stage], stages[stage]["us_a_row"]
-            columns = f"{cost:>12.0f}{row['seconds']:>10.1f}{cost + 1e6 * ENGINE_S.get(stage, 0):>21.0f}"
-            print(f"{size:>9}  {stage:<14}{columns}", flush=True)
-    for stage in STAGES:
+    print(f"{'pairs':>9}  {'stage':<14}{'cpu us/row':>12}{'seconds':>10}{'with engine, us/row':>21}{'peak MB':>9}")
+    with ExitStack() as stack:
+        if options.folder:
+            options.folder.mkdir(parents=True, exist_ok=True)
+        parent = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bulk-")))
+        for size in sizes:
+            report.figures["sizes"][size] = {}
+            for row in stages_of(parent / str(size), size, options.stages, parent / "stages.jsonl"):
+                stage, cost = row["stage"], row["us_a_row"]
+                report.figures["sizes"][size][stage] = row
+                columns = f"{cost:>12.0f}{row['seconds']:>10.1f}{cost + 1e6 * ENGINE_S.get(stage, 0):>21.0f}"
+                print(f"{size:>9}  {stage:<14}{columns}{row['peak_mb']:>9.0f}", flush=True)
+    for stage in options.stages:
         small, large = (report.figures["sizes"][size][stage]["us_a_row"] for size in (sizes[0], sizes[-1]))
         engine = 1e6 * ENGINE_S.get(stage, 0)
         with_engine = (large + engine) / (small + engine)
