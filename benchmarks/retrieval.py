@@ -3,12 +3,18 @@
 One thread each, everything in memory, k = 8, clustered unit vectors of 384 places. Ratios are rates (queries a second),
 ours to the peer's. `recall` is the share of the exact answer that the approximate index finds; `breaks_even` is how
 many queries pay for building it. faiss's HNSW graph is measured beside it, because it is the usual choice.
+
+    python benchmarks/retrieval.py --on-disk 1000000    # memory of the approximate index over so many vectors of a file
 """
 
 from __future__ import annotations
 
+import json
+import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import faiss
@@ -41,7 +47,12 @@ def recall(truth: Neighbours, neighbours: Neighbours) -> float:
 
 
 def main() -> None:
-    options = arguments(__doc__ or "").parse_args()
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--on-disk", type=int, help="index so many vectors of a file, and nothing else")
+    options = parser.parse_args()
+    if options.on_disk:
+        print(json.dumps(on_disk(options.on_disk, queries=500)))
+        return
     n, queries, rounds = (30_000, 500, 3) if options.quick else (200_000, 1_000, 5)
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
@@ -93,7 +104,9 @@ def main() -> None:
         "rates": {name: round(Spread.of(values).median, 1) for name, values in timings.items()},
         "agreement_with_faiss_flat": same,
         "recall_at_8": {
-            f"probes {share}": recall(truth, _with_probes(approximate, share).nearest(queries_matrix, K))
+            f"probes {share}": recall(
+                truth, ApproximateIndex(vectors, IndexConfig(probes=share)).nearest(queries_matrix, K)
+            )
             for share in (0.02, 0.05, 0.1)
         },
         "build_s": round(build, 2),
@@ -107,9 +120,67 @@ def main() -> None:
     report.finish(options)
 
 
-def _with_probes(index: ApproximateIndex, share: float) -> ApproximateIndex:
-    index._index.nprobe = max(1, round(share * index.lists))
-    return index
+class FileVectors:
+    """Unit rows of a memory-mapped file."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows, self.dimension = rows, int(rows.shape[1])
+        self.ids = [f"c-{i:09d}" for i in range(len(rows))]
+
+    def blocks(self, size: int) -> Iterator[tuple[Any, Any]]:
+        for low in range(0, len(self.rows), size):
+            part = np.array(self.rows[low : low + size])
+            yield np.arange(low, low + len(part), dtype=np.int64), part
+
+    def take(self, positions: Any) -> Any:
+        return self.rows[positions]
+
+
+def on_disk(n: int, queries: int) -> dict[str, Any]:
+    """Build and ask the approximate index; how far the process's own memory (not that of mapped files, which can be
+    evicted) rose above what it was before, and the recall."""
+    faiss.omp_set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = np.memmap(f"{folder}/rows", np.float32, "w+", shape=(n, DIMENSION))
+        drawn, asked = clustered(min(n, 250_000), queries)
+        generator = np.random.default_rng(1)
+        for low in range(0, n, len(drawn)):  # the same clusters again, moved a little
+            part = drawn[: n - low]
+            part = part + 0.02 * generator.standard_normal(part.shape, dtype=np.float32)
+            rows[low : low + len(part)] = part / np.linalg.norm(part, axis=1, keepdims=True)
+        del drawn, part
+        vectors = FileVectors(rows)
+        before, peak, done = own_memory_mb(), [0.0], threading.Event()
+
+        def watch() -> None:
+            while not done.wait(0.02):
+                peak[0] = max(peak[0], own_memory_mb())
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        cpu = time.process_time()
+        index = ApproximateIndex(vectors, IndexConfig())
+        built = time.process_time() - cpu
+        answers = index.nearest(asked, K)
+        searched = time.process_time() - cpu - built
+        done.set()
+        watching.join()
+        cpu = time.process_time()
+        truth = ExactIndex(vectors).nearest(asked, K)
+        return {
+            "vectors": n,
+            "own_memory_mb": round(peak[0] - before),
+            "build_cpu_s": round(built, 1),
+            "search_cpu_s": round(searched, 2),
+            "exact_cpu_s": round(time.process_time() - cpu, 2),
+            "recall_at_8": recall(truth, answers),
+            "queries": queries,
+        }
+
+
+def own_memory_mb() -> float:
+    text = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("RssAnon:")) * 1024 / 1e6
 
 
 def _hnsw(rows: Any, queries: Any, ids: list[str], truth: Neighbours) -> dict[str, float]:

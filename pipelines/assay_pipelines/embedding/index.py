@@ -1,4 +1,4 @@
-"""The nearest vectors by cosine: exact in bounded memory, and approximate (faiss's inverted file) past a size.
+"""The nearest vectors by cosine: exact in bounded memory, and approximate (faiss's inverted file on disk) past a size.
 
 Both rescore the vectors they return in float64 and break ties by id, so that a result does not depend on block size,
 threads or order.
@@ -6,9 +6,12 @@ threads or order.
 
 from __future__ import annotations
 
+import tempfile
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,16 +29,18 @@ _FIRST, _TILE = 1_024, 2_048
 class IndexConfig:
     """`approximate_above`: past this many vectors the inverted file answers; 0 = always exact. `block`: vectors read
     at once. `queries`: rows of one matrix product. `probes`: share of the inverted file's lists that a query
-    looks into. `seed`: of k-means."""
+    looks into. `shard`: vectors of one file of the inverted file; one is in memory while it is filled. `seed`: of
+    k-means."""
 
     approximate_above: int = 1_000_000
     block: int = 16_384
     queries: int = 256
     probes: float = 0.05
+    shard: int = 500_000
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("block", "queries"):
+        for name in ("block", "queries", "shard"):
             if getattr(self, name) < 1:
                 raise BadInputError("must be 1 or more", field=name)
         if not 0 < self.probes <= 1:
@@ -43,7 +48,7 @@ class IndexConfig:
 
 
 class Vectors(Protocol):
-    """`ids` sorted and unique; `blocks` and `take` give rows of length 1."""
+    """`ids` sorted and unique; `blocks` (in any order, each position once) and `take` give rows of length 1."""
 
     @property
     def ids(self) -> Sequence[str]: ...
@@ -116,15 +121,20 @@ class ExactIndex:
 
 
 class ApproximateIndex:
-    """faiss's inverted file (IndexIVFFlat): k-means cells, of which a query looks into the nearest few.
+    """faiss's inverted file in shards on disk: k-means cells of vectors in 8 bits a dimension, of which a query looks
+    into the nearest few; what it finds is scored by the vectors themselves.
 
     Chosen over graph indexes (HNSW) because a pool is indexed once for a few thousand queries: building it takes about
-    as long as answering a thousand queries exactly, a graph ten times that. All vectors are in memory, 4 bytes per
-    dimension.
+    as long as answering a thousand queries exactly, a graph ten times that. Shards share the cells, so that their
+    merged answer is that of one index. In memory: the vectors that the cells are learned from (64 a cell, sqrt(n)
+    cells) and one shard; the files are mapped, and their pages can be evicted.
     """
 
-    def __init__(self, vectors: Vectors, config: IndexConfig | None = None) -> None:
-        """Trains and fills the index. Raises BackendError without the faiss library."""
+    def __init__(self, vectors: Vectors, config: IndexConfig | None = None, folder: Path | None = None) -> None:
+        """Trains and writes the index; its files in `folder` (default: the system's) are unlinked once mapped.
+
+        Raises BackendError without the faiss library.
+        """
         try:
             import faiss
         except ImportError as error:
@@ -134,17 +144,35 @@ class ApproximateIndex:
         if not n:
             raise BadInputError("there is no vector to index")
         self.lists = max(1, min(round(np.sqrt(n)), n // 39))  # faiss wants 39 points a cell to train on
-        quantizer = faiss.IndexFlatIP(vectors.dimension)
-        self._index = faiss.IndexIVFFlat(quantizer, vectors.dimension, self.lists, faiss.METRIC_INNER_PRODUCT)
-        self._index.cp.seed = self.config.seed + 1
-        self._index.cp.spherical = True
+        empty = faiss.IndexIVFScalarQuantizer(
+            faiss.IndexFlatIP(vectors.dimension),
+            vectors.dimension,
+            self.lists,
+            faiss.ScalarQuantizer.QT_8bit,
+            faiss.METRIC_INNER_PRODUCT,
+        )
+        empty.cp.seed = self.config.seed + 1
+        empty.cp.spherical = True
         generator = np.random.default_rng(self.config.seed)
         sample = np.sort(generator.choice(n, size=min(n, 64 * self.lists), replace=False))
-        self._index.train(np.ascontiguousarray(vectors.take(sample)))
-        for positions, rows in vectors.blocks(self.config.block):
-            self._index.add_with_ids(np.ascontiguousarray(rows), positions)
-        self._index.nprobe = max(1, round(self.config.probes * self.lists))
-        self._faiss = faiss
+        empty.train(np.ascontiguousarray(vectors.take(sample)))
+        self.probes = max(1, round(self.config.probes * self.lists))
+        self._faiss, self._shards = faiss, list[Any]()
+        self._index = faiss.IndexShards(vectors.dimension, False, False)
+        with tempfile.TemporaryDirectory(dir=folder) as files:
+            filling = faiss.clone_index(empty)
+            for positions, rows in vectors.blocks(self.config.block):
+                filling.add_with_ids(np.ascontiguousarray(rows), positions)
+                if filling.ntotal >= self.config.shard:
+                    self._map(filling, Path(files))
+                    filling = faiss.clone_index(empty)
+            self._map(filling, Path(files))
+
+    def _map(self, shard: Any, folder: Path) -> None:
+        file = str(folder / str(len(self._shards)))
+        self._faiss.write_index(shard, file)
+        self._shards.append(self._faiss.read_index(file, self._faiss.IO_FLAG_MMAP))
+        self._index.add_shard(self._shards[-1])
 
     def nearest(
         self, queries: npt.NDArray[np.float32], k: int | Sequence[int], *, exclude: Set[str] = frozenset()
@@ -155,7 +183,7 @@ class ApproximateIndex:
         best = [_Best(counts[part]) for part in parts]
         left_out = _positions(self.vectors.ids, exclude)
         parameters = self._faiss.SearchParametersIVF()
-        parameters.nprobe = self._index.nprobe
+        parameters.nprobe = self.probes
         if len(left_out):
             parameters.sel = self._faiss.IDSelectorNot(self._faiss.IDSelectorBatch(left_out))
         for part, so_far in zip(parts, best, strict=True):
@@ -169,11 +197,11 @@ class ApproximateIndex:
         return _neighbours(len(counts), parts, best, self.vectors.ids)
 
 
-def open_index(vectors: Vectors, config: IndexConfig | None = None) -> Index:
-    """Exact up to `approximate_above` vectors, approximate past them."""
+def open_index(vectors: Vectors, config: IndexConfig | None = None, folder: Path | None = None) -> Index:
+    """Exact up to `approximate_above` vectors, approximate past them, with files in `folder`."""
     config = config or IndexConfig()
     if config.approximate_above and len(vectors.ids) > config.approximate_above:
-        return ApproximateIndex(vectors, config)
+        return ApproximateIndex(vectors, config, folder)
     return ExactIndex(vectors, config)
 
 
@@ -263,6 +291,5 @@ def _counts(queries: npt.NDArray[np.float32], k: int | Sequence[int], vectors: V
 
 
 def _positions(ids: Sequence[str], excluded: Set[str]) -> npt.NDArray[np.int64]:
-    return np.array(
-        [position for position, name in enumerate(ids) if name in excluded] if excluded else [], dtype=np.int64
-    )
+    places = ((bisect_left(ids, name), name) for name in excluded)
+    return np.array([at for at, name in places if at < len(ids) and ids[at] == name], dtype=np.int64)

@@ -7,6 +7,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
 
+from assay.compute.scratch_store import scratch
 from assay.data.snapshots import Selection
 from assay.errors import BadInputError
 from assay.workspace import Workspace
@@ -88,7 +89,9 @@ def retrieve_around(
     counts = [adaptive_k(by_id[name].p, k_max) for name in ids]
     reasons: dict[str, list[Reason]] = {}
     if vectors.ids and ids:
-        neighbours = open_index(vectors, config).nearest(queries, counts, exclude={*exclude, *by_id})
+        with scratch(workspace) as temporary:
+            index = open_index(vectors, config, temporary.folder)
+            neighbours = index.nearest(queries, counts, exclude={*exclude, *by_id})
         for name, near in zip(ids, neighbours, strict=True):
             for candidate, similarity in near:
                 reasons.setdefault(candidate, []).append(Reason(name, by_id[name].p, similarity))

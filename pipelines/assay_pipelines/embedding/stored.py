@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
-from assay.browsing.pair_pages import selected_pages
+from assay.browsing.pair_pages import SHARD, selected_pages
 from assay.compute.executor import Executor
 from assay.compute.job import JobSpec
 from assay.compute.local import LocalExecutor
-from assay.compute.scratch_store import scratch
+from assay.compute.scratch_store import row_pages, scratch
 from assay.compute.stage import import_stage, map_stage, open_stage
 from assay.data.pair_attributes import PairAttributes
 from assay.data.snapshots import CATEGORIES, Selection
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-PAGE = 2_048
+PAGE = SHARD
 WITH_RESPONSES = "+responses"
 
 _ATTRIBUTES = ", ".join(f"'{field.name}'" for field in fields(PairAttributes))
@@ -65,6 +65,9 @@ _TEXTS = f"""
 _MISSING = f"""
     SELECT t.* FROM ({_TEXTS}) t LEFT JOIN embeddings e ON e.ref = t.comparison_id AND e.encoder = $space
     WHERE e.ref IS NULL OR e.digest IS DISTINCT FROM t.digest ORDER BY sha256(t.head), t.comparison_id"""
+
+_PLACES = "SELECT ref, vector FROM embeddings WHERE encoder = $space AND rowid BETWEEN $low AND $high"
+_MOST = 8  #: the table is read whole for this share of it, one in so many
 
 
 def space_name(encoder: Encoder, *, responses: bool = False) -> str:
@@ -226,23 +229,69 @@ class StoredVectors:
                 params=[space],
             ).to_arrow_table()
         embedded = rows.filter(rows.column("dimension").is_valid())
-        self.ids: Sequence[str] = embedded.column("id").to_pylist()
+        self.ids = _Names(embedded.column("id"))
         self.missing = rows.num_rows - embedded.num_rows
         self.dimension = int(embedded.column("dimension")[0].as_py()) if embedded.num_rows else 0
 
     def blocks(self, size: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
-        """(positions in `ids`, their vectors), `size` at a time, each read in a short unit of work."""
+        """(positions in `ids`, their vectors), up to `size` at a time, each read in a short unit of work."""
         import numpy as np
 
-        for start in range(0, len(self.ids), size):
-            part = self.ids[start : start + size]
-            available, vectors = load_vectors(self._workspace, self._space, part)
+        unread = np.ones(len(self.ids), dtype=bool)
+        with self._workspace.store.unit() as db:
+            stored = int(db.execute("SELECT count(*) FROM embeddings").fetchall()[0][0])
+        if _MOST * len(self.ids) >= stored:  # by place in the table: looking for ids costs a scan a block
+            for rows in row_pages(self._workspace, "embeddings", _PLACES, page=size, space=self._space):
+                positions = self.ids.positions(rows.column("ref"))
+                new = np.flatnonzero(positions >= 0)
+                new = new[unread[positions[new]]]
+                unread[positions[new]] = False
+                if len(new):
+                    yield positions[new], _matrix(rows.column("vector"))[new]
+        left = np.flatnonzero(unread)  # also what was written again meanwhile, and so has another place
+        for start in range(0, len(left), size):
+            part = left[start : start + size]
+            available, vectors = load_vectors(self._workspace, self._space, [self.ids[int(p)] for p in part])
             embedded = set(available)
-            yield np.array([start + i for i, name in enumerate(part) if name in embedded], dtype=np.int64), vectors
+            yield np.array([p for p in part if self.ids[int(p)] in embedded], dtype=np.int64), vectors
 
     def take(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """The vectors at these positions."""
         return load_vectors(self._workspace, self._space, [self.ids[int(p)] for p in positions])[1]
+
+
+class _Names(Sequence[str]):
+    """Sorted ids in one array, a third of the memory of as many strings; the order of UTF-8 is that of strings."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        import numpy as np
+
+        self._names = np.concatenate([np.empty(0, dtype="S1"), *map(_bytes, column.chunks)])
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        names = self._names[at]
+        return [name.decode() for name in names] if isinstance(at, slice) else names.decode()
+
+    def positions(self, column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+        """Where each id is, -1 for one that is not."""
+        import numpy as np
+
+        names = _Names(column)._names
+        places = np.minimum(np.searchsorted(self._names, names), len(self._names) - 1)
+        return np.where(self._names[places] == names, places, -1)
+
+
+def _bytes(names: pa.Array) -> npt.NDArray[np.bytes_]:
+    import pyarrow as pa
+
+    return names.cast(pa.binary()).to_numpy(zero_copy_only=False).astype("S")  # type: ignore[no-any-return]
 
 
 def _want(db: Connection, which: Selection | Sequence[str]) -> int:
@@ -286,17 +335,24 @@ def _encode(encoder: Encoder, texts: pa.Table) -> pa.Table:
 
 
 def _store(db: Connection, space: str, vectors: pa.Table, run_id: str | None) -> None:
+    values = {"space": space, "run": run_id}
     with registered(db, "encoded", vectors):
-        db.execute(
-            """UPDATE embeddings SET vector = m.vector, digest = m.digest, run_id = $run
-               FROM encoded m WHERE embeddings.ref = m.ref AND embeddings.encoder = $space""",
-            {"space": space, "run": run_id},
-        )
+        # One scan of a narrow column; ON CONFLICT costs more than that, in spite of its index.
+        replaced = db.execute(
+            """CREATE OR REPLACE TEMP TABLE replaced AS
+               SELECT ref FROM embeddings SEMI JOIN encoded USING (ref) WHERE encoder = $space""",
+            {"space": space},
+        ).fetchall()[0][0]
+        if replaced:
+            db.execute(
+                """UPDATE embeddings SET vector = m.vector, digest = m.digest, run_id = $run
+                   FROM encoded m WHERE embeddings.ref = m.ref AND embeddings.encoder = $space""",
+                values,
+            )
         db.execute(
             """INSERT INTO embeddings (ref, encoder, vector, digest, run_id)
-               SELECT m.ref, $space, m.vector, m.digest, $run FROM encoded m
-               WHERE NOT EXISTS (SELECT 1 FROM embeddings e WHERE e.ref = m.ref AND e.encoder = $space)""",
-            {"space": space, "run": run_id},
+               SELECT ref, $space, vector, digest, $run FROM encoded ANTI JOIN replaced USING (ref)""",
+            values,
         )
 
 

@@ -24,26 +24,28 @@ SHARD = 10_000  #: comparisons
 PLACES = "pair_places"
 _POSITIONS = "item, place, comparison_id, prompt_row, a_row, b_row"
 
-_ROWS = """
-    c.rowid AS place, c.comparison_id, c.prompt_id, p.rowid AS prompt_row, a.rowid AS a_row, b.rowid AS b_row"""
-_JOINS = """
-    JOIN prompts p ON p.prompt_id = c.prompt_id
-    JOIN responses a ON a.response_id = c.response_a
-    JOIN responses b ON b.response_id = c.response_b"""
+_ROWS = "c.rowid AS place, c.comparison_id, c.prompt_id"
 # Ids and positions only, no text: seconds for millions.
 _KEPT = f"""
     SELECT {_ROWS}, coalesce(d.pool, 'unverified') AS pool, d.rule
-    FROM comparisons c {_JOINS}
+    FROM comparisons c
     LEFT JOIN (SELECT comparison_id, arg_max(pool, "position") AS pool, arg_max(rule, "position") AS rule
                FROM decisions GROUP BY comparison_id) d ON d.comparison_id = c.comparison_id
     WHERE coalesce(d.pool, '') <> 'discarded' OR d.rule = $rule"""
 # `label`: the decision's; the source's for unverified comparisons, and for pending ones without one.
 _SELECTED = """
-    SELECT {rows}, v.pool, if(v.pool = 'pending', coalesce(v.label, s.label), v.label) AS label,
+    SELECT c.rowid AS place, c.comparison_id, c.prompt_id, v.pool,
+           if(v.pool = 'pending', coalesce(v.label, s.label), v.label) AS label,
            s.label AS source_label
-    FROM (SELECT p.* FROM pools p LEFT JOIN {categories} g ON g.prompt_id = p.prompt_id WHERE {condition}) v
-    JOIN comparisons c ON c.comparison_id = v.comparison_id {joins}
+    FROM (SELECT p.* FROM pools p {categories} WHERE {condition}) v
+    JOIN comparisons c ON c.comparison_id = v.comparison_id
     LEFT JOIN source_labels s ON s.comparison_id = c.comparison_id"""
+# The rows of the texts, each by one join that can spill: all joins of a query are in memory at once.
+_TEXT_ROWS = (
+    ("prompt_row", "prompts", "prompt_id", "prompt_id"),
+    ("a_row", "responses", "response_id", "response_a"),
+    ("b_row", "responses", "response_id", "response_b"),
+)
 _SAID = """
     SELECT j.comparison_id, j.judgment_id FROM judgments j JOIN annotators n USING (annotator_id)
     WHERE n.kind = 'source' AND j.answer <> 'skip'"""
@@ -134,7 +136,9 @@ def pair_pages(workspace: Workspace, scratch: Scratch, *, but_discarded_by: str 
 def selected_pages(workspace: Workspace, scratch: Scratch, selection: Selection) -> PairPages:
     """Record the positions of the comparisons of a selection, and what their sources said."""
     condition, values = selection.where()
-    query = _SELECTED.format(rows=_ROWS, joins=_JOINS, categories=CATEGORIES, condition=condition)
+    by_category = selection.slice is not None and selection.slice.by == "category"
+    categories = f"LEFT JOIN {CATEGORIES} g ON g.prompt_id = p.prompt_id" if by_category else ""
+    query = _SELECTED.format(categories=categories, condition=condition)
     pages = _numbered(workspace, scratch, query, **values)
     scratch.copy(workspace, f"{PLACES}_voices", _SAID)
     scratch.db.execute(
@@ -146,7 +150,15 @@ def selected_pages(workspace: Workspace, scratch: Scratch, selection: Selection)
 
 
 def _numbered(workspace: Workspace, scratch: Scratch, query: str, **values: Any) -> PairPages:
-    scratch.copy(workspace, f"{PLACES}_found", query, **values)
+    with workspace.store.unit() as store:
+        store.execute(f"CREATE OR REPLACE TEMP TABLE chosen AS {query}", values)
+        for row, table, key, reference in _TEXT_ROWS:
+            store.execute(
+                f"""CREATE OR REPLACE TEMP TABLE chosen_{row} AS SELECT x.place, t.rowid AS {row}
+                    FROM chosen x JOIN comparisons c ON c.rowid = x.place JOIN {table} t ON t.{key} = c.{reference}"""
+            )
+        joins = " ".join(f"JOIN chosen_{row} USING (place)" for row, *_ in _TEXT_ROWS)
+        scratch.fill(f"{PLACES}_found", store.sql(f"SELECT * FROM chosen {joins}"))
     scratch.db.execute(
         f"""CREATE OR REPLACE TABLE {PLACES} AS
             SELECT row_number() OVER (ORDER BY place) - 1 AS item, * FROM {PLACES}_found ORDER BY place"""

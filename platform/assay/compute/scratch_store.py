@@ -15,6 +15,7 @@ from assay.store.database import Connection, registered
 from assay.workspace import Workspace
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
 MEMORY = "1GB"
@@ -37,9 +38,12 @@ class Scratch:
     def copy(self, workspace: Workspace, table: str, query: str, **values: Any) -> None:
         """Create `table` from a query on the store, in one unit of work: for ids, not for texts."""
         with workspace.store.unit() as store:
-            self.db.register("copied_rows", store.sql(query, params=values or None).to_arrow_reader(100_000))
+            self.fill(table, store.sql(query, params=values or None))
+
+    def fill(self, table: str, rows: duckdb.DuckDBPyRelation) -> None:
+        """Create `table` from a relation of another connection, batch by batch."""
+        with registered(self.db, "copied_rows", rows.to_arrow_reader(100_000)):
             self.db.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM copied_rows")
-            self.db.unregister("copied_rows")
 
     def item_pages(self, table: str, columns: str, items: int, *, page: int, only: str = "") -> Iterator[pa.Table]:
         """Rows of a table whose `item` counts from 0 to `items` - 1, up to `page` at a time, in that order.

@@ -1,4 +1,4 @@
-"""Progress bars on standard error: live in a terminal, a line every few seconds elsewhere.
+"""Progress bars on standard error, with rate and time left: live in a terminal, a line every few seconds elsewhere.
 
 What they count is noted in the run's folder, too, where there is a run (`assay.runs.progress_file`).
 """
@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
-from assay.runs.progress_file import noted
+from assay.runs.progress_file import Count, noted
 from assay.system.plurals import counted, noun_for
 
 Advance = Callable[[int], None]
@@ -33,6 +34,7 @@ def progress_bar(description: str, total: int | None = None, *, unit: str = "") 
 
 @contextmanager
 def _bar(description: str, total: int | None, unit: str) -> Iterator[Advance]:
+    count = Count(description, total, unit)
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -42,25 +44,39 @@ def _bar(description: str, total: int | None, unit: str) -> Iterator[Advance]:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn(unit),
+            TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=Console(stderr=True)) as bar:
-            task = bar.add_task(description, total=total)
-            yield lambda n: bar.advance(task, n)
+            task = bar.add_task(description, total=total, rate="")
+
+            def show(n: int) -> None:
+                count.advance(n)
+                bar.update(task, advance=n, rate=_rate(count.progress().rate))
+
+            yield show
         return
     started = last_print = time.monotonic()
-    done = 0
 
     def advance(n: int) -> None:
-        nonlocal done, last_print
-        done += n
+        nonlocal last_print
+        count.advance(n)
         now = time.monotonic()
         if now - last_print >= LOG_EVERY_S:
             last_print = now
-            of = f"/{total}" if total is not None else ""
-            print(f"{description}: {done}{of} {noun_for(total or done, unit)}".rstrip(), file=sys.stderr, flush=True)
+            of, progress = f"/{total}" if total is not None else "", count.progress()
+            line = [f"{description}: {count.done}{of} {noun_for(total or count.done, unit)}".rstrip()]
+            if progress.rate is not None:
+                line.append(_rate(progress.rate))
+            if progress.seconds_left is not None:
+                line.append(f"{timedelta(seconds=round(progress.seconds_left))} left")
+            print(", ".join(line), file=sys.stderr, flush=True)
 
     yield advance
     seconds = time.monotonic() - started
-    what = counted(done, unit) if unit else str(done)
+    what = counted(count.done, unit) if unit else str(count.done)
     print(f"{description}: {what} in {seconds:.1f} s", file=sys.stderr, flush=True)
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"

@@ -90,7 +90,7 @@ def progress_of(folder: Path) -> list[Progress]:
         return []
 
 
-class _Count:
+class Count:
     """One count, and when how much of it was done."""
 
     def __init__(self, what: str, total: int | None, unit: str) -> None:
@@ -128,24 +128,24 @@ class _Notes:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._counts: list[_Count] = []
+        self._counts: list[Count] = []
         self._lock = threading.Lock()
         self._written = -EVERY_S
 
-    def begin(self, what: str, total: int | None, unit: str) -> _Count:
+    def begin(self, what: str, total: int | None, unit: str) -> Count:
         with self._lock:
-            count = _Count(what, total, unit)
+            count = Count(what, total, unit)
             self._counts = [other for other in self._counts if not other.ended] + [count]
             self._write()
         return count
 
-    def advance(self, count: _Count, n: int) -> None:
+    def advance(self, count: Count, n: int) -> None:
         with self._lock:
             count.advance(n)
             if time.monotonic() - self._written >= EVERY_S:
                 self._write()
 
-    def end(self, count: _Count, *, completed: bool) -> None:
+    def end(self, count: Count, *, completed: bool) -> None:
         """`completed`: otherwise the counts within it are kept, because they say where the run stopped."""
         with self._lock:
             count.ended = True

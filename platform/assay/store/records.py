@@ -93,12 +93,15 @@ def insert_decisions(db: Connection, decisions: Iterable[Decision], run_id: str 
         rounds[turn].append(
             (d.comparison_id, d.pool, d.label, d.rule, d.reason, d.margin, d.iteration, basis, d.weight, d.preference)
         )
+    # Not by the view of all that is in force: it sorts all decisions, however few come in.
     statement = """
+        WITH last AS (SELECT max(position) AS position FROM decisions SEMI JOIN incoming USING (comparison_id)
+                      GROUP BY comparison_id)
         INSERT INTO decisions (
             comparison_id, iteration, pool, label, margin, rule, reason, basis, weight, preference, run_id)
         SELECT i.comparison_id, i.iteration, i.pool, i.label, i.margin, i.rule, i.reason, i.basis,
                i.weight, i.preference, $run
-        FROM incoming i LEFT JOIN current_decisions d USING (comparison_id)
+        FROM incoming i LEFT JOIN (SELECT d.* FROM decisions d SEMI JOIN last USING (position)) d USING (comparison_id)
         WHERE d.comparison_id IS NULL
            OR (i.pool, i.iteration, i.rule, i.reason) IS DISTINCT FROM (d.pool, d.iteration, d.rule, d.reason)
            OR i.label IS DISTINCT FROM d.label OR i.margin IS DISTINCT FROM d.margin

@@ -130,7 +130,12 @@ def score(
 
             settings = {"source": source, "file": str(file) if file else None, **scorer.info.to_dict()}
             run = stack.enter_context(start_run(Workspace.find(workspace), "score", settings))
-        advance = stack.enter_context(progress_bar("scoring", unit="responses"))
+        total: int | None = len(response or ())
+        if file is not None:
+            after, total = output.last_row if output is not None else 0, None
+            if file.is_file():  # what is none can be read once
+                total = sum(len(row.items) for row in read_rows(file, principle) if row.number > after)
+        advance = stack.enter_context(progress_bar("scoring", total, unit="responses"))
 
         def keep(items: Sequence[ScoreItem], new_results: "Sequence[ScoreResult]") -> None:
             if file is None:

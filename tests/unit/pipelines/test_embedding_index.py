@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -114,3 +116,12 @@ class TestApproximate:
         vectors = ArrayVectors(ids, rows)
         whole = ApproximateIndex(vectors, IndexConfig(probes=1.0)).nearest(queries, 5)
         assert whole == ExactIndex(vectors).nearest(queries, 5)
+
+    @pytest.mark.parametrize("shard", [1, 900, 2_000])
+    def test_shards_answer_as_one_index_over_everything(self, shard: int, tmp_path: Path) -> None:
+        ids, rows, queries = self.clustered()
+        vectors, exclude = ArrayVectors(ids, rows), set(ids[::7])
+        whole = ApproximateIndex(vectors, IndexConfig(block=500)).nearest(queries, 6, exclude=exclude)
+        sharded = ApproximateIndex(vectors, IndexConfig(block=500, shard=shard), tmp_path)
+        assert sharded.nearest(queries, 6, exclude=exclude) == whole
+        assert not list(tmp_path.iterdir())

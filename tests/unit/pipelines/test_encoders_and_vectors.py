@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,7 +162,38 @@ def test_stored_vectors_come_in_blocks_and_count_what_is_missing(workspace: Work
     assert (list(vectors.ids), vectors.missing, vectors.dimension) == (sorted(ids[:5]), 3, 64)
     blocks = list(vectors.blocks(2))
     assert [len(rows) for _, rows in blocks] == [2, 2, 1]
-    assert np.array_equal(np.concatenate([rows for _, rows in blocks]), vectors.take(np.arange(5)))
+    assert_all_vectors(vectors, blocks)
+
+
+def assert_all_vectors(vectors: StoredVectors, blocks: list[tuple[Any, Any]]) -> None:
+    """Every position comes once, with its vector."""
+    positions = np.concatenate([part for part, _ in blocks])
+    assert sorted(positions) == list(range(len(vectors.ids)))
+    assert np.array_equal(np.concatenate([rows for _, rows in blocks]), vectors.take(positions))
+
+
+def test_few_of_many_stored_vectors_are_looked_up_by_their_ids(workspace: Workspace) -> None:
+    ids = fill(workspace, pairs=10)
+    encoder = HashingEncoder(64)
+    embed_comparisons(workspace, encoder, Selection(), None)
+    vectors = StoredVectors(workspace, encoder.name, [*ids[7:10], "c-unknown"])
+    assert (list(vectors.ids), vectors.missing) == (sorted(ids[7:10]), 1)
+    assert_all_vectors(vectors, list(vectors.blocks(2)))
+
+
+def test_vectors_that_are_written_again_meanwhile_come_once_too(workspace: Workspace) -> None:
+    ids = fill(workspace)
+    encoder = HashingEncoder(64)
+    embed_comparisons(workspace, encoder, Selection(), None)
+    vectors = StoredVectors(workspace, encoder.name, Selection())
+    blocks = vectors.blocks(3)
+    first = next(blocks)
+    with workspace.store.unit() as db:  # the last vectors move to the end of the table
+        rows = db.execute("SELECT ref FROM embeddings ORDER BY rowid DESC LIMIT 3").fetchall()
+        for (name,) in rows:
+            db.execute("UPDATE embeddings SET vector = list_reverse(vector) WHERE ref = ?", [name])
+    assert len(ids) == 8
+    assert_all_vectors(vectors, [first, *blocks])
 
 
 def test_retrieval_asks_more_around_worse_errors_and_says_why(workspace: Workspace) -> None:

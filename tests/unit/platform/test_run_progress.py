@@ -155,3 +155,25 @@ def test_threads_count_together(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_no_progress(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('[{"what": "cut')
     assert progress_of(tmp_path) == []
+
+
+def test_lines_of_a_long_piece_of_work_have_rate_and_time_left(
+    capsys: pytest.CaptureFixture[str], clock: list[float]
+) -> None:
+    with progress_bar("embedding", 1_000, unit="comparisons") as advance:
+        advance(400)  # stored before
+        clock[0] += 10.5
+        advance(100)
+        clock[0] += 10
+        advance(100)
+        clock[0] += 4_000
+        advance(40)
+    with progress_bar("reading", unit="rows") as advance:
+        clock[0] += 20.5
+        advance(5)
+    assert capsys.readouterr().err.splitlines()[:-1] == [
+        "embedding: 600/1000 comparisons, 10/s, 0:00:40 left",
+        "embedding: 640/1000 comparisons, 0.01/s, 10:00:00 left",
+        "embedding: 640 comparisons in 4020.5 s",
+        "reading: 5 rows, 0.25/s",
+    ]
