@@ -8,6 +8,7 @@ in CPU seconds.
 
     python benchmarks/bulk_scale.py [--quick] [--sizes 50000 500000] [--stages STAGE ...] [--json] [--save-baseline]
     python benchmarks/bulk_scale.py --sizes 50000 5000000 --folder BIG     # hours; resumes at the stage it was in
+    python benchmarks/bulk_scale.py --beside 50000 500000 # what one shard's import costs beside so many results
     python benchmarks/bulk_scale.py --keys 40000000     # 7 GB of disk
 
 Each stage runs in a process of its own, and is a line of BIG/stages.jsonl when it is done. `--folder` keeps the
@@ -32,7 +33,7 @@ from hygiene_scale import Source
 from measure import Report, arguments, peak_rss_mb, run_child, versions
 
 SIZES, QUICK_SIZES = (50_000, 500_000), (10_000, 50_000)
-BATCH = 100_000
+BATCH, SHARD = 100_000, 10_000
 #: A row: two responses of an 0.5B reward model on a GPU (a large one costs ten times that), a call of a judge at 50 a
 #: second.
 ENGINE_S = {"embedding": 0.002, "consistency": 0.002, "judging": 0.02, "attributes": 0.02, "principles": 0.02}
@@ -173,6 +174,61 @@ def stages_of(folder: Path, size: int, stages: Sequence[str], results: Path) -> 
         yield figures
 
 
+def imported(folder: Path, stored: int) -> dict[str, float]:
+    """CPU microseconds a pair of what consistency and embedding write for a shard of new pairs, into tables that hold
+    the results of `stored` others; the least of three, each rolled back."""
+    import duckdb
+    import numpy as np
+    import pyarrow as pa
+
+    from assay import ids
+    from assay.domain import Judgment
+    from assay.score import Score
+    from assay.store import records
+    from assay.workspace import Workspace
+    from assay_pipelines.embedding import stored as embedding
+
+    Workspace.create(folder)
+    filling = f"""
+        INSERT INTO decisions (comparison_id, pool, label, rule, reason, run_id)
+        SELECT 'c-' || md5(range::VARCHAR), 'silver', 'A', 'rm_consistent', repeat('p = 0.613 ', 6), 'r'
+        FROM range({stored});
+        INSERT INTO judgments (judgment_id, comparison_id, annotator_id, answer, run_id)
+        SELECT 'j-' || md5(range::VARCHAR), 'c-' || md5(range::VARCHAR), 'a', 'A', 'r' FROM range({stored});
+        INSERT INTO scores (response_id, model, model_version, template_hash, principle, reward, run_id)
+        SELECT 'r-' || md5(range::VARCHAR), 'length', 'stand-in', 'none', '', 0.5, 'r' FROM range({2 * stored});
+        INSERT INTO embeddings (ref, encoder, vector, digest, run_id)
+        SELECT 'c-' || md5(range::VARCHAR), 'e', [random()::FLOAT FOR i IN range(32)], 'd', 'r' FROM range({stored});
+        CHECKPOINT"""
+    names = [ids.digest(f"new {number}") for number in range(2 * SHARD)]
+    decisions = [records.Decision(name, "silver", "A", "rm_consistent", "p = 0.6") for name in names[:SHARD]]
+    scores = [(name, Score(0.5, "length", "stand-in", "none", 1, False)) for name in names]
+    judgments = [Judgment(name, "a", "A") for name in names[:SHARD]]
+    flat = pa.array(np.random.default_rng(0).standard_normal(SHARD * 32, dtype=np.float32))
+    lists = pa.ListArray.from_arrays(pa.array(np.arange(0, SHARD * 32 + 1, 32, dtype=np.int32)), flat)
+    vectors = pa.table({"ref": names[:SHARD], "vector": lists, "digest": names[:SHARD]})
+    identity = {"model": "length", "version": "stand-in", "template_hash": "none"}
+    with duckdb.connect(str(folder / "assay.duckdb"), config={"preserve_insertion_order": "false"}) as db:
+        db.execute(filling)
+        work: dict[str, Callable[[], object]] = {
+            "decisions": lambda: records.insert_decisions(db, decisions, "new"),
+            "judgments": lambda: records.insert_judgments(db, judgments, "new"),
+            "scores": lambda: records.insert_scores(db, scores, **identity, run_id="new"),
+            "embeddings": lambda: embedding._store(db, "e", vectors, "new"),
+        }
+        figures = {}
+        for name, write in work.items():
+            seconds = []
+            for _ in range(3):
+                db.execute("BEGIN")
+                cpu = time.process_time()
+                write()
+                seconds.append(time.process_time() - cpu)
+                db.execute("ROLLBACK")
+            figures[name] = round(1e6 * min(seconds) / SHARD, 1)
+    return figures
+
+
 def joined(folder: Path, items: int) -> dict[str, Any]:
     """CPU seconds and peak memory of joining the bands of so many items by synthetic keys, one in a hundred of which
     has those of another."""
@@ -204,11 +260,17 @@ def main() -> None:
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="those to run, in this order")
     parser.add_argument("--folder", type=Path, help="keep workspaces and results here, and resume")
     parser.add_argument("--keys", type=int, help="join near-duplicates' bands of so many items, and nothing else")
+    parser.add_argument("--beside", type=int, nargs="+", help="import a shard beside so many results, and nothing else")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.keys:
         with tempfile.TemporaryDirectory(prefix="bands-") as folder:
             print(json.dumps(joined(Path(folder), options.keys)))
+        return
+    if options.beside:
+        for stored in options.beside:
+            with tempfile.TemporaryDirectory(prefix="beside-") as folder:
+                print(json.dumps({"stored": stored, "us_a_pair": imported(Path(folder), stored)}), flush=True)
         return
     if options.child:
         print(json.dumps(measured(options.child, options.sizes[0], options.stages[0])))
