@@ -26,7 +26,6 @@ from assay_pipelines.curation.loop.people import JudgedPeople
 from assay_pipelines.curation.loop.reward_models import LoopModel, ProbeModels
 from assay_pipelines.curation.loop.stage1 import Stage1Report, run_stage1
 from assay_pipelines.curation.loop.stage2 import Stage2Parts, run_stage2
-from assay_pipelines.curation.loop.state import loop_steps
 from assay_pipelines.embedding.encoder import Encoder
 from assay_pipelines.judging.recorded import RecordedJudge
 from assay_rm_training.methods.hidden_states import FeatureCache
@@ -35,6 +34,15 @@ from assay_rm_training.methods.probe import ProbeConfig, ProbeScorer, train_prob
 #: Two-sided 95 % quantiles of Student's t by degrees of freedom.
 T95 = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 14: 2.145, 19: 2.093}
 _SAID = {"A": "first", "B": "second", "tie": "tie"}
+
+
+def loop_steps(workspace: Workspace, name: str) -> list[tuple[int, str, dict[str, Any]]]:
+    """(iteration, step, outcome) of a loop in the order they happened."""
+    with workspace.store.unit() as db:
+        rows = db.execute(
+            "SELECT iteration, step, outcome FROM loop_steps WHERE loop = ? ORDER BY created_at, iteration", [name]
+        ).fetchall()
+    return [(iteration, step, json.loads(outcome)) for iteration, step, outcome in rows]
 
 
 @dataclass(frozen=True)
@@ -227,7 +235,7 @@ def _labels(workspace: Workspace) -> dict[str, tuple[str, str | None]]:
 
 
 def best_of(workspace: Workspace, report: Stage1Report, models: ProbeModels) -> LoopModel:
-    steps = {(i, s): outcome for i, s, outcome, _ in loop_steps(workspace, report.loop)}
+    steps = {(i, s): outcome for i, s, outcome in loop_steps(workspace, report.loop)}
     chosen = next(outcome["best"] for (_, step), outcome in steps.items() if step == "publish")
     trained = steps.get((chosen, "final")) or steps[chosen, "train"]
     return LoopModel(models.load(trained["model"]), Parts.uncalibrated)

@@ -13,10 +13,10 @@ from assay.data.pair_attributes import PairAttributes, store_attributes
 from assay.domain import response_text
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
-from assay_pipelines.attributes.prompted_model import PromptedModel
 from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.endpoint import ModelCall
+from assay_pipelines.llm.prompted_model import PromptedModel
 from assay_pipelines.llm.prompts import mark, turns
 from assay_pipelines.llm.questions import Question, orders
 from assay_pipelines.llm.replies import StrictAnswer

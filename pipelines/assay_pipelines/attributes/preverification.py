@@ -15,10 +15,10 @@ from assay.domain import Prompt, Response, response_text
 from assay.runs.progress_bar import Advance, silent
 from assay.store.database import registered
 from assay.workspace import Workspace
-from assay_pipelines.attributes.prompted_model import PromptedModel
 from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.llm.configuration import EndpointConfig
 from assay_pipelines.llm.endpoint import ModelCall
+from assay_pipelines.llm.prompted_model import PromptedModel
 from assay_pipelines.llm.prompts import mark, turns
 from assay_pipelines.llm.questions import Question
 from assay_pipelines.llm.replies import StrictAnswer
@@ -38,7 +38,7 @@ class CorrectnessChecker(PromptedModel):
     """Checks responses by a model."""
 
     def __init__(self, endpoint: EndpointConfig, prompts: Path | None = None) -> None:
-        super().__init__(TASK, endpoint, prompts, {})
+        super().__init__(TASK, endpoint, prompts)
 
     def call(self, prompt: Prompt, response_id: str, response: Response) -> ModelCall[CorrectnessAnswer]:
         seen = turns(prompt)

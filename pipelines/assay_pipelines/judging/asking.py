@@ -1,24 +1,22 @@
 """Putting questions to a judge, once each, and storing its opinions.
 
-A judge's opinion is ONE row of `judgments` with the origin `ask(occasion=...)`, empty unless a caller asks the same
-thing on another occasion. Where it was merged from several votes, each vote is a row with the origin
-`vote/OCCASION/ORDER/SAMPLE`; the view `opinions` is the table without these. Failures are not stored as judgments.
+A judge's opinion is ONE row of `judgments` with an empty origin. Where it was merged from several votes, each vote is a
+row with the origin `vote//ORDER/SAMPLE`; the view `opinions` is the table without these. Failures are not stored as
+judgments.
 
 Answered is what has an opinion of the same annotator (kind, name and the hash of its configuration, prompts included)
-on the same comparison and occasion. Demonstrations and attributes are not part of it: they change as gold grows, and a
-resumed pass must not ask again because of that. Model calls are reused only when every byte is equal (`llm.calls`).
+on the same comparison. Demonstrations and attributes are not part of it: they change as gold grows, and a resumed pass
+must not ask again because of that. Model calls are reused only when every byte is equal (`llm.calls`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from assay.domain import Answer, Judgment
-from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.store.database import Connection
 from assay.store.records import Evidence, insert_demonstrations, insert_judgments
@@ -26,12 +24,10 @@ from assay.workspace import Workspace
 from assay_pipelines.judging.judge import Judge, JudgeFailure, JudgeResult, OnResult, Opinion, Vote
 from assay_pipelines.judging.merging import merge_votes
 from assay_pipelines.llm.annotators import Annotator, annotator_of
-from assay_pipelines.llm.budget import Budget, Spending, spending_of
+from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.llm.questions import Question
-from assay_pipelines.llm.recorder import Recorder
-from assay_pipelines.llm.sweep import SweepReport
+from assay_pipelines.llm.sweep import AskingPass, SweepReport
 
-CHUNK = 1_024  #: questions given to a judge at once: bounds the memory of their rendered prompts
 VOTE = "vote/"
 UNASKED = frozenset({"over_budget", "not_asked"})
 
@@ -74,8 +70,6 @@ def ask(
     *,
     budget: Budget | Spending | None = None,
     advance: Advance = silent,
-    occasion: str = "",
-    chunk: int = CHUNK,
 ) -> SweepReport:
     """Put to the judge what it has not answered yet. Interrupted or killed, it resumes where it stopped when run again.
 
@@ -83,69 +77,55 @@ def ask(
     known ones. Raises AssayError for what concerns all questions alike (the endpoint refuses the key, the store is
     broken); what was answered before is written.
     """
-    if occasion.startswith(VOTE):
-        raise BadInputError(f"must not begin with {VOTE!r}", field="occasion")
-    spending = spending_of(budget)
-    before = replace(spending)
     annotator = annotator_of(judge)
-    answered_before = answered(workspace, annotator, [q.comparison_id for q in questions], occasion=occasion)
+    answered_before = answered(workspace, annotator, [q.comparison_id for q in questions])
     todo = list({q.comparison_id: q for q in questions if q.comparison_id not in answered_before}.values())
     advance(len(questions) - len(todo))
-    allowed = spending.take_questions(len(todo))
-    stopped = f"budget of {spending.budget.questions} questions" if allowed < len(todo) else None
-
     most = judge.most_demonstrations if isinstance(judge, DemonstratedJudge) else 0
     examples = {q.comparison_id: [d.comparison_id for d in q.demonstrations[:most] if d.comparison_id] for q in todo}
 
     def write(batch: Sequence[tuple[str, Opinion]]) -> None:
-        by_comparison = {c: judgments_of(c, annotator.id, opinion, occasion) for c, opinion in batch}
+        by_comparison = {c: judgments_of(c, annotator.id, opinion) for c, opinion in batch}
         with workspace.store.unit() as db:
             insert_judgments(db, [j for judgments in by_comparison.values() for j in judgments], run_id)
             insert_demonstrations(db, {judgments[0].id: examples[c] for c, judgments in by_comparison.items()})
 
-    recorder = Recorder(write)
-    going = _Pass(recorder, advance)
-    try:
-        with recorder:
-            for start in range(0, allowed, chunk):
-                part = todo[start : min(start + chunk, allowed)]
-                going.begin(part)
-                if isinstance(judge, SpendingJudge):
-                    why = judge.judge_within(part, going.take, spending=spending, run_id=run_id)
-                else:
-                    judge.judge(part, going.take)
-                    why = None
-                going.end()
-                if why is not None:
-                    stopped = why
-                    break
-    finally:
-        spending.questions -= allowed - going.asked  # those not reached are not spent
-    return SweepReport(
-        judge=annotator.name,
-        asked=going.asked,
-        answered=going.answered,
-        known=len(answered_before),
-        failures=dict(sorted(going.failures.items())),
-        attempts=spending.calls - before.calls,
-        tokens_in=spending.tokens_in - before.tokens_in,
-        tokens_out=spending.tokens_out - before.tokens_out,
-        cost=spending.cost - before.cost,
-        stopped=stopped,
-    )
+    current: AskingPass[tuple[str, Opinion]] = AskingPass(write, budget, advance)
+
+    def put(part: Sequence[Question]) -> str | None:
+        seen: set[int] = set()
+        why: str | None = None
+
+        def take(index: int, result: JudgeResult) -> None:
+            if index in seen:
+                raise RuntimeError(f"the judge answered question {index} twice")
+            seen.add(index)
+            if isinstance(result, JudgeFailure):
+                current.add_failure(result.code, was_sent=result.code not in UNASKED)
+            else:
+                current.add_answer((part[index].comparison_id, result))
+
+        if isinstance(judge, SpendingJudge):
+            why = judge.judge_within(part, take, spending=current.spending, run_id=run_id)
+        else:
+            judge.judge(part, take)
+        for index in sorted(set(range(len(part))) - seen):
+            take(index, JudgeFailure("no_answer", "the judge gave no result"))
+        return why
+
+    current.run(todo, put)
+    return current.report(annotator.name, len(answered_before))
 
 
-def answered(
-    workspace: Workspace, annotator: Annotator, comparison_ids: Sequence[str], *, occasion: str = ""
-) -> set[str]:
+def answered(workspace: Workspace, annotator: Annotator, comparison_ids: Sequence[str]) -> set[str]:
     """Those of the comparisons on which this annotator has an opinion. Writes the annotator down if it is new."""
     with workspace.store.unit() as db:
         annotator.write(db)
         rows = db.execute(
             """SELECT DISTINCT comparison_id
                FROM opinions JOIN (SELECT unnest($ids) AS comparison_id) USING (comparison_id)
-               WHERE annotator_id = $annotator AND origin = $occasion""",
-            {"ids": list(comparison_ids), "annotator": annotator.id, "occasion": occasion},
+               WHERE annotator_id = $annotator AND origin = ''""",
+            {"ids": list(comparison_ids), "annotator": annotator.id},
         ).fetchall()
     return {row[0] for row in rows}
 
@@ -193,7 +173,7 @@ def counted(opinions_on_pair: Iterable[StoredOpinion]) -> list[Evidence]:
     return [Evidence("counted", judgment) for opinion in opinions_on_pair for judgment in opinion.judgment_ids]
 
 
-def judgments_of(comparison: str, annotator: str, opinion: Opinion, occasion: str = "") -> list[Judgment]:
+def judgments_of(comparison: str, annotator: str, opinion: Opinion) -> list[Judgment]:
     """The rows of one opinion: itself and, where it was merged from several, its votes."""
     single = opinion.votes[0] if len(opinion.votes) == 1 else None
     timed = [vote.seconds for vote in opinion.votes if vote.seconds is not None]
@@ -207,7 +187,6 @@ def judgments_of(comparison: str, annotator: str, opinion: Opinion, occasion: st
             rationale=opinion.rationale,
             shown_order=single.shown_order if single else None,
             seconds=sum(timed) if timed else None,
-            origin=occasion,
         )
     ]
     if single is None:
@@ -221,41 +200,8 @@ def judgments_of(comparison: str, annotator: str, opinion: Opinion, occasion: st
                 rationale=vote.rationale,
                 shown_order=vote.shown_order,
                 seconds=vote.seconds,
-                origin=f"{VOTE}{occasion}/{vote.shown_order or '-'}/{vote.sample}",
+                origin=f"{VOTE}/{vote.shown_order or '-'}/{vote.sample}",
             )
             for vote in opinion.votes
         ]
     return rows
-
-
-class _Pass:
-    """One pass over questions: counts, and results on their way to the recorder."""
-
-    def __init__(self, recorder: Recorder[tuple[str, Opinion]], advance: Advance) -> None:
-        self.asked = self.answered = 0
-        self.failures: Counter[str] = Counter()
-        self._recorder, self._advance = recorder, advance
-        self._questions: Sequence[Question] = ()
-        self._seen: set[int] = set()
-
-    def begin(self, questions: Sequence[Question]) -> None:
-        self._questions, self._seen = questions, set()
-
-    def end(self) -> None:
-        """Questions without a result have failed."""
-        for index in range(len(self._questions)):
-            if index not in self._seen:
-                self.take(index, JudgeFailure("no_answer", "the judge gave no result"))
-
-    def take(self, index: int, result: JudgeResult) -> None:
-        if index in self._seen:
-            raise RuntimeError(f"the judge answered question {index} twice")
-        self._seen.add(index)
-        if isinstance(result, JudgeFailure):
-            self.failures[result.code] += 1
-            self.asked += result.code not in UNASKED
-        else:
-            self._recorder.put((self._questions[index].comparison_id, result))
-            self.asked += 1
-            self.answered += 1
-        self._advance(1)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import field_validator
 
 from assay.errors import BadInputError
 from assay.workspace import Workspace
-from assay_pipelines.llm.annotators import versioned
 from assay_pipelines.llm.budget import Spending
 from assay_pipelines.llm.calls import CallLog
 from assay_pipelines.llm.configuration import EndpointConfig
-from assay_pipelines.llm.endpoint import Answered, ModelCall, ModelCaller, Outcome
-from assay_pipelines.llm.prompts import Prompts, mark, turns
+from assay_pipelines.llm.endpoint import Answered, ModelCall, Outcome
+from assay_pipelines.llm.prompted_model import PromptedModel
+from assay_pipelines.llm.prompts import mark, turns
 from assay_pipelines.llm.replies import StrictAnswer
 from assay_pipelines.principles.extraction import (
     ExtractedPrinciple,
@@ -25,7 +25,6 @@ from assay_pipelines.principles.extraction import (
     Reading,
 )
 
-SYSTEM, USER = "principles.system.md", "principles.user.md"
 TASK = "principles"
 
 
@@ -50,7 +49,7 @@ class FoundPrinciples(StrictAnswer):
     items: list[FoundPrinciple]
 
 
-class LlmExtractor:
+class LlmExtractor(PromptedModel):
     """Extracts principles with a language model. `workspace` records the calls; an answered call is not repeated."""
 
     def __init__(
@@ -61,18 +60,13 @@ class LlmExtractor:
         prompts: Path | None = None,
         spending: Spending | None = None,
     ) -> None:
+        super().__init__(TASK, endpoint, prompts, prefix=f"{TASK}-")
         self.workspace, self.spending = workspace, spending or Spending()
-        self.prompts = Prompts(prompts)
         self.page = 32 * endpoint.concurrency  # small: visible progress; large: the endpoint stays busy
-        self.prompt_hash = self.prompts.hash(SYSTEM, USER)
-        self._endpoint = ModelCaller(endpoint, self.prompts)
-        self._system = self.prompts.render(SYSTEM)
-        self.config: Mapping[str, Any] = {**endpoint.identity(), "task": TASK, "prompts": self.prompt_hash}
-        self._annotator = versioned("llm", f"{TASK}-{endpoint.model_name}", self.config)
 
     @property
     def name(self) -> str:
-        return self._annotator.name
+        return self.annotator.name
 
     def read(self, feedback: Sequence[Feedback], run_id: str | None) -> tuple[list[Reading], str | None]:
         """As `PrincipleExtractor`. Raises BackendError where the endpoint refuses every call."""
@@ -83,23 +77,22 @@ class LlmExtractor:
             readings[index] = _reading(outcomes[0])
 
         with self.workspace.store.unit() as db:
-            self._annotator.write(db)
-        with CallLog(self.workspace, self._annotator.id) as log:
+            self.annotator.write(db)
+        with CallLog(self.workspace, self.annotator.id) as log:
             items = [[self.call(text)] for text in feedback]
-            stopped = self._endpoint.ask_all(items, finish, log=log, spending=self.spending, run_id=run_id)
+            stopped = self.endpoint.ask_all(items, finish, log=log, spending=self.spending, run_id=run_id)
         return readings, stopped
 
     def call(self, text: Feedback) -> ModelCall[FoundPrinciples]:
         """The call for one text of feedback."""
-        user_message = self.prompts.render(
-            USER,
+        return self.ask(
+            text.feedback_id,
+            FoundPrinciples,
             turns=turns(text.prompt),
             response=text.response,
             feedback=text.content,
             mark=mark(text.response, text.content),
         )
-        messages = ({"role": "system", "content": self._system}, {"role": "user", "content": user_message})
-        return ModelCall(TASK, text.feedback_id, messages, FoundPrinciples, self.prompt_hash)
 
 
 def openai_extractor(options: ExtractorOptions) -> LlmExtractor:

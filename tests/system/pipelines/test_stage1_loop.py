@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,6 @@ from assay_pipelines.curation.loop.people import JudgedPeople
 from assay_pipelines.curation.loop.reward_models import UNCALIBRATED, LoopModel, ProbeModels, open_models
 from assay_pipelines.curation.loop.stage1 import Stage1Report, run_stage1
 from assay_pipelines.curation.loop.stage2 import Stage2Parts, run_stage2
-from assay_pipelines.curation.loop.state import loop_steps
 from assay_pipelines.curation.reliability.estimates import reliabilities
 from assay_pipelines.embedding.hashing import HashingEncoder
 from assay_pipelines.judging.fake_endpoint import fake_endpoint, longer_wins
@@ -44,6 +44,15 @@ from assay_serving.scorer import ModelInfo, ScoreItem
 
 PAIRS = 60
 TOPICS = ("rivers", "metals", "birds")
+
+
+def loop_steps(workspace: Workspace, name: str) -> list[tuple[int, str, dict[str, Any]]]:
+    """(iteration, step, outcome) of a loop in the order they happened."""
+    with workspace.store.unit() as db:
+        rows = db.execute(
+            "SELECT iteration, step, outcome FROM loop_steps WHERE loop = ? ORDER BY created_at, iteration", [name]
+        ).fetchall()
+    return [(iteration, step, json.loads(outcome)) for iteration, step, outcome in rows]
 
 
 def pool(workspace: Workspace) -> dict[str, Answer]:
@@ -340,7 +349,7 @@ def test_another_configuration_under_the_same_name_is_refused(workspace: Workspa
     run(workspace, CONFIG, made)
     with pytest.raises(BadInputError, match="k_max"):
         run(workspace, replace(CONFIG, k_max=4), made)
-    steps = [(iteration, step) for iteration, step, _, _ in loop_steps(workspace, "loop")]
+    steps = [(iteration, step) for iteration, step, _ in loop_steps(workspace, "loop")]
     assert steps[:3] == [(0, "targets"), (0, "people"), (0, "judges")]
 
 
@@ -510,7 +519,7 @@ def test_gold_that_is_trained_on_chooses_nothing(workspace: Workspace, truth: di
     report = run(
         workspace, config, parts(workspace, [CountingJudge(truth, name="ada")], [CountingJudge(truth, name="judge")])
     )
-    steps = {(i, step): outcome for i, step, outcome, _ in loop_steps(workspace, "loop")}
+    steps = {(i, step): outcome for i, step, outcome in loop_steps(workspace, "loop")}
     trained = [outcome for (_, step), outcome in steps.items() if step in ("train", "final")]
     assert trained
     assert all("cross-validation" in outcome["model"]["chosen_on"] for outcome in trained)

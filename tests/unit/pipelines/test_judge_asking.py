@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from assay.domain import AnnotatorKind, Answer, Comparison, Message
-from assay.errors import BackendError, BadInputError
+from assay.errors import BackendError
 from assay.store.records import insert_annotator
 from assay.workspace import Workspace
 from assay_pipelines.judging.asking import ask, opinions
@@ -111,17 +111,14 @@ def test_a_single_vote_is_the_opinion_and_keeps_its_order(workspace: Workspace) 
     assert order in ("AB", "BA")
 
 
-def test_another_occasion_is_asked_again_and_the_newest_opinion_counts(workspace: Workspace) -> None:
+def test_an_answered_question_is_not_asked_again(workspace: Workspace) -> None:
     asked = questions(3)
     judge = Counting(SimulatedJudge(truth(asked), SimulatedConfig(accuracy=1.0)))
-    ask(workspace, judge, asked, None)
+    assert ask(workspace, judge, asked, None).asked == 3
     judge.inner.truth = {q.comparison_id: "tie" for q in asked}
     assert ask(workspace, judge, asked, None).asked == 0
-    assert ask(workspace, judge, asked, None, occasion="stage2").asked == 3
-    found = opinions(workspace, [asked[0].comparison_id])[asked[0].comparison_id]
-    assert found[annotator_of(judge).id].answer == "tie"
-    with pytest.raises(BadInputError, match="vote/"):
-        ask(workspace, judge, asked, None, occasion="vote/x")
+    stated = opinions(workspace, [asked[0].comparison_id])[asked[0].comparison_id]
+    assert stated[annotator_of(judge).id].answer == truth(asked)[asked[0].comparison_id]
 
 
 def test_failures_are_counted_never_stored_and_asked_again(workspace: Workspace) -> None:

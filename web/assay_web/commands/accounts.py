@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.workspace_command import CommandResult, add_commands
+from assay.workspace import Workspace
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from assay_web.accounts.access_file import AccessFile
     from assay_web.accounts.invitations import Invitation
 
@@ -29,21 +29,17 @@ LOCAL = "http://127.0.0.1:8080"
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Accounts of the web pages: add, invite, list, change.")
-    commands = (add, invite, role, disable, enable, password, password_link, join, leave)
-    for command in commands:
-        group.command(command.__name__.replace("_", "-"))(command)
-    group.command("list")(list_all)
+    add_commands(group, add, invite, role, disable, enable, password, password_link, join, leave, list_)
     app.add_typer(group, name="account")
 
 
 def add(
+    workspace: Workspace,
     name: Annotated[str, typer.Argument(help="Also the annotator's name of their votes.")],
     role: RoleOption = "annotator",
     password_stdin: StdinOption = False,
     project: ProjectOption = "default",
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Add an account; asks for its password. Most people are better invited: `assay account invite`.
 
     Example: `assay account add ada --role admin`
@@ -55,7 +51,7 @@ def add(
         password = _read_password(password_stdin)
         account = add_account(access, _passwords(), name, role, password, by=_actor(), project=project)  # type: ignore[arg-type]
         say("add_account", account, role=role, project=project)
-    emit({"name": account, "role": role}, f"{account} may sign in as {role}", as_json=as_json)
+    return CommandResult({"name": account, "role": role}, f"{account} may sign in as {role}")
 
 
 def invite(
@@ -72,7 +68,7 @@ def invite(
     """
     from assay_web.accounts import invitations
 
-    with _opened(workspace) as (access, say):
+    with _opened(Workspace.find(workspace)) as (access, say):
         token, invitation = invitations.invite(access, role, by=_actor(), days=days, project=project)  # type: ignore[arg-type]
         say("make_invitation", invitation.id, role=role, days=days, project=project)
     _show_link(invitations.link_of(url, token), invitation, as_json=as_json)
@@ -91,13 +87,13 @@ def password_link(
     """
     from assay_web.accounts import invitations
 
-    with _opened(workspace) as (access, say):
+    with _opened(Workspace.find(workspace)) as (access, say):
         token, invitation = invitations.invite_to_new_password(access, name, by=_actor(), days=days)
         say("make_password_link", name, days=days)
     _show_link(invitations.link_of(url, token), invitation, as_json=as_json)
 
 
-def list_all(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def list_(workspace: Workspace) -> CommandResult:
     """List the accounts and the invitations that are open.
 
     Example: `assay account list`
@@ -121,23 +117,22 @@ def list_all(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> 
         "accounts": [vars(a) | {"projects": memberships[a.name]} for a in accounts],
         "invitations": [vars(i) for i in waiting],
     }
-    emit(payload, "\n".join(lines) or "no accounts: `assay web` prints a link for the first one", as_json=as_json)
+    return CommandResult(payload, "\n".join(lines) or "no accounts: `assay web` prints a link for the first one")
 
 
 def role(
+    workspace: Workspace,
     name: str,
     to: Annotated[str, typer.Argument(metavar="ROLE", help="viewer, annotator, curator or admin.")],
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Give an account another role, at once.
 
     Example: `assay account role grace curator`
     """
-    _change(workspace, name, as_json=as_json, role=to)
+    return _change(workspace, name, role=to)
 
 
-def join(name: str, project: str, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def join(workspace: Workspace, name: str, project: str) -> CommandResult:
     """Make an account a member of a project: it sees the project's queues at once.
 
     Example: `assay account join grace medical`
@@ -147,10 +142,10 @@ def join(name: str, project: str, workspace: WorkspaceOption = None, as_json: Js
     with _opened(workspace) as (access, say):
         projects.join(access, name, project)
         say("add_member", f"{project}/{name}")
-    emit({"name": name, "project": project}, f"{name}: member of {project}", as_json=as_json)
+    return CommandResult({"name": name, "project": project}, f"{name}: member of {project}")
 
 
-def leave(name: str, project: str, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def leave(workspace: Workspace, name: str, project: str) -> CommandResult:
     """End a membership: the account sees the project's queues no more.
 
     Example: `assay account leave grace default`
@@ -160,28 +155,26 @@ def leave(name: str, project: str, workspace: WorkspaceOption = None, as_json: J
     with _opened(workspace) as (access, say):
         projects.leave(access, name, project)
         say("remove_member", f"{project}/{name}")
-    emit({"name": name, "project": project}, f"{name}: no member of {project}", as_json=as_json)
+    return CommandResult({"name": name, "project": project}, f"{name}: no member of {project}")
 
 
-def disable(name: str, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def disable(workspace: Workspace, name: str) -> CommandResult:
     """Let an account sign in no more, and end its sessions. Its votes stay.
 
     Example: `assay account disable grace`
     """
-    _change(workspace, name, as_json=as_json, disabled=True)
+    return _change(workspace, name, disabled=True)
 
 
-def enable(name: str, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+def enable(workspace: Workspace, name: str) -> CommandResult:
     """Let a disabled account sign in again.
 
     Example: `assay account enable grace`
     """
-    _change(workspace, name, as_json=as_json, disabled=False)
+    return _change(workspace, name, disabled=False)
 
 
-def password(
-    name: str, password_stdin: StdinOption = False, workspace: WorkspaceOption = None, as_json: JsonOption = False
-) -> None:
+def password(workspace: Workspace, name: str, password_stdin: StdinOption = False) -> CommandResult:
     """Set an account's password, and end its sessions.
 
     Example: `assay account password ada`
@@ -193,17 +186,17 @@ def password(
             account_row(db, name)  # before anybody types
         set_password(access, _passwords(), name, _read_password(password_stdin))
         say("set_password", name)
-    emit({"name": name}, f"{name} has a new password; their sessions have ended", as_json=as_json)
+    return CommandResult({"name": name}, f"{name} has a new password; their sessions have ended")
 
 
-def _change(workspace: Path | None, name: str, *, as_json: bool, **change: Any) -> None:
+def _change(workspace: Workspace, name: str, **change: Any) -> CommandResult:
     from assay_web.accounts.accounts import change_account
 
     with _opened(workspace) as (access, say):
         change_account(access, name, **change)
         say("change_account", name, **change)
     state = change["role"] if "role" in change else "disabled" if change["disabled"] else "enabled"
-    emit({"name": name, **change}, f"{name}: {state}", as_json=as_json)
+    return CommandResult({"name": name, **change}, f"{name}: {state}")
 
 
 def _in(memberships: list[str]) -> str:
@@ -223,13 +216,12 @@ def _show_link(link: str, invitation: Invitation, *, as_json: bool) -> None:
 
 
 @contextmanager
-def _opened(workspace: Path | None) -> Iterator[tuple[AccessFile, Callable[..., None]]]:
+def _opened(workspace: Workspace) -> Iterator[tuple[AccessFile, Callable[..., None]]]:
     """The workspace's access file, and what writes a line into its audit log."""
-    from assay.workspace import Workspace
     from assay_web.accounts.access_file import FILE, AccessFile
     from assay_web.accounts.audit_log import record
 
-    with AccessFile(Workspace.find(workspace).root / FILE) as access:
+    with AccessFile(workspace.root / FILE) as access:
         yield access, lambda action, subject, **detail: record(access, _actor(), action, subject, detail=detail)
 
 

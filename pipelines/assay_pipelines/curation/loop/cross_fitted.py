@@ -21,7 +21,7 @@ from assay.workspace import Workspace
 from assay_pipelines.curation.loop.held_out import Refit, gold_candidates
 from assay_pipelines.curation.loop.reward_models import LoopModel, preferring
 from assay_pipelines.curation.reliability.estimates import Reliabilities
-from assay_pipelines.curation.reliability.evidence import PairEvidence, evidence_of, page_after
+from assay_pipelines.curation.reliability.evidence import PairEvidence, evidence_of, id_pages
 from assay_pipelines.curation.reliability.label_quality import FOLDS, fold_of
 
 PAGE = 4_000
@@ -78,14 +78,9 @@ def _weighted(
 ) -> list[PreferencePair]:
     """What the answers say of the selection, where they say anything."""
     drawn: list[tuple[float, PairEvidence]] = []
-    after = ""
-    while True:
+    for ids in id_pages(workspace, selection, PAGE):
         with workspace.store.unit() as db:
-            ids = page_after(db, selection, after, PAGE)
             evidence = evidence_of(db, ids, worth, judges)
-        if not ids:
-            break
-        after = ids[-1]
         drawn += [(fraction("fitted", e.comparison_id), e) for e in evidence if e.label is not None]
         drawn = heapq.nsmallest(MOST_FITTED, drawn, key=lambda entry: entry[0])
     by_id = {evidence.comparison_id: evidence for _, evidence in drawn}

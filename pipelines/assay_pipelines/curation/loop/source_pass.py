@@ -29,7 +29,7 @@ from assay_pipelines.curation.loop.cross_fitted import PairModel, cross_fitted
 from assay_pipelines.curation.loop.held_out import Refit
 from assay_pipelines.curation.loop.labelling import MEASURED, ask_judges
 from assay_pipelines.curation.reliability.estimates import reliabilities
-from assay_pipelines.curation.reliability.evidence import CHANCE, PairEvidence, Use, page_after, still_in
+from assay_pipelines.curation.reliability.evidence import CHANCE, PairEvidence, Use, id_pages, still_in
 from assay_pipelines.curation.reliability.label_quality import (
     LabelQuality,
     Outcome,
@@ -151,12 +151,7 @@ def run_source_pass(
     if report.stopped:
         return report
     scored_by = [Evidence("scored by", model_version)] if model_version is not None and model is not None else []
-    after = ""
-    while True:
-        with workspace.store.unit() as db:
-            ids = page_after(db, selection, after, PAGE)
-        if not ids:
-            return report
+    for ids in id_pages(workspace, selection, PAGE):
         answered = posteriors(workspace, ids, worth, names, model)
         decisions = [decision for pair in answered if (decision := _decide(pair, config, scored_by)) is not None]
         reached = len(decisions)
@@ -174,7 +169,7 @@ def run_source_pass(
         report.unmeasured += len(answered) - reached
         report.unlabelled += len(ids) - len(answered)
         advance(len(ids))
-        after = ids[-1]
+    return report
 
 
 def gold_quality(workspace: Workspace, config: SourcePassConfig, model: PairModel | None = None) -> LabelQuality:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from assay.errors import BadInputError, NotFoundError
+from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.runs.progress_file import noted
 from assay.store.database import Connection, registered
@@ -25,9 +25,9 @@ STEPS = {
     "final": "training the last model",
     "publish": "choosing the best model",
 }
-#: What may be raised for a loop that has begun; anything else would change what its steps meant.
 #: What loops did before these were settings.
 BEFORE = {"judge_weights": "equal", "choose": "errors"}
+#: What may be raised for a loop that has begun; anything else would change what its steps meant.
 EXTENDABLE = frozenset({"iterations", "max_cost"})
 
 
@@ -147,16 +147,3 @@ class Loop:
         with self.workspace.store.unit() as db:
             rows = db.execute("SELECT comparison_id FROM loop_targets WHERE loop = ?", [self.config.name]).fetchall()
         return {row[0] for row in rows}
-
-
-def loop_steps(workspace: Workspace, name: str) -> list[tuple[int, str, dict[str, Any], str]]:
-    """(iteration, step, outcome, run id) of a loop in the order they happened. Raises NotFoundError."""
-    with workspace.store.unit() as db:
-        names = [row[0] for row in db.execute("SELECT loop FROM loops ORDER BY created_at").fetchall()]
-        rows = db.execute(
-            "SELECT iteration, step, outcome, run_id FROM loop_steps WHERE loop = ? ORDER BY created_at, iteration",
-            [name],
-        ).fetchall()
-    if name not in names:
-        raise NotFoundError(f"no loop {name!r} in {workspace.root}; there are {', '.join(names) or 'none'}")
-    return [(iteration, step, json.loads(outcome), run) for iteration, step, outcome, run in rows]

@@ -10,13 +10,14 @@ where annotators and model err independently of each other (Nitzan and Paroush 1
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from assay.data.snapshots import Selection
 from assay.domain import AnnotatorKind
 from assay.store.database import Connection, registered
+from assay.workspace import Workspace
 from assay_pipelines.curation.reliability.estimates import Reliabilities, SourceReliability, log_odds
 
 NEGLIGIBLE = 1e-9  #: log odds that tell nothing
@@ -132,12 +133,16 @@ def still_in(db: Connection, selection: Selection, ids: Sequence[str]) -> set[st
     return {row[0] for row in rows}
 
 
-def page_after(db: Connection, selection: Selection, after: str, size: int) -> list[str]:
-    """The next comparison ids of a selection."""
+def id_pages(workspace: Workspace, selection: Selection, size: int) -> Iterator[list[str]]:
+    """The comparison ids of a selection in their order, as they are when a page is reached."""
     condition, values = selection.where()
-    rows = db.execute(
-        f"SELECT p.comparison_id FROM pools p WHERE {condition} AND p.comparison_id > $after "
-        f"ORDER BY p.comparison_id LIMIT {int(size)}",
-        {**values, "after": after},
-    ).fetchall()
-    return [row[0] for row in rows]
+    query = f"""SELECT p.comparison_id FROM pools p WHERE {condition} AND p.comparison_id > $after
+                ORDER BY p.comparison_id LIMIT {int(size)}"""
+    after = ""
+    while True:
+        with workspace.store.unit() as db:
+            ids = [row[0] for row in db.execute(query, {**values, "after": after}).fetchall()]
+        if not ids:
+            return
+        yield ids
+        after = ids[-1]

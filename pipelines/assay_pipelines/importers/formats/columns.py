@@ -18,7 +18,6 @@ _MODEL_NAME = re.compile(
     re.IGNORECASE,
 )
 _WORDS = {"true": True, "yes": True, "false": False, "no": False}
-_TRUTHS = {**_WORDS, "1": True, "0": False}
 _LEADING_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?![\w.])")
 META_CHARACTERS = 1000  #: longer texts in unknown columns are copies of the conversation: left in the file
 
@@ -84,15 +83,6 @@ def label_of(value: object, field: str) -> str | None:
 def kind_of_annotator(name: str) -> str:
     """The AnnotatorKind that a name suggests: a model's or judge's, else a person's."""
     return "llm" if _MODEL_NAME.search(name) else "human"
-
-
-def truth_of(value: object, field: str) -> bool:
-    """true/false in any common spelling. Raises RowError."""
-    if isinstance(value, str):
-        value = _TRUTHS.get(value.strip().lower())
-    if not isinstance(value, bool) and value not in (0, 1):
-        raise RowError("not true or false", field=field)
-    return bool(value)
 
 
 def rated_value(value: object, field: str) -> float | bool | None:

@@ -1,4 +1,4 @@
-"""A model with the prompts of one task, for attributes and checks: its annotator in the store and its calls."""
+"""A model with the prompts of one task, as attributes, checks and principles need it: its annotator and its calls."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,19 +16,31 @@ A = TypeVar("A", bound=StrictAnswer)
 class PromptedModel:
     """Calls the model at `endpoint` with the prompts `TASK.system.md` and `TASK.user.md`.
 
-    In the store it has the model's name. `prompts`: a folder with other prompts. `identity`: further settings that
-    determine its answers and, with the model and the prompts, identify the annotator.
+    In the store it has the model's name, after `prefix`. `prompts`: a folder with other prompts. `identity`: further
+    settings that determine its answers and, with the model and the prompts, identify the annotator.
     """
 
-    def __init__(self, task: str, endpoint: EndpointConfig, prompts: Path | None, identity: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        task: str,
+        endpoint: EndpointConfig,
+        prompts: Path | None,
+        identity: Mapping[str, Any] | None = None,
+        prefix: str = "",
+    ) -> None:
         system, self._user = f"{task}.system.md", f"{task}.user.md"
         self.task = task
         self.prompts = Prompts(prompts)
         self.prompt_hash = self.prompts.hash(system, self._user)
         self.endpoint = ModelCaller(endpoint, self.prompts)
         self._system = self.prompts.render(system)
-        config = {**endpoint.identity(), "task": task, **identity, "prompts": self.prompt_hash}
-        self.annotator: Annotator = versioned("llm", endpoint.model_name, config)
+        self.config: Mapping[str, Any] = {
+            **endpoint.identity(),
+            "task": task,
+            **(identity or {}),
+            "prompts": self.prompt_hash,
+        }
+        self.annotator: Annotator = versioned("llm", f"{prefix}{endpoint.model_name}", self.config)
 
     def ask(
         self, ref: str, answer: type[A], order: Literal["AB", "BA"] | None = None, **variables: Any
