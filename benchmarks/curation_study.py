@@ -33,7 +33,7 @@ from assay.runs.record import start_run
 from assay.store.intake import pair_schema, store_pairs
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
-from assay_pipelines.curation.loop.choosing import choose_for_judges
+from assay_pipelines.curation.loop.choosing import choose_for_judges, choose_seed
 from assay_pipelines.curation.loop.config import PeopleConfig, Stage1Config, Stage1ModelConfig, Stage2Config
 from assay_pipelines.curation.loop.cross_fitted import READING_L2
 from assay_pipelines.curation.loop.held_out import gold_candidates
@@ -41,7 +41,6 @@ from assay_pipelines.curation.loop.parts import Parts
 from assay_pipelines.curation.loop.people import JudgedPeople
 from assay_pipelines.curation.loop.relabelling import RelabelConfig, run_relabelling
 from assay_pipelines.curation.loop.reward_models import LoopModel, preferring
-from assay_pipelines.curation.loop.seeding import choose_seed
 from assay_pipelines.curation.loop.source_pass import SourcePassConfig, run_source_pass
 from assay_pipelines.curation.loop.stage1 import run_stage1
 from assay_pipelines.curation.loop.stage2 import Stage2Parts, run_stage2

@@ -21,17 +21,18 @@ from assay_web.comparisons.media_routes import router as media_router
 from assay_web.comparisons.routes import router as comparisons_router
 from assay_web.curate.routes import router as curate_router
 from assay_web.curate.stage_routes import router as stage_router
-from assay_web.rewards.routes import router as rewards_router
+from assay_web.rewards.bias_routes import router as bias_router
+from assay_web.rewards.disagreement_routes import router as disagreement_router
+from assay_web.rewards.leaderboard_routes import router as leaderboard_router
+from assay_web.rewards.playground_routes import router as playground_router
 from assay_web.runs.routes import router as runs_router
-from assay_web.server.gate import RequestGate
+from assay_web.server.gate import RequestGate, SameOrigin, ThreadLimits
 from assay_web.server.page import mount_page
-from assay_web.server.same_origin import SameOrigin
-from assay_web.server.thread_limits import ThreadLimits
 from assay_web.service import WebService
 from assay_web.settings import WebSettings
 from assay_web.training_sets.routes import router as training_set_router
 
-#: One router per area; every path begins with /api. Matched in this order, so annotation comes first.
+#: Every path begins with /api. Matched in this order, so annotation comes first.
 ROUTERS = (
     session_router,
     access_router,
@@ -39,7 +40,10 @@ ROUTERS = (
     queue_router,
     curate_router,
     stage_router,
-    rewards_router,
+    playground_router,
+    leaderboard_router,
+    bias_router,
+    disagreement_router,
     runs_router,
     comparisons_router,
     media_router,

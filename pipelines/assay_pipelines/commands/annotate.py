@@ -39,8 +39,7 @@ def annotate_queue(queue: str, name: str, workspace: WorkspaceOption, *, adjudic
 
     from assay.workspace import Workspace
     from assay_pipelines.annotation.service import AnnotationService
-    from assay_pipelines.annotation.terminal.keys import open_keys
-    from assay_pipelines.annotation.terminal.session import TerminalSession
+    from assay_pipelines.annotation.terminal.session import TerminalSession, open_keys
 
     here = Workspace.find(workspace)
     console = Console(stderr=as_json, highlight=False)

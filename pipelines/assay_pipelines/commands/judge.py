@@ -14,8 +14,17 @@ from assay.errors import BadInputError
 from assay.registry import absolute_name
 from assay.runs.record import start_run
 from assay.workspace import Workspace
-from assay_pipelines.commands.asking import Limit, asking_run, exit_code_of, report_text, summed
-from assay_pipelines.commands.endpoint_options import ENDPOINT_OPTIONS, EndpointOptions, PromptsFolder, endpoint_options
+from assay_pipelines.commands.asking import (
+    ENDPOINT_OPTIONS,
+    EndpointOptions,
+    Limit,
+    PromptsFolder,
+    asking_run,
+    endpoint_options,
+    exit_code_of,
+    report_text,
+    summed,
+)
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
 from assay_pipelines.judging.kind import JUDGES
 from assay_pipelines.llm.budget import Budget, Spending

@@ -243,7 +243,7 @@ def status(workspace: Workspace) -> CommandResult:
     Example: `assay label-studio status`
     """
     from assay_pipelines.annotation.label_studio.project import NONE_YET
-    from assay_pipelines.annotation.label_studio.status import label_studio_status
+    from assay_pipelines.annotation.label_studio.pull import label_studio_status
 
     projects, waiting = label_studio_status(workspace)
     lines = []

@@ -15,7 +15,7 @@ from assay.errors import BadInputError
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import start_run
 from assay.workspace import Workspace
-from assay_pipelines.commands.endpoint_options import EndpointOptions, PromptsFolder, endpoint_options
+from assay_pipelines.commands.asking import EndpointOptions, PromptsFolder, endpoint_options
 from assay_pipelines.embedding.encoder import ENCODERS
 from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.principles.filtering import FilterConfig

@@ -365,8 +365,7 @@ def agreement(
     Example: `assay queue agreement first-round`
     """
     from assay.errors import BadInputError, NotFoundError
-    from assay_pipelines.annotation.quality.agreement import agreement_of_votes
-    from assay_pipelines.annotation.quality.label_agreement import label_agreement
+    from assay_pipelines.annotation.quality.agreement import agreement_of_votes, label_agreement
     from assay_pipelines.annotation.quality.principle_agreement import principle_agreement
     from assay_pipelines.annotation.question_types.question_type import ANSWERED
     from assay_pipelines.annotation.queues import get_queue

@@ -15,10 +15,16 @@ from assay.system.atomic_files import replacing, replacing_folder
 from assay.workspace import Workspace
 from assay_pipelines.exporters.conversations import fill_forms
 from assay_pipelines.exporters.hugging_face import MARKER
-from assay_pipelines.exporters.job import ExportFormat, ExportJob, SelectionCounts, select_items, select_responses
+from assay_pipelines.exporters.job import (
+    ExportFormat,
+    ExportJob,
+    Pseudonyms,
+    SelectionCounts,
+    select_items,
+    select_responses,
+)
 from assay_pipelines.exporters.kind import EXPORTERS
 from assay_pipelines.exporters.message_forms import ImageCopies, left_out_notes
-from assay_pipelines.exporters.pseudonyms import Pseudonyms
 
 
 @dataclass(frozen=True)

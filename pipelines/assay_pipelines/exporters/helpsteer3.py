@@ -8,9 +8,8 @@ the least that HelpSteer3 can say. The order of people's votes differs from row 
 
 from __future__ import annotations
 
-from assay_pipelines.exporters.job import JUDGMENTS, LINES, RESOLVED, ExportFormat, ExportJob, Written
-from assay_pipelines.exporters.pseudonyms import person_of
-from assay_pipelines.exporters.response_selection import selected_responses, write_responses
+from assay_pipelines.exporters.job import JUDGMENTS, LINES, RESOLVED, ExportFormat, ExportJob, Written, person_of
+from assay_pipelines.exporters.single_responses import selected_responses, write_responses
 from assay_pipelines.principles.filtering import KEPT
 
 _PRINCIPLES = """

@@ -1,9 +1,12 @@
-"""An export job: the open store with the selected comparisons in the temporary table `items`, the target, COPY."""
+"""An export job: the open store with the selected comparisons in the temporary table `items`, the target, COPY, and
+pseudonyms of people, one per person within an export, another in the next export.
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +15,31 @@ from assay.errors import BadInputError
 from assay.store.database import Connection
 from assay_pipelines.exporters.conversations import ConversationForms
 from assay_pipelines.exporters.message_forms import TEXTS, ImageCopies, MessageForm
-from assay_pipelines.exporters.pseudonyms import Pseudonyms
+
+#: Kinds of annotators that are people, or simulate them.
+PEOPLE = ("human", "simulated")
+
+
+@dataclass(frozen=True)
+class Pseudonyms:
+    """A salted hash, in SQL; the salt is never written, so that trying names cannot trace a pseudonym back."""
+
+    salt: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
+
+    def name(self, annotator: str = "n") -> str:
+        """SQL: the exported name of a row of `annotators` under that alias; only people get a pseudonym."""
+        person = f"'annotator-' || left({self.order(annotator)}, 16)"
+        return f"if({person_of(annotator)}, {person}, {annotator}.name)"
+
+    def order(self, annotator: str = "n") -> str:
+        """SQL: a text that sorts annotators in an order independent of their names."""
+        return f"sha256('{self.salt}' || chr(31) || {annotator}.annotator_id)"
+
+
+def person_of(annotator: str = "n") -> str:
+    """SQL: whether a row of `annotators` is a person."""
+    return f"{annotator}.kind IN {PEOPLE}"
+
 
 LINES = (".jsonl", ".jsonl.gz", ".parquet")
 #: How COPY writes each ending.

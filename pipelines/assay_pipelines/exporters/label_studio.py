@@ -10,8 +10,7 @@ from itertools import product
 
 from assay.domain import ANSWERS
 from assay_pipelines.annotation.label_studio.config import CONTROL, RATIONALE, choice_for
-from assay_pipelines.exporters.job import JUDGMENTS, RESOLVED, ExportFormat, ExportJob, Written
-from assay_pipelines.exporters.pseudonyms import person_of
+from assay_pipelines.exporters.job import JUDGMENTS, RESOLVED, ExportFormat, ExportJob, Written, person_of
 
 _PROMPT_TEXT = """if(len(prompt) = 1 AND prompt[1].role = 'user', prompt[1].content,
     array_to_string(list_transform(prompt, lambda m: upper(m.role[1]) || m.role[2:] || ': ' || m.content),

@@ -18,7 +18,7 @@ from assay.settings import Help, check_settings
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.discarding import discard
-from assay_pipelines.hygiene.normalisation import blank, same_text
+from assay_pipelines.hygiene.pair_keys import blank, same_text
 
 CONTROL = r"[\x00-\x08\x0B\x0C\x0E-\x1F\x7F]"
 

@@ -1,19 +1,19 @@
 """Texts as hashed words or characters, and their n-grams, as flat NumPy arrays: no Python loop over texts.
 
 Words are in Unicode form NFKC and lower case, without zero-width and other format characters, letters of other scripts
-that look like Latin ones as those; every character but letters, digits and combining marks separates them. The targets
-of Markdown links are left out.
+that look like Latin ones as those (Unicode's confusables, UTS 39); every character but letters, digits and combining
+marks separates them. The targets of Markdown links are left out.
 Unit `character` takes the characters of those words one by one. The hashes (xxh3) are the same in every process.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
-
-from assay_pipelines.hygiene.look_alikes import look_alikes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     Offsets = npt.NDArray[np.int64]
 
 Unit = Literal["word", "character"]
-UNITS: tuple[Unit, ...] = ("word", "character")
 _SEPARATOR = r"[^\p{L}\p{M}\p{N}]+"
 #: Format characters (zero-width, direction, soft hyphen, tags), variation selectors, the grapheme joiner.
 _INVISIBLE = r"[\p{Cf}\x{034F}\x{180B}-\x{180F}\x{FE00}-\x{FE0F}\x{E0100}-\x{E01EF}\x{115F}\x{1160}\x{3164}]+"
@@ -223,3 +222,24 @@ def _offsets(counts: Offsets) -> Offsets:
     import numpy as np
 
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+@cache
+def look_alikes() -> dict[str, str]:
+    """Letter that is not ASCII -> the ASCII letter that it looks like, for texts in form NFKC.
+
+    A capital goes the way of its small letter, so that both cases of a word stay one: \u0406, which looks like l, is i.
+    """
+    from confusable_homoglyphs.confusables import confusables_data
+
+    letters: dict[str, str] = {}
+    for letter, alike in confusables_data.items():
+        if len(letter) == 1 and not letter.isascii() and letter.isalpha() and _stays(letter):
+            latin = [one["c"] for one in alike if len(one["c"]) == 1 and one["c"].isascii() and one["c"].isalpha()]
+            if latin:
+                letters[letter] = latin[0]
+    return {letter: letters.get(letter.lower(), latin) for letter, latin in letters.items()}
+
+
+def _stays(letter: str) -> bool:
+    return unicodedata.normalize("NFKC", letter) == letter

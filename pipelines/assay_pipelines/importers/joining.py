@@ -41,8 +41,8 @@ def joined(
     """
     with _scratch(spill) as (db, texts):
         db.execute(
-            """CREATE TABLE rated (id BIGINT, row BIGINT, context BLOB, completion BLOB, value DOUBLE, said BOOL,
-                                   place BIGINT, bytes BIGINT)"""
+            """CREATE TABLE rated (id BIGINT, row BIGINT, context BLOB, completion BLOB, value DOUBLE, stated BOOL,
+                                   start BIGINT, bytes BIGINT)"""
         )
         chunk: list[tuple[Any, ...]] = []
         count = 0
@@ -55,8 +55,8 @@ def joined(
                     raise RowError(NOTHING, field=layout.label_field)
                 yield from ((row, statement) for statement in statements)
                 for rated in completions:
-                    said = bool(statements)
-                    chunk.append((count, row, *_hashes(rated), rated.value, said, *texts.add(rated)))
+                    stated = bool(statements)
+                    chunk.append((count, row, *_hashes(rated), rated.value, stated, *texts.add(rated)))
                     count += 1
             except RowError as error:
                 yield row, error
@@ -66,7 +66,7 @@ def joined(
         yield from _pairs(db, texts, layout, container.name)
         unmatched = db.execute(
             """SELECT row FROM (
-                   SELECT row, said OR EXISTS (SELECT 1 FROM rated o WHERE o.context = s.context
+                   SELECT row, stated OR EXISTS (SELECT 1 FROM rated o WHERE o.context = s.context
                                                AND o.value <> s.value) AS matched FROM rated s)
                GROUP BY row HAVING NOT bool_or(matched) ORDER BY row"""
         )
@@ -79,14 +79,14 @@ def _pairs(db: Connection, texts: _Texts, layout: JoinedLayout, name: str) -> It
     cursor = db.execute(
         """WITH once AS (SELECT min(id) AS id FROM rated GROUP BY context, completion, value),
                 distinct_rated AS (SELECT * FROM rated SEMI JOIN once USING (id))
-           SELECT t.row, t.place, t.bytes, f.row, f.place, f.bytes
+           SELECT t.row, t.start, t.bytes, f.row, f.start, f.bytes
            FROM distinct_rated t JOIN distinct_rated f ON t.context = f.context AND t.value > f.value
            ORDER BY t.row, f.row, t.id"""
     )
     while rows := cursor.fetchmany(_CHUNK):
-        for row, place, size, other, other_place, other_size in rows:
+        for row, start, size, other, other_start, other_size in rows:
             better, worse = (
-                texts.at(at, length, RatedCompletion) for at, length in ((place, size), (other_place, other_size))
+                texts.at(at, length, RatedCompletion) for at, length in ((start, size), (other_start, other_size))
             )
             meta: dict[str, Any] = {"shared_characters": len(better.stem)} if better.stem else {}
             strength = None
@@ -115,7 +115,7 @@ def _pairs(db: Connection, texts: _Texts, layout: JoinedLayout, name: str) -> It
 def grouped(records: Iterator[Record], layout: GroupedLayout, spill: Path) -> Iterator[tuple[int, Row | RowError]]:
     """The rows of each group of records, in the order of the groups' hashes; then the records that are in none."""
     with _scratch(spill) as (db, texts):
-        db.execute("CREATE TABLE members (id BLOB, row BIGINT, place BIGINT, bytes BIGINT)")
+        db.execute("CREATE TABLE members (id BLOB, row BIGINT, start BIGINT, bytes BIGINT)")
         chunk: list[tuple[Any, ...]] = []
         for row, record, _ in records:
             try:
@@ -131,7 +131,7 @@ def grouped(records: Iterator[Record], layout: GroupedLayout, spill: Path) -> It
         stored = (member for members in iter(lambda: cursor.fetchmany(_CHUNK), []) for member in members)
         for _, members in groupby(stored, itemgetter(0)):
             yield from layout.parse_group(
-                [(row, texts.at(place, size, dict[str, Any])) for _, row, place, size in members]
+                [(row, texts.at(start, size, dict[str, Any])) for _, row, start, size in members]
             )
 
 
@@ -149,18 +149,18 @@ _Stored = TypeVar("_Stored")
 
 @dataclass(frozen=True)
 class _Texts:
-    """Objects in a file, by their place and size."""
+    """Objects in a file, by their start and size."""
 
     stream: IO[bytes]
 
     def add(self, stored: object) -> tuple[int, int]:
         content = msgspec.msgpack.encode(stored)
-        place = self.stream.seek(0, os.SEEK_END)
+        start = self.stream.seek(0, os.SEEK_END)
         self.stream.write(content)
-        return place, len(content)
+        return start, len(content)
 
-    def at(self, place: int, size: int, kind: type[_Stored]) -> _Stored:
-        self.stream.seek(place)
+    def at(self, start: int, size: int, kind: type[_Stored]) -> _Stored:
+        self.stream.seek(start)
         return msgspec.msgpack.decode(self.stream.read(size), type=kind)
 
 

@@ -12,15 +12,14 @@ from typing import Any, TypeAlias
 from assay.data.json_lines import RowError
 from assay.errors import AssayError, BadInputError
 from assay.store.media import MediaFolder
-from assay_pipelines.importers.containers.arrow_file import ArrowFile
+from assay_pipelines.importers.containers.arrow_batches import ArrowFile
 from assay_pipelines.importers.containers.container import Container, Record, content_bytes
 from assay_pipelines.importers.containers.csv_file import Csv
 from assay_pipelines.importers.containers.folder import open_folder
 from assay_pipelines.importers.containers.hub import HubDataset
 from assay_pipelines.importers.containers.json_files import json_container
 from assay_pipelines.importers.containers.parquet_file import Parquet
-from assay_pipelines.importers.fetching import ImageFetcher
-from assay_pipelines.importers.images import RowImages
+from assay_pipelines.importers.images import ImageFetcher, RowImages
 from assay_pipelines.importers.joining import grouped, joined
 from assay_pipelines.importers.layout import NOTHING, GroupedLayout, JoinedLayout, RecordLayout
 from assay_pipelines.importers.mapping import ColumnMapping

@@ -1,23 +1,55 @@
 """Estimates of calls, tokens and cost before a judge is asked, for a dry run.
 
 Covers: language models, whose calls cost something. The prompts are those that would be sent; how many tokens this
-model makes of a text and writes in an answer is measured on its recorded calls, where there are any. Leaves out: other
-judges, which cost nothing; what budgets reserve, the most a call can take (`assay_pipelines.llm.endpoint`).
+model makes of a text and writes in an answer is measured on its recorded calls, where there are any, else counted as
+GPT-style pre-tokenizers cut word pieces: a short word, a few digits, a run of punctuation or white space is a token;
+longer words are several; of scripts without spaces a character is one. Leaves out: other judges, which cost nothing;
+what budgets reserve, the most a call can take (`assay_pipelines.llm.endpoint`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from assay.workspace import Workspace
 from assay_pipelines.judging.asking import answered
 from assay_pipelines.judging.judge import Judge
 from assay_pipelines.judging.openai_compatible import TASK, LlmJudge
 from assay_pipelines.llm.annotators import annotator_of
+from assay_pipelines.llm.images import image_tokens, text_of
 from assay_pipelines.llm.questions import Question, load_questions
-from assay_pipelines.llm.token_counts import typical_tokens
 from assay_serving.chat.client import ANSWERED
+
+_PIECE = re.compile(r"[A-Za-z]+|\d+|[^\W\d_A-Za-z]+|\s+|[^\w\s]+|_+")
+_LETTERS = 9  #: of a word that is one token
+_MESSAGE = 4  #: of a chat template, around each message
+
+
+def typical_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Of a request's messages."""
+    return sum(
+        text_tokens(text_of(content := message["content"])) + image_tokens(content) + _MESSAGE for message in messages
+    )
+
+
+def text_tokens(text: str) -> int:
+    return sum(_piece_tokens(piece) for piece in _PIECE.findall(text))
+
+
+def _piece_tokens(piece: str) -> int:
+    first = piece[0]
+    if first.isspace():
+        return int(piece != " ")  # a single space belongs to the word after it
+    if first.isdigit():
+        return math.ceil(len(piece) / 2)
+    if first.isascii():
+        return math.ceil(len(piece) / (_LETTERS if first.isalpha() else 3))
+    return len(piece) if "\u2e80" <= first <= "\uffdc" else math.ceil(len(piece) / 2)
+
 
 SEEN = 400  #: recorded replies, at most, that the figures of a model are measured on
 RENDERED = 40  #: of their comparisons, whose prompts are rendered again to compare their tokens
@@ -49,12 +81,10 @@ class TokenFigures:
     seen: int
 
 
-def estimate(
-    workspace: Workspace, judge: Judge, questions: Sequence[Question], *, occasion: str = ""
-) -> AskingEstimate:
+def estimate(workspace: Workspace, judge: Judge, questions: Sequence[Question]) -> AskingEstimate:
     """The calls that `ask` would make; writes nothing but the annotator's name."""
     annotator = annotator_of(judge)
-    answered_before = answered(workspace, annotator, [q.comparison_id for q in questions], occasion=occasion)
+    answered_before = answered(workspace, annotator, [q.comparison_id for q in questions])
     todo = list({q.comparison_id: q for q in questions if q.comparison_id not in answered_before}.values())
     if not isinstance(judge, LlmJudge):
         return AskingEstimate(annotator.name, len(todo))

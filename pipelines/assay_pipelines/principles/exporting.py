@@ -8,7 +8,7 @@ from pathlib import Path
 from assay.errors import BadInputError
 from assay.store.database import Connection
 from assay.workspace import Workspace
-from assay_pipelines.hygiene.normalisation import same_prompt
+from assay_pipelines.hygiene.pair_keys import same_prompt
 from assay_pipelines.principles.filtering import KEPT
 
 FIELDS = ("domain", "language", "context", "response", "principle", "fulfilment")

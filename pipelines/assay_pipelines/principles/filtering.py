@@ -1,8 +1,9 @@
 """RLBFF's filters: the principles on which annotators agree; every dropped one has its stage and reason.
 
 The stages in their order: evidence (RapidFuzz partial ratio above 60), partially, helpfulness, consensus (every other
-annotator, cosine above 0.8), conflict and duplicate (one of each meaning per response). A judgment that a person stated
-directly has no quote to check. Annotators are compared within one comparison or record.
+annotator, cosine above 0.8), conflict and duplicate (one of each meaning per response; RLBFF, steps 5 and 6). A
+judgment that a person stated directly has no quote to check. Annotators are compared within one comparison or record.
+Vectors have length 1.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.embedding.encoder import Encoder
 from assay_pipelines.embedding.stored import embed_texts, load_vectors
-from assay_pipelines.principles.consensus import consensus, merge
 from assay_pipelines.principles.extraction import INTRODUCTION
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
 
 #: In the order in which they are applied; what survives is `kept`.
 STAGES = ("evidence", "partially", "helpfulness", "consensus", "conflict", "duplicate")
@@ -295,3 +296,67 @@ def _store(workspace: Workspace, judged: Sequence[_Judgment], run_id: str) -> No
                SELECT $run, judgment_id, stage, reason, merged_into FROM outcomes""",
             {"run": run_id},
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsensusTest:
+    """The result for one principle. `agreeing`: how many of the `other_annotators` have one above the threshold."""
+
+    accepted: bool
+    agreeing: int
+    other_annotators: int
+
+
+def consensus(
+    vectors: Sequence[npt.NDArray[np.float32]],
+    answers: Sequence[Sequence[str]] | None = None,
+    *,
+    threshold: float = 0.8,
+    at_least: int | None = None,
+    alone: bool = False,
+) -> list[list[ConsensusTest]]:
+    """For each annotator and principle: whether EVERY other annotator has one whose cosine is above `threshold`.
+
+    `vectors`: one [principles, dimension] matrix per annotator; an annotator without principles agrees with none, so
+    that no principle of the others is accepted. `answers`: if given, the matching principle must have the same answer
+    (our reading: RLBFF does not specify annotators who agree on a principle but not on its fulfilment). `at_least`:
+    this many others suffice (not RLBFF's rule; for feedback so short that no two texts name every principle).
+    `alone`: whether principles of a single annotator are accepted, which RLBFF does not specify. The test is per
+    principle, not a clique test: a supporting principle may itself be dropped.
+    """
+    other_annotators = len(vectors) - 1
+    needed = other_annotators if at_least is None else min(at_least, other_annotators)
+    tests: list[list[ConsensusTest]] = []
+    for a, mine in enumerate(vectors):
+        rows = []
+        for i in range(len(mine)):
+            agreeing = sum(
+                _best(mine[i], theirs, answers[a][i] if answers else None, answers[b] if answers else None) > threshold
+                for b, theirs in enumerate(vectors)
+                if b != a
+            )
+            rows.append(ConsensusTest(agreeing >= needed if other_annotators else alone, agreeing, other_annotators))
+        tests.append(rows)
+    return tests
+
+
+def merge(vectors: npt.NDArray[np.float32], *, threshold: float = 0.8) -> list[int]:
+    """For each row the index of its representative, possibly itself. Rows are in order of preference: each joins the
+    first representative whose cosine is above `threshold`."""
+    representatives: list[int] = []
+    representative_of: list[int] = []
+    for i in range(len(vectors)):
+        representative = next((s for s in representatives if float(vectors[i] @ vectors[s]) > threshold), i)
+        representative_of.append(representative)
+        if representative == i:
+            representatives.append(i)
+    return representative_of
+
+
+def _best(
+    mine: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32], answer: str | None, answers: Sequence[str] | None
+) -> float:
+    """The highest cosine to another annotator's principles; -1 without any that counts."""
+    if answers is not None:
+        theirs = theirs[[i for i, other_answer in enumerate(answers) if other_answer == answer]]
+    return float((theirs @ mine).max()) if len(theirs) else -1.0

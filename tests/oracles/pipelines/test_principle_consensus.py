@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay_pipelines.principles.consensus import consensus, merge
+from assay_pipelines.principles.filtering import consensus, merge
 
 ANGLES = {"p1": 0, "p2": 90, "q1": 20, "q2": 200, "s1": -15, "s2": 95}
 ANNOTATORS = (("p1", "p2"), ("q1", "q2"), ("s1", "s2"))

@@ -16,7 +16,7 @@ from PIL import Image
 
 from assay.store import media
 from assay.workspace import Workspace
-from assay_pipelines.importers import fetching
+from assay_pipelines.importers import images
 from assay_pipelines.importers.run import ImportReport, open_import, run_import
 from assay_pipelines.importers.source import ImportConfig
 
@@ -103,7 +103,7 @@ def take(workspace: Workspace, path: Path, urls: list[str], hosts: tuple[str, ..
 def test_images_are_fetched_and_every_other_row_says_why_not(
     workspace: Workspace, tmp_path: Path, pictures: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(images, "MOST_BYTES", 10_000)
     names = ("red", "moved", "text", "bomb", "large", "inside", "file", "loop", "gone")
     report = take(workspace, tmp_path / "rows.jsonl", [f"{pictures}/{name}.png" for name in names])
     assert (report.pairs, report.images, report.unfetched_images) == (2, 1, 0)

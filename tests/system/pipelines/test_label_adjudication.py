@@ -17,8 +17,7 @@ from assay.errors import BadInputError
 from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
 from assay_pipelines.annotation.ledger import FILE
-from assay_pipelines.annotation.quality.annotators import annotator_quality
-from assay_pipelines.annotation.quality.own_figures import own_figures
+from assay_pipelines.annotation.quality.annotators import annotator_quality, own_figures
 from assay_pipelines.annotation.question_types.question_type import Submission
 from assay_pipelines.annotation.question_types.rating import AnnotationScale
 from assay_pipelines.annotation.queues import get_queue, queue_progress

@@ -23,9 +23,8 @@ from assay.workspace import Workspace
 from assay_serving.process import running_server
 from assay_web.accounts.access_file import FILE as ACCESS
 from assay_web.accounts.access_file import AccessFile
-from assay_web.accounts.accounts import add_account
+from assay_web.accounts.accounts import Role, add_account
 from assay_web.accounts.passwords import Passwords
-from assay_web.accounts.roles import Role
 from assay_web.settings import PasswordCost, RewardServer
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from assay_pipelines.annotation.queues import create_queue
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_web.access.guard import COOKIE
 from assay_web.accounts.access_file import FILE, AccessFile
-from assay_web.accounts.accounts import add_account
+from assay_web.accounts.accounts import ROLES, add_account
 from assay_web.accounts.passwords import Passwords
-from assay_web.accounts.roles import ROLES
 from assay_web.accounts.sessions import begin_session
 from assay_web.settings import PasswordCost, WebSettings
 

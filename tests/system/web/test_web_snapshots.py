@@ -118,7 +118,7 @@ def test_what_cannot_be_made_is_said_as_the_command_says_it(labelled: Workspace,
 
 
 def test_a_large_set_is_not_downloaded_but_its_command_named(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assay_web.training_sets.download.MOST_ITEMS", 3)
+    monkeypatch.setattr("assay_web.training_sets.routes.MOST_ITEMS", 3)
     with signed_in(address) as client:
         assert made(client, name="large")["status"] == "done"
         reply = client.get("/api/training-sets/large/pairs.jsonl")

@@ -20,7 +20,7 @@ from assay.workspace import Workspace
 from assay_pipelines.hygiene.cleaning import CleanConfig, clean
 from assay_pipelines.hygiene.dataset_statistics import statistics
 from assay_pipelines.hygiene.deduplication import dedup, find_contradictions
-from assay_pipelines.hygiene.normalisation import blank, same_text
+from assay_pipelines.hygiene.pair_keys import blank, same_text
 from assay_pipelines.hygiene.text_statistics import languages, text_statistics
 
 

@@ -22,7 +22,7 @@ from assay.store.schema import migrate
 from assay.workspace import Workspace
 from assay_pipelines.annotation.label_studio.config import CHOICES, ProjectConfig, choice_for
 from assay_pipelines.annotation.label_studio.connection import server_address
-from assay_pipelines.annotation.label_studio.events import fold_events, observations, slim
+from assay_pipelines.annotation.label_studio.events import append_event, fold_events, observations, slim, spool_folder
 from assay_pipelines.annotation.label_studio.reading import (
     COPIED,
     NO_CHOICE,
@@ -30,7 +30,6 @@ from assay_pipelines.annotation.label_studio.reading import (
     as_judgment,
     read_annotation,
 )
-from assay_pipelines.annotation.label_studio.spool import append_event, spool_folder
 from assay_pipelines.annotation.label_studio.votes import Deletion, record
 from assay_pipelines.annotation.label_studio.webhook import HEADER, PATH, create_app
 

@@ -19,13 +19,15 @@ from assay.store.records import Decision, insert_decisions
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.near_duplicates import documents
 from assay_pipelines.hygiene.near_duplicates import search as search_module
-from assay_pipelines.hygiene.near_duplicates.clusters import cluster, connected, keep
 from assay_pipelines.hygiene.near_duplicates.jobs import Sketching
 from assay_pipelines.hygiene.near_duplicates.search import (
     NearDuplicateConfig,
     NearDuplicateReport,
+    cluster,
+    connected,
     discard_near_duplicates,
     find_near_duplicates,
+    keep,
 )
 from assay_pipelines.hygiene.near_duplicates.similarity import ShingleSets, shingle_sets
 from assay_pipelines.hygiene.near_duplicates.sketches import (

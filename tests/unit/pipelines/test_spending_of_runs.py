@@ -8,8 +8,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from assay.workspace import Workspace
-from assay_pipelines.llm.calls import Attempt, CallLog, insert_attempts
-from assay_pipelines.llm.spending_of_runs import spending_of_runs
+from assay_pipelines.llm.calls import Attempt, CallLog, insert_attempts, spending_of_runs
 
 ATTEMPT = Attempt(
     "call-0", "key", 1, "judge", "c", "someone", "AB", 0, "m", "http://x", "p", "answered", 200, 900, 100, 0.25, 0.1,

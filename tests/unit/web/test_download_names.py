@@ -7,7 +7,7 @@ from io import BytesIO
 import pytest
 from starlette.responses import StreamingResponse
 
-from assay_web.training_sets.download import Download
+from assay_web.training_sets.routes import Download
 
 
 @pytest.mark.parametrize(

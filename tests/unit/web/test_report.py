@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import BackendError
-from assay_web.report.axis import format_value, round_ticks
+from assay_web.report.charts import format_value, round_ticks
 from assay_web.report.content import (
     BarChart,
     Block,

@@ -13,7 +13,7 @@ from assay.models.tiny import tiny_model
 from assay.runs.record import folder_digest, start_run
 from assay.workspace import Workspace
 from assay_web.accounts.sessions import Person
-from assay_web.curate.model_access import require_model_access
+from assay_web.curate.estimates import require_model_access
 
 CURATOR, ADMIN = Person("cleo", "curator", ""), Person("ada", "admin", "")
 

@@ -14,10 +14,9 @@ from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Admin
 from assay_web.accounts import accounts, invitations, projects
 from assay_web.accounts.access_file import AccessFile
-from assay_web.accounts.accounts import Account
+from assay_web.accounts.accounts import Account, Role
 from assay_web.accounts.audit_log import AuditLine, audit_names, read_audit
 from assay_web.accounts.invitations import Invitation
-from assay_web.accounts.roles import Role
 from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow, WebService
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Literal, TypeAlias, TypeVar
 
 from assay_pipelines.annotation.quality.agreement import AgreementReport
-from assay_pipelines.annotation.quality.own_figures import OwnFigures
-from assay_web.accounts.roles import Role
+from assay_pipelines.annotation.quality.annotators import OwnFigures
+from assay_web.accounts.accounts import Role
 from assay_web.accounts.sessions import Person
 
 T = TypeVar("T")

@@ -12,11 +12,10 @@ from assay_web.access.audited_route import AuditedRoute, address_of, note_change
 from assay_web.access.guard import Anybody, PersonNow, Visitor, cookie_of
 from assay_web.access.permissions import PERMISSIONS, Permission
 from assay_web.accounts.access_file import digest
-from assay_web.accounts.accounts import account_named, authenticate, check_name, has_accounts, set_password
+from assay_web.accounts.accounts import Role, account_named, authenticate, check_name, has_accounts, set_password
 from assay_web.accounts.audit_log import record
 from assay_web.accounts.invitations import accept, open_invitation
 from assay_web.accounts.passwords import LONGEST
-from assay_web.accounts.roles import Role
 from assay_web.accounts.sessions import Person, begin_session, end_session, person_of
 from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow, WebService

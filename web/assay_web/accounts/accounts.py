@@ -10,13 +10,17 @@ import sqlite3
 import time
 import unicodedata
 from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 from assay.errors import BadInputError, ConflictError, NotFoundError
 from assay_pipelines.annotation.queues import check_project
 from assay_pipelines.annotation.recording import DEFAULT_PROJECT
 from assay_web.accounts.access_file import AccessFile
 from assay_web.accounts.passwords import Passwords, check_new_password
-from assay_web.accounts.roles import ROLES, Role
+
+Role: TypeAlias = Literal["viewer", "annotator", "curator", "admin"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
 
 LONGEST_NAME = 100
 

@@ -16,6 +16,7 @@ from assay_pipelines.annotation.queues import check_project
 from assay_pipelines.annotation.recording import DEFAULT_PROJECT
 from assay_web.accounts.access_file import AccessFile, digest
 from assay_web.accounts.accounts import (
+    Role,
     account_row,
     check_free,
     check_name,
@@ -24,7 +25,6 @@ from assay_web.accounts.accounts import (
     replace_password,
 )
 from assay_web.accounts.passwords import Passwords, check_new_password
-from assay_web.accounts.roles import Role
 
 DAY_S = 86400.0
 LONGEST_DAYS = 90.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay_web.accounts.access_file import AccessFile, digest
-from assay_web.accounts.roles import Role
+from assay_web.accounts.accounts import Role
 
 if TYPE_CHECKING:
     from assay_web.settings import WebSettings

@@ -16,9 +16,8 @@ from assay.data.snapshots import Selection
 from assay.errors import BadInputError
 from assay.runs.record import start_run
 from assay_pipelines.annotation.items import MOST_PRINCIPLES, QueueItem, principle_statements
-from assay_pipelines.annotation.quality.agreement import AgreementReport
+from assay_pipelines.annotation.quality.agreement import AgreementReport, LabelAgreement, label_agreement
 from assay_pipelines.annotation.quality.annotators import AnnotatorQuality, annotator_quality
-from assay_pipelines.annotation.quality.label_agreement import LabelAgreement, label_agreement
 from assay_pipelines.annotation.quality.principle_agreement import PrincipleAgreement, principle_agreement
 from assay_pipelines.annotation.question_types.question_type import PAIR
 from assay_pipelines.annotation.question_types.rating import AnnotationScale

@@ -17,7 +17,7 @@ from assay.errors import AssayError, BadInputError, ConflictError
 from assay.http.problems import ProblemError
 from assay_pipelines.annotation.assignment import Assignment, Ticket
 from assay_pipelines.annotation.quality.agreement import AgreementReport
-from assay_pipelines.annotation.quality.own_figures import OwnFigures, own_figures
+from assay_pipelines.annotation.quality.annotators import OwnFigures, own_figures
 from assay_pipelines.annotation.question_types.question_type import QUESTION_TYPES, question_type
 from assay_pipelines.annotation.queues import QueueProgress, find_queue
 from assay_pipelines.annotation.recovery import open_ledger

@@ -16,7 +16,7 @@ from assay_pipelines.curation.shown_pairs import ShownPair
 from assay_pipelines.curation.source_errors import AnswerErrors, LabelErrors
 from assay_pipelines.hygiene.contamination.ledger import LedgerBenchmark, OverlapEvidence
 from assay_pipelines.hygiene.near_duplicates.stored import DuplicateCluster, DuplicateSearch
-from assay_pipelines.llm.spending_of_runs import RunSpending
+from assay_pipelines.llm.calls import RunSpending
 from assay_web.curate.stage_settings import SettingReply, StageSettings
 from assay_web.server.request_body import RequestBody
 

@@ -1,7 +1,9 @@
 """Stages started from the page: separate process groups that outlive the web server, one at a time.
 
-Covers: starting, listing, pausing (Ctrl-C, after which a command can be resumed), the outcome. Leaves out: the commands
-(`stage_settings`), run records (`assay.runs.record`), progress (`stage_progress`).
+Covers: starting, listing, pausing (Ctrl-C, after which a command can be resumed), the outcome; progress and spending,
+from progress files in the run's folder, which can be read while another process holds the store, and from the store.
+Leaves out: the commands (`stage_settings`), run records (`assay.runs.record`), writing progress files
+(`assay.runs.progress_file`), the record of calls (`assay_pipelines.llm.calls`).
 
     WORKSPACE/stages/lock           held by the process of the running stage, whichever server started it
     WORKSPACE/stages/ID/            stage.json, output.txt, pause.json, exit.json
@@ -19,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,14 +29,63 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from assay.errors import ConflictError, NotFoundError
+from assay.errors import BusyError, ConflictError, NotFoundError
 from assay.runs.process import RunProcess, birth_of, process_of
+from assay.runs.progress_file import progress_of
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
-from assay_web.curate.replies import StageExpected, StageRecord, StageStatus
+from assay_pipelines.llm.calls import RunSpending, spending_of_runs
+from assay_web.curate.replies import StageCount, StageExpected, StageRecord, StageStatus
 from assay_web.curate.stage_child import EXIT_FILE
-from assay_web.curate.stage_progress import StoredFigures, counts_of
 from assay_web.curate.stage_settings import StageSettings
+
+MOST = 1_000  #: runs whose last figures are cached for while a stage holds the store
+
+
+@dataclass(frozen=True)
+class StoredFigures:
+    """`metrics`: of a finished run, empty before. `spent`: None if it called no model."""
+
+    metrics: dict[str, Any]
+    spent: RunSpending | None
+
+
+NOTHING = StoredFigures({}, None)
+
+
+def counts_of(folder: Path) -> list[StageCount]:
+    """The last progress of the run in this folder."""
+    return [StageCount.model_validate(one, from_attributes=True) for one in progress_of(folder)]
+
+
+def stored_figures(workspace: Workspace, runs: Iterable[str]) -> dict[str, StoredFigures]:
+    """Figures of these runs in the store; the last ones read while another process holds it."""
+    run_ids = list(runs)
+    if not run_ids:
+        return {}
+    try:
+        spent = spending_of_runs(workspace, run_ids)
+        with workspace.store.unit() as db:
+            rows = db.execute(
+                "SELECT run_id, metrics::VARCHAR FROM runs WHERE list_contains($runs, run_id) AND metrics IS NOT NULL",
+                {"runs": run_ids},
+            ).fetchall()
+    except BusyError:
+        with _LOCK:
+            return {run: _LAST[workspace.root, run] for run in run_ids if (workspace.root, run) in _LAST}
+    ended = {run: json.loads(metrics) for run, metrics in rows}
+    stored = {run: StoredFigures(ended.get(run, {}), spent.get(run)) for run in run_ids}
+    with _LOCK:
+        for run, figures in stored.items():
+            _LAST[workspace.root, run] = figures
+        while len(_LAST) > MOST:
+            del _LAST[next(iter(_LAST))]
+    return stored
+
+
+_LAST: dict[tuple[Path, str], StoredFigures] = {}
+_LOCK = threading.Lock()
+
 
 FOLDER, LOCK = "stages", "lock"
 STAGE_FILE, PAUSE_FILE, OUTPUT_FILE = "stage.json", "pause.json", "output.txt"

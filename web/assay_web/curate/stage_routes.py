@@ -14,9 +14,8 @@ from fastapi import Path as InPath
 from assay.errors import ConflictError
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
-from assay_web.curate.estimates import begun_loops, stage_estimate
+from assay_web.curate.estimates import begun_loops, models_of, require_model_access, stage_estimate
 from assay_web.curate.loop_files import judge_files, loop_files, loop_of, new_loop, write_loop_file
-from assay_web.curate.model_access import models_of, require_model_access
 from assay_web.curate.replies import (
     EstimateReply,
     LoopFile,
@@ -27,15 +26,17 @@ from assay_web.curate.replies import (
     StagesReply,
 )
 from assay_web.curate.stage_process import (
+    NOTHING,
     StageProcess,
+    counts_of,
     pause_stage,
     record_of_stage,
     running_elsewhere,
     runs_of,
     stages_of,
     start_stage,
+    stored_figures,
 )
-from assay_web.curate.stage_progress import NOTHING, counts_of, stored_figures
 from assay_web.curate.stage_settings import NewLoop, Stage1Stage, StageSettings, declared_settings
 from assay_web.service import ServiceNow, WebService
 

@@ -22,8 +22,7 @@ from markupsafe import Markup
 from assay.errors import BackendError
 from assay.system.atomic_files import replacing
 from assay_web.report import charts
-from assay_web.report.axis import MISSING, format_value
-from assay_web.report.charts import ChartLayout, layout_of
+from assay_web.report.charts import MISSING, ChartLayout, format_value, layout_of
 from assay_web.report.content import BarChart, Block, FunnelChart, LineChart, Reliability, Report, Table
 
 _COLOURS = 6  # of the style sheet

@@ -1,9 +1,12 @@
-"""Details of one run. For a running one the store is read once only, so that watching does not delay it."""
+"""Details of one run, and comparison of runs by the settings in which they differ. For a running one the store is read
+once only, so that watching does not delay it.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +14,20 @@ from typing import Any
 from assay.errors import NotFoundError
 from assay.runs.process import process_of
 from assay.runs.record import mark_dead_runs
+from assay.workspace import Workspace
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_web.report.pages.runs import METRICS, ROLLOUTS, flattened
-from assay_web.runs.records import RunRecord, has_dead, links_of, named_values, record_of, row_of, runs_resuming
-from assay_web.runs.replies import RunDetail, RunLink
-from assay_web.runs.stopping import stop_note
+from assay_web.runs.records import (
+    RunRecord,
+    has_dead,
+    links_of,
+    named_values,
+    record_of,
+    row_of,
+    runs_resuming,
+    stop_note,
+)
+from assay_web.runs.replies import ComparedRuns, RunDetail, RunLink, SettingDifference
 from assay_web.service import WebService
 
 MOST_RUNS = 64
@@ -105,3 +117,15 @@ def _resume_command(kind: str, status: str, settings: dict[str, Any], folder: Pa
     if kind == "train" and ((folder / STATE).is_file() or checkpoints(folder)):
         return f"assay train {settings.get('method', 'bt')} --resume {folder.name}"
     return None
+
+
+def compared(records: Sequence[RunRecord], workspace: Workspace) -> ComparedRuns:
+    settings = [{entry.name: entry.value for entry in named_values(flattened(r.settings))} for r in records]
+    names = list(dict.fromkeys(name for setting in settings for name in setting))
+    differences = [SettingDifference(name=name, values=[setting.get(name) for setting in settings]) for name in names]
+    differences = [entry for entry in differences if len(set(entry.values)) > 1]
+    return ComparedRuns(
+        runs=[row_of(record, workspace) for record in records],
+        differences=differences,
+        same=len(names) - len(differences),
+    )

@@ -1,12 +1,14 @@
-"""Runs from the store, or from their folders while another process holds the store.
+"""Runs from the store, or from their folders while another process holds the store; stopping one.
 
-Covers: the list, one run, its links, whether a run marked as running is alive. Leaves out: curves and samples
-(`metrics_reader`, `rollouts_reader`).
+Covers: the list, one run, its links, whether a run marked as running is alive; one interrupt to its process, with a
+record of who requested it. Leaves out: curves and samples (`metrics_reader`, `rollouts_reader`), finding the process
+(`assay.runs.process`), the training's reaction (`assay.system.graceful_stop`).
 """
 
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +16,44 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from assay.errors import ConflictError
 from assay.runs.coverage import warnings_of
 from assay.runs.process import RunProcess, process_of
 from assay.store.database import Connection
+from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_web.report.pages.runs import METRICS
 from assay_web.runs.key_figure import key_figure, newest_step
-from assay_web.runs.replies import KindCount, NamedValue, RunLink, RunList, RunRow, Status
-from assay_web.runs.stopping import stop_note
+from assay_web.runs.replies import KindCount, NamedValue, RunLink, RunList, RunRow, Status, StopNote
+
+FILE = "stop.json"
+_LOCK = threading.Lock()  # concurrent requests send one signal: a second skips the checkpoint
+
+
+def stop_note(folder: Path) -> StopNote | None:
+    """The stop request of a run, if any."""
+    try:
+        return StopNote(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def stop(folder: Path, by: str, *, again: bool) -> StopNote:
+    """Interrupt the run's process. A repeated request has no effect unless `again`, which does not wait for the step.
+    Raises ConflictError if the run has ended or its process cannot be reached with certainty."""
+    process = process_of(folder)
+    if process is None:
+        raise ConflictError("nothing is known of the run's process: end it with Ctrl-C where it runs")
+    with _LOCK:
+        noted = stop_note(folder)
+        if noted is not None and not again and process.is_alive():
+            return noted
+        process.interrupt()
+        noted = StopNote(by=by, at=time.time())
+        with replacing(folder / FILE) as temporary:
+            temporary.write_text(noted.model_dump_json() + "\n", encoding="utf-8")
+        return noted
+
 
 MOST_LINKS = 100  #: of a direction
 MOST_TEXT = 2000  #: characters of a setting or figure

@@ -1,4 +1,5 @@
-"""The rollouts of one step in `rollouts.jsonl`, located by binary search, since steps ascend.
+"""The rollouts of one step in `rollouts.jsonl`, located by binary search, since steps ascend, and sorted by reward or
+group.
 
 In a file of another format, at most `_FOREIGN` bytes in a row are read in search of a rollout. Leaves out: what
 rollouts mean.
@@ -7,11 +8,13 @@ rollouts mean.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal, TypeAlias
 
+from assay.browsing.messages import ShownMessage
 from assay.data.json_lines import RowError, parse_object
+from assay_web.runs.replies import SampleReply
 
 MOST = 4000  #: rollouts of a step that are read
 _STEP = re.compile(rb'^\{"step": ?(\d{1,18})\b')
@@ -94,3 +97,36 @@ def _rollouts(stream: IO[bytes]) -> Iterator[tuple[int, int, bytes]]:
         elif ends - since >= _FOREIGN:
             return
         offset = ends
+
+
+#: By reward, those without one last; `group`: the responses to one prompt together.
+Order: TypeAlias = Literal["best", "worst", "group"]
+
+
+def samples_of(
+    rows: Sequence[Mapping[str, Any]], order: Order, *, limit: int, offset: int
+) -> tuple[int, list[SampleReply]]:
+    """The total, and the samples of one page."""
+    if order == "group":
+        chosen = sorted(rows, key=lambda row: str(row.get("uid")))
+    else:
+        scored = [row for row in rows if row.get("reward") is not None]
+        scored.sort(key=lambda row: float(row["reward"]), reverse=order == "best")
+        chosen = [*scored, *(row for row in rows if row.get("reward") is None)]
+    return len(chosen), [_sample(row) for row in chosen[offset : offset + limit]]
+
+
+def _sample(row: Mapping[str, Any]) -> SampleReply:
+    return SampleReply(
+        uid=str(row.get("uid", "")),
+        prompt=[ShownMessage(turn["role"], turn["content"]) for turn in row.get("prompt", ())],
+        response=row.get("response", ""),
+        reward=row.get("reward"),
+        parts=row.get("parts", {}),
+        advantage=row.get("advantage"),
+        verified=row.get("verified"),
+        tokens=row.get("tokens", 0),
+        truncated=bool(row.get("truncated")),
+        trained=bool(row.get("trained")),
+        failures=[f"{failure['code']}: {failure['message']}" for failure in row.get("failures", ())],
+    )

@@ -15,15 +15,12 @@ from assay.runs.record import mark_dead_runs
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
 from assay_web.report.pages.runs import METRICS, ROLLOUTS
-from assay_web.runs.comparing import compared
 from assay_web.runs.curves import curves_reply
-from assay_web.runs.detail import Details
+from assay_web.runs.detail import Details, compared
 from assay_web.runs.metrics_reader import MetricsReader
-from assay_web.runs.records import has_dead, kind_counts, record_of, records, row_of, rows_without_store
+from assay_web.runs.records import has_dead, kind_counts, record_of, records, row_of, rows_without_store, stop
 from assay_web.runs.replies import ComparedRuns, CurvesReply, RunDetail, RunList, SamplesReply, StopNote, StopRequest
-from assay_web.runs.rollouts_reader import rollouts_of, step_bounds
-from assay_web.runs.samples import Order, samples_of
-from assay_web.runs.stopping import stop
+from assay_web.runs.rollouts_reader import Order, rollouts_of, samples_of, step_bounds
 from assay_web.service import ServiceNow, WebService
 
 router = APIRouter(tags=["runs"], route_class=AuditedRoute)

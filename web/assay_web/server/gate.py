@@ -1,15 +1,20 @@
-"""Middleware around every request: bounded bodies, headers of every reply, unexpected errors as problems.
+"""Middleware around every request: bounded bodies, headers of every reply, unexpected errors as problems, foreign
+origins refused, limits on concurrent requests by kind, so that threads are left for votes.
 
 Bodies of unauthenticated clients are read completely, within limits on bytes, time and shape, before any route parses
-them. Leaves out: other origins (`same_origin`), threads (`thread_limits`), slow headers (`assay.http.connections`).
+them. Routes run in a pool of 40 threads. A page that reads the store may hold one for seconds; hundreds of such
+requests, or of sign-ins, would block votes. Requests over a limit wait here without a thread. Leaves out: slow headers
+(`assay.http.connections`), waiting for the store (`WebService.store`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import traceback
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assay.http.problems import ProblemError
@@ -83,3 +88,75 @@ def _host(scope: Scope) -> bytes:
     host: bytes = dict(scope["headers"]).get(b"host", b"").lower()
     name, _, port = host.rpartition(b":")
     return name if name and port.isdigit() else host
+
+
+class SameOrigin:
+    """ASGI middleware. `allowed_hosts`: names without a port; "*" for any."""
+
+    def __init__(self, app: ASGIApp, allowed_hosts: tuple[str, ...]) -> None:
+        self.app = app
+        self.allowed = frozenset(name.lower() for name in allowed_hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (problem := self._problem(scope)) is not None:
+            await problem.response(None)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    def _problem(self, scope: Scope) -> ProblemError | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "").lower()
+        if "*" not in self.allowed and _without_port(host) not in self.allowed:
+            return ProblemError(403, "this server is not called by that name: see --allowed-host")
+        if scope["method"] not in SAFE_METHODS:
+            origin = headers.get("origin")
+            if origin is not None and origin.lower().partition("://")[2] != host:
+                return ProblemError(403, "changes are taken from this server's own page only")
+        return None
+
+
+def _without_port(host: str) -> str:
+    name, _, port = host.rpartition(":")
+    return name if name and port.isdigit() else host
+
+
+PAGES = 20  #: requests that may read the store, or query a reward server
+SIGN_INS = 6  #: requests with a password or a link
+_SIGNING_IN = ("/api/session", "/api/invitation")
+
+
+class ThreadLimits:
+    """ASGI middleware. Annotation requests and `GET /api/session` do not read the store and are not limited."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self._pages, self._signing_in = asyncio.Semaphore(PAGES), asyncio.Semaphore(SIGN_INS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        lane = self._lane(scope) if scope["type"] == "http" else None
+        if lane is None:
+            await self.app(scope, receive, send)
+            return
+        await lane.acquire()
+        held = True
+
+        async def answer(message: Message) -> None:
+            nonlocal held
+            if held:  # the reply is sent without a thread, however slowly it is read
+                held = False
+                lane.release()
+            await send(message)
+
+        try:
+            await self.app(scope, receive, answer)
+        finally:
+            if held:
+                lane.release()
+
+    def _lane(self, scope: Scope) -> asyncio.Semaphore | None:
+        path: str = scope["path"]
+        if not path.startswith("/api/") or path.startswith("/api/annotate/"):
+            return None
+        if path.startswith(_SIGNING_IN):
+            return None if path == "/api/session" and scope["method"] in SAFE_METHODS else self._signing_in
+        return self._pages

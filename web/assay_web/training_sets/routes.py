@@ -1,15 +1,23 @@
-"""Routes of training sets: creating a snapshot as a stage, listing, details, download.
+"""Routes of training sets: creating a snapshot as a stage, listing, details, download in TRL's format.
 
 A snapshot of a million comparisons takes 15 s of CPU time with the store held, so it is created in a separate process,
-which `GET /api/curate/stages` lists. Leaves out: selecting and splitting (`assay.data.snapshots`), the
-file (`download`).
+which `GET /api/curate/stages` lists. A download is complete and already unlinked before its first byte is sent, so an
+aborted one leaves nothing behind. Leaves out: selecting and splitting (`assay.data.snapshots`), pairs with images,
+other formats and larger snapshots, which are `assay data export`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, BinaryIO
+from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Request
+from fastapi import Path as InPath
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict
 
@@ -17,19 +25,60 @@ from assay.data.snapshots import Snapshot, get_snapshot, list_snapshots
 from assay.errors import BadInputError, NotFoundError
 from assay.runs.contamination_gate import contamination_of, require_clean
 from assay.workspace import Workspace
+from assay_pipelines.exporters.export import export
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
 from assay_web.accounts.audit_log import record
 from assay_web.curate.replies import StageExpected, StageRecord
-from assay_web.curate.stage_process import record_of_stage, runs_of, start_stage
-from assay_web.curate.stage_progress import NOTHING
+from assay_web.curate.stage_process import NOTHING, record_of_stage, runs_of, start_stage
 from assay_web.curate.stage_settings import SnapshotStage
 from assay_web.service import ServiceNow
-from assay_web.training_sets.download import MOST_ITEMS, download_of
+
+MOST_ITEMS = 50_000  #: the store is held meanwhile
+CHUNK = 1 << 18
+
+
+@dataclass(frozen=True)
+class Download:
+    """An open file of `size` bytes and `rows` lines, which `chunks` reads once and closes."""
+
+    name: str
+    rows: int
+    size: int
+    stream: BinaryIO
+
+    @property
+    def disposition(self) -> str:
+        """The header that names the file; a header is ASCII, a snapshot's name may have any letters (RFC 6266)."""
+        quoted = quote(self.name, safe="+")
+        return (
+            f'attachment; filename="{self.name}"' if quoted == self.name else f"attachment; filename*=UTF-8''{quoted}"
+        )
+
+    def chunks(self) -> Iterator[bytes]:
+        with self.stream:
+            while part := self.stream.read(CHUNK):
+                yield part
+
+
+def download_of(workspace: Workspace, name: str) -> Download:
+    """Raises NotFoundError, BadInputError where nothing is decided or there is too much."""
+    snapshot = get_snapshot(workspace, name)
+    if snapshot.items > MOST_ITEMS:
+        raise BadInputError(
+            f"{snapshot.name} has {snapshot.items} comparisons, more than the {MOST_ITEMS} that are downloaded from "
+            f"the page; in the workspace's folder: assay data export {snapshot.name}.jsonl --snapshot {snapshot.name}"
+        )
+    with TemporaryDirectory(prefix="assay-download-") as folder:
+        path = Path(folder) / f"{snapshot.name}.jsonl"
+        report = export(workspace, path, snapshot.name, format="trl", images=False)
+        stream = path.open("rb")
+    return Download(path.name, report.rows, os.fstat(stream.fileno()).st_size, stream)
+
 
 router = APIRouter(tags=["training sets"], route_class=AuditedRoute)
 
-SetName = Annotated[str, Path(max_length=100)]
+SetName = Annotated[str, InPath(max_length=100)]
 SHOWN = 50  #: snapshots listed
 HOLDOUT = "-holdout"
 

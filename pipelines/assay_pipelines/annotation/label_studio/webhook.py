@@ -19,9 +19,15 @@ from fastapi.responses import JSONResponse
 from assay.errors import AssayError, BadInputError, BusyError
 from assay.workspace import Workspace
 from assay_pipelines.annotation.label_studio.connection import said_clearly
-from assay_pipelines.annotation.label_studio.events import ACTIONS, EventFoldReport, fold_events, slim
+from assay_pipelines.annotation.label_studio.events import (
+    ACTIONS,
+    EventFoldReport,
+    append_event,
+    fold_events,
+    slim,
+    spool_folder,
+)
 from assay_pipelines.annotation.label_studio.project import Project
-from assay_pipelines.annotation.label_studio.spool import append_event, spool_folder
 
 if TYPE_CHECKING:
     from label_studio_sdk import LabelStudio

@@ -4,7 +4,8 @@ uncertain      the posterior of the label, by sources, judges and model together
 contradiction  the model gives the label of the sources less than 1/2, the least first
 random         any
 
-Covers: the choice, page by page, and the posteriors it rests on. Leaves out: asking (`labelling`).
+Covers: the choice, page by page, and the posteriors it rests on; where a loop begins, a small part of the pool, spread
+over its categories by a hash. Leaves out: asking (`labelling`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from assay.browsing.candidates import candidates_by_id
-from assay.data.snapshots import Selection
+from assay.data.snapshots import CATEGORIES, Selection
 from assay.ids import fraction
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.cross_fitted import PairModel
 from assay_pipelines.curation.loop.parts import Neighbour
 from assay_pipelines.curation.reliability.estimates import Reliabilities
-from assay_pipelines.curation.reliability.evidence import PairEvidence, evidence_of, expit, page_after
+from assay_pipelines.curation.reliability.evidence import PairEvidence, evidence_of, expit, id_pages
 
 PAGE = 4_000
 Spend: TypeAlias = Literal["uncertain", "contradiction", "random"]
@@ -42,13 +43,7 @@ def choose_for_judges(
     """At most `limit` comparisons that a source or one of `judges` has answered, the most worth asking first; equals by
     hash."""
     held: list[tuple[float, float, PairEvidence]] = []
-    after = ""
-    while True:
-        with workspace.store.unit() as db:
-            ids = page_after(db, pool, after, PAGE)
-        if not ids:
-            break
-        after = ids[-1]
+    for ids in id_pages(workspace, pool, PAGE):
         for pair in posteriors(workspace, [c for c in ids if c not in exclude], worth, judges, model):
             if (urgency := _urgency(pair, rule)) is not None:
                 held.append((urgency, fraction(seed, "judged", pair.comparison_id), pair))
@@ -84,3 +79,24 @@ def _why(pair: PairEvidence, rule: Spend) -> dict[str, float]:
     if rule == "contradiction" and pair.model_log_odds is not None:
         return {"contradicts": round(expit(-abs(pair.model_log_odds)), 4)}
     return {"posterior": round(pair.p_right, 4)}
+
+
+def choose_seed(workspace: Workspace, selection: Selection, size: int, *, seed: int) -> list[str]:
+    """Up to `size` comparison ids: the categories take turns, and so do the prompts of one category."""
+    condition, values = selection.where()
+    with workspace.store.unit() as db:
+        rows = db.execute(
+            f"""WITH pool AS (
+                    SELECT p.comparison_id, p.prompt_id, coalesce(g.category, '') AS category,
+                           sha256($seed || chr(31) || p.comparison_id) AS draw
+                    FROM pools p LEFT JOIN {CATEGORIES} g ON g.prompt_id = p.prompt_id WHERE {condition}
+                ), turns AS (
+                    SELECT *, row_number() OVER (PARTITION BY category, prompt_id ORDER BY draw) AS of_prompt FROM pool
+                )
+                SELECT comparison_id FROM (
+                    SELECT comparison_id, draw,
+                           row_number() OVER (PARTITION BY category ORDER BY of_prompt, draw) AS turn FROM turns
+                ) ORDER BY turn, draw LIMIT $size""",
+            {**values, "seed": str(seed), "size": size},
+        ).fetchall()
+    return [row[0] for row in rows]

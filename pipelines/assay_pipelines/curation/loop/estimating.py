@@ -15,9 +15,9 @@ from assay.data.snapshots import Selection
 from assay.errors import BadInputError
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.building import spent_by
+from assay_pipelines.curation.loop.choosing import choose_seed
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.labelling import MEASURED
-from assay_pipelines.curation.loop.seeding import choose_seed
 from assay_pipelines.judging.config import judge_entries, judge_of
 from assay_pipelines.judging.estimating import estimate
 from assay_pipelines.llm.questions import Demonstration, Question, iter_questions, load_questions

@@ -22,14 +22,13 @@ from assay.statistics.intervals import wilson
 from assay.store.database import Connection
 from assay.store.records import Decision, Evidence, insert_decisions
 from assay_pipelines.annotation.votes import basis_of
-from assay_pipelines.curation.loop.choosing import choose_for_judges
+from assay_pipelines.curation.loop.choosing import choose_for_judges, choose_seed
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_pipelines.curation.loop.demonstrations import demonstrations
 from assay_pipelines.curation.loop.labelling import MEASURED, Asked, ask_judges, silver_decisions, voter_weights
 from assay_pipelines.curation.loop.parts import Parts
 from assay_pipelines.curation.loop.people import CollectedAnswers, vote_counts
 from assay_pipelines.curation.loop.reward_models import LoopModel
-from assay_pipelines.curation.loop.seeding import choose_seed
 from assay_pipelines.curation.loop.state import Loop, PausedError, StepOutcome, Target
 from assay_pipelines.curation.reliability.estimates import reliabilities
 from assay_pipelines.judging.judging_models import record_models

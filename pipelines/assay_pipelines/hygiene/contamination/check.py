@@ -3,7 +3,7 @@
 Every turn of every prompt and, unless told otherwise, every response is compared with the benchmarks' first-turn
 prompts and with the responses that their files hold: by runs of `n` words in common (Skywork-Reward-V2 used n = 13; the
 first Skywork-Reward's "more than 7 consecutive words" is n = 8), by equal short texts, by the share of a document's
-information that a text holds (`evidence`), and, with an encoder, by similar embeddings (`similar_prompts`).
+information that a text holds (`evidence`), and, with an encoder, by similar embeddings (`jobs`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""What is computed of each shard of the pool's texts, and the files with the benchmarks that workers read."""
+"""What is computed of each shard of the pool's texts, and the files with the benchmarks that workers read.
+
+Covers: prompts whose embeddings are like those of a benchmark's prompts, which is left of a leak that was put in other
+words. A paraphrase keeps much of the meaning and many of the rare words. Both are asked for: cosine similarity, and a
+share of the benchmark prompt's information in words of any order, the less the nearer the embeddings are.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,7 @@ from assay.compute.job import hash_of, write_table
 from assay.compute.stage import FOLDER
 from assay.system.name_lock import locked_name
 from assay.workspace import Workspace
+from assay_pipelines.embedding.encoder import Encoder
 from assay_pipelines.embedding.encoder_loader import open_encoder
 from assay_pipelines.hygiene.contamination.benchmark_index import (
     BOILERPLATE,
@@ -24,12 +30,14 @@ from assay_pipelines.hygiene.contamination.benchmark_index import (
 from assay_pipelines.hygiene.contamination.candidates import match_table
 from assay_pipelines.hygiene.contamination.evidence import Rule
 from assay_pipelines.hygiene.contamination.matching import find_matches
-from assay_pipelines.hygiene.contamination.pool_texts import text_page
-from assay_pipelines.hygiene.contamination.similar_prompts import PromptVectors, find_similar
-from assay_pipelines.hygiene.tokens import Unit, tokenise
+from assay_pipelines.hygiene.contamination.pool_texts import TextPage, text_page
+from assay_pipelines.hygiene.tokens import Tokens, Unit, tokenise
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
+
 
 PAGE = b"assay.page"  #: of a result: the shard's `responses` (or prompts), `texts` and `imports`
 _DOCUMENTS, _FREQUENCIES, _ABOUT = "documents.parquet", "frequencies.parquet", b"assay.benchmarks"
@@ -97,3 +105,55 @@ def read_index(folder: Path, rule: Rule, unit: Unit) -> BenchmarkIndex:
     frequencies = PoolFrequencies(documents, unit, counts, texts)
     # without containment, runs count whether they are common or not
     return build_index(documents, frequencies, rule.ngram, unit, boilerplate=BOILERPLATE if rule.containment else 0)
+
+
+CHARACTERS = 2_000  #: of a text that are encoded: about the window of an encoder
+BLOCK = 1_024  #: texts of one matrix product
+LEAST_INFORMATION = 1.5  #: of the words in common
+LEAST_SHARE = 0.3  #: of the benchmark prompt's information, in words in common
+LEAST_WORDS = 4
+
+
+class PromptVectors:
+    """Vectors of the benchmarks' prompts, encoded once a check."""
+
+    def __init__(self, encoder: Encoder, index: BenchmarkIndex) -> None:
+        import numpy as np
+
+        self.encoder = encoder
+        documents = index.documents
+        enough = documents.is_prompt & (documents.tokens.counts >= LEAST_WORDS)
+        self.document = np.flatnonzero(enough)
+        texts = documents.content.gather(self.document).str.slice(0, CHARACTERS).to_list()
+        self.vectors: npt.NDArray[np.float32] = encoder.encode(texts)
+
+
+def find_similar(
+    page: TextPage, tokens: Tokens, prompts: PromptVectors, index: BenchmarkIndex, similarity: float
+) -> Iterator[tuple[int, int, float]]:
+    """(text of the page, document, cosine similarity) of user turns and prompts of benchmarks."""
+    import numpy as np
+    import polars as pl
+    import pyarrow.compute as pc
+
+    user = pc.equal(page.roles, "user").to_numpy(zero_copy_only=False).astype(bool)
+    some = np.flatnonzero(user & (tokens.counts >= LEAST_WORDS))
+    texts = pl.Series("text", page.texts, dtype=pl.String).gather(some).str.slice(0, CHARACTERS)
+    for low in range(0, len(some) if len(prompts.document) else 0, BLOCK):
+        near = prompts.encoder.encode(texts[low : low + BLOCK].to_list()) @ prompts.vectors.T
+        for text, column in zip(*np.nonzero(near >= similarity), strict=True):
+            at, document = int(some[low + text]), int(prompts.document[column])
+            if _in_common(tokens, at, index, document):
+                yield at, document, min(float(near[text, column]), 1.0)
+
+
+def _in_common(tokens: Tokens, text: int, index: BenchmarkIndex, document: int) -> bool:
+    import numpy as np
+
+    ours = tokens.hashes[tokens.offsets[text] : tokens.offsets[text + 1]]
+    offsets = index.documents.tokens.offsets
+    theirs = index.documents.tokens.hashes[offsets[document] : offsets[document + 1]]
+    words, first = np.unique(theirs, return_index=True)
+    weights = index.weights_of(document)[first]
+    information = float(weights[np.isin(words, ours)].sum())
+    return information >= LEAST_INFORMATION and information >= LEAST_SHARE * float(weights.sum())

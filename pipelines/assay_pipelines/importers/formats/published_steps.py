@@ -15,7 +15,7 @@ from typing import Any
 from assay.data.conversation import Turns, prompt_turns, text_of
 from assay.data.json_lines import RowError
 from assay_pipelines.importers.formats.columns import leftover_meta, list_of, optional_text
-from assay_pipelines.importers.formats.solution_steps import SIGNED, SolutionSteps
+from assay_pipelines.importers.formats.stepwise import SIGNED, SolutionSteps
 from assay_pipelines.importers.layout import RecordLayout
 from assay_pipelines.importers.rows import RatedRow, Row, mark, rating
 
