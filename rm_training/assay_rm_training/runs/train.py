@@ -160,7 +160,8 @@ def train_model(
         plan.write(run.folder)
         if resume is not None:
             _copy_state(workspace.runs / resume, run.folder)
-        with token_folder(workspace, _compared(plan)) as tokens:
+        encoded_by = [plan.data, plan.eval_data, plan.config.base, plan.config.max_length, method_payload(plan.method)]
+        with token_folder(workspace, encoded_by) as tokens:
             return _train(run, plan, rows, eval_rows, final_rows, folder, tokens, contamination, uses, resume=resume)
 
 
