@@ -158,7 +158,8 @@ class ApproximateIndex:
         empty.train(np.ascontiguousarray(vectors.take(sample)))
         self.probes = max(1, round(self.config.probes * self.lists))
         self._faiss, self._shards = faiss, list[Any]()
-        self._index = faiss.IndexShards(vectors.dimension, False, False)
+        self._index = faiss.IndexShards(vectors.dimension)
+        self._index.successive_ids = False  # the ids are positions already
         with tempfile.TemporaryDirectory(dir=folder) as files:
             filling = faiss.clone_index(empty)
             for positions, rows in vectors.blocks(self.config.block):
