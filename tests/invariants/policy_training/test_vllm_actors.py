@@ -100,7 +100,7 @@ def test_rows_are_of_their_weights_and_a_killed_server_loses_none(
     with closing(made):
         rows = made.train(on_step=on_step)
         assert made.collector.pool is not None
-        assert [actor is None for actor in made.collector.pool._actors] == [True, False]  # type: ignore[attr-defined]
+        assert [actor is None for actor in made.collector.pool._actors] == [True, False]
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
     assert all(row["staleness_max"] <= 1 for row in rows)
     uids = [json.loads(line)["uid"] for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]

@@ -151,14 +151,15 @@ def test_a_shared_prefix_changes_neither_rewards_nor_gradients(attention: str, r
     odd = [PreferencePair(prompt, "yes", "yes, and more"), PreferencePair(prompt, "", "no"), *learnable(5)]
     encoded = encode_pairs(odd, renderer)
     assert all(0 < pair.common < min(len(pair.chosen), len(pair.rejected)) for pair in encoded.items)
-    encoded.items.append(encoded.items[0]._replace(rejected=encoded.items[0].chosen[::-1].copy(), common=0))
+    first = encoded.items[0]
+    items = [*encoded.items, first._replace(rejected=first.chosen[::-1].copy(), common=0)]
     trainable = load_trainable(config(head_init="normal"), CPU)
     trainable.model.set_attn_implementation(attention)
     outcomes = []
     for share in (False, True):
         trainable.model.zero_grad()
         task = PairTask(trainable, config(share_prefix=share), Objective())
-        measured = task.measure(trainable, encoded.items)
+        measured = task.measure(trainable, items)
         chosen, rejected = measured.each["chosen"], measured.each["rejected"]
         (1000 * measured.losses).sum().backward()  # type: ignore[no-untyped-call]
         gradients = {name: p.grad.clone() for name, p in trainable.trainable().items() if p.grad is not None}
