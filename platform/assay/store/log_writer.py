@@ -14,7 +14,7 @@ from assay.errors import BackendError
 from assay.store.change_capture import CapturingConnection, drop_segments, write_table
 from assay.store.redo_log import LogPosition, RedoLog
 from assay.store.replay import LogReplay
-from assay.store.schema import OWN_TABLES, migrate, require_known, set_position, state_of
+from assay.store.schema import OWN_TABLES, migrate, migrations, require_known, set_position, state_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -67,8 +67,9 @@ def synchronise(connection: "duckdb.DuckDBPyConnection", redo_log: RedoLog) -> L
             state = state_of(connection)
         if redo_log.is_void(position):  # its commit failed in the end, and yet the file has it
             redo_log.set_void(position, void=False)
-    migrate(connection)
-    state = state_of(connection)
+    if migrations().keys() - state.applied:
+        migrate(connection)
+        state = state_of(connection)
     if position is None:
         end = write_base(connection, redo_log, last_number(redo_log) + 1)
         return LogWriter(redo_log, end.number + 1, state.applied)

@@ -23,9 +23,9 @@ OWN_TABLES = ("schema_migrations", "log_position")
 _OWN = """
     CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, applied_at TIMESTAMPTZ);
     CREATE TABLE IF NOT EXISTS log_position (number BIGINT, file VARCHAR, "offset" BIGINT, migrations VARCHAR)"""
-_STATE = """
-    SELECT (SELECT list(version ORDER BY version) FROM schema_migrations), p.number, p.file, p."offset", p.migrations
-    FROM (SELECT 1) LEFT JOIN log_position p ON true"""
+_APPLIED = "SELECT version FROM schema_migrations"
+#: A statement of its own: every unit asks, and planning both in one takes twice the time.
+_POSITION = 'SELECT number, file, "offset", migrations FROM log_position'
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,14 @@ def state_of(connection: "duckdb.DuckDBPyConnection") -> StoreState:
     import duckdb
 
     try:
-        rows = connection.execute(_STATE).fetchall()
+        versions = connection.execute(_APPLIED).fetchall()
+        positions = connection.execute(_POSITION).fetchall()
     except duckdb.CatalogException:
         connection.execute(_OWN)
-        rows = connection.execute(_STATE).fetchall()
-    ((versions, number, file, offset, logged),) = rows
+        return state_of(connection)
+    ((number, file, offset, logged),) = positions or [(None, None, None, None)]
     return StoreState(
-        frozenset(versions or ()),
+        frozenset(version for (version,) in versions),
         frozenset(int(version) for version in (logged or "").split(",") if version),
         None if number is None else LogPosition(number, file, offset),
     )
