@@ -1,7 +1,8 @@
 """Entry point of the `assay` command.
 
-Covers: assembling the command from entry points of the group `assay.commands` (each names a function that adds
-its commands to the Typer application), turning errors into one line and an exit code. Leaves out: the commands.
+Covers: assembling the command from entry points of the group `assay.commands` (each is the first word of a command and
+the function that adds it to the Typer application), turning errors into one line and an exit code. Leaves out: the
+commands.
 Registering modules import no torch, transformers or duckdb at their top: `assay --help` answers at once.
 
 Exit codes: 0 done; 1 other error; 2 bad input or usage; 3 not found; 4 busy; 5 backend; 130 interrupted.
@@ -26,8 +27,8 @@ GROUP = "assay.commands"
 INTERRUPTED = 130
 
 
-def build_app() -> typer.Typer:
-    """The whole command, every installed part's sub-commands included."""
+def build_app(word: str = "") -> typer.Typer:
+    """The command with what announces `word`, its first argument; where nothing does, with every installed command."""
     app = typer.Typer(
         name="assay",
         help="Turn raw preference data into rewards you can trust: curate, train, serve, score, optimise.",
@@ -45,15 +46,17 @@ def build_app() -> typer.Typer:
             typer.echo(f"assay {__version__}")
             raise typer.Exit
 
-    for point in sorted(announced(GROUP), key=lambda p: p.name):
-        point.load()(app)
+    points = sorted(announced(GROUP), key=lambda point: point.value)
+    matching = [point for point in points if point.name == word] or points
+    for register in dict.fromkeys(point.load() for point in matching):  # one may announce several words
+        register(app)
     return app
 
 
 @cache
-def _command() -> Any:
-    """The application as its parser, which takes longer to make than to use: once a process."""
-    return typer.main.get_command(build_app())
+def _command(word: str) -> Any:
+    """The application as its parser, which takes longer to make than to use: once a process and word."""
+    return typer.main.get_command(build_app(word))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -62,7 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
         collect_less()
     argv = process_arguments() if arguments is None else arguments
     try:
-        result = _command()(args=argv, standalone_mode=False)
+        result = _command(argv[0] if argv else "")(args=argv, standalone_mode=False)
         code = result if isinstance(result, int) else 0
         if code == INTERRUPTED:  # Ctrl-C in a command: typer makes it this code
             _complain("interrupted", "interrupted", as_json=False)

@@ -7,6 +7,8 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,17 @@ class Rewards:
 def client() -> Iterator[httpx.Client]:
     with httpx.Client(timeout=PATIENCE_S) as made:
         yield made
+
+
+def until_logged(process: subprocess.Popen[str], text: str) -> None:
+    """A server that does not write it in time is killed, which ends its log."""
+    assert process.stderr is not None
+    timer = threading.Timer(PATIENCE_S, process.kill)
+    timer.start()
+    try:
+        assert any(text in line for line in process.stderr), f"not in the log: {text}"
+    finally:
+        timer.cancel()
 
 
 def crash(supervisor: int, client: httpx.Client, url: str) -> dict[str, Any]:
@@ -138,10 +151,7 @@ def test_a_child_that_cannot_be_started_again_is_tried_until_it_can(rule_reward:
         old = children_of(process.pid)
         os.kill(old["http_worker 0"], signal.SIGKILL)
         until(lambda: set(children_of(process.pid)) == {"engine", "http_worker 0"})
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "cannot be started: Too many open files; another one in 0.4 s" in line:  # the third try
-                break
+        until_logged(process, "cannot be started: Too many open files; another one in 0.4 s")  # the third try
         assert client.post(url + "/v1/score", json=BODY).is_success  # the other front goes on
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (most, most))
         until(lambda: set(children_of(process.pid)) == set(old))

@@ -10,6 +10,7 @@ import pytest
 
 from assay import __version__
 from assay.runs.record import code_version
+from conftest import LONG_FILES
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -38,6 +39,13 @@ def test_tests_lie_in_folders_that_mirror_the_packages(package: str) -> None:
     assert list((ROOT / "tests" / "unit" / part).glob("test_*.py"))
     loose = [path.name for kind in ("unit", "system") for path in (ROOT / "tests" / kind).glob("test_*.py")]
     assert loose == []
+
+
+def test_files_that_are_begun_first_exist_and_no_two_have_one_name() -> None:
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(names) == len(set(names))
+    assert set(LONG_FILES) <= set(names)
+    assert len(LONG_FILES) == len(set(LONG_FILES))
 
 
 def test_no_module_lies_directly_in_platform() -> None:

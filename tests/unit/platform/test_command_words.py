@@ -1,0 +1,46 @@
+"""A command loads the part that announces its first word and no other; every command is announced."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer
+
+from assay.cli.main import GROUP, build_app
+from assay.registry import announced
+
+WORDS = sorted({point.name for point in announced(GROUP)})
+
+
+def words_of(app: typer.Typer) -> set[str]:
+    group: Any = typer.main.get_command(app)
+    return set(group.commands)
+
+
+def test_every_command_is_announced() -> None:
+    assert words_of(build_app()) == set(WORDS)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_what_announces_a_word_adds_it(word: str) -> None:
+    assert word in words_of(build_app(word))
+
+
+def test_a_word_that_nothing_announces_meets_every_command() -> None:
+    assert words_of(build_app("no-such-command")) == set(WORDS)
+
+
+@pytest.mark.parametrize(("word", "unused"), [("rl", "assay_pipelines"), ("data", "assay_web")])
+def test_no_other_part_is_loaded(word: str, unused: str) -> None:
+    program = f"""
+import sys
+from assay.cli.main import main
+try:
+    main([{word!r}, "--help"])
+except SystemExit:
+    assert {unused!r} not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
