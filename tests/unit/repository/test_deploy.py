@@ -112,7 +112,7 @@ def test_commands_are_ones_that_assay_has() -> None:
     seen = list(commands())
     assert len(seen) >= 7
     for name, words in seen:
-        command, rest = _command(), list(words)
+        command, rest = _command(""), list(words)
         while rest and hasattr(command, "commands"):
             command = command.commands[rest.pop(0)]
         known = {option for parameter in command.params for option in parameter.opts}
