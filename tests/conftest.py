@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from assay_command import Run, captured
+from file_order import LONG_FILES
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
@@ -34,56 +35,6 @@ vars(providers).update(_get_local_constants=lambda: providers._local_constants)
 vars(httpx._config.DEFAULT_TIMEOUT_CONFIG).update(vars(httpx.Timeout(120.0)))
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-
-#: Files that take long, longest first by CPU time, children's included. A process runs a file whole, so one that is
-#: begun last is waited for.
-LONG_FILES = (
-    "test_stage1_loop.py",
-    "test_distributed_policy.py",
-    "test_recipes.py",
-    "test_web_curate.py",
-    "test_curation_stages.py",
-    "test_readme.py",
-    "test_demo.py",
-    "test_frontend.py",
-    "test_web_runs.py",
-    "test_serve_processes.py",
-    "test_web_annotate_kills.py",
-    "test_scalar_methods.py",
-    "test_web_snapshots.py",
-    "test_distributed_commands.py",
-    "test_web_access.py",
-    "test_distributed_policy_commands.py",
-    "test_distributed_training.py",
-    "test_plugin_package.py",
-    "test_serve_command.py",
-    "test_serve_restarts.py",
-    "test_serve_admin_command.py",
-    "test_judge_endpoint.py",
-    "test_browsing.py",
-    "test_web_commands.py",
-    "test_extending.py",
-    "test_web_rewards.py",
-    "test_model_lifecycle.py",
-    "test_trust_commands.py",
-    "test_web_data.py",
-    "test_openapi_fuzz.py",
-    "test_score_cache.py",
-    "test_generative_training.py",
-    "test_exporters.py",
-    "test_hub_models.py",
-    "test_composed_serving.py",
-    "test_data_commands.py",
-    "test_policy_training.py",
-    "test_tabular_rates.py",
-    "test_scalar_commands.py",
-    "test_bt_resume.py",
-    "test_hygiene_commands.py",
-    "test_train_and_eval_commands.py",
-    "test_principle_training.py",
-    "test_annotation_commands.py",
-    "test_dedup_scale.py",
-)
 
 #: A file system in memory, for temporary folders: hundreds of tests commit to a store, which waits for the disk.
 MEMORY = Path("/dev/shm")

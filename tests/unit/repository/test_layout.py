@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from file_order import LONG_FILES
 
 from assay import __version__
 from assay.runs.record import code_version
-from conftest import LONG_FILES
 
 ROOT = Path(__file__).resolve().parents[3]
 
