@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 #: Options that are not part of a plan.
 _COMMAND_ONLY = ("resume", "api_key", "watch_key", "wait", "deadline", "outage", "workspace", "as_json")
 #: What may be changed when a run resumes; everything else is fixed by its plan.
-CHANGEABLE = frozenset(("steps", "name", "rewards", "parallel", "on", *_COMMAND_ONLY))
+_CHANGEABLE_SETTINGS = ("on", "reward_timeout", "on_reward_error")
+CHANGEABLE = frozenset(("steps", "name", "rewards", "parallel", *_CHANGEABLE_SETTINGS, *_COMMAND_ONLY))
 
 
 def register(app: typer.Typer) -> None:
@@ -106,8 +107,9 @@ def rl(
     """Train a policy with rewards from servers and verifiers, and save it in the workspace.
 
     Writes metrics.jsonl and rollouts.jsonl into the run's folder. A rollout whose score failed is masked and
-    counted, never scored 0. With --resume the plan is the old run's; only --steps, --name, --reward, --parallel
-    and --on may change. In several processes: `torchrun --nproc-per-node 2 -m assay.cli rl ...`.
+    counted, never scored 0. With --resume the plan is the old run's; only --steps, --name, --reward, --reward-timeout,
+    --on-reward-error, --parallel and --on may change. In several processes:
+    `torchrun --nproc-per-node 2 -m assay.cli rl ...`.
 
     Example: `assay rl --recipe grpo --reward http://127.0.0.1:8700 --prompts constrained:64 --steps 20 --lr 1e-5`
     """
@@ -117,6 +119,7 @@ def rl(
     from assay.workspace import Workspace
     from assay_policy_training.plugins.prompts.source import load_prompts
     from assay_policy_training.recipe.loading import load_recipe
+    from assay_policy_training.rollouts.functions.source import CallSettings
     from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
     from assay_policy_training.rollouts.reward_uri import recorded_reward
     from assay_policy_training.training.run import Plan, train_policy
@@ -145,7 +148,11 @@ def rl(
             recipe=replace(plan.recipe, steps=plan.recipe.steps if steps is None else steps),
             name=name or plan.name,
             rewards=rewards or plan.rewards,
-            on=config.on if is_given(context, "on") else plan.on,
+            **{
+                name: getattr(config, name)
+                for name in ("on", "reward_timeout", "on_reward_error")
+                if is_given(context, name)
+            },
             parallel=parse_parallel(parallel) if parallel else same_parallel,
         )
     else:
@@ -176,16 +183,18 @@ def rl(
     if plan.evaluation_prompts and not plan.evaluate:
         raise BadInputError("say how many of them: --evaluate N", field="--eval-prompts")
     if not plan.rewards:
-        raise BadInputError("name a reward: the URL of a server, or verifier", field="--reward")
+        raise BadInputError("name a reward: file.py:function, the URL of a server, or verifier", field="--reward")
     if "/" in plan.name or plan.name.startswith("."):
         raise BadInputError(f"a name is one word, not {plan.name!r}", field="--name")
     items = load_prompts(plan.prompts, seed=plan.recipe.seed)
     with ExitStack() as stack:
         keys = keys_of(plan.rewards, api_key)
-        sources = open_rewards(stack, plan.rewards, keys, wait=wait, deadline=deadline, outage=outage)
+        opening: dict[str, Any] = {"wait": wait, "deadline": deadline, "outage": outage}
+        opening["calls"] = CallSettings(plan.reward_timeout, plan.on_reward_error)
+        sources = open_rewards(stack, plan.rewards, keys, **opening)
         # "" and not None, for which the client would take $ASSAY_API_KEY: that key is the other server's.
         keys = [watch_key or ""] * len(plan.watch)
-        watched = open_rewards(stack, plan.watch, keys, wait=wait, deadline=deadline, outage=outage, option="--watch")
+        watched = open_rewards(stack, plan.watch, keys, **opening, option="--watch")
         with _resume_hint(plan.recipe.checkpoint_every) as started:
             trained = train_policy(
                 target,

@@ -42,6 +42,7 @@ class PromptItem:
     train_on: Prompt | None = None  #: context of training where it differs from `prompt`
     forced: str = ""  #: start of the policy's turn that is given, not generated: no reward gradient there
     source: str = POLICY  #: tag of its rows: objectives and corrections may treat other sources otherwise
+    as_text: bool = False  #: its row states the prompt as a text, and not as messages: reward functions see it so
 
     @property
     def generation_context(self) -> Prompt:
@@ -65,6 +66,7 @@ class PromptItem:
             "train_on": turns(self.train_on),
             "forced": self.forced,
             "source": self.source,
+            "as_text": self.as_text,
         }
 
 
@@ -78,6 +80,7 @@ def item_from_dict(payload: Mapping[str, Any]) -> PromptItem:
         **{name: None if turns is None else prompt_of(turns) for name, turns in contexts.items()},
         forced=payload["forced"],
         source=payload["source"],
+        as_text=payload.get("as_text", False),
     )
 
 

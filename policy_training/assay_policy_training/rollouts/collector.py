@@ -42,7 +42,7 @@ from assay_policy_training.rollouts.generate import (
 )
 from assay_policy_training.rollouts.pool import RolloutPool, actor_pool, thread_pool
 from assay_policy_training.rollouts.prompt_length import too_long
-from assay_policy_training.rollouts.rewards import join_parts, verifier_accuracy
+from assay_policy_training.rollouts.rewards import composed, join_parts, verifier_accuracy
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class RolloutCollector:
                 )
             by_source, accuracy = parallel.share(scored)
             rewards = join_parts(by_source, len(rows))
-            reward = self.recipe.reward(rewards.parts) if len(rows) else torch.zeros(0, dtype=torch.float64)
+            reward = composed(self.recipe.reward, rewards) if len(rows) else torch.zeros(0, dtype=torch.float64)
             reward = reward.masked_fill(~reward.isfinite(), torch.nan)
             lengths = self._too_long(completed.items)
             reward = reward.masked_fill(

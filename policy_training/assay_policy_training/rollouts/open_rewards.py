@@ -10,8 +10,10 @@ from urllib.parse import urlsplit
 
 import typer
 
+from assay.errors import BadInputError
 from assay.models.parallelism.distributed import is_follower
 from assay_policy_training.plugins.protocols import RewardSource
+from assay_policy_training.rollouts.functions.source import CallSettings, FunctionReward
 from assay_policy_training.rollouts.outage import DEFAULT_LIMIT_S, WaitingScorer
 from assay_policy_training.rollouts.reward_uri import ANSWER, MEMBER, REWARDS, STEPS, parse_reward
 from assay_policy_training.rollouts.rewards import AnswerPart, ModelReward, ProcessReward
@@ -31,15 +33,16 @@ def open_rewards(
     deadline: float,
     outage: float = DEFAULT_LIMIT_S,
     option: str = "--reward",
+    calls: CallSettings | None = None,
 ) -> list[RewardSource]:
     """One source for each reference, with the API key of the same index; `stack` closes what they open.
 
     `wait`: seconds until a server must be ready, else BackendError; None: 60 for one that is loading, and 3 for an
     address that does not answer. `deadline`: seconds of one request with its retries; `outage`: for which a server
-    that answered before is waited for. `option`: what BadInputError names.
+    that answered before is waited for. `option`: what BadInputError names. `calls`: of reward functions.
     """
     return [
-        _open_reward(stack, reference, key, wait, deadline, outage, option)
+        _open_reward(stack, reference, key, wait, deadline, outage, option, calls)
         for reference, key in zip(references, keys, strict=True)
     ]
 
@@ -60,10 +63,18 @@ def _open_reward(
     deadline: float,
     outage: float,
     option: str,
+    calls: CallSettings | None,
 ) -> RewardSource:
     target = parse_reward(reference, option)
     if target.form == MEMBER:
         settings = {} if target.key is None else {"key": target.key}
+        member = REWARDS.find(str(target.name), field=option)
+        if callable(member) and not isinstance(member, type):
+            function = FunctionReward(member, name=target.part, settings=calls)
+            stack.callback(function.close)
+            return function
+        if target.part is not None:
+            raise BadInputError(f"{target.name} is a class, which names its part itself", field=option)
         source: RewardSource = REWARDS.create(str(target.name), settings, field=option)
         return source
     # One failed request masks its rollouts; the step continues with the others.

@@ -9,7 +9,8 @@ http://host:port#safety       the model "safety" of the server
 answer:http://host:port       reads only what follows the thinking
 steps:http://host:port        scores every prefix that ends a step
 row:direction                 a number of the prompt's row, e.g. a drawn direction
-module:Class, file.py:Class   any `RewardSource`, created without arguments; so are names that packages install
+module:Name, file.py:Name     a function (`functions.signatures`), or a `RewardSource` class, created without arguments;
+                              so are names that packages install; NAME=file.py:Name calls a function's part NAME
 """
 
 import re
@@ -28,13 +29,14 @@ REWARDS: Kind[Any] = Kind(
         "recorded": "assay_policy_training.rollouts.rewards:RecordedReward",
         "row": "assay_policy_training.rollouts.rewards:RowNumber",
     },
-    requires=("score",),
+    makes=("score",),
     option="--reward",
 )
 WHOLE, ANSWER, STEPS, MEMBER = "whole", "answer", "steps", "member"
 _SERVER = re.compile(r"(?:(?P<name>[\w.-]+)=)?(?:(?P<form>answer|steps):)?(?P<url>https?://[^#]+)(?:#(?P<model>.+))?")
 _ROW = "row:"
-_OTHERS = "the URL of a server (assay serve), module:Class or file.py:Class"
+_PART = re.compile(r"(?P<part>[\w.-]+)=(?P<member>.+:.+)")
+_OTHERS = "the URL of a server (assay serve), module:Name or file.py:Name"
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class RewardReference:
     url: str = ""
     model: str | None = None
     key: str | None = None  #: of `row`
+    part: str | None = None  #: of a function: the name of its part
 
 
 def parse_reward(text: str, option: str = "--reward") -> RewardReference:
@@ -56,6 +59,8 @@ def parse_reward(text: str, option: str = "--reward") -> RewardReference:
         return RewardReference(match["form"] or WHOLE, match["name"], match["url"], match["model"])
     if "://" in text or text.startswith((f"{ANSWER}:", f"{STEPS}:", _ROW)):
         raise BadInputError(f"not the URL of a reward server: {text!r}; to serve a model: assay serve", field=option)
+    if (match := _PART.fullmatch(text)) is not None:
+        return RewardReference(MEMBER, match["member"], part=match["part"])
     if text in REWARDS.names() or ":" in text:
         return RewardReference(MEMBER, text)
     raise unknown("reward", text, REWARDS.names(), field=option, more=_OTHERS)
@@ -70,6 +75,8 @@ def recorded_reward(text: str, model: str | None, option: str = "--reward") -> s
 
 
 def absolute_source(text: str) -> str:
-    """`file.py:Name` with the file's absolute path; any other text as it is."""
+    """`file.py:Name`, with or without the name of a part, with the file's absolute path; any other text as it is."""
+    if (match := _PART.fullmatch(text)) is not None:
+        return f"{match['part']}={absolute_source(match['member'])}"
     source, colon, attribute = text.rpartition(":")
     return f"{Path(source).expanduser().resolve()}:{attribute}" if colon and source.endswith(".py") else text

@@ -24,13 +24,15 @@ from assay.score import Score, ScoreFailure
 from assay.statistics.logistic import sigmoid
 from assay_policy_training.core.prompt import RECORD, PromptItem, record_of
 from assay_policy_training.core.steps import SEPARATOR, step_prefixes, with_step_values
-from assay_policy_training.plugins.protocols import Rewards, RewardSource
+from assay_policy_training.plugins.compositions.weighted import Composition
+from assay_policy_training.plugins.protocols import RewardComposition, Rewards, RewardSource
 from assay_policy_training.rollouts.outage import WaitingScorer, outage_seconds
 from assay_serving.scorer import ScoreItem, Scorer
 from assay_serving.verifiers import Outcome, shared_pool
 
 VERIFIER = "verifier"
 THINKING_END = "</think>"  #: the answer follows it
+NOT_APPLICABLE = "not_applicable"  #: code of a part that does not concern a row, by its source's own word
 NO_REWARD = ScoreFailure("no_reward", "the recorded response has no reward", RECORD)
 NO_CONSTRAINTS = ScoreFailure("no_verifier", "the prompt states no constraint that a program can check", VERIFIER)
 
@@ -188,6 +190,22 @@ def join_parts(answers: Sequence[Rewards], rows: int) -> Rewards:
                 failures[row] += (ScoreFailure("not_finite", f"the reward is {part[row]:g}", name),)
         scores = [{**a, **b} for a, b in zip(scores, rewards.scores, strict=True)]
     return Rewards(parts, failures, scores)
+
+
+def composed(composition: RewardComposition, rewards: Rewards) -> Tensor:
+    """[B] float64: the parts as one reward.
+
+    A sum leaves out the parts that do not apply to a row (TRL's None) where another counted part is a number; one that
+    failed makes the row's reward missing, as ever.
+    """
+    parts = {name: part.clone() for name, part in rewards.parts.items()}
+    weights = composition.weights or dict.fromkeys(parts, 1.0) if isinstance(composition, Composition) else {}
+    for row, failures in enumerate(rewards.failures):
+        absent = [f.model for f in failures if f.code == NOT_APPLICABLE and f.model in parts]
+        if absent and any(weights.get(name, 0) and not parts[name][row].isnan() for name in parts):
+            for name in absent:
+                parts[str(name)][row] = 0.0  # in the sum alone: the part itself stays missing
+    return composition(parts)
 
 
 class ProcessReward:

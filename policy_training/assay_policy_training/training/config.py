@@ -1,11 +1,13 @@
 """The settings of a policy run beside its recipe: `assay rl` derives its options from them. Imports nothing heavy."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt
 
 from assay.settings import Help, check_settings
+
+OnError = Literal["mask", "stop"]
 
 
 @dataclass(frozen=True)
@@ -16,13 +18,22 @@ class PolicyRunConfig:
         tuple[str, ...],
         Help(
             "URL of a reward server, `verifier` for the prompts' own constraints, `recorded` for the rewards of "
-            "recorded responses, or module:Class or file.py:Class; repeatable, parts are added. "
+            "recorded responses, or a Python function or class: file.py:NAME or module:NAME; repeatable, parts are "
+            "added. "
             "NAME=URL#MODEL names the part and the model; answer:URL reads what follows the thinking, steps:URL "
             "every step, row:KEY is a number of the prompt's row.",
             "--reward",
             metavar="URL",
         ),
     ] = ()
+    reward_timeout: Annotated[float, Gt(0), Help("Seconds of one call of a reward function.")] = 120.0
+    on_reward_error: Annotated[
+        OnError,
+        Help(
+            "What a reward function that raises, hangs or returns no number does: mask (its rows are not trained on, "
+            "and counted) or stop the run."
+        ),
+    ] = "mask"
     policy: Annotated[str, Help("smollm2, tiny, a folder, a hub id, a model of the workspace.")] = "smollm2"
     prompts: Annotated[
         str, Help("JSON Lines file, constrained:N for N generated ones, or module:Name or file.py:Name.")

@@ -23,7 +23,7 @@ from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.protocols import ContextPolicy, RewardComposition, RewardSource, TaskContext
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
-from assay_policy_training.rollouts.rewards import gather_rewards, verifier_accuracy
+from assay_policy_training.rollouts.rewards import composed, gather_rewards, verifier_accuracy
 
 SCORED_AT_ONCE = 8  # rows
 
@@ -145,7 +145,7 @@ def evaluate_policy(
         items = contexts.evaluated(items)
     batch = TransformersSampler(policy, sampling).rollout(items, samples, seed=seed, version=0)
     repeated = [item for item in items for _ in range(samples)]
-    reward = (composition or Composition())(gather_rewards(rewards, repeated, batch.responses).parts)
+    reward = composed(composition or Composition(), gather_rewards(rewards, repeated, batch.responses))
     prompt_rewards = reward.view(len(items), samples).nanmean(1)
     per_prompt = prompt_rewards[~prompt_rewards.isnan()]
     present = reward[~reward.isnan()]

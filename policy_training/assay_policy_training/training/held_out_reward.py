@@ -29,7 +29,7 @@ from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.protocols import RewardSource, StepReport
-from assay_policy_training.rollouts.rewards import gather_rewards
+from assay_policy_training.rollouts.rewards import composed, gather_rewards
 
 SUSPECTS_FILE = "suspects.jsonl"
 
@@ -86,7 +86,7 @@ class HeldOutReward:
 
     def _held_out_scores(self, part: RolloutBatch) -> Tensor:
         """[b] float64, the sum of the sources' parts."""
-        return Composition()(gather_rewards(self.sources, part.items, part.responses).parts)
+        return composed(Composition(), gather_rewards(self.sources, part.items, part.responses))
 
     def state_dict(self) -> dict[str, Any]:
         return {"history": self.history, "suspects": self.log.sync()}

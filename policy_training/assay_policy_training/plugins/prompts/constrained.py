@@ -173,7 +173,7 @@ def constrained_prompts(argument: str, *, seed: int, split: Split | None) -> lis
     if argument and (not argument.isdigit() or int(argument) < 1):
         raise BadInputError(f"how many? e.g. constrained:64, not {argument!r}", field="prompts")
     generated = generate_prompts(int(argument or 64), seed, split=split)
-    return [PromptItem(p.prompt, p.constraints, p.to_meta()) for p in generated]
+    return [PromptItem(p.prompt, p.constraints, p.to_meta(), as_text=True) for p in generated]
 
 
 def _candidates(

@@ -132,4 +132,4 @@ def _read_item(path: Path, row: int, line: bytes) -> PromptItem:
     except BadInputError as error:
         raise BadInputError(str(error), file=path, row=row) from error
     meta = {key: value for key, value in record.items() if key not in ("prompt", "constraints")}
-    return PromptItem(prompt, constraints, meta)
+    return PromptItem(prompt, constraints, meta, as_text=isinstance(record.get("prompt"), str))
