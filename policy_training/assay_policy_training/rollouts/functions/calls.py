@@ -73,6 +73,7 @@ class TimedCalls:
                 self._loop, failed = None, self._timed_out(thread)
                 return [by_call.get(number, failed) for number in range(len(calls))]
             by_call[number] = outcome
+        together.result(GRACE_S)
         return [by_call[number] for number in range(len(calls))]
 
     def close(self) -> None:
