@@ -64,7 +64,7 @@ class RolloutBuffer:
         self._free: list[tuple[tuple[bool, int], RolloutUnit]] = []  #: heap of those that no actor has
         self._held: dict[str, list[RolloutUnit]] = defaultdict(list)  #: by actor, in their order
         self._loads: dict[int, list[Load]] = defaultdict(list)  #: of actors by version of the weights, ascending
-        self._placed: dict[str, tuple[int, Load]] = {}  #: where an actor is in `_loads`
+        self._load_keys: dict[str, tuple[int, Load]] = {}  #: where an actor is in `_loads`
 
     @property
     def units(self) -> list[RolloutUnit]:
@@ -100,7 +100,7 @@ class RolloutBuffer:
             for unit in taken:
                 unit.actor = target
             self._held[target] = sorted(self._held[target] + taken, key=lambda unit: unit.order)
-            self._place(target)
+            self._index_load(target)
             taken = []
         if not taken and self._free:
             taken = [heapq.heappop(self._free)[1]]
@@ -111,7 +111,7 @@ class RolloutBuffer:
             unit.first = unit.publication if unit.first is None else unit.first
         if taken:
             self._held[actor] = taken
-        self._place(actor)
+        self._index_load(actor)
         return list(taken)
 
     def returned(self, unit: RolloutUnit, rows: int, progress: Any = None) -> None:
@@ -121,13 +121,13 @@ class RolloutBuffer:
             if unit.generated:
                 unit.actor = None
                 self._held[actor] = [other for other in self._held[actor] if other is not unit]
-            self._place(actor)
+            self._index_load(actor)
 
     def lose(self, actor: str) -> None:
         """The actor is gone: others generate its units again, from the last window on and with the same weights. Raises
         BackendError where too many went over one unit."""
         units = self._held.pop(actor, [])
-        self._place(actor)
+        self._index_load(actor)
         for unit in units:
             unit.actor, unit.lost = None, unit.lost + 1
             heapq.heappush(self._free, (unit.order, unit))
@@ -161,7 +161,7 @@ class RolloutBuffer:
 
     def load(self, units: Sequence[RolloutUnit], counts: Mapping[str, int]) -> None:
         """The state of a checkpoint: nobody has a unit."""
-        for state in (self._units, self._unfinished, self._free, self._held, self._loads, self._placed):
+        for state in (self._units, self._unfinished, self._free, self._held, self._loads, self._load_keys):
             state.clear()
         self.published, self.batches = counts["published"], counts["batches"]
         for unit in units:
@@ -178,10 +178,10 @@ class RolloutBuffer:
         self._unfinished.pop(batch, None)
         return self._units.pop(batch, [])
 
-    def _place(self, actor: str) -> None:
+    def _index_load(self, actor: str) -> None:
         """The actor's rows under way among those of its version."""
-        if actor in self._placed:
-            version, load = self._placed.pop(actor)
+        if actor in self._load_keys:
+            version, load = self._load_keys.pop(actor)
             loads = self._loads[version]
             del loads[bisect_left(loads, load)]
             if not loads:
@@ -190,9 +190,9 @@ class RolloutBuffer:
             version = 0 if self.partial else units[0].publication or 0
             load = (sum(unit.rows for unit in units), actor)
             insort(self._loads[version], load)
-            self._placed[actor] = version, load
+            self._load_keys[actor] = version, load
 
     def _move(self, actor: str) -> str | None:
         """The actor that has room for all rows of this one."""
-        moves = repack(self._loads[self._placed[actor][0]], self.capacity)
+        moves = repack(self._loads[self._load_keys[actor][0]], self.capacity)
         return next((move.target for move in moves if move.source == actor), None)
