@@ -1,6 +1,6 @@
 """`assay rl`: train a policy against a reward. Heavy imports happen inside the command."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
-from assay.cli.resume import absolute_file, is_given, refuse_changes
+from assay.cli.resume import is_given, refuse_changes
 from assay.cli.settings_options import settings_options
 from assay_policy_training.training.config import PolicyRunConfig
 
 if TYPE_CHECKING:
     from assay_policy_training.core.prompt import PromptItem
+    from assay_policy_training.training.evaluation import PolicyEvaluation
     from assay_policy_training.training.run import Plan, TrainedPolicy
 
 #: Options that are not part of a plan.
@@ -117,7 +118,7 @@ def rl(
     from assay.models.parallelism.distributed import is_follower, parse_parallel, world_size
     from assay.runs.record import require_unfinished
     from assay.workspace import Workspace
-    from assay_policy_training.plugins.prompts.source import load_prompts
+    from assay_policy_training.plugins.prompts.mixtures import absolute_source, load_mixture, mixed_order
     from assay_policy_training.recipe.loading import load_recipe
     from assay_policy_training.rollouts.functions.source import CallSettings
     from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
@@ -137,7 +138,7 @@ def rl(
     target = Workspace.find(workspace)
     rewards = tuple(recorded_reward(reference, model) for reference in config.rewards)
     if resume is not None:
-        flags = {"overrides": "--set", "evaluation_prompts": "--eval-prompts"}
+        flags = {"overrides": "--set", "evaluation_prompts": "--eval-prompts", "columns": "--column"}
         refuse_changes(context, {*CHANGEABLE, "model"} if rewards else CHANGEABLE, flags)
         plan = Plan.read(target, resume)
         if steps is None or steps <= plan.recipe.steps:
@@ -166,17 +167,16 @@ def rl(
         }
         option_overrides = [f"{key}={value}" for key, value in options.items() if value is not None]
         chosen = load_recipe(recipe, [*(overrides or ()), *option_overrides])
-        held_out = config.evaluation_prompts
         config = replace(
             config,
-            prompts=absolute_file(config.prompts),
-            evaluation_prompts=absolute_file(held_out) if held_out else None,
+            prompts=tuple(map(absolute_source, config.prompts)),
+            evaluation_prompts=tuple(map(absolute_source, config.evaluation_prompts)),
             rewards=rewards,
             watch=tuple(recorded_reward(reference, None, "--watch") for reference in config.watch),
         )
         plan = Plan(
             **config.__dict__,
-            recipe=chosen,
+            recipe=replace(chosen, source=mixed_order(config.prompts, chosen.source)),
             name=name or f"{config.policy.rstrip('/').split('/')[-1]}-{chosen.name}",
             parallel=parse_parallel(parallel or "auto"),
         )
@@ -186,7 +186,8 @@ def rl(
         raise BadInputError("name a reward: file.py:function, the URL of a server, or verifier", field="--reward")
     if "/" in plan.name or plan.name.startswith("."):
         raise BadInputError(f"a name is one word, not {plan.name!r}", field="--name")
-    items = load_prompts(plan.prompts, seed=plan.recipe.seed)
+    reading = {"seed": plan.recipe.seed, "columns": plan.columns_by_field, "workspace": target}
+    items = load_mixture(plan.prompts, **reading)
     with ExitStack() as stack:
         keys = keys_of(plan.rewards, api_key)
         opening: dict[str, Any] = {"wait": wait, "deadline": deadline, "outage": outage}
@@ -201,7 +202,7 @@ def rl(
                 plan,
                 items,
                 sources,
-                held_out=_held_out(plan),
+                held_out=_held_out(plan, reading),
                 watched=watched,
                 resume=resume,
                 on_start=started,
@@ -234,13 +235,11 @@ def _resume_hint(every: int) -> Iterator[Callable[[Path], None]]:
         raise
 
 
-def _held_out(plan: "Plan") -> "list[PromptItem]":
-    from assay_policy_training.plugins.prompts.source import load_prompts
+def _held_out(plan: "Plan", reading: Mapping[str, Any]) -> "Mapping[str, list[PromptItem]]":
+    from assay_policy_training.plugins.prompts.mixtures import held_out_sets
 
-    if not plan.evaluate:
-        return []
-    source = plan.evaluation_prompts or f"constrained:{plan.evaluate}"
-    return load_prompts(source, seed=plan.recipe.seed, split="heldout")[: plan.evaluate]
+    sources = plan.evaluation_prompts or (f"constrained:{plan.evaluate}",)
+    return held_out_sets(sources, plan.evaluate, **reading) if plan.evaluate else {}
 
 
 def _payload(trained: "TrainedPolicy") -> dict[str, Any]:
@@ -255,7 +254,6 @@ def _payload(trained: "TrainedPolicy") -> dict[str, Any]:
 
 def _text(trained: "TrainedPolicy") -> str:
     from assay.models.contamination import KEY, uses_from
-    from assay.statistics.intervals import interval_text
 
     lines = [f"policy {trained.policy}", f"run    {trained.run_id} ({trained.folder})"]
     lines += [f"contamination, carried by the policy: {use}" for use in uses_from(trained.metrics[KEY])]
@@ -265,23 +263,34 @@ def _text(trained: "TrainedPolicy") -> str:
     for label, row in rows:
         if row:
             lines.append(f"{label:<11}" + ", ".join(_step_facts(row)))
-    for label, evaluation in (("before", trained.before), ("after", trained.after)):
-        if evaluation is not None:
-            reward = "none" if evaluation.reward_mean is None else f"{evaluation.reward_mean:.3f}"
-            passed = evaluation.verifier
-            facts = [f"reward {reward}", f"length {evaluation.length_mean:.1f}"]
-            if passed is not None:
-                facts.append(
-                    f"pass rate {passed.share:.3f} [{interval_text(passed.interval, '.3f')}] of {passed.total}"
-                )
-            if evaluation.kl_k3 is not None:
-                facts.append(f"KL {evaluation.kl_k3:.4f} a token")
-            lines.append(f"{label:<11}" + ", ".join(facts))
-    if trained.change is not None:
-        changes = [("reward", trained.change.reward), ("pass rate", trained.change.pass_rate)]
-        facts = [f"{name} {c.value:+.3f} [{interval_text(c.interval, '+.3f')}]" for name, c in changes if c is not None]
-        lines.append(f"{'change':<11}" + ", ".join([*facts, "each prompt with itself"]))
+    for name, (before, after) in trained.by_set.items():
+        if len(trained.by_set) > 1:
+            lines.append(f"on {name}")
+        lines += [_evaluation_line("before", before), _evaluation_line("after", after), _change_line(before, after)]
     return "\n".join(lines)
+
+
+def _evaluation_line(label: str, evaluation: "PolicyEvaluation") -> str:
+    from assay.statistics.intervals import interval_text
+
+    reward = "none" if evaluation.reward_mean is None else f"{evaluation.reward_mean:.3f}"
+    passed = evaluation.verifier
+    facts = [f"reward {reward}", f"length {evaluation.length_mean:.1f}"]
+    if passed is not None:
+        facts.append(f"pass rate {passed.share:.3f} [{interval_text(passed.interval, '.3f')}] of {passed.total}")
+    if evaluation.kl_k3 is not None:
+        facts.append(f"KL {evaluation.kl_k3:.4f} a token")
+    return f"{label:<11}" + ", ".join(facts)
+
+
+def _change_line(before: "PolicyEvaluation", after: "PolicyEvaluation") -> str:
+    from assay.statistics.intervals import interval_text
+    from assay_policy_training.training.evaluation import PolicyChange
+
+    change = PolicyChange.between(before, after)
+    changes = [("reward", change.reward), ("pass rate", change.pass_rate)]
+    facts = [f"{name} {c.value:+.3f} [{interval_text(c.interval, '+.3f')}]" for name, c in changes if c is not None]
+    return f"{'change':<11}" + ", ".join([*facts, "each prompt with itself"])
 
 
 def _step_facts(row: dict[str, Any]) -> list[str]:

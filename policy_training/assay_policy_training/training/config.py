@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 
+from assay.errors import BadInputError
 from assay.settings import Help, check_settings
 
 OnError = Literal["mask", "stop"]
@@ -12,7 +13,7 @@ OnError = Literal["mask", "stop"]
 
 @dataclass(frozen=True)
 class PolicyRunConfig:
-    """`rewards` are trained on, `watch` is not; `evaluation_prompts` None: generated on held-out topics."""
+    """`rewards` are trained on, `watch` is not; no `evaluation_prompts`: generated on held-out topics."""
 
     rewards: Annotated[
         tuple[str, ...],
@@ -36,16 +37,27 @@ class PolicyRunConfig:
     ] = "mask"
     policy: Annotated[str, Help("smollm2, tiny, a folder, a hub id, a model of the workspace.")] = "smollm2"
     prompts: Annotated[
-        str, Help("JSON Lines file, constrained:N for N generated ones, or module:Name or file.py:Name.")
-    ] = "constrained:64"
+        tuple[str, ...],
+        Help(
+            "JSON Lines, Parquet or CSV file, hf:NAME[#SUBSET][:SPLIT], a folder of save_to_disk, a snapshot, "
+            "constrained:N for N generated ones, or module:Name or file.py:Name; repeatable, SOURCE@WEIGHT mixes.",
+            metavar="SOURCE",
+        ),
+    ] = ("constrained:64",)
+    columns: Annotated[
+        tuple[str, ...],
+        Help("Which column of a row is a field, e.g. prompt=question; repeatable.", "--column", metavar="FIELD=COLUMN"),
+    ] = ()
     evaluate: Annotated[int, Ge(0), Help("Held-out prompts for the evaluation before and after; 0 = none.")] = 0
     evaluation_prompts: Annotated[
-        str | None,
+        tuple[str, ...],
         Help(
-            "File of held-out prompts, of which the first N are used. Default: generated, on held-out topics.",
+            "Held-out prompts, as --prompts, of which the first N are used; repeatable, reported by name. Default: "
+            "generated, on held-out topics.",
             "--eval-prompts",
+            metavar="[NAME=]SOURCE",
         ),
-    ] = None
+    ] = ()
     device: Annotated[str, Help("auto, cpu, cuda, cuda:1, mps.")] = "auto"
     watch: Annotated[
         tuple[str, ...],
@@ -67,3 +79,11 @@ class PolicyRunConfig:
 
     def __post_init__(self) -> None:
         check_settings(self, "--")
+        for column in self.columns:
+            if not all(column.partition("=")):
+                raise BadInputError(f"a column is given as FIELD=COLUMN, not {column!r}", field="--column")
+
+    @property
+    def columns_by_field(self) -> dict[str, str]:
+        """Field of a row -> the column that has it."""
+        return {field: column for field, _, column in (text.partition("=") for text in self.columns)}

@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,6 +37,7 @@ from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import RELOAD_TOLERANCE, Policy, reload_difference
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.prompts.mixtures import split_weight
 from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import recipe_from_dict, recipe_to_dict
@@ -55,6 +56,7 @@ from assay_serving.scorer import ModelInfo, ScoreItem
 log = logging.getLogger(__name__)
 EVALUATION_FILE = "evaluation.json"
 ROWS_PER_UNIT = 5000
+_LISTS = ("rewards", "watch", "prompts", "columns", "evaluation_prompts")  #: of a plan; one text in older ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +74,7 @@ class Plan(RunPlan, PolicyRunConfig):
         return {
             **self.__dict__,
             "recipe": recipe_to_dict(self.recipe),
-            "rewards": list(self.rewards),
-            "watch": list(self.watch),
+            **{name: list(getattr(self, name)) for name in _LISTS},
         }
 
     @classmethod
@@ -81,7 +82,8 @@ class Plan(RunPlan, PolicyRunConfig):
         """Raises NotFoundError for a run that is not a policy training."""
         payload = cls.read_payload(workspace, run_id)
         recipe = recipe_from_dict(payload.pop("recipe"))
-        tuples = {name: tuple(payload.get(name, ())) for name in ("rewards", "watch")}
+        lists = {name: payload.get(name) or () for name in _LISTS}
+        tuples = {name: (value,) if isinstance(value, str) else tuple(value) for name, value in lists.items()}
         return cls(**{**payload, **tuples, "recipe": recipe})
 
 
@@ -96,8 +98,10 @@ class TrainedPolicy:
     rollouts_artifact: str
     metrics: dict[str, Any]
     steps: list[dict[str, Any]]  #: metrics of every step, those before a resume included
-    before: PolicyEvaluation | None
+    before: PolicyEvaluation | None  #: on the first held-out set
     after: PolicyEvaluation | None
+    #: Of several held-out sets, by name: before and after.
+    by_set: Mapping[str, tuple[PolicyEvaluation, PolicyEvaluation]] = field(default_factory=dict)
 
     @property
     def change(self) -> PolicyChange | None:
@@ -111,14 +115,15 @@ def train_policy(
     prompts: Sequence[PromptItem],
     rewards: Sequence[RewardSource],
     *,
-    held_out: Sequence[PromptItem] = (),
+    held_out: Sequence[PromptItem] | Mapping[str, Sequence[PromptItem]] = (),
     watched: Sequence[RewardSource] = (),
     resume: str | None = None,
     on_start: Callable[[Path], None] = lambda folder: None,
 ) -> TrainedPolicy:
     """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
 
-    `held_out`: prompts to evaluate on. `watched`: rewards that are not trained on (`held_out_reward`).
+    `held_out`: prompts to evaluate on, of several sets by name. `watched`: rewards that are not trained on
+    (`held_out_reward`).
     `resume`: id of the interrupted run whose plan this is; training continues from its newest checkpoint, in a new run.
     `on_start` is called with the run's folder. Raises BadInputError for a name that exists or that another run is about
     to give, for resuming a run that has not ended, and all that the parts raise.
@@ -139,7 +144,8 @@ def train_policy(
         if resume is not None:
             copy_checkpoint(workspace.runs / resume, run.folder)
         on_start(run.folder)
-        return _train(run, plan, prompts, rewards, held_out, watched, target)
+        sets = held_out if isinstance(held_out, Mapping) else {"": held_out} if held_out else {}
+        return _train(run, plan, prompts, rewards, sets, watched, target)
 
 
 def _require_ended(workspace: Workspace, run_id: str) -> None:
@@ -156,7 +162,7 @@ def _train(
     plan: Plan,
     prompts: Sequence[PromptItem],
     rewards: Sequence[RewardSource],
-    held_out: Sequence[PromptItem],
+    held_out: Mapping[str, Sequence[PromptItem]],
     watched: Sequence[RewardSource],
     target: Path,
 ) -> TrainedPolicy:
@@ -164,15 +170,15 @@ def _train(
     base = locate_model(run.workspace, plan.policy)[0]
     renderer = Renderer(load_tokenizer(base), max_length=recipe.sampling.max_prompt_tokens)
     left_out = {}
-    for name, items in (("prompts", prompts), ("evaluation prompts", held_out)):
+    selected: dict[str | None, list[PromptItem]] = {}
+    for name, items in ((None, prompts), *held_out.items()):
         selection = select_prompts(items, renderer, recipe.sampling)
+        selected[name] = selection.items
         if selection.too_long:
-            log.warning("%s: %s; left out", name, selection)
-            left_out[name] = {"too_long": len(selection.too_long), "of": len(items)}
-        if name == "prompts":
-            prompts = selection.items
-        else:
-            held_out = selection.items
+            what = "prompts" if name is None else f"evaluation prompts {name}".strip()
+            log.warning("%s: %s; left out", what, selection)
+            left_out[what] = {"too_long": len(selection.too_long), "of": len(items)}
+    prompts = selected.pop(None)
     run.metrics["prompts_left_out"] = left_out
     teacher = None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0]
     carried = carried_uses([base, *([teacher] if teacher else [])], [*rewards, *watched])
@@ -190,22 +196,22 @@ def _train(
     settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)
     watch = [HeldOutReward(watched, run.folder, settings)] if watched else []
 
-    def evaluate(when: str, policy: Policy) -> PolicyEvaluation | None:
-        if not held_out:
-            return None
-        with progress_bar(f"evaluating {when}", len(held_out), unit="prompts") as advance:
-            evaluation = evaluate_policy(
-                policy,
-                held_out,
-                rewards,
-                sampling=recipe.sampling,
-                samples=plan.evaluation_samples,
-                seed=recipe.seed,
-                composition=recipe.reward,
-                contexts=recipe.contexts,
-            )
-            advance(len(held_out))
-        return evaluation
+    def evaluate(when: str, policy: Policy) -> dict[str, PolicyEvaluation]:
+        evaluations: dict[str, PolicyEvaluation] = {}
+        for name, items in selected.items():
+            with progress_bar(f"evaluating {when} {name or ''}".rstrip(), len(items), unit="prompts") as advance:
+                evaluations[str(name)] = evaluate_policy(
+                    policy,
+                    items,
+                    rewards,
+                    sampling=recipe.sampling,
+                    samples=plan.evaluation_samples,
+                    seed=recipe.seed,
+                    composition=recipe.reward,
+                    contexts=recipe.contexts,
+                )
+                advance(len(items))
+        return evaluations
 
     with process_group(plan.parallel, plan.device, config) as (parallel, device):
         trainer = config.begin(parallel, device, rewards, run.folder, watch)
@@ -251,8 +257,9 @@ def _train(
             }
         )
         after = evaluate("after", policy)
-        run.metrics["before"] = before.to_dict() if before else None
-        run.metrics["after"] = after.to_dict() if after else None
+        by_set = {name: (evaluation, after[name]) for name, evaluation in before.items()}
+        main = next(iter(by_set.values()), (None, None))
+        run.metrics["before"], run.metrics["after"] = (None if one is None else one.to_dict() for one in main)
         sampler = trainer.sampler if policy is trainer.policy else TransformersSampler(policy, recipe.sampling)
         # One short rollout, to compare the saved checkpoint's log-probs with the trainer's.
         probe = sampler.rollout(prompts[:1], 1, seed=recipe.seed, version=trainer.updates)
@@ -260,10 +267,13 @@ def _train(
         del trainer, policy, sampler, parallel  # the optimiser and the weights: the saved ones are loaded alone
         gc.collect()
         difference = run.metrics["reload_difference"] = reload_difference(target, probe, trained, device)
-        if before is not None and after is not None:
-            run.metrics["change"] = PolicyChange.between(before, after).to_dict()
+        if by_set:
+            sets = {name: _compared(*pair) for name, pair in by_set.items()}
+            run.metrics.update(next(iter(sets.values())) | ({"sets": sets} if len(sets) > 1 else {}))
             with replacing(run.folder / EVALUATION_FILE) as temporary:
-                payload = {name: run.metrics[name] for name in ("before", "after", "change")}
+                payload = {
+                    name: run.metrics[name] for name in ("before", "after", "change", "sets") if name in run.metrics
+                }
                 temporary.write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")
         if not difference <= RELOAD_TOLERANCE:
             raise BackendError(
@@ -271,8 +281,13 @@ def _train(
                 f"{RELOAD_TOLERANCE:g} is rounding); its weights are in {target}: do not use them unexamined"
             )
     return TrainedPolicy(
-        run.id, run.folder, target, policy_artifact, rollouts_artifact, dict(run.metrics), steps, before, after
+        run.id, run.folder, target, policy_artifact, rollouts_artifact, dict(run.metrics), steps, *main, by_set
     )
+
+
+def _compared(before: PolicyEvaluation, after: PolicyEvaluation) -> dict[str, Any]:
+    change = PolicyChange.between(before, after)
+    return {"before": before.to_dict(), "after": after.to_dict(), "change": change.to_dict()}
 
 
 def carried_uses(models: Sequence[str], rewards: Sequence[RewardSource]) -> tuple[BenchmarkUse, ...]:
@@ -320,7 +335,8 @@ def _inputs(workspace: Workspace, plan: Plan, rewards: Sequence[RewardSource], r
     for name in (plan.policy, plan.recipe.teacher):
         if name and (policy := find_artifact(workspace, name, ("policy",))):
             inputs[policy[1]] = "artifact"
-    read = [plan.prompts, *([plan.evaluation_prompts] if plan.evaluation_prompts else [])]
+    read = [split_weight(text)[0] for text in plan.prompts]
+    read += [text.rpartition("=")[2] for text in plan.evaluation_prompts]
     read += getattr(plan.recipe.sampler, "files", ())
     return inputs | {str(Path(name).resolve()): "file" for name in read if Path(name).is_file()}
 

@@ -38,7 +38,7 @@ def policy_run(workspace: Workspace) -> str:
     plan = Plan(
         recipe=recipe,
         policy="tiny",
-        prompts="constrained:16",
+        prompts=("constrained:16",),
         name="watched",
         rewards=("verifier",),
         watch=("short",),

@@ -1,12 +1,17 @@
-"""`assay rl` with what a user brings: reward functions in the forms of TRL and verl, and their faults."""
+"""`assay rl` with what a user brings: reward functions in the forms of TRL and verl and their faults, tables of
+prompts, mixtures, held-out sets."""
 
 from __future__ import annotations
 
+import gzip
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from assay.workspace import Workspace
 from support.assay_command import captured
@@ -26,6 +31,11 @@ def trl(completions, answer, **columns):
 async def judged(prompt, response, **row):
     await asyncio.sleep(0)
     return 0.5
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    assert (data_source, extra_info["index"]) == ("openai/gsm8k", int(extra_info["index"]))
+    return {"score": float(ground_truth in solution_str)}
 
 
 def moody(prompt, response, answer, **row):
@@ -76,3 +86,53 @@ def test_functions_reward_a_run_and_a_fault_fails_its_rows(
     code, out, err = run(*common, "--name", "stopped", "--reward", f"{own}/mine.py:moody", "--on-reward-error", "stop")
     assert code != 0
     assert "bad mood" in out + err
+
+
+def verl_rows(folder: Path, number: int) -> list[dict[str, Any]]:
+    """Rows as verl's `examples/data_preprocess/gsm8k.py` writes them."""
+    file = folder / "gsm8k_train.jsonl.gz"
+    if not file.is_file():
+        pytest.skip("no gsm8k_train.jsonl.gz in the shared data")
+    with gzip.open(file, "rt") as lines:
+        problems = [json.loads(line) for line in islice(lines, number)]
+    return [
+        {
+            "data_source": "openai/gsm8k",
+            "prompt": problem["prompt"],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": problem["meta"]["answer"]},
+            "extra_info": {"split": "train", "index": index, "question": problem["prompt"][0]["content"]},
+        }
+        for index, problem in enumerate(problems)
+    ]
+
+
+def test_rows_of_verl_a_mixture_and_held_out_sets(
+    workspace: Workspace, own: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """GSM8K in verl's Parquet form, with verl's function and the verifier; two held-out sets reported by name."""
+    pytest.importorskip("math_verify", reason="needs the extra verifiers")
+    run = captured(capsys)
+    parquet.write_table(pa.Table.from_pylist(verl_rows(shared_data, 8)), own / "gsm8k.parquet")
+    sources = ("--prompts", f"{own}/gsm8k.parquet@0.5", "--prompts", f"{own}/sums.jsonl@0.5")
+    held_out = ("--evaluate", "2", "--eval-prompts", f"maths={own}/gsm8k.parquet", "--eval-prompts", own / "sums.jsonl")
+    rewards = ("--reward", "verifier", "--set", "checkpoint_every=1")
+    common = ("rl", "-w", workspace.root, *SMALL, *sources, *rewards)
+    code, out, err = run(*common, *held_out, "--name", "mixed", "--json")
+    assert code == 0, err
+    payload = json.loads(out)
+    assert list(payload["sets"]) == ["maths", "sums.jsonl"]
+    assert payload["before"] == payload["sets"]["maths"]["before"]
+    assert payload["sets"]["sums.jsonl"]["after"]["prompts"] == 2
+    folder = Path(payload["folder"])
+    assert json.loads((folder / "evaluation.json").read_text())["sets"] == payload["sets"]
+    plan = json.loads((folder / "plan.json").read_text())
+    assert plan["recipe"]["source"]["weights"] == {"gsm8k.parquet": 0.5, "sums.jsonl": 0.5}
+    code, out, err = run("rl", "-w", workspace.root, "--resume", payload["run"], "--steps", "2", "--name", "more")
+    assert code == 0, err
+    assert "on maths" in out
+    assert "on sums.jsonl" in out
+    verl = ("--prompts", own / "gsm8k.parquet", "--reward", f"{own}/mine.py:compute_score", "--name", "verl", "--json")
+    code, out, err = run("rl", "-w", workspace.root, *SMALL, *verl)
+    assert code == 0, err
+    assert all(row["reward"] in (0.0, 1.0) for row in rollouts(json.loads(out)))

@@ -179,7 +179,7 @@ def test_killed_run_goes_on_as_if_nothing_had_happened(workspace: Workspace, tmp
 def _prompts_of(plan: Plan) -> list[PromptItem]:
     from assay_policy_training.plugins.prompts.source import load_prompts
 
-    return load_prompts(plan.prompts, seed=plan.recipe.seed)
+    return load_prompts(plan.prompts[0], seed=plan.recipe.seed)
 
 
 def test_command_records_the_run(

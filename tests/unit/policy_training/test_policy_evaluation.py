@@ -63,7 +63,7 @@ def test_held_out_prompts_of_dpa_are_told_a_direction_and_rewarded_by_it(workspa
     recipe = load_recipe("dpa", ["steps=2", "optimisation.lr=1e-2", "sampling.max_new_tokens=4"])
     recipe = replace(recipe, sampling=replace(recipe.sampling, prompts_per_step=2, group_size=2, max_prompt_tokens=128))
     plan = Plan(
-        recipe=recipe, policy="tiny", prompts="given", name="directed", rewards=("given",), evaluation_samples=2
+        recipe=recipe, policy="tiny", prompts=("given",), name="directed", rewards=("given",), evaluation_samples=2
     )
     made = train_policy(workspace, plan, ASKED, [RowNumber("direction"), TwoAttributes()], held_out=ASKED)
     assert isinstance(recipe.contexts, DrawnDirection)

@@ -166,7 +166,7 @@ def test_prompt_file(tmp_path: Path) -> None:
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     first, second = load_prompts(str(path), seed=0)
-    assert first == PromptItem((Message("user", "hello"),), (MaxWords(3),), {"topic": "t"})
+    assert first == PromptItem((Message("user", "hello"),), (MaxWords(3),), {"topic": "t"}, as_text=True)
     assert [m.role for m in second.prompt] == ["system", "user"]
 
 

@@ -140,7 +140,7 @@ def _plan(config: DemoConfig, url: str, train: Sequence[ConstrainedPrompt]) -> P
     return Plan(
         recipe=load_recipe("grpo", [f"{key}={value}" for key, value in settings.items()]),
         policy=config.base,
-        prompts=f"the demo's {len(train)} training prompts",
+        prompts=(f"the demo's {len(train)} training prompts",),
         name=POLICY,
         rewards=(url,),
         evaluate=config.rl_eval_prompts,

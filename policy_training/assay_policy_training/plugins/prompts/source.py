@@ -1,12 +1,13 @@
-"""Where a policy run's prompts come from: a JSON Lines file, or the generator of constrained prompts.
+"""Where a policy run's prompts come from: rows of a table, or the generator of constrained prompts.
 
 Covers: reading and naming the source, endless shuffled epochs whose position is in every checkpoint. Leaves out: the
 generator (`constrained`), curricula (another `PromptSource`).
 
-File format: one object a line with `prompt` (text, or messages with role and content) and, optionally, `constraints`
+A row has `prompt` (text, or messages; else the first of `PROMPT_COLUMNS`) and may have `constraints`
 (as `Constraint.to_dict` writes them) for the verifier. Short forms: `answer`, the right answer to a problem, is a
 `math_answer`; `tests`, a list of statements, are `python_tests`, with the row's `entry_point` where it names one. Both
-stay readable in the row (`PromptItem.meta`), and are added to the listed constraints, unless one is of that kind.
+stay readable in the row (`PromptItem.meta`), and are added to the listed constraints, unless one is of that kind. A row
+of verl states its answer as `reward_model.ground_truth`, unless its `ability` is something else than maths.
 """
 
 import random
@@ -15,16 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.conversation import prompt_turns
-from assay.data.json_lines import Lines, RowError, parse_object
+from assay.data.json_lines import RowError
 from assay.domain import prompt_of
 from assay.errors import BadInputError
 from assay.ids import prompt_id, rows_digest
+from assay.workspace import Workspace
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.prompts import PROMPT_SOURCES
 from assay_policy_training.plugins.prompts.constrained import Split
+from assay_policy_training.plugins.prompts.tables import table_rows
 from assay_policy_training.plugins.protocols import StepReport
 from assay_serving.verifiers import Constraint, MathAnswer, PythonTests, constraint_from_dict
+
+#: Where a row's prompt is, in this order.
+PROMPT_COLUMNS = ("prompt", "messages", "question", "problem", "instruction")
 
 
 class ShuffledPrompts:
@@ -80,23 +86,32 @@ def prompts_digest(items: Sequence[PromptItem]) -> str:
     return rows_digest([(prompt_id(i.prompt), *(c.to_dict() for c in i.constraints)) for i in items])
 
 
-def load_prompts(source: str, *, seed: int, split: Split | None = "train") -> list[PromptItem]:
-    """Prompts named by `source`: a JSON Lines file, or a member of `PROMPT_SOURCES` such as `constrained:N`, which
+def load_prompts(
+    source: str,
+    *,
+    seed: int,
+    split: Split | None = "train",
+    columns: Mapping[str, str] | None = None,
+    workspace: Workspace | None = None,
+) -> list[PromptItem]:
+    """Prompts named by `source`: a table (`tables`), or a member of `PROMPT_SOURCES` such as `constrained:N`, which
     generates N of a split.
 
-    Raises BadInputError naming file, row and field.
+    `columns`: field -> the column of a table that has it (`reward_model.ground_truth` is a field of a column). Raises
+    BadInputError naming file, row and field.
     """
     name, _, argument = source.partition(":")
     path = Path(source).expanduser()
     if name in PROMPT_SOURCES.names() and not path.is_file():
         return list(PROMPT_SOURCES.find(name)(argument, seed=seed, split=split))
-    if not path.is_file():
+    rows = table_rows(source, workspace)
+    if rows is None:
         if not argument:
             raise BadInputError(
-                f"no such file, and no prompt source ({PROMPT_SOURCES.help()})", file=path, field="prompts"
+                f"no such file or snapshot, and no prompt source ({PROMPT_SOURCES.help()})", file=path, field="prompts"
             )
         return list(PROMPT_SOURCES.find(source, field="prompts")("", seed=seed, split=split))
-    items = [_read_item(path, row, line) for row, line in Lines(path)]
+    items = [_read_item(source, row, record, columns or {}) for row, record in rows]
     if not items:
         raise BadInputError("the file holds no prompts", file=path)
     return items
@@ -106,6 +121,9 @@ def short_forms(record: Mapping[str, Any], listed: tuple[Constraint, ...]) -> tu
     """`listed`, and what the row's `answer` and `tests` state. Raises BadInputError naming the field."""
     constraints, kinds = list(listed), {constraint.kind for constraint in listed}
     answer, tests = record.get("answer"), record.get("tests")
+    if answer is None and str(record.get("ability", "math")).lower().startswith("math"):  # verl's rows of problems
+        stated = record.get("reward_model")
+        answer = stated.get("ground_truth") if isinstance(stated, Mapping) else None
     if answer is not None and MathAnswer.kind not in kinds:
         if isinstance(answer, bool) or not isinstance(answer, str | int | float):
             raise BadInputError(f"must be text or a number, not {answer!r}", field="answer")
@@ -117,19 +135,32 @@ def short_forms(record: Mapping[str, Any], listed: tuple[Constraint, ...]) -> tu
     return tuple(constraints)
 
 
-def _read_item(path: Path, row: int, line: bytes) -> PromptItem:
+def _read_item(source: str, row: int, record: dict[str, Any], columns: Mapping[str, str]) -> PromptItem:
     try:
-        record = parse_object(line)
-        prompt = prompt_of(prompt_turns(record.get("prompt")))
+        record = {**record, **{field: _entry(record, column) for field, column in columns.items()}}
+        column = next((name for name in PROMPT_COLUMNS if record.get(name) is not None), "prompt")
+        prompt = prompt_of(prompt_turns(record.get(column), column))
         if prompt[-1].role == "assistant":
-            raise RowError("ends with the assistant's turn; the policy answers what comes before it", field="prompt")
+            raise RowError("ends with the assistant's turn; the policy answers what comes before it", field=column)
         listed = record.get("constraints") or []
         if not isinstance(listed, list) or not all(isinstance(c, dict) for c in listed):
             raise BadInputError("must be a list of objects", field="constraints")
         constraints = short_forms(record, tuple(constraint_from_dict(c) for c in listed))
     except RowError as error:
-        raise BadInputError(error.reason, file=path, row=row, field=error.field) from error
+        raise BadInputError(error.reason, file=Path(source), row=row, field=error.field) from error
     except BadInputError as error:
-        raise BadInputError(str(error), file=path, row=row) from error
+        raise BadInputError(str(error), file=Path(source), row=row) from error
     meta = {key: value for key, value in record.items() if key not in ("prompt", "constraints")}
-    return PromptItem(prompt, constraints, meta, as_text=isinstance(record.get("prompt"), str))
+    return PromptItem(prompt, constraints, meta, as_text=isinstance(record[column], str))
+
+
+def _entry(record: Mapping[str, Any], column: str) -> Any:
+    """The entry of a row that `column` names, with dots for the fields inside it. Raises RowError."""
+    if column in record:
+        return record[column]
+    value: Any = record
+    for name in column.split("."):
+        if not isinstance(value, Mapping) or name not in value:
+            raise RowError(f"there is no such column; there are {', '.join(map(str, record))}", field=column)
+        value = value[name]
+    return value

@@ -39,7 +39,7 @@ class FunctionReward:
         self, function: Callable[..., Any], *, name: str | None = None, settings: CallSettings | None = None
     ) -> None:
         self.function = function
-        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self.name: str = name or str(getattr(function, "__name__", type(function).__name__))
         self.settings = settings or CallSettings()
         self.signature = Signature.of(function, self.name)
         self.whole_batch = self.signature.batched  # a batch function may compare the rows of a step
