@@ -82,7 +82,7 @@ class FunctionReward:
             return [answer] * rows
         values = answer.tolist() if hasattr(answer, "tolist") else answer
         if not isinstance(values, list | tuple):
-            return [CallError("bad_value", f"returned {_shown(answer)}, not a list of {rows} numbers")] * rows
+            return [CallError("bad_value", f"returned {_description(answer)}, not a list of {rows} numbers")] * rows
         if len(values) != rows:
             return [CallError("wrong_length", f"returned {len(values)} values for {rows} responses")] * rows
         return values
@@ -100,11 +100,11 @@ class FunctionReward:
                 raise TypeError
             number = float(value)
         except (TypeError, ValueError):
-            return ScoreFailure("bad_value", f"returned {_shown(value)}, not a number", self.name)
+            return ScoreFailure("bad_value", f"returned {_description(value)}, not a number", self.name)
         if not math.isfinite(number):
             return ScoreFailure("non_finite", f"returned {number}", self.name)
         return number
 
 
-def _shown(value: Any) -> str:
+def _description(value: Any) -> str:
     return f"{value!r:.60} ({type(value).__name__})"
