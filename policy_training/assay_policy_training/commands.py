@@ -1,5 +1,6 @@
 """`assay rl`: train a policy against a reward. Heavy imports happen inside the command."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -66,6 +67,19 @@ def rl(
     max_new_tokens: Annotated[int | None, typer.Option(help="Default: the recipe's.")] = None,
     lr: Annotated[float | None, typer.Option(help="Default: the recipe's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Default: the recipe's.")] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(help="Jinja file instead of the model's chat template.", show_default=False)
+    ] = None,
+    chat_kwargs: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Variable of the chat template, e.g. enable_thinking=false."),
+    ] = None,
+    system_prompt: Annotated[
+        str | None, typer.Option(help="System turn of prompts that have none: a text, or @FILE.", show_default=False)
+    ] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Text that ends a response, which has it; repeatable.")
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe, e.g. kl.coefficient=0.01."),
@@ -164,6 +178,10 @@ def rl(
             "sampling.prompts_per_step": prompts_per_step,
             "sampling.group_size": group_size,
             "sampling.max_new_tokens": max_new_tokens,
+            "sampling.stop": json.dumps(stop, ensure_ascii=False) if stop else None,
+            "chat.template": None if chat_template is None else _quoted(chat_template, "--chat-template"),
+            "chat.system": None if system_prompt is None else _quoted(system_prompt, "--system-prompt"),
+            **dict(_chat_variable(text) for text in chat_kwargs or ()),
         }
         option_overrides = [f"{key}={value}" for key, value in options.items() if value is not None]
         chosen = load_recipe(recipe, [*(overrides or ()), *option_overrides])
@@ -208,6 +226,29 @@ def rl(
                 on_start=started,
             )
     emit(_payload(trained), _text(trained), as_json=as_json)
+
+
+def _quoted(value: str | Path, option: str) -> str:
+    """As a YAML value: the text of a file (a path, or @FILE), or the text itself. Raises BadInputError."""
+    from assay.errors import BadInputError
+
+    text = str(value)
+    if isinstance(value, Path) or text.startswith("@"):
+        path = Path(text.removeprefix("@")).expanduser()
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInputError(f"cannot be read as text: {error}", file=path, field=option) from error
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _chat_variable(text: str) -> tuple[str, str]:
+    from assay.errors import BadInputError
+
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise BadInputError(f"a variable is given as NAME=VALUE, not {text!r}", field="--chat-kwargs")
+    return f"chat.kwargs.{name}", value
 
 
 @contextmanager

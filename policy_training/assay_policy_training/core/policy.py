@@ -19,6 +19,7 @@ from torch import Tensor
 
 from assay.errors import BackendError, BadInputError
 from assay.models.attention.packing import unwrapped
+from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
 from assay.models.parallelism.strategy import SingleProcess
@@ -65,12 +66,15 @@ class Policy:
         lora: Lora | None = None,
         with_reference: bool = False,
         teacher: str | None = None,
+        chat: ChatOptions | None = None,
     ) -> None:
         self.name = name
         self.device = device
         self.autocast = autocast
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(name)
-        self.renderer = Renderer(self.tokenizer, max_length=max_prompt_tokens)
+        if chat is not None and chat.template is not None:
+            self.tokenizer.chat_template = chat.template  # saved with the policy
+        self.renderer = Renderer(self.tokenizer, max_length=max_prompt_tokens, chat=chat)
         base = load_causal_lm(name, self.tokenizer, dtype=dtype, device=device)
         check_head(base, device)
         self.lora = lora if lora is not None and lora.rank > 0 else None

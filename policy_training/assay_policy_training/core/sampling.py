@@ -16,6 +16,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
+from assay.errors import BadInputError
 from assay_policy_training.core.settings import RecipeSettings
 
 
@@ -32,7 +33,13 @@ class Sampling(RecipeSettings, section="sampling"):
     prune_log_ratio: Annotated[float | None, Lt(0)] = (
         None  #: e.g. -13; the trainer's log-probs are of the same cut distribution
     )
+    stop: tuple[str, ...] = ()  #: texts that end a response, which has them; see `stop_strings`
     rows_at_once: Annotated[int, Ge(1)] = 64  #: rows generated in one batch; bounds memory, changes no probability
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not all(self.stop):
+            raise BadInputError("an empty text would end every response", field="sampling.stop")
 
 
 def top_p_filter(logits: Tensor, top_p: float) -> Tensor:

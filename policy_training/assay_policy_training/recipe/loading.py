@@ -128,6 +128,8 @@ class _Reader:
             return None if value is None and type(None) in get_args(hint) else self._plugin(slot, value, where)
         if is_dataclass(hint) and isinstance(hint, type):
             return self.build(hint, value, where)
+        if hint is Any:
+            return value
         origin = get_origin(hint)
         if origin in (Union, types.UnionType):
             if value is None and type(None) in get_args(hint):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assay.errors import BadInputError
+from assay.models.chat.options import ChatOptions
 from assay_policy_training.core.aggregation import LossAggregation
 from assay_policy_training.core.config import Asynchrony, Optimisation
 from assay_policy_training.core.policy import Lora
@@ -69,6 +70,7 @@ class Recipe:
     schedules: tuple[Schedule, ...] = ()
     metrics: tuple[StepMetrics, ...] = ()
     stop: tuple[StopRule, ...] = ()
+    chat: ChatOptions = field(default_factory=ChatOptions)
     sampling: Sampling = field(default_factory=Sampling)
     asynchrony: Asynchrony = field(default_factory=Asynchrony)
     optimisation: Optimisation = field(default_factory=Optimisation)
@@ -89,6 +91,8 @@ class Recipe:
             )
         if self.sampling.group_size < 2 and getattr(self.estimator, "group_relative", False):
             raise BadInputError("a group-relative advantage needs at least 2 rows", field="sampling.group_size")
+        if self.sampling.stop and (self.asynchrony.window or hasattr(self.sampler, "window")):
+            raise BadInputError("rows that go on in a later window do not end at texts", field="sampling.stop")
         needed = frozenset[str]().union(*(getattr(plugin, "needs", ()) for plugin in self.plugins().values()))
         if self.teacher is not None and "teacher_kl" not in needed:
             raise BadInputError("nothing here learns from it", field="teacher")

@@ -101,6 +101,7 @@ def rollout_process(recipe: Mapping[str, Any], policy: str, device: str) -> Roll
         max_prompt_tokens=chosen.sampling.max_prompt_tokens,
         autocast=chosen.optimisation.autocast,
         lora=chosen.lora,
+        chat=chosen.chat,
     )
     loaded.model.requires_grad_(False)
     return RolloutActor(loaded, chosen.sampler.open(loaded, chosen.sampling))
@@ -141,7 +142,7 @@ def frozen_copy(policy: Policy) -> Policy:
     """
     frozen = copy(policy)
     frozen.tokenizer = deepcopy(policy.tokenizer)
-    frozen.renderer = Renderer(frozen.tokenizer, max_length=policy.renderer.max_length)
+    frozen.renderer = Renderer(frozen.tokenizer, max_length=policy.renderer.max_length, chat=policy.renderer.chat)
     shared: dict[int, Any] = {id(p): p for p in policy.model.parameters() if not p.requires_grad}
     frozen.model = deepcopy(policy.model, shared).requires_grad_(False)
     frozen.has_reference, frozen._reference = False, None

@@ -50,6 +50,7 @@ class WorkerConfig:
             lora=recipe.lora,
             with_reference=recipe.needs_reference,
             teacher=self.teacher,
+            chat=recipe.chat,
         )
 
     def begin(

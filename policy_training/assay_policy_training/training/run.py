@@ -20,6 +20,7 @@ from assay.data.json_lines import Lines, parse_object
 from assay.domain import prompt_of
 from assay.errors import BackendError, BadInputError
 from assay.models.attention.packing import unwrapped
+from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
 from assay.models.contamination import KEY, BenchmarkUse, read_uses, union, write_uses
 from assay.models.loading import load_tokenizer
@@ -168,7 +169,7 @@ def _train(
 ) -> TrainedPolicy:
     recipe = plan.recipe
     base = locate_model(run.workspace, plan.policy)[0]
-    renderer = Renderer(load_tokenizer(base), max_length=recipe.sampling.max_prompt_tokens)
+    renderer = Renderer(load_tokenizer(base), max_length=recipe.sampling.max_prompt_tokens, chat=recipe.chat)
     left_out = {}
     selected: dict[str | None, list[PromptItem]] = {}
     for name, items in ((None, prompts), *held_out.items()):
@@ -237,6 +238,7 @@ def _train(
         write_uses(target, carried)
         spec = {"base": plan.policy, "base_version": trainer.policy_version, "recipe": recipe.name}
         spec |= {"updates": str(trainer.updates), "version": weights_digest(target)}
+        spec |= {"chat": asdict(recipe.chat)} if recipe.chat != ChatOptions() else {}
         policy_artifact = run.add_artifact("policy", plan.name, target, content_hash=folder_digest(target), spec=spec)
     with _policy_is_saved(target):
         rollouts_artifact = _record_rollouts(run, plan.name, rewards)
@@ -281,7 +283,16 @@ def _train(
                 f"{RELOAD_TOLERANCE:g} is rounding); its weights are in {target}: do not use them unexamined"
             )
     return TrainedPolicy(
-        run.id, run.folder, target, policy_artifact, rollouts_artifact, dict(run.metrics), steps, *main, by_set
+        run.id,
+        run.folder,
+        target,
+        policy_artifact,
+        rollouts_artifact,
+        dict(run.metrics),
+        steps,
+        main[0],
+        main[1],
+        by_set,
     )
 
 

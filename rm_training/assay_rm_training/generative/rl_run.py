@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from assay.data.json_lines import Lines, parse_object
 from assay.errors import BadInputError, NotFoundError
+from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
 from assay.models.contamination import union
 from assay.models.devices import pick_device
@@ -154,6 +155,8 @@ def _train(
 ) -> TrainedJudge:
     recipe, form = _with_parts(plan.recipe, plan.form), plan.form
     device = pick_device(plan.device)
+    if recipe.chat != ChatOptions():
+        raise BadInputError("a judge is served with its model's own template", field="chat")
     policy = Policy(
         locate_model(run.workspace, plan.base)[0],
         device=device,

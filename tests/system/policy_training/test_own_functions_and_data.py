@@ -136,3 +136,36 @@ def test_rows_of_verl_a_mixture_and_held_out_sets(
     code, out, err = run("rl", "-w", workspace.root, *SMALL, *verl)
     assert code == 0, err
     assert all(row["reward"] in (0.0, 1.0) for row in rollouts(json.loads(out)))
+
+
+def test_template_system_turn_and_stop_texts_of_a_run(
+    workspace: Workspace, own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are in the plan, in the saved policy's tokenizer, and shape what is generated."""
+    run = captured(capsys)
+    template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if loud %}!{% endif %}"
+    (own / "chat.jinja").write_text(template, encoding="utf-8")
+    (own / "system.txt").write_text("Answer with a number.", encoding="utf-8")
+    letters = [text for letter in "aeiou" for text in ("--stop", letter)]
+    options = ("--chat-template", own / "chat.jinja", "--chat-kwargs", "loud=true", *letters)
+    common = ("rl", "-w", workspace.root, "--policy", "tiny", "--prompts", own / "sums.jsonl", "--steps", "1")
+    small = ("--prompts-per-step", "2", "--group-size", "8", "--max-new-tokens", "16", "--evaluate", "1")
+    reward = ("--reward", f"{own}/mine.py:trl", "--system-prompt", f"@{own}/system.txt", "--json")
+    code, out, err = run(*common, *small, *options, *reward, "--name", "templated")
+    assert code == 0, err
+    payload = json.loads(out)
+    recipe = json.loads((Path(payload["folder"]) / "plan.json").read_text())["recipe"]
+    assert recipe["chat"] == {"template": template, "kwargs": {"loud": True}, "system": "Answer with a number."}
+    assert recipe["sampling"]["stop"] == list("aeiou")
+    responses = [row["response"] for row in rollouts(payload)]
+    assert all(not set(response[:-1]) & set("aeiou") or len(response) < 16 for response in responses)
+    assert any(set(response) & set("aeiou") for response in responses)
+    assert (Path(payload["policy"]) / "chat_template.jinja").read_text() == template
+    for wrong, message in (
+        (("--chat-kwargs", "quiet=true", "--chat-template", own / "chat.jinja"), "no such variable"),
+        (("--chat-kwargs", "quiet"), "NAME=VALUE"),
+        (("--chat-template", own / "none.jinja"), "none.jinja"),
+    ):
+        code, out, err = run(*common, *small, *reward, *wrong, "--name", "wrong")
+        assert code == 2
+        assert message in out + err

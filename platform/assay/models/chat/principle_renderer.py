@@ -84,7 +84,7 @@ class PrincipleRenderer:
 
 
 def _answer_tokens(renderer: Renderer, yes: tuple[Message, Message], no: tuple[Message, Message]) -> AnswerTokens:
-    room = Renderer(renderer.tokenizer, max_length=1 << 30)
+    room = Renderer(renderer.tokenizer, max_length=1 << 30, chat=renderer.chat)
     first, second = (room.encode((_PROBE,), "probe", after=turns).ids for turns in (yes, no))
     position = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
     if position is None or first[position + 1 :] != second[position + 1 :]:

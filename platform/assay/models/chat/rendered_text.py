@@ -55,7 +55,7 @@ class RenderedTexts:
 
     def __init__(self, renderer: Renderer, policies: Sequence[PolicyTemplate] = ()) -> None:
         self.renderer = renderer
-        self._uncut = Renderer(renderer.tokenizer, max_length=1 << 30)
+        self._uncut = Renderer(renderer.tokenizer, max_length=1 << 30, chat=renderer.chat)
         self.policies = tuple(policies)
 
     @property

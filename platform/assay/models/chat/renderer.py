@@ -21,6 +21,7 @@ import jinja2
 from assay.conversation.message import response_turns
 from assay.domain import Message, Prompt, Response
 from assay.errors import BadInputError
+from assay.models.chat.options import ChatOptions
 from assay.models.chat.template_form import PROBES, Feature, TemplateProbe, features_of, template_form
 from assay.models.chat.template_trial import check_first_run
 
@@ -55,18 +56,23 @@ class Encoded:
 class Renderer:
     """Turns prompts and responses into token ids for one tokenizer.
 
-    `max_length`: tokens; longer conversations are cut as the module says.
+    `max_length`: tokens; longer conversations are cut as the module says. `chat`: what is changed of the model's own
+    template. Raises BadInputError for a variable that the template does not read.
     """
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase", *, max_length: int) -> None:
+    def __init__(
+        self, tokenizer: "PreTrainedTokenizerBase", *, max_length: int, chat: ChatOptions | None = None
+    ) -> None:
         if max_length < 1:
             raise BadInputError(f"must be positive, not {max_length}", field="max_length")
         self.tokenizer = tokenizer
         self.max_length = max_length
+        self.chat = chat or ChatOptions()
         chat_template = tokenizer.chat_template
         if isinstance(chat_template, dict):  # several named templates
             chat_template = chat_template.get("default")
-        self.template: str = _with_fixed_date(chat_template or PLAIN_TEMPLATE)
+        self.template: str = _with_fixed_date(self.chat.template or chat_template or PLAIN_TEMPLATE)
+        self.chat.check(self.template)
         control = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
         specials = sorted((token for token in control if len(token) > 2), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, specials))) if specials else None
@@ -90,6 +96,7 @@ class Renderer:
             str(self.tokenizer.eos_token),
             str(self._prepend),
             FIXED_DATE.isoformat(),
+            *self.chat.identity,
         )
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
 
@@ -99,8 +106,8 @@ class Renderer:
         Raises BadInputError where the template refuses the conversation (a role it lacks, wrong order of turns), or
         does not show a part of it (a tool call, an image).
         """
-        messages = [*prompt, *(() if response is None else response_turns(response))]
-        if not messages:
+        messages = self.chat.with_system([*prompt, *(() if response is None else response_turns(response))])
+        if not prompt and response is None:
             raise BadInputError("a conversation needs at least one message", field="prompt")
         for feature in features_of(messages):
             if not self.shows(feature):
@@ -143,6 +150,7 @@ class Renderer:
                 tokenize=False,
                 add_generation_prompt=generation,
                 date_string=FIXED_DATE.strftime("%d %b %Y"),
+                **self.chat.kwargs,
                 **tools,
             )
             return str(text)

@@ -12,6 +12,7 @@ from torch import Tensor
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.stop_strings import StopStrings
 
 
 def generation_ids(policy: Policy, items: Sequence[PromptItem]) -> list[list[int]]:
@@ -31,16 +32,20 @@ def assemble(
     generated: tuple[Tensor, Tensor, Tensor],
     *,
     version: int,
+    stops: StopStrings | None = None,
 ) -> RolloutBatch:
     """The batch, on the CPU, of `group_size` rows an item in order.
 
     `generated`: tokens [B,T] int64, mask [B,T] bool, log-probs [B,T] float32 under the distribution sampled; every row
-    has at least one token. Rows of an item share a uid that is new to this call only.
+    has at least one token. `stops`: texts that end a row as an end token does. Rows of an item share a uid that is new
+    to this call only.
     """
     tokens, mask, logp = (column.cpu() for column in generated)
     pad = int(policy.tokenizer.pad_token_id)
     last = tokens.gather(1, mask.sum(1, keepdim=True) - 1).squeeze(1)
     finished = torch.isin(last, torch.tensor(sorted(policy.end_ids)))
+    if stops:
+        finished |= torch.tensor([stops.reached(row[keep].tolist()) for row, keep in zip(tokens, mask, strict=True)])
     forced_tokens = [forced_ids(policy, item) for item in items]
     forced = None
     if any(forced_tokens):

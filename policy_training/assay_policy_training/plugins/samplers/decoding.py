@@ -15,6 +15,7 @@ from assay.models.attention.packing import unwrapped
 from assay.models.heads import position_ids
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import draw
+from assay_policy_training.core.stop_strings import StopStrings
 from assay_policy_training.plugins.samplers.key_value_cache import BufferedLayer, buffered_cache, compacted
 
 
@@ -24,7 +25,7 @@ class Decoding:
 
     `tokens`, `mask`, `logp` [P*G, limit] fill while `run` is iterated. `scaled`: logits [rows,V] to those drawn from.
     `at_once`: prompts under generation at most; where the model's cache is not a plain one, the others wait for all
-    of them.
+    of them. `stops`: texts that end a row.
     """
 
     def __init__(
@@ -37,9 +38,11 @@ class Decoding:
         uniforms: Tensor,
         *,
         at_once: int,
+        stops: StopStrings | None = None,
     ) -> None:
         self.policy, self.scaled, self.group_size, self.at_once = policy, scaled, group_size, at_once
         self.limit = limit = uniforms.shape[1]
+        self.stops = stops
         device = policy.device
         self.uniforms = uniforms.to(device)
         self.ids, self.seen_prompts = ids.to(device), seen.to(device)
@@ -120,6 +123,10 @@ class Decoding:
         self.tokens[rows, position], self.logp[rows, position], self.mask[rows, position] = chosen, logp, True
         self._lengths[rows] = position + 1
         going = ~torch.isin(chosen, self.ends) & (position + 1 < self.limit)
+        if self.stops:
+            for index, row in enumerate(rows.tolist()):
+                if going[index] and self.stops.reached(self.tokens[row, : int(self._lengths[row])].tolist()):
+                    going[index] = False
         for row in rows[~going].tolist():
             prompt = row // self.group_size
             self._going[prompt] -= 1

@@ -15,6 +15,7 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling, group_seeds, group_uniforms, prune, top_p_filter
 from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.core.stop_strings import StopStrings
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
 
 if TYPE_CHECKING:
@@ -38,9 +39,8 @@ class TransformersSampler:
         decoding = self._decoding(items, group_size, seed)
         for _ in decoding.run():
             pass
-        return assemble(
-            self.policy, items, group_size, (decoding.tokens, decoding.mask, decoding.logp), version=version
-        )
+        columns = (decoding.tokens, decoding.mask, decoding.logp)
+        return assemble(self.policy, items, group_size, columns, version=version, stops=decoding.stops)
 
     def stream(
         self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
@@ -54,7 +54,8 @@ class TransformersSampler:
             while ended.issuperset(range(yielded * pieces, (yielded + 1) * pieces)):
                 rows = slice(yielded * group_size, (yielded + 1) * group_size)
                 columns = (decoding.tokens[rows], decoding.mask[rows], decoding.logp[rows])
-                yield assemble(self.policy, items[yielded : yielded + 1], group_size, columns, version=version)
+                item = items[yielded : yielded + 1]
+                yield assemble(self.policy, item, group_size, columns, version=version, stops=decoding.stops)
                 yielded += 1
 
     def generate(self, ids: Tensor, seen: Tensor, group_size: int, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -81,7 +82,8 @@ class TransformersSampler:
         pieces = next(n for n in range(1, group_size + 1) if group_size % n == 0 and group_size // n <= most)
         size = group_size // pieces
         ids, seen = ids.repeat_interleave(pieces, 0), seen.repeat_interleave(pieces, 0)
-        return Decoding(self.policy, self._scaled, ids, seen, size, uniforms, at_once=most // size)
+        stops = StopStrings(self.policy.tokenizer, self.sampling.stop)
+        return Decoding(self.policy, self._scaled, ids, seen, size, uniforms, at_once=most // size, stops=stops)
 
     def _scaled(self, logits: Tensor) -> Tensor:
         """[rows,V] logits of the distribution that tokens are drawn from."""

@@ -43,7 +43,8 @@ class InProcessEngine:
     ) -> Iterator[list[VllmCompletion]]:
         """See `PolicyEngine.complete`: all rows in one call, so that vLLM plans them together."""
         params = import_module("vllm").SamplingParams
-        requests = [params(**fields, n=n, seed=seed, detokenize=False) for seed in seeds]
+        detokenize = "stop" in fields  # which it finds in the text
+        requests = [params(**fields, n=n, seed=seed, detokenize=detokenize) for seed in seeds]
         prompts = [{"prompt_token_ids": list(row)} for row in rows]
         try:
             outputs = self._llm.generate(prompts, requests, use_tqdm=False)

@@ -25,6 +25,7 @@ from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling, group_seeds, min_p
+from assay_policy_training.core.stop_strings import StopStrings
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids
 
 #: Of a worker extension, `worker.PolicyWorker`.
@@ -133,6 +134,7 @@ class VllmSampler:
             self.sampling,
             temperature=PROBE_TEMPERATURE,
             top_p=1.0,  # the trainer does not follow it
+            stop=(),
             max_new_tokens=min(PROBE_TOKENS, self.sampling.max_new_tokens),
         )
         groups = list(self._completions([PROBE], 1, version, sampling))
@@ -171,7 +173,8 @@ class VllmSampler:
         version: int,
         sampling: Sampling,
     ) -> RolloutBatch:
-        rows = [row for group in groups for row in group]
+        stops = StopStrings(self.policy.tokenizer, sampling.stop)
+        rows = [_ended(row, stops) for group in groups for row in group]
         width = sampling.max_new_tokens
         tokens = torch.full((len(rows), width), int(self.policy.tokenizer.pad_token_id))
         logp = torch.zeros((len(rows), width))
@@ -186,7 +189,15 @@ class VllmSampler:
             tokens[number, :length] = torch.tensor(row.ids)
             logp[number, :length] = torch.tensor(row.logps)
             mask[number, :length] = True
-        return assemble(self.policy, items, group_size, (tokens, mask, logp), version=version)
+        return assemble(self.policy, items, group_size, (tokens, mask, logp), version=version, stops=stops)
+
+
+def _ended(row: VllmCompletion, stops: StopStrings) -> VllmCompletion:
+    """The row up to the token that completes a stop text, wherever the engine ended it."""
+    if not stops or len(row.logps) != len(row.ids):
+        return row
+    length = stops.length(row.ids)
+    return VllmCompletion(row.ids[:length], row.logps[:length])
 
 
 def needed_length(policy: Policy, sampling: Sampling) -> int:
@@ -198,7 +209,9 @@ def needed_length(policy: Policy, sampling: Sampling) -> int:
 
 def request_fields(sampling: Sampling, ends: Sequence[int]) -> dict[str, Any]:
     """Fields of `SamplingParams` and of a completion request alike, every default of a server overridden."""
+    by_text = {"stop": list(sampling.stop), "include_stop_str_in_output": True, "skip_special_tokens": False}
     return {
+        **(by_text if sampling.stop else {}),
         "max_tokens": sampling.max_new_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
