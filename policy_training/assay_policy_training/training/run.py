@@ -236,7 +236,7 @@ def _train(
     with checkpoint_on_failure(trainer):
         policy.save(target)  # before anything else that may fail
         write_uses(target, carried)
-        spec = {"base": plan.policy, "base_version": trainer.policy_version, "recipe": recipe.name}
+        spec: dict[str, Any] = {"base": plan.policy, "base_version": trainer.policy_version, "recipe": recipe.name}
         spec |= {"updates": str(trainer.updates), "version": weights_digest(target)}
         spec |= {"chat": asdict(recipe.chat)} if recipe.chat != ChatOptions() else {}
         policy_artifact = run.add_artifact("policy", plan.name, target, content_hash=folder_digest(target), spec=spec)

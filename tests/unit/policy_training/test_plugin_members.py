@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from types import ModuleType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from torch import Tensor
@@ -15,6 +17,7 @@ from assay.cli.main import main
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins import protocols
+from assay_policy_training.recipe import loading
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.slots import SLOTS
 
@@ -89,6 +92,58 @@ def test_plug_in_from_a_file_beside_the_recipe(tmp_path: Path, monkeypatch: pyte
     assert section == {"kind": f"{tmp_path / 'mine' / 'thirds.py'}:Third", "share": 0.2}
     monkeypatch.chdir(tmp_path)  # a resumed run finds it from any folder
     assert recipe_from_dict(recipe_to_dict(recipe)) == recipe
+
+
+def _required(member: type[Any]) -> bool:
+    return any(f.init and f.default is MISSING and f.default_factory is MISSING for f in fields(member))
+
+
+@pytest.mark.parametrize("slot", sorted(slot for slot, kind in SLOTS.items() if kind.members))
+def test_a_file_beside_the_recipe_may_fill_any_slot(slot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class that extends a shipped one, named from the recipe's folder; a plan finds it from any other."""
+    members = {target: SLOTS[slot].find(name) for name, target in SLOTS[slot].members.items()}
+    target, parent = next((target, member) for target, member in members.items() if not _required(member))
+    module, name = target.split(":")
+    source = f"from {module} import {name}\n\n\nclass Own({name}):\n    pass\n"
+    (tmp_path / "own.py").write_text(source, encoding="utf-8")
+    reader = loading._Reader(tmp_path)
+    own = reader._plugin(slot, {"kind": "own.py:Own"}, slot)
+    assert isinstance(own, parent)
+    section = loading._plain(slot, own)
+    assert section["kind"] == f"{tmp_path / 'own.py'}:Own"
+    monkeypatch.chdir("/")
+    assert loading._Reader(None)._plugin(slot, section, slot) == own
+
+
+def test_packages_bring_members_by_entry_points(tmp_path: Path) -> None:
+    """A modulator and a reward function of an installed package, found by their short names in a new process."""
+    (tmp_path / "their_package.py").write_text(
+        "from dataclasses import dataclass\n\n\n@dataclass(frozen=True)\nclass Third:\n    share: float = 0.3\n"
+        "    needs = frozenset()\n\n    def modulate(self, batch):\n        return self.share * batch.adv\n\n\n"
+        "def short(prompt, response):\n    return -float(len(response))\n",
+        encoding="utf-8",
+    )
+    metadata = tmp_path / "their_package-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n", encoding="utf-8")
+    points = "[assay.plugins]\nmodulator.third = their_package:Third\nreward.short = their_package:short\n"
+    (metadata / "entry_points.txt").write_text(points, encoding="utf-8")
+    program = (
+        "from contextlib import ExitStack\n"
+        "from assay.domain import Message\n"
+        "from assay_policy_training.core.prompt import PromptItem\n"
+        "from assay_policy_training.recipe.loading import load_recipe, recipe_to_dict\n"
+        "from assay_policy_training.rollouts.open_rewards import open_rewards\n"
+        "recipe = load_recipe('grpo', ['modulators=[{kind: third, share: 0.2}]'])\n"
+        "print(recipe_to_dict(recipe)['modulators'])\n"
+        "with ExitStack() as stack:\n"
+        "    (source,) = open_rewards(stack, ['short'], [None], wait=0, deadline=1)\n"
+        "    print(source.score([PromptItem((Message('user', 'hi'),))], ['abc']).parts['short'].tolist())\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    child = [sys.executable, "-c", program]
+    ended = subprocess.run(child, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert ended.stdout.splitlines() == ["[{'kind': 'third', 'share': 0.2}]", "[-3.0]"], ended.stderr
 
 
 def test_plug_in_in_its_own_slot() -> None:
