@@ -28,7 +28,7 @@ from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.samplers.vllm import policy_engine
 from assay_policy_training.plugins.samplers.vllm.launch import BATCHED_TOKENS
 from assay_policy_training.plugins.samplers.vllm.policy_engine import VllmSampler
-from assay_policy_training.plugins.samplers.vllm.server import VllmServerSampler
+from assay_policy_training.plugins.samplers.vllm.server import ServerEngine, VllmServerSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.loop import PolicyTrainer
@@ -182,6 +182,7 @@ def test_published_weights_are_checked(fresh: VllmSampler, monkeypatch: pytest.M
         policy.model.get_input_embeddings().weight.mul_(1.3)
     with monkeypatch.context() as patch:
         patch.setattr(policy_engine, "RELOAD", "reload_weights")  # vLLM's own: the tied head stays what it was
+        patch.setattr(ServerEngine, "_require_loaded", lambda *_: None)  # which the worker was not told of
         with pytest.raises(BackendError, match=r"does not have the policy's weights \(version 2\): log-prob"):
             fresh.publish(policy, 2)
     fresh.publish(policy, 3)
@@ -204,7 +205,9 @@ def test_a_run_publishes_what_it_trains(fresh: VllmSampler, tmp_path: Path, lag:
     recipe = load_recipe("grpo")
     sampling = replace(SAMPLING, prompts_per_step=2, group_size=3)
     optimisation = replace(recipe.optimisation, lr=1e-2, warmup_steps=0)
-    recipe = replace(recipe, sampling=sampling, optimisation=optimisation, steps=3, asynchrony=Asynchrony(lag, 2))
+    recipe = replace(
+        recipe, sampling=sampling, optimisation=optimisation, steps=3, asynchrony=Asynchrony(lag, chunks=2)
+    )
     recipe = replace(recipe, kl=replace(recipe.kl, coefficient=0.0), report_kl=False)
     prompts = ShuffledPrompts(ITEMS, seed=0)
     rows = PolicyTrainer(recipe, fresh.policy, prompts, [VerifierReward()], tmp_path, sampler=fresh).train()
