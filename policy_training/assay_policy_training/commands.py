@@ -300,6 +300,8 @@ def _text(trained: "TrainedPolicy") -> str:
     lines += [f"contamination, carried by the policy: {use}" for use in uses_from(trained.metrics[KEY])]
     if trained.metrics["stopped_early"]:
         lines.append(f"stopped early: {trained.metrics['stopped_early']}")
+    if (saved := trained.metrics["saved_step"]) != trained.metrics["steps"]:
+        lines.append(f"the saved policy is that of step {saved} of {trained.metrics['steps']}")
     rows = [("first step", trained.metrics["first_step"]), ("last step", trained.metrics["last_step"])]
     for label, row in rows:
         if row:

@@ -1,8 +1,8 @@
 """Checkpoints of a training run, and the logs that belong to them.
 
-Covers: a folder per checkpoint that is complete or absent (kill -9 at any moment), the newest one, when the next one is
-due, JSON Lines logs that are truncated to their size at the checkpoint when a run resumes. Leaves out: what is in the
-state (`resume`), the final policy (`policy.Policy.save`).
+Covers: a folder per checkpoint that is complete or absent (kill -9 at any moment), when the next one is due, which ones
+are removed, JSON Lines logs that are truncated to their size at the checkpoint when a run resumes. Leaves out: what is
+in the state (`resume`), which steps are kept (`checkpoint_choice`), the final policy (`policy.Policy.save`).
 """
 
 import json
@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,14 @@ def checkpoint_folder(folder: Path, step: int) -> Path:
     return folder / f"checkpoint-{step:08d}"
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write it under `folder`, then remove the older ones. Raises BackendError when the disk fails."""
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: Collection[int] = ()) -> Path:
+    """Write it under `folder`, then remove the others but those of the steps `keep`. Raises BackendError when the disk
+    fails."""
     import torch
 
     target = checkpoint_folder(folder, checkpoint.step)
     scratch = folder / f".{target.name}.part"
-    older = [path for path in checkpoints(folder) if path != target]
+    others = [path for path in checkpoints(folder) if path != target and step_of(path) not in keep]
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         scratch.mkdir(parents=True)
@@ -79,26 +81,34 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         raise BackendError(f"cannot write the checkpoint {target}: {str(error).splitlines()[0]}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    for path in older:
+    for path in others:
         shutil.rmtree(path)
     return target
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
     """Raises BadInputError when it cannot be read."""
+    folders = checkpoints(folder)
+    return read_checkpoint(folders[-1]) if folders else None
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Raises BadInputError when it cannot be read."""
     import torch
 
-    folders = checkpoints(folder)
-    if not folders:
-        return None
     try:
-        state = json.loads((folders[-1] / STATE).read_text(encoding="utf-8"))
-        tensors = torch.load(folders[-1] / TENSORS, map_location="cpu", weights_only=True)
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        tensors = torch.load(path / TENSORS, map_location="cpu", weights_only=True)
     except (OSError, ValueError, RuntimeError) as error:
-        raise BadInputError(f"not a readable checkpoint: {str(error).splitlines()[0]}", file=folders[-1]) from error
+        raise BadInputError(f"not a readable checkpoint: {str(error).splitlines()[0]}", file=path) from error
     return Checkpoint(step=int(state.pop("step")), tensors=tensors, state=state)
 
 
 def checkpoints(folder: Path) -> list[Path]:
     """Complete checkpoints in `folder`, oldest first."""
     return sorted(path for path in folder.glob("checkpoint-*") if _NAME.match(path.name))
+
+
+def step_of(path: Path) -> int:
+    """Of a checkpoint's folder."""
+    return int(path.name.rpartition("-")[2])

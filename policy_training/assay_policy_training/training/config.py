@@ -9,6 +9,7 @@ from assay.errors import BadInputError
 from assay.settings import Help, check_settings
 
 OnError = Literal["mask", "stop"]
+Keep = Literal["last", "best"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,14 @@ class PolicyRunConfig:
         ),
     ] = ()
     watch_share: Annotated[float, Help("Share of the prompts that it scores.")] = 0.5
+    eval_every: Annotated[int, Ge(0), Help("Also evaluate on the held-out prompts every N steps; 0 = never.")] = 0
+    keep: Annotated[Keep, Help("Save the policy of the last step, or of the best evaluation.")] = "last"
+    best_by: Annotated[
+        str, Help("Metric of a step that the best one has most of; -METRIC: least of.", metavar="METRIC")
+    ] = "eval_reward_mean"
+    keep_checkpoints: Annotated[
+        int, Ge(1), Help("How many of the newest checkpoints are kept, beside the best and the last good one.")
+    ] = 1
     on: Annotated[
         str,
         Help(
@@ -82,6 +91,10 @@ class PolicyRunConfig:
         for column in self.columns:
             if not all(column.partition("=")):
                 raise BadInputError(f"a column is given as FIELD=COLUMN, not {column!r}", field="--column")
+        if self.eval_every and not self.evaluate:
+            raise BadInputError("say on how many held-out prompts: --evaluate N", field="--eval-every")
+        if self.keep == "best" and self.best_by.lstrip("-").startswith("eval_") and not self.eval_every:
+            raise BadInputError("the best one is known by evaluations: --eval-every N", field="--keep")
 
     @property
     def columns_by_field(self) -> dict[str, str]:

@@ -22,6 +22,7 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
 from assay_policy_training.recipe.loading import recipe_from_dict
+from assay_policy_training.training.checkpoint_choice import CheckpointChoice
 from assay_policy_training.training.loop import PolicyTrainer
 
 
@@ -60,12 +61,13 @@ class WorkerConfig:
         rewards: Sequence[RewardSource],
         folder: Path,
         extra: Sequence[StepMetrics] = (),
+        choice: CheckpointChoice | None = None,
     ) -> PolicyTrainer:
         """A trainer for this process's share."""
         recipe, policy = recipe_from_dict(self.recipe), self.load(device)
         source = recipe.source.open(self.prompts, seed=recipe.seed, policy=policy)
         policy.divide(parallel)
-        return PolicyTrainer(recipe, policy, source, rewards, folder, extra=extra, on=self.on)
+        return PolicyTrainer(recipe, policy, source, rewards, folder, extra=extra, on=self.on, choice=choice)
 
 
 def run_worker(open_rewards: Callable[[Sequence[str]], Sequence[RewardSource]]) -> None:

@@ -1,4 +1,4 @@
-"""Evaluation of a policy on held-out prompts, before and after training, with the same seed.
+"""Evaluation of a policy on held-out prompts, before and after training and every n steps, with the same seed.
 
 Covers: mean reward through the same client as in training, the verifier's pass rate with its interval, length, KL to
 the reference, the change between two evaluations of the same prompts; contexts that are part of the task
@@ -8,7 +8,8 @@ weight 0).
 """
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,7 +22,13 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.compositions.weighted import Composition
-from assay_policy_training.plugins.protocols import ContextPolicy, RewardComposition, RewardSource, TaskContext
+from assay_policy_training.plugins.protocols import (
+    ContextPolicy,
+    RewardComposition,
+    RewardSource,
+    StepReport,
+    TaskContext,
+)
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.rollouts.rewards import composed, gather_rewards, verifier_accuracy
 
@@ -75,6 +82,44 @@ class PolicyEvaluation:
     def to_dict(self) -> dict[str, Any]:
         """The figures, without those of each prompt."""
         return {name: value for name, value in asdict(self).items() if not name.startswith("prompt_")}
+
+    def numbers(self) -> dict[str, float]:
+        """The figures that a step of training has, as far as they were measured."""
+        figures = {
+            "reward_mean": self.reward_mean,
+            "rewards_missing": float(self.rewards_missing),
+            "pass_rate": self.verifier.share if self.verifier else None,
+            "length_mean": self.length_mean,
+            "truncated_share": self.truncated_share,
+            "entropy": self.entropy,
+            "kl_k3": self.kl_k3,
+        }
+        return {name: value for name, value in figures.items() if value is not None}
+
+
+class ScheduledEvaluation:
+    """S16: evaluates every `every` steps. The step's metrics get the figures as `eval_FIGURE`, of several sets as
+    `eval_SET_FIGURE`. `evaluate`: from what the evaluation is called, and the policy, to the
+    evaluations by set."""
+
+    def __init__(self, every: int, evaluate: Callable[[str, Policy], Mapping[str, PolicyEvaluation]]) -> None:
+        self.every, self._evaluate = every, evaluate
+        self._policy: Policy | None = None
+
+    def attach(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def measure(self, report: StepReport) -> dict[str, float]:
+        if report.step % self.every or self._policy is None:
+            return {}
+        started = time.monotonic()
+        evaluations = self._evaluate(f"at step {report.step}", self._policy)
+        figures = {
+            f"eval_{f'{name}_' if len(evaluations) > 1 else ''}{figure}": value
+            for name, evaluation in evaluations.items()
+            for figure, value in evaluation.numbers().items()
+        }
+        return {**figures, "eval_seconds": time.monotonic() - started}
 
 
 @dataclass(frozen=True)

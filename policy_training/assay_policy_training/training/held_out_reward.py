@@ -52,10 +52,11 @@ class HeldOutReward:
     def __init__(self, sources: Sequence[RewardSource], folder: Path, settings: WatchSettings | None = None) -> None:
         self.sources, self.settings = list(sources), settings or WatchSettings()
         self.log = JsonLog(folder / SUSPECTS_FILE)
-        self.history: list[dict[str, float]] = []  #: a step each: proxy, held, error (of held), rows
+        self.history: list[dict[str, float]] = []  #: a step each: step, proxy, held, error (of held)
 
     def measure(self, report: StepReport) -> dict[str, float]:
-        """`held_out_reward_mean`, `_std`, `_missing`, `_rows`, `held_out_agreement`, `overoptimised` (0 or 1)."""
+        """`held_out_reward_mean`, `_std`, `_missing`, `_rows`, `held_out_agreement`, `overoptimised` (0 or 1) and
+        `overoptimised_good_step`, the last of the window with the best mean."""
         batch = report.batch
         valid = batch.valid.tolist()
         rows = [row for row in range(len(batch)) if valid[row] and self._is_selected(batch.uid[row], report.step)]
@@ -75,10 +76,18 @@ class HeldOutReward:
         error = _standard_error(
             held_out, [uid for uid, in_use in zip(part.uid, present.tolist(), strict=True) if in_use]
         )
-        self.history.append({"proxy": float(proxy.mean()), "held": float(held_out.mean()), "error": error})
+        means = {"proxy": float(proxy.mean()), "held": float(held_out.mean()), "error": error}
+        self.history.append({"step": report.step, **means})
         metrics["overoptimised"] = float(overoptimised(self.history, self.settings.window, self.settings.sigmas))
+        metrics["overoptimised_good_step"] = self._good_step()
         self.log.append(suspects(part, scores, step=report.step, most=self.settings.suspects))
         return metrics
+
+    def _good_step(self) -> float:
+        window, held_out = self.settings.window, [row["held"] for row in self.history]
+        ends = range(min(window, len(held_out)), len(held_out) + 1)
+        best = max(ends, key=lambda end: (fmean(held_out[max(0, end - window) : end]), end))
+        return self.history[best - 1].get("step", 0.0)  # 0: of a checkpoint that did not hold steps
 
     def _is_selected(self, uid: str, step: int) -> bool:
         digest = hashlib.sha256(f"{self.settings.seed}/{step}/{uid}".encode()).digest()

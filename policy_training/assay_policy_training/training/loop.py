@@ -7,6 +7,7 @@ mathematics of each method (the plug-ins of a `Recipe`), the final save (`run`),
 
 import logging
 import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -41,16 +42,17 @@ from assay_policy_training.plugins.protocols import (
     UsesPolicy,
     negotiate,
 )
-from assay_policy_training.plugins.watch.stop_rules import missing_metrics
+from assay_policy_training.plugins.watch.stop_rules import OutOfBounds, missing_metrics
 from assay_policy_training.recipe.inactive import inactive_parts
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.collector import CollectedRollouts, RolloutCollector, without_reward
 from assay_policy_training.rollouts.generate import completed_rows
-from assay_policy_training.training.checkpoint import CheckpointSchedule
+from assay_policy_training.training.checkpoint import CheckpointSchedule, checkpoint_folder, checkpoints, step_of
+from assay_policy_training.training.checkpoint_choice import CheckpointChoice
 from assay_policy_training.training.gradients import Gradients
 from assay_policy_training.training.metrics import reward_versions, rollout_measures, rollout_records
 from assay_policy_training.training.parallel_checks import check_parallel
-from assay_policy_training.training.resume import StepStart, restore, save
+from assay_policy_training.training.resume import StepStart, restore, return_to, save
 
 log = logging.getLogger(__name__)
 ROLLOUTS_FILE = "rollouts.jsonl"
@@ -63,7 +65,9 @@ class PolicyTrainer:
     share, sees the whole batch, and decides the same. Only the first process measures and writes.
 
     `sampler`: instead of the recipe's. `extra`: more plug-ins that only measure (S16). `on`: where rollout actors are
-    (`assay.compute.executor.OnOption`). The recipe's plug-ins are copied, so their state belongs to this trainer.
+    (`assay.compute.executor.OnOption`). `choice`: which checkpoints are kept, and whose weights the policy has in the
+    end; default: the newest, and where a bound was broken the last good one. The recipe's plug-ins are copied, so their
+    state belongs to this trainer.
     Raises BadInputError at once when a plug-in needs what the set-up does not supply.
     """
 
@@ -78,6 +82,7 @@ class PolicyTrainer:
         sampler: Sampler | None = None,
         extra: Sequence[StepMetrics] = (),
         on: str = LOCAL,
+        choice: CheckpointChoice | None = None,
     ) -> None:
         self.recipe = recipe = deepcopy(recipe)
         self.policy, self.prompts, self.rewards = policy, prompts, list(rewards)
@@ -88,7 +93,7 @@ class PolicyTrainer:
         self.folder = folder
         self._check_needs()
         check_parallel(policy.parallel, self.sampler, self.plugins())
-        for plugin in recipe.plugins().values():
+        for plugin in (*recipe.plugins().values(), *extra):
             if isinstance(plugin, UsesPolicy):
                 plugin.attach(policy)
         self.gradients = Gradients(recipe, policy)
@@ -107,6 +112,8 @@ class PolicyTrainer:
         self.updates = 0  #: optimiser steps done: the version of the weights
         self._updating = False  #: whether the step under way may have changed a weight
         self.stopped: str | None = None  #: why a stop rule ended the run
+        self.choice = choice or CheckpointChoice()
+        self.returned_to: int | None = None  #: the step whose weights the policy has in the end; None: the last
         #: Settings that are accepted but may not be intended.
         self.warnings = mismatch_warnings(recipe)
         self.warnings += [f"{part}: cannot act: {why}" for part, why in inactive_parts(recipe).items()]
@@ -117,14 +124,15 @@ class PolicyTrainer:
         self, steps: int | None = None, on_step: Callable[[Mapping[str, Any]], None] = lambda _: None
     ) -> list[dict[str, Any]]:
         """Train until `steps` steps (default: the recipe's) are done in all, or a stop rule ends the run; returns the
-        metrics of each new step.
+        metrics of each new step. Where a bound was broken the policy has the weights of the last good checkpoint.
 
         Raises BackendError when no rollout of a step got a reward, and what the reward sources raise. In a single
         process, Ctrl-C ends the training after the step, with a checkpoint, and a step that fails leaves one.
         """
         rows = []
         last_step = self.recipe.steps if steps is None else steps
-        checkpoints = CheckpointSchedule(self.recipe.checkpoint_every, self.recipe.checkpoint_minutes)
+        broken: int | None = None
+        schedule = CheckpointSchedule(self.recipe.checkpoint_every, self.recipe.checkpoint_minutes)
         parallel = self.policy.parallel
         with stop_on_signal(held=parallel.world == 1) as end:
             while self.step < last_step and self.stopped is None:
@@ -141,14 +149,36 @@ class PolicyTrainer:
                 if len(rows) == 1 and self.policy.parallel.main:
                     for warning in missing_metrics(self.recipe.stop, row):
                         log.warning(warning)
-                self.stopped = next((reason for rule in self.recipe.stop if (reason := rule.reason(row))), None)
-                due = parallel.share(checkpoints.due(self.step) if parallel.main else None)
+                best = self.choice.note(row, self.recipe.stop)
+                reasons = [rule.reason(row) for rule in self.recipe.stop]  # each has its memory
+                broken = next((position for position, reason in enumerate(reasons) if reason), None)
+                self.stopped = None if broken is None else reasons[broken]
+                due = parallel.share(schedule.due(self.step) or best if parallel.main else None)
                 if end.requested or due:
                     self.save_checkpoint()
-                    checkpoints.saved()
+                    schedule.saved()
                 if end.requested:
                     raise KeyboardInterrupt
+            self._choose_weights(broken)
         return rows
+
+    def _choose_weights(self, broken: int | None) -> None:
+        """At the end of training. After a broken bound the checkpoints behind the last good one go: the run would
+        resume from there."""
+        main = self.policy.parallel.main
+        saved = [step_of(path) for path in checkpoints(self.folder)] if main else []
+        step = self.policy.parallel.share([self.choice.final(saved, broken)] if main else None)[0]
+        if broken is not None and step is None and main and isinstance(self.recipe.stop[broken], OutOfBounds):
+            log.warning("no checkpoint of a step within the bound: the policy is that of step %d", self.step)
+        if step is None or step == self.step:
+            return
+        return_to(self, step)
+        self.returned_to, self.collector.generator.published = step, None
+        if self.stopped is not None and main:
+            for later in [later for later in saved if later > step]:
+                shutil.rmtree(checkpoint_folder(self.folder, later))
+        if main:
+            log.warning("the policy is that of step %d of %d", step, self.step)
 
     @contextmanager
     def _checkpoint_on_failure(self) -> Iterator[None]:
@@ -378,8 +408,9 @@ class PolicyTrainer:
             self.collector.pool.close()
 
     def save_checkpoint(self) -> Path:
-        """Write a checkpoint from which a run resumes as if it had never stopped."""
-        return save(self)
+        """Write a checkpoint from which a run resumes as if it had never stopped. Where the weights are those of an
+        earlier step again, that step's is there."""
+        return save(self) if self.returned_to is None else checkpoint_folder(self.folder, self.returned_to)
 
     def resume(self, folder: Path | None = None) -> int:
         """Restore the newest checkpoint in `folder` (default: the trainer's); returns its step, 0 where there is none.
@@ -388,5 +419,7 @@ class PolicyTrainer:
         another base model, other prompts or other plug-ins.
         """
         step = restore(self, folder or self.folder)
+        for row in self.metrics_log.rows() if step else ():
+            self.choice.note(row, self.recipe.stop)
         self.collector.generator.published = None
         return step

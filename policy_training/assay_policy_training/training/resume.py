@@ -20,9 +20,13 @@ from assay_policy_training.plugins.protocols import Stateful, Tensors
 from assay_policy_training.training.checkpoint import (
     Checkpoint,
     checkpoint_folder,
+    checkpoints,
     newest_checkpoint,
+    read_checkpoint,
     save_checkpoint,
+    step_of,
 )
+from assay_policy_training.training.checkpoint_choice import CheckpointChoice
 
 
 class ResumableTrainer(Protocol):
@@ -34,6 +38,7 @@ class ResumableTrainer(Protocol):
     metrics_log: JsonLog
     rollouts_log: JsonLog
     folder: Path
+    choice: CheckpointChoice
     policy_version: str
     step: int
     updates: int
@@ -88,7 +93,8 @@ def save(trainer: ResumableTrainer, start: StepStart | None = None) -> Path:
         "plugins": start.plugin_states,
         "logs": start.logs,
     }
-    return save_checkpoint(trainer.folder, Checkpoint(trainer.step, tensors, state))
+    keep = trainer.choice.kept(list(map(step_of, checkpoints(trainer.folder))), trainer.step)
+    return save_checkpoint(trainer.folder, Checkpoint(trainer.step, tensors, state), keep)
 
 
 def restore(trainer: ResumableTrainer, folder: Path) -> int:
@@ -107,10 +113,7 @@ def restore(trainer: ResumableTrainer, folder: Path) -> int:
     if not headers:
         return 0
     [(step, state, plugin_tensors)] = headers
-    with torch.no_grad():
-        for name, parameter in trainer.parameters.items():
-            full = checkpoint.tensors["parameters"][name] if checkpoint is not None else None
-            parameter.copy_(parallel.scatter(full, parameter))
+    _copy_weights(trainer, checkpoint)
     scatter_optimizer(checkpoint.tensors["optimiser"] if checkpoint is not None else None, trainer.optimiser, parallel)
     for name, plugin in _stateful(trainer).items():
         plugin.load_state_dict(state["plugins"][name])
@@ -124,6 +127,22 @@ def restore(trainer: ResumableTrainer, folder: Path) -> int:
             log.cut(int(state["logs"][log.path.name]))
     trainer.step, trainer.updates = step, int(state["updates"])
     return trainer.step
+
+
+def return_to(trainer: ResumableTrainer, step: int) -> None:
+    """The weights of the checkpoint of `step`, for a training that is over: its logs and all else stay. All processes
+    call this; the first reads."""
+    parallel = trainer.policy.parallel
+    checkpoint = read_checkpoint(checkpoint_folder(trainer.folder, step)) if parallel.main else None
+    _copy_weights(trainer, checkpoint)
+    trainer.updates = parallel.share(int(checkpoint.state["updates"]) if checkpoint is not None else None)
+
+
+@torch.no_grad()
+def _copy_weights(trainer: ResumableTrainer, checkpoint: Checkpoint | None) -> None:
+    for name, parameter in trainer.parameters.items():
+        full = checkpoint.tensors["parameters"][name] if checkpoint is not None else None
+        parameter.copy_(trainer.policy.parallel.scatter(full, parameter))
 
 
 def _check_same(trainer: ResumableTrainer, checkpoint: Checkpoint) -> None:

@@ -39,16 +39,22 @@ from assay.workspace import Workspace
 from assay_policy_training.core.policy import RELOAD_TOLERANCE, Policy, reload_difference
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.mixtures import split_weight
-from assay_policy_training.plugins.protocols import RewardSource
+from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.prompt_length import select_prompts
 from assay_policy_training.rollouts.rewards import ModelReward, ProcessReward
 from assay_policy_training.training.checkpoint import checkpoints
+from assay_policy_training.training.checkpoint_choice import CheckpointChoice
 from assay_policy_training.training.config import PolicyRunConfig
 from assay_policy_training.training.distributed import WorkerConfig
-from assay_policy_training.training.evaluation import PolicyChange, PolicyEvaluation, evaluate_policy
+from assay_policy_training.training.evaluation import (
+    PolicyChange,
+    PolicyEvaluation,
+    ScheduledEvaluation,
+    evaluate_policy,
+)
 from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings
 from assay_policy_training.training.loop import ROLLOUTS_FILE, PolicyTrainer
 from assay_serving.score_records import save_scores
@@ -133,6 +139,8 @@ def train_policy(
     if resume is not None:
         _require_ended(workspace, resume)
     model_folder(workspace, plan.name)
+    if plan.eval_every and resolve(plan.parallel) == "fsdp":
+        raise BadInputError("not with fsdp: the first process evaluates alone, and has no whole weights; use ddp")
     if resume is not None and not checkpoints(workspace.runs / resume):
         raise BadInputError(
             f"{resume} has no checkpoint; one was due every {plan.recipe.checkpoint_every} steps",
@@ -195,7 +203,6 @@ def _train(
         on=plan.on,
     )
     settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)
-    watch = [HeldOutReward(watched, run.folder, settings)] if watched else []
 
     def evaluate(when: str, policy: Policy) -> dict[str, PolicyEvaluation]:
         evaluations: dict[str, PolicyEvaluation] = {}
@@ -214,8 +221,12 @@ def _train(
                 advance(len(items))
         return evaluations
 
+    extra: list[StepMetrics] = [HeldOutReward(watched, run.folder, settings)] if watched else []
+    if plan.eval_every and selected:
+        extra.append(ScheduledEvaluation(plan.eval_every, evaluate))
+    choice = CheckpointChoice(plan.keep_checkpoints, plan.best_by, plan.keep)
     with process_group(plan.parallel, plan.device, config) as (parallel, device):
-        trainer = config.begin(parallel, device, rewards, run.folder, watch)
+        trainer = config.begin(parallel, device, rewards, run.folder, extra, choice)
         before = evaluate("before", config.load(device) if parallel.equal_passes else trainer.policy)
         done = trainer.resume()
         board = TensorBoardLog(run.folder, keep_to_step=done) if plan.tensorboard else None
@@ -248,6 +259,8 @@ def _train(
                 "steps": trainer.step,
                 "updates": trainer.updates,
                 "stopped_early": trainer.stopped,
+                "saved_step": trainer.step if trainer.returned_to is None else trainer.returned_to,
+                "best": dict(zip(("step", plan.best_by), choice.best, strict=True)) if choice.best else None,
                 "warnings": trainer.warnings,
                 "resumed_at": done,
                 "device": str(device),
@@ -266,7 +279,7 @@ def _train(
         # One short rollout, to compare the saved checkpoint's log-probs with the trainer's.
         probe = sampler.rollout(prompts[:1], 1, seed=recipe.seed, version=trainer.updates)
         trained = policy.float32_logp(probe)
-        del trainer, policy, sampler, parallel  # the optimiser and the weights: the saved ones are loaded alone
+        del trainer, extra, policy, sampler, parallel  # the optimiser and the weights: the saved ones are loaded alone
         gc.collect()
         difference = run.metrics["reload_difference"] = reload_difference(target, probe, trained, device)
         if by_set:
@@ -365,9 +378,9 @@ def _artifact_of_version(workspace: Workspace, version: str) -> str | None:
 
 
 def copy_checkpoint(old: Path, new: Path) -> None:
-    """Copy the newest checkpoint and the logs of an interrupted run; the old run is not changed."""
-    newest = checkpoints(old)[-1]  # never written to again
-    copy_run_files(old, new, linked=[newest.name], copied=[METRICS_FILE, ROLLOUTS_FILE, SUSPECTS_FILE])
+    """Copy the checkpoints and the logs of an interrupted run; the old run is not changed."""
+    names = [folder.name for folder in checkpoints(old)]  # never written to again
+    copy_run_files(old, new, linked=names, copied=[METRICS_FILE, ROLLOUTS_FILE, SUSPECTS_FILE])
 
 
 def _record_rollouts(run: Run, name: str, rewards: Sequence[RewardSource]) -> str:

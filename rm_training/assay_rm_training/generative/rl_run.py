@@ -234,6 +234,7 @@ def _train(
             "coverage": coverage.to_dict(),
             "warnings": warnings,
             "steps": trainer.step,
+            "saved_step": trainer.step if trainer.returned_to is None else trainer.returned_to,
             "updates": trainer.updates,
             "resumed_at": done,
             "device": str(device),

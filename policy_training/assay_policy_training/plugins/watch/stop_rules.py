@@ -1,6 +1,7 @@
 """When a run ends early: a metric out of bounds for several steps, or no progress.
 
-Leaves out: choosing a checkpoint afterwards. A metric that a step does not have counts neither way.
+Leaves out: choosing a checkpoint afterwards (`training.checkpoint_choice`). A metric that a step does not have counts
+neither way.
 """
 
 import difflib
@@ -32,16 +33,21 @@ class OutOfBounds(StatefulSettings, section="stop"):
         if (self.above is None) == (self.below is None):
             raise BadInputError("give either above or below", field="stop")
 
-    def reason(self, row: Mapping[str, Any]) -> str | None:
+    def is_out(self, row: Mapping[str, Any]) -> bool | None:
+        """None: the step does not have the metric."""
         value = row.get(self.metric)
         if not isinstance(value, int | float):
             return None
-        out = value != value or (value > self.above if self.above is not None else value < (self.below or 0.0))
+        return value != value or (value > self.above if self.above is not None else value < (self.below or 0.0))
+
+    def reason(self, row: Mapping[str, Any]) -> str | None:
+        if (out := self.is_out(row)) is None:
+            return None
         self.bad = self.bad + 1 if out else 0
         if self.bad < self.patience:
             return None
         bound = f"above {self.above:g}" if self.above is not None else f"below {self.below:g}"
-        return f"{self.metric} was {bound} for {self.patience} steps (last {value:.4g})"
+        return f"{self.metric} was {bound} for {self.patience} steps (last {row[self.metric]:.4g})"
 
 
 class NoProgress(StatefulSettings, section="stop"):
