@@ -20,7 +20,7 @@ from assay_policy_training.plugins.contexts.hints import GUIDED
 from assay_policy_training.plugins.contexts.revise import Revise
 from assay_policy_training.plugins.objectives.guide import GuideLoss
 from assay_policy_training.plugins.objectives.offline import Alol, DirectAdvantage
-from assay_policy_training.plugins.objectives.preference import Inpo, Srpo
+from assay_policy_training.plugins.objectives.preference import Inpo, OnlineDpo, RewardDifference, Srpo
 from assay_policy_training.plugins.objectives.rover import Rover
 from assay_policy_training.plugins.objectives.verdicts import Drpo, Pacs
 from assay_policy_training.plugins.samplers.recorded import RecordedSampler
@@ -89,10 +89,12 @@ GROUP_SCOPE = [
     Pacs(baseline="grpo", balanced=True, label="reward", threshold=0.0),
     Drpo(max_length=128, delta=0.0),
     Inpo(eta=0.5, tau=0.2),
+    OnlineDpo(beta=0.5),
+    RewardDifference(beta=0.5, clip=0.3),
 ]
 
 
-@pytest.mark.parametrize("objective", GROUP_SCOPE, ids=["pacs", "pacs z-scored", "drpo", "inpo"])
+@pytest.mark.parametrize("objective", GROUP_SCOPE, ids=["pacs", "pacs z-scored", "drpo", "inpo", "online_dpo", "prdp"])
 def test_two_passes_are_one(policy: Policy, rollouts: RolloutBatch, objective: Any) -> None:
     whole, loss = undivided(policy, objective, rollouts)
     for rows in (3, 100):

@@ -1,4 +1,4 @@
-"""The reference numbers of [PACS], [ROVER], [DRPO], [two-pass], [INPO], [SRPO], [A-LoL], [DirectAdv], step values."""
+"""Reference numbers of objectives on groups and of step values, named by their tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from assay_policy_training.plugins.estimators.step_values import differences
 from assay_policy_training.plugins.objectives.offline import last_of_segment, over_segments, response_ratio
-from assay_policy_training.plugins.objectives.preference import answer_loss, improvement_loss, nash_loss
+from assay_policy_training.plugins.objectives.preference import (
+    answer_loss,
+    difference_loss,
+    dpo_loss,
+    improvement_loss,
+    ipo_loss,
+)
 from assay_policy_training.plugins.objectives.rover import at_next
 from assay_policy_training.plugins.objectives.verdicts import against_group, class_weights, group_gain, length_weights
 
@@ -68,11 +74,42 @@ def test_drpo_and_its_two_pass_coefficients() -> None:
     assert gradient.tolist() == pytest.approx([-0.982014, -0.017986, 0.507499, 0.492501], abs=TOLERANCE)
 
 
+def test_dpo_and_ipo() -> None:
+    """-log sigmoid(.08) and (.8 - 5)^2, by hand; gradients -beta sigmoid(-beta m) and 2 (m - 1/(2 beta))."""
+    margin = numbers(0.8).requires_grad_()
+    for loss, value, slope in ((dpo_loss, 0.653947, -0.048001), (ipo_loss, 17.64, -8.4)):
+        out = loss(margin, 0.1).sum()
+        (gradient,) = torch.autograd.grad(out, margin)
+        assert float(out.detach()) == pytest.approx(value, abs=TOLERANCE)
+        assert float(gradient) == pytest.approx(slope, abs=TOLERANCE)
+
+
+def test_prdp() -> None:
+    """beta m = .5 x 1.2 against a difference of 1; held within .3 of old (.2, -.1): .5 x (.5 + .3)."""
+    scores, old, reward = numbers(0.9, -0.3).requires_grad_(), numbers(0.2, -0.1), numbers(1, 0)
+    free = difference_loss(scores, old, reward, beta=0.5, clip=10.0)
+    assert free[0, 1].item() == pytest.approx(0.16, abs=TOLERANCE)
+    assert torch.equal(free, free.T), "a pair is the same from both sides"
+    held = difference_loss(scores, old, reward, beta=0.5, clip=0.3)[0, 1]
+    assert held.item() == pytest.approx((0.5 * 0.8 - 1) ** 2, abs=TOLERANCE)
+    (gradient,) = torch.autograd.grad(held, scores)
+    assert gradient[0] == 0, "the row that has moved too far is not moved further"
+
+
+def test_prdp_is_solved_by_the_regularised_optimum() -> None:
+    """ref exp(r / beta) / Z has no loss: the normaliser drops out of differences."""
+    ref, reward, beta = numbers(0.5, 0.3, 0.2), numbers(0, 1, 0), 0.5
+    best = ref * (reward / beta).exp()
+    ratio = (best / best.sum() / ref).log()
+    assert (best / best.sum()).tolist() == pytest.approx([0.171426, 0.760004, 0.06857], abs=TOLERANCE)
+    assert float(difference_loss(ratio, ratio, reward, beta=beta, clip=1.0).abs().max()) < 1e-12
+
+
 def test_inpo() -> None:
     eta, tau = 0.5, 0.2
     margin = 0.8 - tau / eta * 0.3 - (1 - tau / eta) * 0.5
     assert margin == pytest.approx(0.38, abs=TOLERANCE)
-    assert float(nash_loss(torch.tensor(margin), eta)) == pytest.approx(0.3844, abs=TOLERANCE)
+    assert float(ipo_loss(torch.tensor(margin), eta)) == pytest.approx(0.3844, abs=TOLERANCE)
 
 
 def test_srpo() -> None:

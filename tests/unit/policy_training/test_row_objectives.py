@@ -14,7 +14,13 @@ from assay.errors import BadInputError
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.estimators.group_relative import DrGrpo
 from assay_policy_training.plugins.objectives.offline import Alol, DirectAdvantage
-from assay_policy_training.plugins.objectives.preference import Inpo, Srpo, best_and_worst
+from assay_policy_training.plugins.objectives.preference import (
+    Inpo,
+    OnlineDpo,
+    RewardDifference,
+    Srpo,
+    best_and_worst,
+)
 from assay_policy_training.plugins.objectives.rover import Rover
 from assay_policy_training.plugins.objectives.verdicts import Drpo, Pacs
 from assay_policy_training.recipe.loading import load_recipe
@@ -129,6 +135,27 @@ def test_inpo_of_a_pair() -> None:
     assert float(without) == 0
 
 
+def test_online_dpo_takes_the_best_and_the_worst_of_each_group() -> None:
+    batch = rollouts([1] * 6, uid=list("aaabbb"), reward=numbers(0.2, 0.9, 0.1, 3, 3, 3))
+    scores = numbers(5, 1.0, 0.2, 7, 8, 9)
+    loss, reports = OnlineDpo().batch_loss(scores, batch)
+    assert float(loss) == pytest.approx(0.653947, abs=1e-5)
+    assert reports["pairs"] == 1, "a group of equal rewards has no pair"
+    assert float(OnlineDpo(loss="ipo").batch_loss(scores, batch)[0]) == pytest.approx(17.64)
+
+
+def test_prdp_takes_all_pairs_of_a_group_with_rewards() -> None:
+    logp_old = torch.tensor([[0.0], [0.0], [0.0], [0.0]])
+    batch = rollouts(
+        [1] * 4, uid=list("aaab"), reward=numbers(1, 0, NAN, 0), logp_old=logp_old, logp_ref=torch.zeros(4, 1)
+    )
+    loss, reports = RewardDifference(beta=0.5, clip=10).batch_loss(numbers(0.9, -0.3, 50, 60), batch)
+    assert float(loss) == pytest.approx(0.16, abs=1e-5)
+    assert reports == {"pairs": 1, "clip_fraction": pytest.approx(1 / 3)}
+    nothing, reports = RewardDifference().batch_loss(numbers(1, 2), batch.select([2, 3]))
+    assert (float(nothing), reports) == (0, {"pairs": 0})
+
+
 def test_srpo_of_a_pair_and_of_half_a_pair() -> None:
     """g(w|l) .6, g(l|l) -.2, g(l|w) -.4, g(w|w) .1; plain answers as far apart as g(w|w) and g(l|l)."""
     rows = [(0, None, 1.0), (1, None, 0.0), (0, 1, 1.0), (1, 1, 0.0), (1, 0, 0.0), (0, 0, 1.0)]
@@ -156,6 +183,8 @@ def test_srpo_of_a_pair_and_of_half_a_pair() -> None:
         (lambda: Drpo(max_length=1, tau=0), "objective.tau"),
         (lambda: Inpo(eta=0.1, tau=0.2), "objective.tau"),
         (lambda: Srpo(mix=2), "objective.mix"),
+        (lambda: OnlineDpo(loss="hinge"), "objective.loss"),  # type: ignore[arg-type]
+        (lambda: RewardDifference(clip=0), "objective.clip"),
         (lambda: Alol(clip=2), "objective.clip"),
         (lambda: Alol(ratio="row"), "objective.ratio"),  # type: ignore[arg-type]
         (lambda: Rover(rho=0), "objective.rho"),

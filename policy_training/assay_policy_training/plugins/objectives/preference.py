@@ -1,12 +1,22 @@
-"""Objectives on the pair of a group, INPO and SRPO; sums and means over groups.
+"""Objectives on the pairs of a group: online DPO, INPO, PRDP, SRPO; sums and means over groups.
 
 Leaves out: a row's own number (`ratios`), the two passes that spare whole groups in one micro-batch (`gradients`).
+
+Online DPO: the best and the worst response that the policy drew to a prompt, as a pair for DPO's or IPO's loss. Covers:
+with m the difference of the log-ratios to the reference of whole responses, -log sigmoid(beta m) or (m - 1/(2 beta))^2.
+Leaves out: recorded pairs (the reward models' training has those methods). Source: arXiv 2402.04792, TRL's
+OnlineDPOTrainer read. Oracle m .8, beta .1: .653947, 17.64.
 
 INPO: iterative Nash policy optimisation from pairs, without a reward model. Covers: h = D_theta - (tau/eta) D_ref -
 ((eta - tau)/eta) D_old, D_p = log p(winner) - log p(loser) over whole responses (sums, not means), and the loss (h -
 1/(2 eta))^2. The pair of a group: its rows of the largest and the smallest reward. `old` is the present iterate, frozen
-during a batch. Leaves out: generating the pairs: from the policy (any sampler, with a preference as the reward) or from
-recorded responses. Source: arXiv 2407.00617 (secondary sources). Oracle eta .5, tau .2, D .8 .3 .5: h .38, loss .3844.
+during a batch. Source: arXiv 2407.00617 (secondary sources). Oracle eta .5, tau .2, D .8 .3 .5: h .38, loss .3844.
+
+PRDP: the scaled difference of two log-ratios to the reference predicts the difference of the rewards. Covers: over all
+pairs of a group, the larger of (beta m - (r_i - r_j))^2 with the present log-ratios and with log-ratios that are held
+within `clip` of old's: nothing is gained by moving further in one batch. Source: arXiv 2402.08714 (diffusion models;
+recalled), where the ratio of each denoising step is clipped; here that of a whole response. Oracle beta .5, log-ratios
+.9 -.3 (old .2 -.1), rewards 1 0: .16; with clip .3: .36.
 
 SRPO: a policy that answers and a policy that improves an answer, fitted to the same pairs. Covers: with g(a|b) the
 log-ratio to the reference of answer a after the previous answer b, and w, l the better and the worse answer of a group,
@@ -21,11 +31,14 @@ prompt, recorded responses only). Source: arXiv 2406.01660 (secondary sources an
 loss and `mix` are ours. Oracle beta .5, g(w|l) .6, g(l|l) -.2, g(l|w) -.4, g(w|w) .1: improvement .03625.
 """
 
-from typing import Annotated, ClassVar
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
@@ -58,9 +71,47 @@ def best_and_worst(reward: Tensor, group: Tensor) -> Tensor:
     return torch.tensor(pairs, dtype=torch.long).reshape(-1, 2)
 
 
-def nash_loss(margin: Tensor, eta: float) -> Tensor:
-    """(h - 1/(2 eta))^2 of each pair."""
-    return (margin - 1 / (2 * eta)) ** 2
+def dpo_loss(margin: Tensor, beta: float) -> Tensor:
+    """-log sigmoid(beta m) of each pair; m = (log pi/ref)(chosen) - (log pi/ref)(rejected), sums over tokens."""
+    return -logsigmoid(beta * margin)
+
+
+def ipo_loss(margin: Tensor, beta: float) -> Tensor:
+    """(m - 1/(2 beta))^2 of each pair; m as for `dpo_loss`, or INPO's h with its eta for beta."""
+    return (margin - 1 / (2 * beta)) ** 2
+
+
+def mean_over_pairs(
+    scores: Tensor, rows: RolloutBatch, loss: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, dict[str, float]]:
+    """The mean of `loss` over the differences of `scores` [n] between the best and the worst row of each group, and
+    reports; 0 without a pair."""
+    pairs = best_and_worst(rows.outcome, rows.group)
+    if not len(pairs):
+        return scores.sum() * 0, {"pairs": 0.0}
+    margin = scores[pairs[:, 0]] - scores[pairs[:, 1]]
+    return loss(margin).mean(), {"pairs": float(len(pairs)), "pair_margin": float(margin.detach().mean())}
+
+
+def reference_ratio(logp: Tensor, context: UpdateContext) -> Tensor:
+    """[b] log pi/ref of each whole response."""
+    return row_sum(logp - context.scored_logp_ref, context.loss_mask)
+
+
+class OnlineDpo(RecipeSettings, section="objective"):
+    """S9, group scope. `loss`: `sigmoid` is DPO's, `ipo` IPO's."""
+
+    beta: Annotated[float, Gt(0)] = 0.1
+    loss: Literal["sigmoid", "ipo"] = "sigmoid"
+    scope: ClassVar[Scope] = "group"
+    needs: ClassVar[frozenset[str]] = frozenset({"logp_ref"})
+
+    def row_scores(self, logp: Tensor, context: UpdateContext) -> Tensor:
+        return reference_ratio(logp, context)
+
+    def batch_loss(self, scores: Tensor, rows: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
+        loss = dpo_loss if self.loss == "sigmoid" else ipo_loss
+        return mean_over_pairs(scores, rows, partial(loss, beta=self.beta))
 
 
 class Inpo(RecipeSettings, section="objective"):
@@ -81,12 +132,42 @@ class Inpo(RecipeSettings, section="objective"):
         return row_sum(logp - pull * context.scored_logp_ref - (1 - pull) * context.logp_old, context.loss_mask)
 
     def batch_loss(self, scores: Tensor, rows: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
-        pairs = best_and_worst(rows.outcome, rows.group)
-        if not len(pairs):
+        return mean_over_pairs(scores, rows, partial(ipo_loss, beta=self.eta))
+
+
+def difference_loss(scores: Tensor, old: Tensor, reward: Tensor, *, beta: float, clip: float) -> Tensor:
+    """[n,n] PRDP's loss of each ordered pair of rows; `scores`, `old`: their log-ratios to the reference [n]."""
+
+    def error(ratios: Tensor) -> Tensor:
+        gap = beta * (ratios[:, None] - ratios) - (reward[:, None] - reward)
+        return gap**2
+
+    return torch.maximum(error(scores), error(old + (scores - old).clamp(-clip, clip)))
+
+
+class RewardDifference(RecipeSettings, section="objective"):
+    """S9, group scope. `beta`: reward a nat of log-ratio; `clip`: nats that a response may move from old."""
+
+    beta: Annotated[float, Gt(0)] = 0.1
+    clip: Annotated[float, Gt(0)] = 1.0
+    scope: ClassVar[Scope] = "group"
+    needs: ClassVar[frozenset[str]] = frozenset({"logp_old", "logp_ref"})
+
+    def row_scores(self, logp: Tensor, context: UpdateContext) -> Tensor:
+        return reference_ratio(logp, context)
+
+    def batch_loss(self, scores: Tensor, rows: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
+        old = scores.detach()
+        if rows.logp_old is not None:  # else theta is old
+            old = row_sum(rows.logp_old - rows.scored_logp_ref, rows.loss_mask).to(scores)
+        reward, valid = rows.outcome.to(scores), ~rows.outcome.isnan()
+        pair = (rows.group[:, None] == rows.group) & valid[:, None] & valid
+        pair = pair.triu(1)
+        if not pair.any():
             return scores.sum() * 0, {"pairs": 0.0}
-        margin = scores[pairs[:, 0]] - scores[pairs[:, 1]]
-        reports = {"pairs": float(len(pairs)), "pair_margin": float(margin.detach().mean())}
-        return nash_loss(margin, self.eta).mean(), reports
+        loss = difference_loss(scores, old, reward.nan_to_num(), beta=self.beta, clip=self.clip)[pair].mean()
+        held = ((scores.detach() - old).abs() > self.clip).double()[valid]
+        return loss, {"pairs": float(pair.sum()), "clip_fraction": float(held.mean())}
 
 
 def improvement_loss(wl: Tensor, ll: Tensor, lw: Tensor, ww: Tensor, beta: float) -> Tensor:
@@ -109,7 +190,7 @@ class Srpo(RecipeSettings, section="objective"):
 
     def row_scores(self, logp: Tensor, context: UpdateContext) -> Tensor:
         """g of each row."""
-        return row_sum(logp - context.scored_logp_ref, context.loss_mask)
+        return reference_ratio(logp, context)
 
     def batch_loss(self, scores: Tensor, rows: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
         per_prompt = [self._prompt_loss(scores, rows, number) for number in sorted(set(rows.group.tolist()))]
