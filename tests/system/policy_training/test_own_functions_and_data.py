@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from assay_command import captured
 from pyarrow import parquet
 
 from assay.workspace import Workspace
-from support.assay_command import captured
 
 SMALL = ("--policy", "tiny", "--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "4", "--steps", "1")
 

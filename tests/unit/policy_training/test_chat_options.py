@@ -52,7 +52,7 @@ def test_template_variables_and_system_turn_shape_the_text_and_its_identity() ->
     assert len(set(hashes)) == 4
     assert renderer(ChatOptions()).template_hash == hashes[0]  # models of before keep their identity
     encoded = renderer(brief).encode(HI, "yes")
-    text = load_tokenizer("tiny").decode(encoded.ids[encoded.response_start :])
+    text = load_tokenizer("tiny").decode(list(encoded.ids[encoded.response_start :]))
     assert text == "yes\n"
 
 

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +259,7 @@ def test_stop_ends_the_run_with_the_reason() -> None:
 
 
 def test_calls_are_taken_in_order() -> None:
-    assert TimedCalls("n", 5.0).run([lambda n=n: n for n in range(20)]) == list(range(20))
+    assert TimedCalls("n", 5.0).run([partial(int, n) for n in range(20)]) == list(range(20))
 
 
 def test_a_function_of_a_file_or_module_is_opened_by_name(tmp_path: Path) -> None:
