@@ -40,8 +40,9 @@ class PolicyRunConfig:
     prompts: Annotated[
         tuple[str, ...],
         Help(
-            "JSON Lines, Parquet or CSV file, hf:NAME[#SUBSET][:SPLIT], a folder of save_to_disk, a snapshot, "
-            "constrained:N for N generated ones, or module:Name or file.py:Name; repeatable, SOURCE@WEIGHT mixes.",
+            "JSON Lines, Parquet or CSV file, hf:NAME[#SUBSET][:SPLIT], a data set's folder, a snapshot, "
+            "constrained:N for N generated ones, or module:Name or file.py:Name; repeatable, SOURCE@WEIGHT mixes. "
+            "Default: constrained:64.",
             metavar="SOURCE",
         ),
     ] = ("constrained:64",)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from assay.errors import BackendError, BadInputError
+from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.workspace import Workspace
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.mixtures import (
@@ -67,6 +67,8 @@ def test_every_table_gives_the_same_prompts(tmp_path: Path) -> None:
         assert load_prompts(f"{tmp_path}/{name}", seed=0) == expected, name
     assert load_prompts(f"hf:{tmp_path}/folder", seed=0) == expected
     assert load_prompts(f"hf:{tmp_path}/folder:train", seed=0) == expected
+    with pytest.raises(NotFoundError, match="has no split 'dev'; it has test"):
+        load_prompts(f"{tmp_path}/splits:dev", seed=0)
 
 
 def test_rows_of_verl_state_their_answer(tmp_path: Path) -> None:
@@ -110,7 +112,7 @@ def test_wrong_tables_are_named(tmp_path: Path, name: str, content: bytes, messa
 
 
 def test_what_is_no_data_set_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="no data set that save_to_disk wrote"):
+    with pytest.raises(BackendError, match="cannot load hf:"):
         load_prompts(str(tmp_path), seed=0)
     with pytest.raises(BackendError, match="cannot load hf:nobody/nothing"):
         load_prompts("hf:nobody/nothing", seed=0)

@@ -2,8 +2,8 @@
 
     FILE.jsonl, FILE.jsonl.gz, ...   a JSON object a line
     FILE.parquet, FILE.csv, .tsv     a row each; of CSV every value is a text
-    FOLDER[:SPLIT]                   a data set that `save_to_disk` wrote
-    hf:NAME[#SUBSET][:SPLIT]         of the Hub, or a local folder of data files; SPLIT is train unless it is named
+    hf:NAME[#SUBSET][:SPLIT]         a data set of the Hub; SPLIT is train unless it is named
+    FOLDER[:SPLIT]                   a local one: data files, or what `save_to_disk` wrote
     NAME                             a snapshot: the prompts of its comparisons, each once
 
 Leaves out: what a row means (`source`), drawing from several sources (`mixtures`).
@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from assay.data.hub_datasets import dataset_rows, open_dataset
 from assay.data.json_lines import Lines, RowError, parse_object
 from assay.data.snapshots import list_snapshots, load_pairs
-from assay.errors import BackendError, BadInputError
+from assay.errors import BadInputError
 from assay.ids import prompt_id
 from assay.workspace import Workspace
 
@@ -32,12 +33,8 @@ def table_rows(source: str, workspace: Workspace | None) -> Rows | None:
     path = Path(source).expanduser()
     if path.is_file():
         return _file_rows(path)
-    folder, colon, split = source.rpartition(":")
-    saved = Path(folder if colon and not path.is_dir() else source).expanduser()
-    if saved.is_dir():
-        return _saved_rows(saved, split if saved != path else "train")
-    if source.startswith(HUB):
-        return _hub_rows(source.removeprefix(HUB))
+    if source.startswith(HUB) or Path(source.rpartition(":")[0] or source).expanduser().is_dir() or path.is_dir():
+        return _dataset_rows(source.removeprefix(HUB))
     if workspace is not None and any(snapshot.name == source for snapshot in list_snapshots(workspace)):
         return _snapshot_rows(workspace, source)
     return None
@@ -71,34 +68,14 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
         for batch in parquet.ParquetFile(path).iter_batches():
             yield from map(_plain, batch.to_pylist())
     except (pyarrow.ArrowException, OSError) as error:
-        raise BadInputError(f"cannot be read as Parquet: {_first_line(error)}", file=path) from error
+        raise BadInputError(f"cannot be read as Parquet: {str(error).splitlines()[0]}", file=path) from error
 
 
-def _saved_rows(folder: Path, split: str) -> Rows:
-    import datasets
-
-    try:
-        loaded = datasets.load_from_disk(str(folder))
-    except Exception as error:  # errors of many libraries
-        raise BadInputError(f"no data set that save_to_disk wrote: {_first_line(error)}", file=folder) from error
-    if isinstance(loaded, datasets.DatasetDict):
-        if split not in loaded:
-            raise BadInputError(f"has no split {split!r}; it has {', '.join(loaded)}", file=folder)
-        loaded = loaded[split]
-    yield from enumerate(map(_plain, loaded), start=1)
-
-
-def _hub_rows(text: str) -> Rows:
-    import datasets
-
-    match = _DATASET.fullmatch(text)
-    if match is None:
-        raise BadInputError(f"a data set is hf:NAME, hf:NAME#SUBSET or hf:NAME:SPLIT, not hf:{text}", field="--prompts")
-    try:
-        loaded = datasets.load_dataset(match["name"], match["subset"], split=match["split"] or "train")
-    except Exception as error:  # errors of many libraries
-        raise BackendError(f"cannot load {HUB}{text}: {_first_line(error)}") from error
-    yield from enumerate(map(_plain, loaded), start=1)
+def _dataset_rows(text: str) -> Rows:
+    match = None if Path(text).expanduser().is_dir() else _DATASET.fullmatch(text)
+    name, subset, split = (match["name"], match["subset"], match["split"]) if match else (text, None, None)
+    for number, row in dataset_rows(open_dataset(name, subset, split or "train"), name):
+        yield number, _plain(row)
 
 
 def _snapshot_rows(workspace: Workspace, name: str) -> Rows:
@@ -121,7 +98,3 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
     return [_without_nulls(entry) for entry in value] if isinstance(value, list) else value
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -41,7 +41,7 @@ class TimedCalls:
         outcomes: list[Any] = []
         while len(outcomes) < len(calls):
             if self._blocked():
-                return self._filled(outcomes, len(calls), self._refusal())
+                return outcomes + [self._refusal()] * (len(calls) - len(outcomes))
             answers: SimpleQueue[Any] = SimpleQueue()
             abandoned = threading.Event()
             arguments = (calls[len(outcomes) :], answers, abandoned)
@@ -59,7 +59,7 @@ class TimedCalls:
     def run_async(self, calls: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
         """`run` for coroutine functions."""
         if self._blocked():
-            return self._filled([], len(calls), self._refusal())
+            return [self._refusal()] * len(calls)
         answers: SimpleQueue[tuple[int, Any]] = SimpleQueue()
         loop, thread = self._loop = self._loop or _started_loop(self.name)
         together = asyncio.run_coroutine_threadsafe(_all(calls, self.limit, answers), loop)
@@ -94,10 +94,6 @@ class TimedCalls:
         running = sum(stuck.is_alive() for stuck in self._stuck)
         log.warning("reward %s: no answer in %g s; calls left running: %d", self.name, self.limit, running)
         return CallError("timeout", f"no answer in {self.limit:g} s (--reward-timeout)")
-
-    @staticmethod
-    def _filled(outcomes: list[Any], number: int, failed: CallError) -> list[Any]:
-        return [*outcomes, *[failed] * (number - len(outcomes))]
 
 
 def _work(calls: Sequence[Call], answers: "SimpleQueue[Any]", abandoned: threading.Event) -> None:
