@@ -204,7 +204,7 @@ def find_artifact(workspace: Workspace, name: str, kinds: Sequence[str] = ()) ->
     with workspace.store.unit() as db:
         rows = db.execute(
             """SELECT path, artifact_id FROM artifacts
-               WHERE (list_contains($kinds, kind) OR len($kinds) = 0)
+               WHERE (list_contains($kinds, kind) OR len($kinds) = 0) AND spec ->> 'removed' IS NULL
                  AND ($path_like OR artifact_id = $name OR name = $name)
                ORDER BY created_at DESC""",
             {"kinds": list(kinds), "name": name, "path_like": path_like},
@@ -235,13 +235,16 @@ def _is_path_like(name: str) -> bool:
     return "/" in name or name.startswith((".", "~"))
 
 
+_MODEL_NAMES = "SELECT DISTINCT name FROM artifacts WHERE list_contains($kinds, kind) AND spec ->> 'removed' IS NULL"
+
+
 def _near(db: Connection, name: str, kinds: Sequence[str]) -> list[str]:
     """Names of the workspace's models that `name` may be a slip of; none for a model of ours."""
     from assay.models import embedded, tiny
 
     if name in (embedded.NAME, tiny.NAME):
         return []
-    rows = db.execute("SELECT DISTINCT name FROM artifacts WHERE list_contains($kinds, kind)", {"kinds": list(kinds)})
+    rows = db.execute(_MODEL_NAMES, {"kinds": list(kinds)})
     return difflib.get_close_matches(name, [row[0] for row in rows.fetchall()], cutoff=0.7)
 
 

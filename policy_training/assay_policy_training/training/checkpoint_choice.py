@@ -54,7 +54,7 @@ class CheckpointChoice:
         the rule that ended the run, whose last good step is the latest that counts."""
         limit = self.good.get(broken) if broken is not None else None
         best = self.best[0] if self.keep == "best" and self.best is not None else None
-        if best in saved and (limit is None or best <= limit):
+        if best is not None and best in saved and (limit is None or best <= limit):
             return best
         return None if limit is None else at_most(saved, limit)
 

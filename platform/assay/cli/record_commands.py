@@ -1,0 +1,139 @@
+"""`assay runs` and `assay models`: list, compare and remove what a workspace holds."""
+
+from typing import Annotated, Any
+
+import typer
+
+from assay.cli.options import JsonOption, WorkspaceOption, emit
+
+ForceOption = Annotated[bool, typer.Option("--force", help="Also where recorded runs depend on it.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the two command groups."""
+    runs = typer.Typer(help="List, compare and remove runs.", invoke_without_command=True)
+    runs.callback()(list_runs)
+    runs.command("compare")(compare)
+    runs.command("remove")(remove_run)
+    app.add_typer(runs, name="runs")
+    models = typer.Typer(help="List and remove models.", invoke_without_command=True)
+    models.callback()(list_models)
+    models.command("remove")(remove_model)
+    app.add_typer(models, name="models")
+
+
+def list_runs(
+    context: typer.Context,
+    kind: Annotated[str | None, typer.Option(help="Only runs of this kind, such as train or rl.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The newest ones, at most.")] = 20,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the newest runs, compare two, or remove one.
+
+    Example: `assay runs --kind rl`
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from dataclasses import asdict
+
+    from assay.runs import catalogue
+    from assay.workspace import Workspace
+
+    rows = catalogue.list_runs(Workspace.find(workspace), kind=kind, limit=limit)
+    lines = [
+        f"{run.id}  {run.kind:<12} {run.status:<11} {run.started}  "
+        f"{'' if run.seconds is None else f'{run.seconds:.0f} s':>8}  {', '.join(run.models)}"
+        + (" (files removed)" if run.removed else "")
+        for run in rows
+    ]
+    emit({"runs": [asdict(run) for run in rows]}, "\n".join(lines) or "no runs", as_json=as_json)
+
+
+def compare(
+    first: Annotated[str, typer.Argument(metavar="RUN")],
+    second: Annotated[str, typer.Argument(metavar="RUN")],
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which settings and final metrics of two runs differ.
+
+    Example: `assay runs compare run-20261124-101500-3fa2c1 run-20261124-113000-9b01d4`
+    """
+    from assay.runs.catalogue import compare_runs
+    from assay.workspace import Workspace
+
+    differences = compare_runs(Workspace.find(workspace), first, second)
+    lines = []
+    for title, values in differences.items():
+        lines.append(f"{title}: {'equal' if not values else ''}".rstrip())
+        width = max(map(len, values), default=0)
+        lines += [f"  {name:<{width}}  {_text(a)}  ->  {_text(b)}" for name, (a, b) in values.items()]
+    emit(dict(differences), "\n".join(lines), as_json=as_json)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "none"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def remove_run(
+    run: Annotated[str, typer.Argument(metavar="RUN")],
+    force: ForceOption = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove the folder of a run: logs, rollouts, checkpoints. Its record and the models that it made stay.
+
+    Example: `assay runs remove run-20261124-101500-3fa2c1`
+    """
+    from assay.runs import catalogue
+    from assay.workspace import Workspace
+
+    size = catalogue.remove_run(Workspace.find(workspace), run, force=force)
+    emit({"removed": run, "bytes": size}, f"removed the files of {run} ({size / 1e6:.1f} MB)", as_json=as_json)
+
+
+def list_models(
+    context: typer.Context,
+    kind: Annotated[str | None, typer.Option(help="Only reward_model or policy.")] = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the models of the workspace, or remove one.
+
+    Example: `assay models --kind policy`
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from dataclasses import asdict
+
+    from assay.runs import catalogue
+    from assay.workspace import Workspace
+
+    rows = catalogue.list_models(Workspace.find(workspace), kind=kind)
+    width = max((len(model.name) for model in rows), default=0)
+    lines = [
+        f"{model.name:<{width}}  {model.kind:<12} {model.bytes / 1e6:>9.1f} MB  {model.created}  "
+        f"{model.run or ''}" + (" (files removed)" if model.removed else "")
+        for model in rows
+    ]
+    emit({"models": [asdict(model) for model in rows]}, "\n".join(lines) or "no models", as_json=as_json)
+
+
+def remove_model(
+    name: Annotated[str, typer.Argument(help="Name or id.")],
+    force: ForceOption = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove the files of a model of the workspace. Its record stays, and its name can be given again.
+
+    Example: `assay models remove helpful-v1`
+    """
+    from assay.runs import catalogue
+    from assay.workspace import Workspace
+
+    size = catalogue.remove_model(Workspace.find(workspace), name, force=force)
+    emit({"removed": name, "bytes": size}, f"removed the files of {name} ({size / 1e6:.1f} MB)", as_json=as_json)
