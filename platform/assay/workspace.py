@@ -8,6 +8,7 @@ Covers: creating, opening and finding it. Leaves out: what runs do (`assay.runs.
       models/NAME/     checkpoints           runs/RUN_ID/   metrics, logs, samples
       reports/         HTML                  journal/       acknowledged votes on their way into the store
       media/           images of conversations, by their hash
+      samples/         responses that `assay measure` generated, by content; may be removed
       annotation.sqlite                      state of the annotation queues; rebuilt from store and journal if lost
 """
 

@@ -1,0 +1,127 @@
+"""`assay measure`: figures of policies beside their mean reward. Heavy imports happen inside the command."""
+
+from typing import Annotated, Any
+
+import typer
+
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_policy_training.measures.kind import MEASURES
+
+
+def register(app: typer.Typer) -> None:
+    """Add this part's commands to the application."""
+    app.command("measure")(measure)
+
+
+def measure(
+    name: Annotated[str, typer.Argument(help=MEASURES.help(), show_default=False)],
+    policies: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[LABEL=]SOURCE...",
+            help="A model to sample, a run, or a rollouts.jsonl or evaluation.json; several of one label by commas. "
+            "The first is the base.",
+            show_default=False,
+        ),
+    ],
+    prompts: Annotated[
+        str, typer.Option(metavar="SOURCE", help="What models are sampled on, as in assay rl.")
+    ] = "constrained:16",
+    limit: Annotated[int, typer.Option(min=1, help="Prompts, at most.")] = 1000,
+    samples: Annotated[int, typer.Option(min=1, help="Responses a prompt.")] = 16,
+    reward: Annotated[
+        list[str] | None, typer.Option(help="As in assay rl; repeatable. Each is a part of a sample's record.")
+    ] = None,
+    pass_above: Annotated[
+        float | None,
+        typer.Option(help="Without constraints a response passes where its reward is above this.", show_default=False),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the measure, its value as JSON; repeatable."),
+    ] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1)] = 128,
+    temperature: Annotated[float, typer.Option()] = 1.0,
+    seed: Annotated[int, typer.Option()] = 0,
+    device: DeviceOption = "auto",
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure policies: what they solve in k samples, what training lost, how seeds differ.
+
+    Responses are generated once for equal weights, prompts and settings, and stored in the workspace; an interrupted
+    generation resumes. The table is in measure.json of the run, the judged samples beside it.
+
+    Example: `assay measure pass_at_k base=smollm2 trained=my-policy --prompts constrained:32 --samples 16`
+    """
+    import json
+    from contextlib import ExitStack
+
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import start_run
+    from assay.system.atomic_files import replacing
+    from assay.workspace import Workspace
+    from assay_policy_training.core.prompt import PromptItem
+    from assay_policy_training.core.sampling import Sampling
+    from assay_policy_training.measures.inputs import Inputs, parse_policies
+    from assay_policy_training.measures.samples import Generation
+    from assay_policy_training.plugins.prompts.source import load_prompts
+    from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
+
+    chosen = MEASURES.create(name, _settings(settings or ()), field="NAME")
+    target, sources = Workspace.find(workspace), parse_policies(policies)
+    sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
+    config = {"measure": name, "settings": settings or [], "policies": policies, "prompts": prompts, "limit": limit}
+    config |= {"samples": samples, "rewards": reward or [], "pass_above": pass_above, "seed": seed}
+    config |= {"max_new_tokens": max_new_tokens, "temperature": temperature}
+
+    def items() -> list[PromptItem]:
+        return load_prompts(prompts, seed=seed, split="heldout", workspace=target)[:limit]
+
+    with ExitStack() as stack:
+        opened = open_rewards(stack, reward or (), keys_of(reward or (), None), wait=None, deadline=600.0)
+        run = stack.enter_context(start_run(target, "measure", config))
+        advance = stack.enter_context(progress_bar("sampling", None, unit="prompts"))
+        inputs = Inputs(target, run, items, opened, Generation(samples, seed, sampling), device, pass_above, advance)
+        result = chosen.measure(inputs.read(sources, chosen.reads))
+        payload = {"run": run.id, "measure": name, "table": result.table, **result.facts}
+        run.metrics.update(payload)
+        with replacing(run.folder / "measure.json") as temporary:
+            temporary.write_text(json.dumps(payload, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    emit(payload, _text(result.table, result.facts), as_json=as_json)
+
+
+def _settings(texts: Any) -> dict[str, Any]:
+    import json
+
+    from assay.errors import BadInputError
+
+    values: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise BadInputError(f"a setting is given as KEY=VALUE, not {text!r}", field="--set")
+        try:
+            values[key] = json.loads(value)
+        except ValueError:
+            values[key] = value  # a text without its quotes
+    return values
+
+
+def _text(table: list[dict[str, Any]], facts: dict[str, Any]) -> str:
+    """The table with aligned columns, then the facts that are lists of rows, a line each."""
+    lines = []
+    for rows in (table, *(value for value in facts.values() if isinstance(value, list) and value)):
+        if not isinstance(rows[0], dict):
+            continue
+        cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines += [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+        ]
+    lines += [f"{key}: {value}" for key, value in facts.items() if isinstance(value, int | float | str)]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value).replace("\n", " ")[:60]
