@@ -13,11 +13,11 @@ from assay.errors import BadInputError
 from assay.statistics.intervals import Interval, bounds, clustered_mean, share_interval
 from assay.statistics.pass_at_k import pass_at_k
 from assay_policy_training.measures.kind import Measured, Reads, require_pair
-from assay_policy_training.measures.samples import Sample, by_prompt
+from assay_policy_training.measures.samples import PolicySample, by_prompt
 
 
 @dataclass(frozen=True)
-class PassAtK:
+class PassAtKMeasure:
     """pass@k of each policy, mean over prompts, and its change from the first policy's, each prompt with itself.
 
     `k`: numbers of samples; empty: powers of two up to the most that every policy and prompt has.
@@ -31,7 +31,7 @@ class PassAtK:
         if not isinstance(self.k, list | tuple) or not all(type(k) is int and k >= 1 for k in self.k):
             raise BadInputError(f"a list of numbers from 1, not {self.k!r}", field="k")
 
-    def measure(self, policies: Mapping[str, Sequence[Sample]]) -> Measured:
+    def measure(self, policies: Mapping[str, Sequence[PolicySample]]) -> Measured:
         counts = {label: verdict_counts(samples) for label, samples in policies.items()}
         unjudged = {label: sum(sample.passed is None for sample in samples) for label, samples in policies.items()}
         base = next(iter(counts))
@@ -74,7 +74,7 @@ class Support:
         if self.answer and not groups:
             raise BadInputError(f"{self.answer!r} has no group, which would be the answer", field="answer")
 
-    def measure(self, policies: Mapping[str, Sequence[Sample]]) -> Measured:
+    def measure(self, policies: Mapping[str, Sequence[PolicySample]]) -> Measured:
         base = require_pair(policies, "support")
         right = {label: self._right(samples) for label, samples in policies.items()}
         judged = {label: verdict_counts(samples) for label, samples in policies.items()}
@@ -82,17 +82,17 @@ class Support:
         for label in list(policies)[1:]:
             common = judged[base].keys() & judged[label].keys()
             before, after = ({key for key in right[name] if key[0] in common} for name in (base, label))
-            kept, lost, gained = len(before & after), before - after, after - before
+            common_answers, lost, gained = len(before & after), before - after, after - before
             solved = [{prompt for prompt, _ in answers} for answers in (before, after)]
             table.append(
                 {
                     "policy": label,
-                    "kept": kept,
+                    "kept": common_answers,
                     "lost": len(lost),
                     "gained": len(gained),
-                    "retention": _share(kept, kept + len(lost)),
-                    "discovery": _share(len(gained), kept + len(gained)),
-                    "net_change": _share(len(gained) - len(lost), kept + len(lost) + len(gained)),
+                    "retention": _share(common_answers, len(before)),
+                    "discovery": _share(len(gained), len(after)),
+                    "net_change": _share(len(gained) - len(lost), len(before | after)),
                     "prompts_lost": len(solved[0] - solved[1]),
                     "prompts_gained": len(solved[1] - solved[0]),
                     "prompts": len(common),
@@ -108,7 +108,7 @@ class Support:
                     changed.append(row | {"share": share, "other_at_most": most, "beyond_chance": share > most})
         return Measured(table, {"base": base, "answers": changed})
 
-    def _right(self, samples: Sequence[Sample]) -> Counter[tuple[str, str]]:
+    def _right(self, samples: Sequence[PolicySample]) -> Counter[tuple[str, str]]:
         """(Prompt, answer) -> how often it was given, of right answers."""
         return Counter((s.prompt_id, self._answer(s.response)) for s in samples if s.passed)
 
@@ -120,7 +120,7 @@ class Support:
 _CHANGE = ("change", "change_low", "change_high")
 
 
-def verdict_counts(samples: Sequence[Sample]) -> dict[str, tuple[int, int]]:
+def verdict_counts(samples: Sequence[PolicySample]) -> dict[str, tuple[int, int]]:
     """Prompt -> how many of its samples have a verdict, and how many are right. Raises BadInputError for none."""
     groups = {
         prompt: [sample.passed for sample in group if sample.passed is not None]

@@ -20,7 +20,7 @@ from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.measures.kind import Reads
-from assay_policy_training.measures.samples import Generation, Sample, generate, judged, read_samples
+from assay_policy_training.measures.samples import Generation, PolicySample, generate, judged, read_samples
 from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.training.loop import ROLLOUTS_FILE
 from assay_policy_training.training.run import EVALUATION_FILE
@@ -77,7 +77,7 @@ class Inputs:
             raise BadInputError("no evaluation of a policy training: it has no `after`", file=path)
         return payload
 
-    def _samples(self, label: str, source: str) -> list[Sample]:
+    def _samples(self, label: str, source: str) -> list[PolicySample]:
         path = self._file(source, ROLLOUTS_FILE)
         if path is not None:
             self.run.link("input", "file", str(path))
@@ -91,7 +91,7 @@ class Inputs:
         records = list(judged(items, responses, self.rewards, self.pass_above))
         log = JsonLog(self.run.folder / f"{SAMPLES_FOLDER}-{label.replace('/', '_')}.jsonl")
         log.append(records)
-        return [Sample.from_record(record, self.pass_above) for record in records]
+        return [PolicySample.from_record(record, self.pass_above) for record in records]
 
     def _policy(self, source: str) -> Policy:
         location, artifact = locate_model(self.workspace, source, kinds=("policy",))

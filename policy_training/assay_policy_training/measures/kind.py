@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from assay.errors import BadInputError
 from assay.registry import Kind
 
-#: What a measure reads of each policy: `samples.Sample`s with their verdicts, contents of `evaluation.json` files, or
+#: What a measure reads of each policy: `samples.PolicySample`s with their verdicts, contents of `evaluation.json` files, or
 #: `choices.Choices`, the responses of enumerable tasks with their probabilities.
 Reads = Literal["samples", "evaluations", "choices"]
 
@@ -37,7 +37,7 @@ MEASURES: Kind[type[Measure]] = Kind(
     "measure",
     "Turns samples or evaluations of policies into a table of figures (`assay measure`).",
     members={
-        "pass_at_k": f"{_HERE}.capability:PassAtK",
+        "pass_at_k": f"{_HERE}.capability:PassAtKMeasure",
         "support": f"{_HERE}.capability:Support",
         "seeds": f"{_HERE}.evaluations:Seeds",
     },

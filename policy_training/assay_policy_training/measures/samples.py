@@ -30,7 +30,7 @@ from assay_policy_training.rollouts.rewards import composed, gather_rewards, ver
 
 
 @dataclass(frozen=True)
-class Sample:
+class PolicySample:
     """One response. `passed` and `reward`: None = no verdict, which is never counted as wrong."""
 
     prompt_id: str
@@ -41,7 +41,7 @@ class Sample:
     step: int | None = None  #: of the training that it was generated in
 
     @classmethod
-    def from_record(cls, row: Mapping[str, Any], pass_above: float | None) -> "Sample":
+    def from_record(cls, row: Mapping[str, Any], pass_above: float | None) -> "PolicySample":
         """Of a row of `rollouts.jsonl`. Without constraints a reward above `pass_above` passes."""
         verified, reward = row.get("verified"), row.get("reward")
         passed = None if verified is None else bool(verified)
@@ -50,14 +50,14 @@ class Sample:
         return cls(row["prompt_id"], row["response"], passed, reward, row.get("parts") or {}, row.get("step"))
 
 
-def read_samples(path: Path, pass_above: float | None) -> list[Sample]:
+def read_samples(path: Path, pass_above: float | None) -> list[PolicySample]:
     """The rows of a `rollouts.jsonl`. Raises BadInputError naming the row that is none."""
     samples = []
     for row, line in Lines(path):
         record = parse_object(line)
         if not isinstance(record.get("response"), str) or not isinstance(record.get("prompt_id"), str):
             raise BadInputError("needs prompt_id and response, as in rollouts.jsonl", file=path, row=row)
-        samples.append(Sample.from_record(record, pass_above))
+        samples.append(PolicySample.from_record(record, pass_above))
     return samples
 
 
@@ -135,9 +135,9 @@ def judged(
         }
 
 
-def by_prompt(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+def by_prompt(samples: Iterable[PolicySample]) -> dict[str, list[PolicySample]]:
     """Prompt -> its samples, in their order."""
-    groups: dict[str, list[Sample]] = defaultdict(list)
+    groups: dict[str, list[PolicySample]] = defaultdict(list)
     for sample in samples:
         groups[sample.prompt_id].append(sample)
     return dict(groups)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 
 from assay.errors import BadInputError
-from assay_policy_training.measures.capability import PassAtK, Support
+from assay_policy_training.measures.capability import PassAtKMeasure, Support
 from assay_policy_training.measures.evaluations import Seeds
-from assay_policy_training.measures.samples import Sample
+from assay_policy_training.measures.samples import PolicySample
 
 
-def planted(prompt: str, *responses: tuple[str, bool | None]) -> list[Sample]:
-    return [Sample(prompt, text, passed) for text, passed in responses]
+def planted(prompt: str, *responses: tuple[str, bool | None]) -> list[PolicySample]:
+    return [PolicySample(prompt, text, passed) for text, passed in responses]
 
 
-def drawn(prompt: str, right: int, wrong: int) -> list[Sample]:
+def drawn(prompt: str, right: int, wrong: int) -> list[PolicySample]:
     return planted(prompt, *[("yes", True)] * right, *[("no", False)] * wrong)
 
 
 def test_pass_at_k_of_a_policy_is_the_mean_over_prompts_and_its_change_is_paired() -> None:
     base = drawn("a", 3, 13) + drawn("b", 0, 16)
     trained = drawn("a", 16, 0) + drawn("b", 0, 16)
-    rows = PassAtK(k=(1, 4)).measure({"base": base, "trained": trained}).table
+    rows = PassAtKMeasure(k=(1, 4)).measure({"base": base, "trained": trained}).table
     by_row = {(row["policy"], row["k"]): row for row in rows}
     assert by_row["base", 4]["pass_at_k"] == pytest.approx(0.607143 / 2, abs=1e-6)
     assert by_row["base", 1]["pass_at_k"] == pytest.approx(3 / 32)
@@ -31,13 +31,13 @@ def test_pass_at_k_of_a_policy_is_the_mean_over_prompts_and_its_change_is_paired
 
 def test_a_sample_without_a_verdict_is_not_wrong_and_a_prompt_with_too_few_is_left_out() -> None:
     samples = drawn("a", 1, 1) + planted("a", ("?", None)) + drawn("b", 1, 3)
-    assert len(PassAtK().measure({"p": samples}).table) == 2  # k = 1, 2: what every prompt has
-    (row,) = PassAtK(k=(4,)).measure({"p": samples}).table
+    assert len(PassAtKMeasure().measure({"p": samples}).table) == 2  # k = 1, 2: what every prompt has
+    (row,) = PassAtKMeasure(k=(4,)).measure({"p": samples}).table
     assert (row["pass_at_k"], row["prompts"], row["left_out"], row["unjudged"]) == (1.0, 1, 1, 1)
     with pytest.raises(BadInputError, match="no sample has a verdict"):
-        PassAtK().measure({"p": planted("a", ("?", None))})
+        PassAtKMeasure().measure({"p": planted("a", ("?", None))})
     with pytest.raises(BadInputError, match="numbers from 1"):
-        PassAtK(k=(0,))
+        PassAtKMeasure(k=(0,))
 
 
 def test_a_planted_lost_answer_is_reported() -> None:
