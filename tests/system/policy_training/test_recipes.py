@@ -109,6 +109,7 @@ def model_parts(recipe: str, model: str) -> list[RewardSource]:
         "mrt": ["process"],
         "online_dpo": ["quality"],
         "prdp": ["quality"],
+        "rl_plus": ["quality"],
         "rlmt": ["answer"],
         "rubric_anchors": ["quality"],
         "trust_grpo": ["thinking"],

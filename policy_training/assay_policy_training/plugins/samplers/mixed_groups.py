@@ -1,0 +1,73 @@
+"""Groups whose last rows come from elsewhere than the policy: recorded responses beside the policy's own.
+
+Covers: dividing a group between two samplers, own rows first, with sources that differ. Leaves out: advantages of such
+groups (`estimators.own_rows`), whole groups of recorded responses (`recorded`), vLLM.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from annotated_types import Ge
+
+from assay.errors import BadInputError
+from assay_policy_training.core.batch import RolloutBatch, merge_batches
+from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.sampling import Sampling, derived_seed, group_seeds
+from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.plugins.protocols import RecipeView, Sampler
+from assay_policy_training.plugins.samplers.recorded import RecordedSampler
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+
+
+class MixedGroupSampler:
+    """S2: the first rows of each group by `own`, the last `count` by `others`."""
+
+    def __init__(self, own: Sampler, others: Sampler, count: int) -> None:
+        self.own, self.others, self.count = own, others, count
+        self.sampling = own.sampling
+
+    @property
+    def lacks(self) -> Mapping[str, str]:
+        lacks: Mapping[str, str] = getattr(self.others, "lacks", {})
+        return lacks
+
+    def rollout(
+        self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
+    ) -> RolloutBatch:
+        """`group_size` rows of each item, `count` of them by `others`."""
+        self.own.sampling = self.others.sampling = self.sampling
+        seeds, drawn = group_seeds(seed, len(items)), group_size - self.count
+        own = self.own.rollout(items, drawn, seed=seeds, version=version)
+        other_seeds = [derived_seed(group_seed, "others") for group_seed in seeds]
+        others = self.others.rollout(items, self.count, seed=other_seeds, version=version)
+        batch = merge_batches([own.with_(segment=None), others.with_(segment=None)])
+        order = [
+            row
+            for group in range(len(items))
+            for row in (
+                *range(group * drawn, (group + 1) * drawn),
+                *range(len(own) + group * self.count, len(own) + (group + 1) * self.count),
+            )
+        ]
+        return batch.select(order)
+
+
+class Demonstrations(RecipeSettings, section="sampler"):
+    """S2. `count`: rows of each group that are responses recorded with the prompt, of the source `recorded`."""
+
+    count: Annotated[int, Ge(1)] = 1
+
+    def check_recipe(self, recipe: RecipeView) -> None:
+        """Raises BadInputError where a group would have no row of the policy's own."""
+        check_count(self.count, recipe)
+
+    def open(self, policy: Policy, sampling: Sampling) -> MixedGroupSampler:
+        recorded = RecordedSampler(policy, sampling, {})
+        return MixedGroupSampler(TransformersSampler(policy, sampling), recorded, self.count)
+
+
+def check_count(count: int, recipe: RecipeView) -> None:
+    """Raises BadInputError unless a group has more than `count` rows."""
+    if count >= recipe.sampling.group_size:
+        raise BadInputError(f"must be below the group's {recipe.sampling.group_size} rows", field="sampler.count")
