@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.errors import NotFoundError
+from assay.models.readings import implicit_parts
 
 if TYPE_CHECKING:
     from assay.models.spec import RewardModelSpec
@@ -21,7 +22,10 @@ def is_url(reference: str) -> bool:
 
 
 def kind_of(reference: str) -> str:
-    """The kind in its spec; scalar for a model without one; "ensemble" or "composed" for the description of one."""
+    """The kind in its spec; scalar for a model without one; "ensemble" or "composed" for the description of one,
+    "implicit" for `dpo:POLICY@REFERENCE`."""
+    if implicit_parts(reference) is not None:
+        return "implicit"
     if is_composed(reference):
         return "composed"
     if is_ensemble(reference):
@@ -49,8 +53,8 @@ def is_composed(reference: str) -> bool:
 
 
 def known_spec(reference: str) -> "RewardModelSpec | None":
-    """The spec in the model's folder; None for a model without one, for an ensemble and for a composed reward."""
-    if is_ensemble(reference) or is_composed(reference):
+    """The spec in the model's folder; None for a model without one and for what is made of several models."""
+    if implicit_parts(reference) is not None or is_ensemble(reference) or is_composed(reference):
         return None
     from assay.models.loading import resolve_model
     from assay.models.spec import RewardModelSpec
@@ -69,7 +73,8 @@ def located(reference: str, workspace: Path | None = None) -> str:
 
     opened = find_workspace(workspace)
     folder, artifact = locate_model(opened, reference)
-    path_like = "/" in reference or reference.startswith((".", "~")) or Path(reference).exists()
+    pair = implicit_parts(reference) is not None
+    path_like = pair or "/" in reference or reference.startswith((".", "~")) or Path(reference).exists()
     if opened is None or artifact is not None or path_like or reference in (embedded.NAME, tiny.NAME):
         return folder
     with opened.store.unit() as db:

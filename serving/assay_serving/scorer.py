@@ -61,6 +61,10 @@ class ScoreItem:
         return size + sum(map(len, self.references)) + len(self.label or "")
 
 
+#: Kinds of models whose rewards depend on the conversation alone.
+TAKES_NO_PRINCIPLE = ("scalar", "implicit")
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """The description of a scorer: everything needed to interpret and reproduce its scores. The defaults are those of
@@ -68,7 +72,7 @@ class ModelInfo:
 
     name: str
     version: str  #: content hash of the checkpoint
-    kind: str = "scalar"  #: or "principle", "generative"
+    kind: str = "scalar"  #: or "principle", "generative", "implicit"
     template_hash: str = ""
     max_length: int = UNLIMITED  #: tokens; longer conversations lose their oldest turns
     calibrated: bool = False  #: whether scores carry a probability

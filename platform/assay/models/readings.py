@@ -1,19 +1,22 @@
-"""How more than one output of a scalar reward model becomes a reward: by steps, or by named ratings.
+"""How more than one output of a model becomes a reward: by steps, by named ratings, or by its response's tokens.
 
-Covers: the two descriptions a spec can hold, in plain numbers. Leaves out: losses, engines. A model with neither is
-read once, at the conversation's end.
+Covers: the descriptions a spec can hold, in plain numbers; the name of a pair of language models that is read as a
+reward model. Leaves out: losses, engines. A scalar model with none is read once, at the conversation's end.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Gt, Lt
 
 from assay.errors import BadInputError
 from assay.settings import check_settings
 
 StepAggregation = Literal["min", "product", "last"]
 AggregationKind = Literal["weights", "mean", "min", "gate"]
+IMPLICIT = "dpo:"  #: begins the name of a pair of language models that is read as a reward model
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +123,27 @@ class RatingHeads:
 
     def reward(self, outputs: Sequence[float]) -> float:
         return self.aggregation(self.ratings(outputs))
+
+
+@dataclass(frozen=True, slots=True)
+class Implicit:
+    """How a policy is read as a reward model: beta * (log pi(y|x) - log pi_ref(y|x)), summed over the response's tokens
+    (arXiv 2305.18290); without a reference beta * log pi(y|x) per token (arXiv 2405.14734).
+
+    `reference_version`: digest of the reference's files (`weights_digest`); empty where they are not known.
+    """
+
+    beta: Annotated[float, Gt(0), Lt(math.inf)]
+    reference: str | None = None
+    reference_version: str = ""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+def implicit_parts(reference: str) -> tuple[str, str | None] | None:
+    """Policy and reference of `dpo:POLICY@REFERENCE`, or of `dpo:POLICY`, which has none; None for other names."""
+    if not reference.startswith(IMPLICIT):
+        return None
+    policy, _, base = reference.removeprefix(IMPLICIT).partition("@")
+    return policy, base or None

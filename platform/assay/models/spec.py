@@ -19,13 +19,14 @@ from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 from assay.models.contamination import BenchmarkUse, union, uses_from
 from assay.models.length_correction import LengthCorrection
-from assay.models.readings import Aggregation, RatingHeads, Stepwise
+from assay.models.readings import Aggregation, Implicit, RatingHeads, Stepwise
 from assay.settings import check_settings
 
 __all__ = [
     "FILE",
     "FORMAT",
     "Calibration",
+    "Implicit",
     "Judging",
     "Kind",
     "ParityCheck",
@@ -37,7 +38,7 @@ __all__ = [
 
 FILE = "assay.json"
 FORMAT = 1
-Kind = Literal["scalar", "principle", "generative"]
+Kind = Literal["scalar", "principle", "generative", "implicit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class RewardModelSpec:
     head_start: str | None = None  #: how the head began: "zero", "normal, seed 7", "kept"; averages need the same
     length_corrections: tuple[LengthCorrection, ...] = ()  #: applied only where one is asked for by name
     judging: Judging | None = None  #: of generative models
+    implicit: Implicit | None = None  #: of policies that are read as reward models
     stepwise: Stepwise | None = None  #: of process reward models (kind scalar)
     ratings: RatingHeads | None = None  #: of models that keep one output a rating (kind scalar)
     method: dict[str, Any] | None = None  #: the training method's name and settings
@@ -119,7 +121,7 @@ class RewardModelSpec:
             calibration = payload.pop("calibration", None)
             checks = tuple(ParityCheck(**check) for check in payload.pop("parity_checks", ()))
             judging, stepwise = payload.pop("judging", None), payload.pop("stepwise", None)
-            ratings = payload.pop("ratings", None)
+            ratings, implicit = payload.pop("ratings", None), payload.pop("implicit", None)
             contamination = uses_from(payload.pop("contamination", None))
             trained_principles = tuple(payload.pop("trained_principles", ()))
             corrections = tuple(LengthCorrection.from_dict(c) for c in payload.pop("length_corrections", ()))
@@ -131,6 +133,7 @@ class RewardModelSpec:
                 calibration=Calibration.from_dict(calibration) if calibration else None,
                 parity_checks=checks,
                 judging=Judging(**judging) if judging else None,
+                implicit=Implicit(**implicit) if implicit else None,
                 stepwise=Stepwise(**stepwise) if stepwise else None,
                 ratings=_rating_heads(ratings) if ratings else None,
             )

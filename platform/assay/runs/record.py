@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from assay import __version__
 from assay.errors import AssayError, BadInputError, NotFoundError
+from assay.models.readings import IMPLICIT, implicit_parts
 from assay.runs.process import is_alive, note_end, note_process, process_of
 from assay.runs.progress_file import noting_in
 from assay.store.database import Connection
@@ -181,10 +182,14 @@ def locate_model(
 
     A bare name is the workspace's newest model of that name or id, wherever the command runs. What looks like a path
     (it has a `/`, or begins with `.` or `~`) or is unknown to the workspace stays as it is: a folder, a hub id, one
-    of ours; loading says whether it exists. Raises NotFoundError, with the names that are near, for a slip of one.
+    of ours; loading says whether it exists. Of `dpo:POLICY@REFERENCE` each part is located, and the id is the policy's.
+    Raises NotFoundError, with the names that are near, for a slip of one.
     """
     if workspace is None:
         return name, None
+    if (parts := implicit_parts(name)) is not None:
+        located = [locate_model(workspace, part, kinds=kinds) for part in parts if part is not None]
+        return IMPLICIT + "@".join(folder for folder, _ in located), located[0][1]
     artifact = find_artifact(workspace, name, kinds)
     if artifact is not None:
         path, artifact_id = artifact

@@ -27,7 +27,7 @@ from assay_policy_training.core.steps import SEPARATOR, step_prefixes, with_step
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.protocols import RewardComposition, Rewards, RewardSource
 from assay_policy_training.rollouts.outage import WaitingScorer, outage_seconds
-from assay_serving.scorer import ScoreItem, Scorer
+from assay_serving.scorer import TAKES_NO_PRINCIPLE, ScoreItem, Scorer
 from assay_serving.verifiers import Outcome, shared_pool
 
 VERIFIER = "verifier"
@@ -114,7 +114,7 @@ class RowNumber:
 
 def score_item(kind: str, item: PromptItem, response: str) -> ScoreItem:
     """The request to a scorer of this kind for a response to the prompt."""
-    principle = principle_of(item) if kind != "scalar" else None
+    principle = None if kind in TAKES_NO_PRINCIPLE else principle_of(item)
     if kind != "composed":
         return ScoreItem(item.prompt, response, principle)
     label = json.dumps([constraint.to_dict() for constraint in item.constraints]) if item.constraints else None

@@ -11,7 +11,7 @@ from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
-from assay_serving.scorer import ScoreItem, Scorer
+from assay_serving.scorer import TAKES_NO_PRINCIPLE, ScoreItem, Scorer
 
 if TYPE_CHECKING:
     from assay_serving.generative.pairwise import PairwiseJudge
@@ -26,9 +26,11 @@ def score_items(
 
     Raises BadInputError for a `principle` with a scalar model.
     """
-    asks = scorer.info.kind != "scalar"  # a scalar model scores an item that names a principle without it
+    asks = scorer.info.kind not in TAKES_NO_PRINCIPLE  # a scalar model scores an item that names a principle without it
     if principle is not None and not asks:
-        raise BadInputError(f"{scorer.info.name} is a scalar reward model and takes no principle", field="principle")
+        raise BadInputError(
+            f"{scorer.info.name} is a {scorer.info.kind} reward model and takes no principle", field="principle"
+        )
     flat = [
         ScoreItem(item.prompt, text, (item.principle if asks else None) or principle)
         for item in items

@@ -28,6 +28,12 @@ _READING: dict[Kind, tuple[str, str]] = {
         "A stock language model: the reward of a response under a principle is logit(Yes) - logit(No) after the "
         "question.",
     ),
+    "implicit": (
+        "text-generation",
+        "A stock language model, trained on preferences as a policy. As a reward model its reward is beta times the "
+        "log-probability of the response less that under the reference, or per token without one, as `assay.json` "
+        "says.",
+    ),
     "generative": (
         "text-generation",
         "A stock language model that reasons and then judges: the reward is read at the verdict, after the reasoning.",

@@ -4,6 +4,9 @@ Rated responses for multi-objective regression. Covers: JSON Lines rows {prompt,
 form (`ratings.aspects`, `ratings.scores`; one response, several with a rating each, or a whole conversation that was
 rated). Leaves out: ratings inside the store, which keeps comparisons.
 
+Desirable and undesirable responses, the rows of KTO and supervised fine-tuning. Covers: TRL's unpaired form (prompt,
+completion, label), prompts with a completion, conversations as `messages`, and pairs, of files or of a snapshot.
+
 Responses split into labelled steps, the training rows of process reward models. Covers: JSON Lines rows {prompt, steps,
 labels} (TRL's stepwise form says `completions` for the steps), with Monte-Carlo labels as the counts they come from
 (Math-Shepherd, arXiv 2312.08935, from memory). Leaves out: other formats, sampling continuations.
@@ -14,11 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.data.conversation import prompt_turns, text_of
+from assay.data.conversation import prompt_turns, response_form_of, row_turns, text_of, turns_of
 from assay.data.json_lines import RowError
+from assay.data.pairs import from_snapshot_or_file, pair_of
 from assay.data.row_files import RowFile, number_of
-from assay.domain import Prompt, prompt_of
+from assay.data.snapshots import load_pairs
+from assay.domain import PreferencePair, Prompt, Response, prompt_of, response_of
 from assay.errors import NotFoundError
+from assay.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,51 @@ def _rated(record: dict[str, Any], missing: float | None) -> list[RatedResponse]
             field = "response" if record.get("response") is not None else "responses"
             rows.append(RatedResponse(prompt, text_of(text, field), numbers, source=source, category=category))
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class UnpairedResponse:
+    """One response that is desirable or not."""
+
+    prompt: Prompt
+    response: Response
+    desirable: bool = True
+    weight: float = 1.0
+    source: str = ""
+    category: str = ""
+
+
+def load_unpaired(workspace: Workspace | None, data: str | Path) -> Collection[UnpairedResponse]:
+    """Both sides of a snapshot's pairs, or the rows of a file. Raises NotFoundError for neither, BadInputError naming
+    file, row and field."""
+    return from_snapshot_or_file(
+        workspace,
+        data,
+        lambda here, name: [row for pair in load_pairs(here, name) for row in _sides(pair)],
+        lambda path: RowFile(path, _unpaired, what="responses"),
+    )
+
+
+def _sides(pair: PreferencePair) -> list[UnpairedResponse]:
+    sides = ((pair.chosen, True), (pair.rejected, False))
+    return [UnpairedResponse(pair.prompt, text, good, pair.weight, pair.source, pair.category) for text, good in sides]
+
+
+def _unpaired(record: dict[str, Any]) -> list[UnpairedResponse]:
+    if "chosen" in record:
+        return [] if record["chosen"] is None and record.get("rejected") is None else _sides(pair_of(record))
+    if record.get("messages") is not None:
+        turns = turns_of(record["messages"], "messages")
+        turns, response = turns[:-1], response_form_of(turns[-1:], "messages")
+    else:
+        field = "completion" if "completion" in record else "response"
+        turns, response = prompt_turns(record.get("prompt")), response_form_of(record.get(field), field)
+    label = record.get("label", True)
+    if not isinstance(label, bool):
+        raise RowError("not true or false", field="label")
+    source, category = str(record.get("source") or ""), str(record.get("category") or "")
+    prompt = prompt_of(row_turns(record, turns, response))
+    return [UnpairedResponse(prompt, response_of(response), label, source=source, category=category)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,13 @@ number.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from assay import ids
 from assay.domain import Comparison
@@ -25,6 +23,7 @@ from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, forward
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_dtype
+from assay.models.heads import token_losses
 from assay.models.loading import load_causal_lm, load_tokenizer
 from assay.models.spec import Judging, Kind
 from assay.runs.progress_bar import Advance, silent
@@ -41,8 +40,6 @@ from assay_rm_training.training_config import TrainingConfig
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.scorer import ScoreItem, Scorer
-
-CHUNK_TOKENS = 512  #: of logits in memory at once
 
 Tokens = npt.NDArray[np.int32]
 
@@ -108,31 +105,6 @@ class VerdictTask:
             packed.computed,
             packed.padding,
         )
-
-
-def token_losses(
-    head: Callable[[torch.Tensor], torch.Tensor], states: torch.Tensor, targets: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cross-entropy [N] float32 of target tokens [N] from hidden states [N, H], and whether each is the likeliest one.
-
-    Logits are computed for CHUNK_TOKENS tokens at a time, and recomputed in the backward pass.
-    """
-    losses, right = [], []
-    for state, target in zip(torch.split(states, CHUNK_TOKENS), torch.split(targets, CHUNK_TOKENS), strict=True):
-        if torch.is_grad_enabled():
-            loss, hit = checkpoint(_chunk, head, state, target, use_reentrant=False)
-        else:
-            loss, hit = _chunk(head, state, target)
-        losses.append(loss)
-        right.append(hit)
-    return torch.cat(losses), torch.cat(right)
-
-
-def _chunk(
-    head: Callable[[torch.Tensor], torch.Tensor], state: torch.Tensor, target: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    logits = head(state).float()
-    return F.cross_entropy(logits, target, reduction="none"), logits.detach().argmax(-1) == target
 
 
 @dataclass(frozen=True)

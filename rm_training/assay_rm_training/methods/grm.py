@@ -1,7 +1,7 @@
 """GRM: Bradley-Terry regularised by the language head's likelihood of the chosen response.
 
-Covers: the method `grm` and its task (arXiv 2406.10216); log-probabilities of responses; the reference of its DPO
-term. Leaves out: the terms (`objectives/regularisers.py`), the pairs (`bradley_terry.py`).
+Covers: the method `grm` and its task (arXiv 2406.10216). Leaves out: the terms (`objectives/regularisers.py`), the
+pairs (`bradley_terry.py`), log-probabilities of responses (`model/response_logprobs.py`).
 
 Loss: (1 - a) * pair loss + a * text term. The base's language head is kept in memory while training (no further
 weight where it is tied to the embeddings) and dropped at saving. Two departures from the published code: the reward
@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
-import numpy as np
 import torch
+import torch.nn.functional as F
 
 from assay.errors import BadInputError
-from assay.models.attention.packing import PackedHidden
-from assay.models.loading import load_causal_lm
-from assay_rm_training.data.encoded_dataset import EncodedDataset, micro_batches
+from assay.models.loading import load_causal_lm, spec_of
+from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import EncodedPair
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.task import BatchLoss
-from assay_rm_training.model.packed_forward import GroupTask, rewards_of, tokens_of
+from assay_rm_training.model.packed_forward import GroupForward, GroupTask, rewards_of, tokens_of
+from assay_rm_training.model.response_logprobs import Head, check_starts, response_log_probs, with_references
 from assay_rm_training.model.trainable_model import TrainableModel, attach, auxiliary_module, has_reward_head
 from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.objectives.regularisers import text_dpo, text_nll, text_sft
@@ -30,7 +30,6 @@ from assay_rm_training.training_config import TrainingConfig
 
 LANGUAGE_HEAD = "language_head"
 TextTerm = Literal["sft", "nll", "dpo"]
-_REFERENCE_TOKENS = 4096  #: positions of one pass over the data before training
 
 
 class GrmTask(GroupTask[EncodedPair]):
@@ -47,7 +46,8 @@ class GrmTask(GroupTask[EncodedPair]):
         rewards = rewards_of(trainable, hidden).view(-1, 2)
         chosen, rejected = rewards.unbind(1)
         margin = torch.tensor([pair.margin for pair in items], dtype=torch.float32, device=rewards.device)
-        text = self.log_probabilities(trainable, hidden, items)
+        sides = None if method.text == "dpo" else 1
+        text = response_log_probs(hidden, items, language_head(trainable), responses=sides)
         if method.text == "dpo":
             reference = torch.tensor([item.reference for item in items], dtype=torch.float32, device=rewards.device)
             terms = text_dpo(text[:, 0], text[:, 1], reference[:, 0], reference[:, 1], beta=method.beta)
@@ -65,37 +65,14 @@ class GrmTask(GroupTask[EncodedPair]):
             {"chosen": chosen.detach(), "rejected": rejected.detach()},
         )
 
-    def log_probabilities(
-        self, trainable: TrainableModel, hidden: PackedHidden, pairs: Sequence[EncodedPair]
-    ) -> torch.Tensor:
-        """Summed log p of each response's tokens [n, 2], float32; of the chosen only (the other 0) except for `dpo`."""
-        weight = language_head(trainable)
-        sums = []
-        for number, pair in enumerate(pairs):
-            for side, ids in enumerate((pair.chosen, pair.rejected)):
-                if side == 1 and self._method.text != "dpo":
-                    sums.append(weight.new_zeros((), dtype=torch.float32))
-                    continue
-                start = pair.starts[side]
-                states = hidden.sequence_states(2 * number + side)[start - 1 : -1]
-                targets = torch.from_numpy(ids[start:]).long().to(states.device)
-                sums.append(_summed(states, weight, targets))
-        return torch.stack(sums).view(-1, 2)
 
-
-def _summed(states: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Sum over tokens of log p, from the states [T, H] they are predicted from; logits in the autocast's format."""
-    logits = torch.nn.functional.linear(states, weight.to(states.dtype))
-    return -torch.nn.functional.cross_entropy(logits.float(), targets, reduction="sum")
-
-
-def language_head(trainable: TrainableModel) -> torch.Tensor:
-    """The weight [V, H] of the base's language head: attached, or the input embeddings where they are tied."""
+def language_head(trainable: TrainableModel) -> Head:
+    """The base's language head, attached, or the input embeddings where they are tied; in the autocast's format."""
     try:
         weight: torch.Tensor = auxiliary_module(trainable, LANGUAGE_HEAD).weight
     except AttributeError:
         weight = trainable.model.get_input_embeddings().weight  # type: ignore[assignment]
-    return weight
+    return lambda states: F.linear(states, weight.to(states.dtype))
 
 
 @dataclass(frozen=True)
@@ -152,22 +129,12 @@ class Grm(BradleyTerry):
     def _referenced(
         self, trainable: TrainableModel, config: TrainingConfig, data: EncodedDataset[EncodedPair]
     ) -> EncodedDataset[EncodedPair]:
-        if any(min(pair.starts) < 1 for pair in data.items):
-            raise BadInputError("a response without a token before it: its first token is predicted from nothing")
         if self.text != "dpo":
+            check_starts(data)
             return data
-        task = GrmTask(trainable, config, self)
-        references = np.zeros((len(data), 2))
-        trainable.model.train(False)
-        costs = dict(enumerate(map(task.cost, data.items)))
-        with torch.no_grad():
-            for part in micro_batches(range(len(data)), costs, _REFERENCE_TOKENS):
-                pairs = [data.items[number] for number in part]
-                hidden = task._forward(trainable, [pair.group for pair in pairs])
-                references[part] = task.log_probabilities(trainable, hidden, pairs).tolist()
-        trainable.model.train()
-        both = zip(data.items, references, strict=True)
-        return data.with_items(pair._replace(reference=tuple(reference.tolist())) for pair, reference in both)
+        version = f"{spec_of(config.base, template_hash=str).version} {config.dtype}"
+        forward = GroupForward(trainable, config)
+        return with_references(trainable, language_head(trainable), forward, data, version=version)
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> GrmTask:  # type: ignore[override]
         return GrmTask(trainable, config, self)

@@ -30,19 +30,25 @@ if TYPE_CHECKING:
     from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem, Scorer
 
-_METHODS = "assay_rm_training.methods"
+_METHODS, _PREFERENCE = "assay_rm_training.methods", "assay_rm_training.preference"
 
 TRAINING_METHODS: registry.Kind[type[MethodFields]] = registry.Kind(
     "training_method",
     "A way to train a reward model: a frozen dataclass of JSON-ready fields that follows `Method`.",
     {
         "bt": f"{_METHODS}.bradley_terry:BradleyTerry",
+        "dpo": f"{_PREFERENCE}.pairs:Dpo",
         "generative-sft": "assay_rm_training.generative.sft:GenerativeSft",
         "grm": f"{_METHODS}.grm:Grm",
+        "ipo": f"{_PREFERENCE}.pairs:Ipo",
+        "kto": f"{_PREFERENCE}.unpaired:Kto",
         "lists": f"{_METHODS}.ranked_lists:RankedLists",
         "odin": f"{_METHODS}.odin:Odin",
+        "orpo": f"{_PREFERENCE}.pairs:Orpo",
         "principle": f"{_METHODS}.principle:Principle",
         "ratings": f"{_METHODS}.multi_objective:MultiObjective",
+        "sft": f"{_PREFERENCE}.unpaired:Sft",
+        "simpo": f"{_PREFERENCE}.pairs:SimPo",
         "steps": f"{_METHODS}.process_reward:ProcessRewardMethod",
     },
     requires=("name", "kind", "engine", "unit", "from_dict", "load", "read", "encode", "task", "responses", "evaluate"),

@@ -35,9 +35,13 @@ class GroupForward:
         if not self._share:
             empty = groups[0].prefix[:0]
             groups = [TokenGroup(empty, (sequence,)) for group in groups for sequence in group.sequences()]
-        device = trainable.model.device
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._dtype == torch.bfloat16):
+        with self.autocast(trainable):
             return forward(trainable.model, groups)
+
+    def autocast(self, trainable: TrainableModel) -> torch.autocast:
+        """The training's number format of matrix products."""
+        device = trainable.model.device
+        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._dtype == torch.bfloat16)
 
 
 class GroupItem(Protocol):

@@ -42,6 +42,7 @@ class TrainableModel:
     new_head: bool
     adapter: Any = None  #: the peft model around `model`, None without LoRA
     heads: tuple[str, ...] = (HEAD,)
+    base: str = ""  #: the name that it was loaded by, where the method needs it
 
     def trainable(self) -> dict[str, torch.nn.Parameter]:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}

@@ -25,7 +25,7 @@ from assay_serving.composition.description import KIND, REWARD, ComposedSpec, Pa
 from assay_serving.composition.shaping import LengthPenalty, ShapingContext
 from assay_serving.engines.ensemble import info_of_parts
 from assay_serving.engines.length_corrected import response_length
-from assay_serving.scorer import ModelInfo, Repeatable, ScoreItem, Scorer
+from assay_serving.scorer import TAKES_NO_PRINCIPLE, ModelInfo, Repeatable, ScoreItem, Scorer
 
 _Answers: TypeAlias = dict[tuple[int, ScoreItem], ScoreResult]  #: by scorer and input
 
@@ -234,7 +234,7 @@ class ComposedScorer:
     def _takes_principle(self) -> bool:
         """Whether an item's own principle matters to its reward."""
         return any(
-            part.principle is None and self.scorers[part.name].info.kind not in ("scalar", VERIFIER)
+            part.principle is None and self.scorers[part.name].info.kind not in (*TAKES_NO_PRINCIPLE, VERIFIER)
             for part in self.spec.parts
         )
 
@@ -310,8 +310,8 @@ def _renderer_of(scorer: Scorer) -> Renderer | None:
 
 def _check(part: PartSpec, scorer: Scorer) -> None:
     info = scorer.info
-    if part.principle is not None and info.kind == "scalar":
-        raise BadInputError(f"part {part.name}: {info.name} is a scalar model, which takes no principle")
+    if part.principle is not None and info.kind in TAKES_NO_PRINCIPLE:
+        raise BadInputError(f"part {part.name}: {info.name} is a {info.kind} model, which takes no principle")
     if part.counts_tokens and _renderer_of(scorer) is None:
         raise BadInputError(f"part {part.name}: {info.name} has no tokenizer here; let length_penalty count characters")
     if part.version is not None and part.version != info.version:

@@ -40,6 +40,7 @@ SCORERS: Kind[Any] = Kind(
         "ratings": "assay_serving.engines.ratings:RatingsScorer",
         "principle": "assay_serving.engines.principle:PrincipleScorer",
         "generative": "assay_serving.generative.engine:GenerativeScorer",
+        "implicit": "assay_serving.engines.implicit:ImplicitScorer",
         "ensemble": "assay_serving.engines.ensemble:EnsembleScorer",
         "composed": "assay_serving.composition.part_loader:PartLoader",
     },

@@ -82,6 +82,10 @@ class PackedScorer(TokenScorer):
     def head(self, states: torch.Tensor) -> torch.Tensor:
         """Float32 outputs [P, K] of hidden states [P, H]."""
 
+    def read_states(self, states: torch.Tensor, readings: Sequence[Reading]) -> torch.Tensor:
+        """Outputs [P, K] of the hidden states [P, H] at the positions of these readings, in their order."""
+        return self.head(states)
+
     def reward(self, outputs: torch.Tensor) -> float:
         """From the head's outputs [positions, K] of one item; by default the first output at the last position."""
         return float(outputs[-1, 0])
@@ -158,7 +162,8 @@ class PackedScorer(TokenScorer):
     def _forward(self, batch: list[list[int]], rows: Sequence[Reading]) -> list[torch.Tensor]:
         import torch
 
-        places = [rows[i].places for group in batch for i in group]
+        readings = [rows[i] for group in batch for i in group]
+        places = [reading.places for reading in readings]
         with torch.inference_mode():
             groups = [group_of([rows[i].conversation.ids for i in group]) for group in batch]
             if self._layout == "packed":
@@ -167,7 +172,7 @@ class PackedScorer(TokenScorer):
                 passed = forward_rows(self.model, groups, pad_left=self._layout == "left")
             self.last_computed += passed.computed
             self.last_padding += passed.padding
-            outputs = self.head(passed.at(places)).cpu()
+            outputs = self.read_states(passed.at(places), readings).cpu()
         return list(torch.split(outputs, [len(positions) for positions in places]))
 
 

@@ -10,7 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from assay.data.conversation import check_unicode
 from assay.domain import response_text
@@ -18,7 +18,7 @@ from assay.errors import BackendError, BadInputError
 from assay.models.chat.principle_renderer import QUESTION, PrincipleRenderer
 from assay.models.chat.rendered_text import PolicyTemplate, RenderedTexts
 from assay.models.chat.renderer import Encoded, Renderer
-from assay.models.spec import RewardModelSpec
+from assay.models.spec import Kind, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay.statistics.logistic import sigmoid
@@ -166,11 +166,13 @@ class TokenScorer(ABC):
 
 
 class ScalarReader(TokenScorer):
-    """The part of a scalar model's engine that is the same wherever the model runs."""
+    """The part of an engine of models without principles that is the same wherever the model runs. `kind`: theirs."""
+
+    kind: ClassVar[Kind] = "scalar"
 
     def check(self, name: str) -> None:
-        if self.spec.kind != "scalar":
-            raise BadInputError(f"{name} is a {self.spec.kind} reward model; this engine scores scalar ones")
+        if self.spec.kind != self.kind:
+            raise BadInputError(f"{name} is a {self.spec.kind} reward model; this engine scores {self.kind} ones")
         self.labels(name, self.spec)
         if self.spec.template_hash != self.renderer.template_hash:
             raise BackendError(

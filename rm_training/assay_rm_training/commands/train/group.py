@@ -1,6 +1,7 @@
 """`assay train`: scalar and principle reward models by the built-in methods, and `method` for any other.
 
-Leaves out: shared options (`options.py`), generative models (`generative.py`), probes (`probe.py`), the methods.
+Leaves out: shared options (`options.py`), policies (`policies.py`), generative models (`generative.py`), probes
+(`probe.py`), the methods.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import typer
 
 from assay_rm_training.commands.train.generative import generative_rl, generative_sft
 from assay_rm_training.commands.train.options import training_command
+from assay_rm_training.commands.train.policies import dpo, ipo, kto, orpo, sft, simpo
 from assay_rm_training.commands.train.probe import probe
 from assay_rm_training.methods.method import TRAINING_METHODS
 from assay_rm_training.objectives.losses import LOSSES
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the group `train`."""
-    group = typer.Typer(no_args_is_help=True, help="Train reward models.")
+    group = typer.Typer(no_args_is_help=True, help="Train reward models, and policies on preferences.")
     group.command("bt")(training_command(bt))
     group.command("odin")(training_command(odin))
     group.command("grm")(training_command(grm))
@@ -31,6 +33,8 @@ def register(app: typer.Typer) -> None:
     group.command("steps")(training_command(steps))
     group.command("principle")(training_command(principle))
     group.command("probe")(probe)
+    for policy_command in (sft, dpo, ipo, kto, orpo, simpo):
+        group.command(policy_command.__name__)(training_command(policy_command))
     group.command("generative-sft")(training_command(generative_sft))
     group.command("generative-rl")(generative_rl)
     group.command("method")(training_command(method))

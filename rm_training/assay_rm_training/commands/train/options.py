@@ -216,6 +216,8 @@ def _new_plan(
         explicit = functools.partial(is_given, context)
         settings = with_preset({**settings, "betas": options.betas}, options.preset, explicit)
         method_values = with_objective(method_values, options.preset, explicit)
+    if method_values.get("reference") is not None:
+        method_values = method_values | {"reference": locate_model(here, method_values["reference"])[0]}
     settings = {"betas": options.betas, "preset": options.preset, **settings}
     return TrainingPlan(
         TrainingConfig(base=locate_model(here, options.base)[0], lora=options.lora, **settings),

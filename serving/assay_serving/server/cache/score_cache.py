@@ -27,7 +27,7 @@ from assay_serving.server.core.settings import ServerSettings
 
 _FORMAT = 1  #: of keys; scores stored under another format are never found
 #: Kinds of models that read neither label nor references, which then may differ between equal scores.
-_MODELS_ALONE = ("scalar", "principle", "generative")
+_MODELS_ALONE = ("scalar", "principle", "generative", "implicit")
 #: Bytes in memory of a score and its entry besides its own texts: measured, rounded up.
 _ENTRY = 500
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from assay.http.problems import ProblemError, responses
 from assay.score import Score
 from assay_serving.preference import PairRule, prefer, rank
-from assay_serving.scorer import ModelInfo
+from assay_serving.scorer import TAKES_NO_PRINCIPLE, ModelInfo
 from assay_serving.server.core.scoring_backend import ScoreResponse
 from assay_serving.server.http import replies
 from assay_serving.server.http.json_route import JsonRoute, described, json_reply
@@ -188,7 +188,7 @@ def _principles(info: ModelInfo) -> dict[str, Any]:
     if info.kind in ("principle", "generative"):
         use = "required" if info.kind == "principle" else "optional"
         reason = None if info.trained_principles else "its training principles are not recorded"
-    elif info.kind != "scalar":
+    elif info.kind not in TAKES_NO_PRINCIPLE:
         use, reason = "optional", "its parts decide how they use a principle"
     return {
         "model": info.name,

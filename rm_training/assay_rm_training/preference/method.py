@@ -1,0 +1,141 @@
+"""What the methods share that train a policy: a stock language model, read as a reward model when it is trained.
+
+Covers: loading, the reference (a model, or the base before training, which adapters start as) and its
+log-probabilities, the spec, the pairs of an evaluation. Leaves out: the losses (`pairs.py`, `unpaired.py`).
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import torch
+from annotated_types import Gt
+
+from assay.domain import PreferencePair
+from assay.models.loading import load_causal_lm, load_tokenizer, spec_of
+from assay.models.readings import Implicit
+from assay.models.spec import Kind
+from assay.runs.progress_bar import Advance, silent
+from assay.settings import check_settings
+from assay_policy_training.core.logprobs import check_head, vocabulary_head
+from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
+from assay_rm_training.methods.method import MethodFields
+from assay_rm_training.model.packed_forward import GroupForward
+from assay_rm_training.model.response_logprobs import check_starts, with_references
+from assay_rm_training.model.trainable_model import TrainableModel, prepare
+from assay_rm_training.training_config import TrainingConfig
+from assay_serving.engines.implicit import ImplicitScorer, load_reference
+from assay_serving.scorer import ScoreItem, Scorer
+
+Beta = Annotated[float, Gt(0)]
+
+
+class LogProbs(NamedTuple):
+    """Of k responses of n items, [n, k] float32: log p, summed over `lengths` tokens, and under the reference."""
+
+    sums: torch.Tensor
+    lengths: torch.Tensor
+    reference: torch.Tensor | None
+
+    @property
+    def ratios(self) -> torch.Tensor:
+        """log pi(y|x) - log pi_ref(y|x); log pi(y|x) without a reference."""
+        return self.sums if self.reference is None else self.sums - self.reference
+
+    @property
+    def means(self) -> torch.Tensor:
+        """`ratios` per token."""
+        return self.ratios / self.lengths
+
+
+@dataclass(frozen=True)
+class PolicyMethod(MethodFields):
+    """A method without a reference: the reward is beta times the mean log-probability a token."""
+
+    kind: ClassVar[Kind] = "implicit"
+    engine: ClassVar[type[ImplicitScorer]] = ImplicitScorer
+    unit: ClassVar[str] = "pairs"
+    tags: ClassVar[tuple[str, ...]] = ("preference",)
+    name: ClassVar[str]
+
+    @property
+    def scale(self) -> float:
+        """Of the implicit reward."""
+        return 1.0
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
+        tokenizer = load_tokenizer(config.base)
+        model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
+        check_head(model, device)
+        trainable = TrainableModel(model, tokenizer, new_head=False, heads=(), base=config.base)
+        return prepare(trainable, config, language_model=True)
+
+    def prepare(
+        self,
+        trainable: TrainableModel,
+        config: TrainingConfig,
+        data: EncodedDataset[Any],
+        eval_data: EncodedDataset[Any] | None,
+    ) -> tuple[EncodedDataset[Any], EncodedDataset[Any] | None]:
+        """Raises BadInputError for a template whose response starts at the first token."""
+        check_starts(data)
+        return data, eval_data
+
+    def implicit(self, base: str) -> Implicit:
+        """How the policy trained from `base` is read as a reward model."""
+        return Implicit(self.scale)
+
+    def spec_fields(self, trainable: TrainableModel) -> dict[str, Any]:
+        return {"implicit": self.implicit(trainable.base)}
+
+    def responses(self, rows: Collection[PreferencePair]) -> list[ScoreItem]:
+        return [ScoreItem(pair.prompt, text) for pair in rows for text in (pair.chosen, pair.rejected)]
+
+    def evaluate(
+        self, scorer: Scorer, rows: Collection[PreferencePair], *, seed: int, advance: Advance = silent
+    ) -> PairEvaluation | None:
+        """Ranking accuracy of the implicit reward."""
+        return evaluate(scorer, list(rows), seed=seed, advance=advance)
+
+    def card_rows(self) -> list[tuple[str, str]]:
+        settings = ", ".join(f"{name} {value}" for name, value in self.to_dict().items() if value is not None)
+        return [("loss", f"{self.name}{': ' if settings else ''}{settings}")]
+
+
+@dataclass(frozen=True)
+class ReferencedMethod(PolicyMethod):
+    """A method with a reference, whose log-probabilities are measured once, before training."""
+
+    beta: Beta = 0.1
+    reference: str | None = None  #: None: the base
+
+    @property
+    def scale(self) -> float:
+        return self.beta
+
+    def implicit(self, base: str) -> Implicit:
+        name = self.reference or base
+        return Implicit(self.scale, name, spec_of(name, template_hash=str).version)
+
+    def prepare(
+        self,
+        trainable: TrainableModel,
+        config: TrainingConfig,
+        data: EncodedDataset[Any],
+        eval_data: EncodedDataset[Any] | None,
+    ) -> tuple[EncodedDataset[Any], EncodedDataset[Any] | None]:
+        implicit = self.implicit(config.base)
+        model = trainable
+        if self.reference is not None:
+            policy = trainable.model
+            model = TrainableModel(load_reference(implicit, trainable.tokenizer, policy), trainable.tokenizer, False)
+        forward, head = GroupForward(model, config), vocabulary_head(model.model)
+        version = f"{implicit.reference_version} {config.dtype} {config.share_prefix}"
+        first = with_references(model, head, forward, data, version=version)
+        if eval_data is None:
+            return first, None
+        return first, with_references(model, head, forward, eval_data, version=version)
