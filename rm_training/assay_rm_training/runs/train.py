@@ -136,9 +136,11 @@ def train_model(
     if plan.config.keep == "best" and eval_rows is None:
         raise BadInputError("early stopping needs held-out data: --eval-data", field="keep")
     base = locate_model(workspace, plan.config.base)
+    reference: str | None = getattr(plan.method, "reference", None)
+    models = [base, *([locate_model(workspace, reference)] if reference is not None else [])]
     inputs = inputs_of(
         workspace,
-        [base] if base[1] else [],
+        [model for model in models if model[1]],
         filter(None, (plan.data, plan.eval_data, plan.final_data)),
         resume=resume,
     )

@@ -1,0 +1,108 @@
+"""`assay train dpo` and its relatives, `assay eval` and `assay serve` of a policy beside its reference."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from assay_command import Run
+from pair_files import write_pairs
+
+from assay.domain import Message, PreferencePair
+from assay.models.spec import RewardModelSpec
+from assay.score import Score
+from assay.workspace import Workspace
+from assay_serving.client import RewardClient
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
+from assay_serving.scorer import ScoreItem
+
+FAST = ("--base", "tiny", "--lr", "0.003", "--batch-size", "8", "--device", "cpu")
+START_S = 240
+
+
+def pairs_file(path: Path, count: int, seed: int) -> Path:
+    texts = [f"{seed}{number % 7} words {number}" for number in range(count)]
+    write_pairs(path, [PreferencePair((Message("user", text),), f"{text}!", f"{text}?") for text in texts])
+    return path
+
+
+def test_a_policy_is_trained_evaluated_and_served_as_a_reward_model(
+    workspace: Workspace, tmp_path: Path, assay: Run
+) -> None:
+    where = ("-w", workspace.root)
+    train_file, held_file = pairs_file(tmp_path / "train.jsonl", 32, 1), pairs_file(tmp_path / "held.jsonl", 16, 2)
+    code, _, err = assay("train", "sft", "--data", train_file, *FAST, "--name", "start", *where)
+    assert code == 0, err
+    code, out, err = assay(
+        "train", "dpo", "--data", train_file, "--eval-data", held_file, *FAST, "--beta", "0.5", "--epochs", "2",
+        "--base", "start", "--reference", "tiny", "--name", "policy", "--json", *where,
+    )  # fmt: skip
+    assert code == 0, err
+    trained = json.loads(out)
+    assert trained["parity"] == "passed"
+    assert trained["evaluation"]["accuracy"]["value"] > 0.9
+    folder = workspace.models / "policy"
+    spec = RewardModelSpec.read(folder)
+    assert spec is not None
+    assert spec.implicit is not None
+    assert (spec.kind, spec.implicit.beta, spec.implicit.reference) == ("implicit", 0.5, "tiny")
+    assert "policy" in (folder / "README.md").read_text()
+
+    margins = {}
+    for model in ("policy", "dpo:policy@tiny", "dpo:policy@start", "dpo:policy"):
+        code, out, err = assay("eval", "--model", model, "--data", held_file, "--json", *where)
+        assert code == 0, err
+        found = json.loads(out)
+        assert found["accuracy"]["value"] > 0.9
+        margins[model] = found["margin_mean"]
+    assert margins["policy"] == margins["dpo:policy@tiny"] == trained["evaluation"]["margin_mean"]
+    assert len(set(margins.values())) == 3
+
+    pair = f"dpo:{folder}@tiny"
+    command = [str(Path(sys.executable).parent / "assay"), "serve", pair, "--name", "pair"]
+    environment = {name: value for name, value in os.environ.items() if name != "ASSAY_API_KEY"}
+    process = subprocess.Popen(
+        [*command, "--port", "0", "--device", "cpu", "--json"], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        assert process.stdout is not None
+        readable, _, _ = select.select([process.stdout], [], [], START_S)
+        line = process.stdout.readline() if readable else ""
+        assert line, "the server did not start"
+        items = [ScoreItem((Message("user", "Name a metal."),), text) for text in ("Gold!", "Gold?")]
+        with RewardClient(json.loads(line)["url"]) as client:
+            client.wait_until_ready(START_S)
+            assert client.models()[0].kind == "implicit"
+            served = client.score(items)
+    finally:
+        process.kill()
+        process.communicate()
+    for one, other in zip(served, load_scorer(ModelConfig(pair, device="cpu")).score(items), strict=True):
+        assert isinstance(one, Score)
+        assert isinstance(other, Score)
+        assert one.reward == pytest.approx(other.reward, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("dpo", "--beta", "0"), "beta"),
+        (("dpo", "--loss", "poem"), "loss"),
+        (("dpo", "--reference", "nothing"), "no model 'nothing'"),
+        (("simpo", "--gamma", "-1"), "gamma"),
+    ],
+)
+def test_wrong_settings_are_one_clear_line(
+    workspace: Workspace, tmp_path: Path, assay: Run, arguments: tuple[str, ...], complaint: str
+) -> None:
+    data = pairs_file(tmp_path / "train.jsonl", 4, 1)
+    code, _, err = assay("train", *arguments, "--data", data, *FAST, "--name", "x", "-w", workspace.root)
+    assert code == 2
+    assert err.splitlines()[-1].startswith("assay: ")
+    assert complaint in err.splitlines()[-1]
