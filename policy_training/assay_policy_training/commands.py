@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.cli.help_panels import option_panels
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.resume import is_given, refuse_changes
 from assay.cli.settings_options import settings_options
@@ -56,6 +57,23 @@ def recipes(
     emit(payload, "\n".join(lines), as_json=as_json)
 
 
+@option_panels(
+    {
+        "Recipe": ("prompts_per_step", "seed", "overrides"),
+        "Evaluation and checkpoints": (
+            *("eval_every", "evaluation_prompts", "keep", "best_by", "keep_checkpoints", "watch", "watch_share"),
+            *("watch_key", "tensorboard", "resume"),
+        ),
+        "Rewards": ("model", "api_key", "reward_timeout", "on_reward_error", "wait", "deadline", "outage"),
+        "Machine": ("device", "parallel", "on"),
+        "Output": ("workspace", "as_json"),
+    },
+    first=(
+        *("recipe", "policy", "rewards", "prompts", "steps", "lr", "group_size", "max_new_tokens", "evaluate", "name"),
+        "context",
+    ),
+    rest="More",
+)
 @settings_options(PolicyRunConfig)
 def rl(
     context: typer.Context,

@@ -16,6 +16,7 @@ from typing import Any
 import typer
 
 from assay import __version__
+from assay.cli.help_panels import GroupedCommands, assign_panels
 from assay.cli.hidden_arguments import process_arguments
 from assay.errors import AssayError, BackendError
 from assay.registry import announced
@@ -35,6 +36,7 @@ def build_app(word: str = "") -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
+        cls=GroupedCommands,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
@@ -50,6 +52,7 @@ def build_app(word: str = "") -> typer.Typer:
     matching = [point for point in points if point.name == word] or points
     for register in dict.fromkeys(point.load() for point in matching):  # one may announce several words
         register(app)
+    assign_panels(app)
     return app
 
 
