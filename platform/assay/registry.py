@@ -169,13 +169,19 @@ def absolute_name(name: Any, folder: Path) -> Any:
     return f"{(folder / source).resolve()}:{attribute}" if colon and source.endswith(".py") else name
 
 
+MANY = 20  #: names; more are not listed in an error
+
+
 def unknown(
     what: str, name: object, names: Iterable[str], *, field: str | None = None, more: str = ""
 ) -> BadInputError:
-    """The error for a name that is not there: it says the nearest names, or all of them."""
+    """The error for a name that is not there: it says the nearest names, or all of them where they are few."""
     names = sorted(names)
     near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.6)
     choices = f"one of {', '.join(names)}" if names else "none is installed"
+    if len(names) > MANY:
+        nearest = difflib.get_close_matches(str(name), names, n=3, cutoff=0.0)
+        choices = f"the nearest of {len(names)} are {', '.join(nearest)}"
     hint = f"did you mean {' or '.join(near)}?" if near else choices
     return BadInputError(f"no {what} is named {name!r}; {hint}" + (f" (or {more})" if more else ""), field=field)
 

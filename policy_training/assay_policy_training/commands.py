@@ -37,18 +37,33 @@ def recipes(
     name: Annotated[
         str | None, typer.Argument(help="Show this one: a name, or a YAML file.", show_default=False)
     ] = None,
+    task: Annotated[
+        str | None, typer.Option("--for", metavar="TASK", help='Propose recipes, e.g. "verifiable maths, 1 GPU".')
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the recipes of policy training, or show one with its comments: what it follows and what was checked.
 
     Example: `assay recipes dapo`
     """
+    from assay_policy_training.recipe.proposals import propose
     from assay_policy_training.recipe.shipped import headlines, recipe_sections, recipe_text
 
     if name is not None:
         emit(recipe_sections(name), recipe_text(name).rstrip(), as_json=as_json)
         return
     recipe_headlines = headlines()
+    if task is not None:
+        from dataclasses import asdict
+
+        proposals = propose(task, {recipe: recipe_text(recipe) for recipe in recipe_headlines})
+        lines = []
+        for proposal in proposals:
+            paper, title = recipe_headlines[proposal.recipe]
+            lines.append(f"{proposal.recipe}: {title} {paper}".rstrip())
+            lines.append(f"    {', '.join(proposal.traits)}; matches {', '.join(proposal.matches) or 'no word'}")
+        emit({"proposals": [asdict(proposal) for proposal in proposals]}, "\n".join(lines), as_json=as_json)
+        return
     width = max(len(recipe) for recipe in recipe_headlines)
     # A report without a number has its title in quotes after it; the recipe itself shows that.
     short = {recipe: paper.partition(' "')[0] for recipe, (paper, _) in recipe_headlines.items()}
@@ -60,6 +75,7 @@ def recipes(
 @option_panels(
     {
         "Recipe": ("prompts_per_step", "seed", "overrides"),
+        "Prompts and their form": ("columns", "chat_template", "chat_kwargs", "system_prompt", "stop"),
         "Evaluation and checkpoints": (
             *("eval_every", "evaluation_prompts", "keep", "best_by", "keep_checkpoints", "watch", "watch_share"),
             *("watch_key", "tensorboard", "resume"),
