@@ -40,6 +40,8 @@ def test_soft_penalties_multiply() -> None:
     """By hand."""
     found = SoftPenalties("r", ("p", "q"))(parts(r=[2.0, 2.0], p=[1.0, 0.5], q=[1.0, 0.5]))
     assert found.tolist() == [2.0, 0.5]
+    scored = SoftPenalties("r", ("p",), scale="sigmoid")(parts(r=[2.0, 2.0], p=[0.0, 2.0]))
+    assert scored.tolist() == pytest.approx([1.0, 1.761594])
 
 
 @pytest.mark.parametrize(

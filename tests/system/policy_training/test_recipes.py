@@ -98,6 +98,8 @@ def sources(recipe: Recipe, model: Path) -> list[RewardSource]:
 def model_parts(recipe: str, model: str) -> list[RewardSource]:
     """The parts that a recipe asks for by name beside the verifier's, of two small reward models."""
     names = {
+        "awm": ["quality"],
+        "carl": ["quality"],
         "clip_delta": ["process"],
         "constrained_rlhf": ["quality"],
         "dpa": ["helpfulness", "verbosity"],
@@ -109,6 +111,7 @@ def model_parts(recipe: str, model: str) -> list[RewardSource]:
         "mrt": ["process"],
         "online_dpo": ["quality"],
         "prdp": ["quality"],
+        "risk_averse": ["quality"],
         "rl_plus": ["quality"],
         "rlmt": ["answer"],
         "rubric_anchors": ["quality"],

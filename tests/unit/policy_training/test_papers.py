@@ -138,6 +138,7 @@ REFUSED: list[tuple[str, list[str], str]] = [
     ("recap", ["aggregation.mode=token-mean"], "replay.denominator"),
     ("dynamic_weighting_gradient", ["sampling.temperature=0.7"], "reward.temperature"),
     ("guide_grpo", ["objective={kind: aipo}"], "objective"),
+    ("trajectory_weighting", ["aggregation.mode=seq-mean-token-mean"], "aggregation.mode"),
     ("rl_plus", ["sampling.group_size=2", "sampler.count=2"], "sampler.count"),
 ]
 

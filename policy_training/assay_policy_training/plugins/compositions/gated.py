@@ -8,6 +8,7 @@ where it would have counted. The first is also a combination of the server (`ass
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -59,18 +60,21 @@ class ConsistencyReward(RecipeSettings, section="reward"):
 
 
 class SoftPenalties(RecipeSettings, section="reward"):
-    """S3: one reward times the product of penalties, each a part in [0, 1] (1 = nothing wrong): no sum of shaped terms
-    to be traded off."""
+    """S3: one reward times the product of penalties, each in [0, 1] (1 = nothing wrong): no sum of shaped terms to be
+    traded off. `scale`: `unit` cuts a part to [0, 1], `sigmoid` takes a reward model's score to it."""
 
     reward: str = ""
     penalties: tuple[str, ...] = ()
+    scale: Literal["unit", "sigmoid"] = "unit"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.reward or not self.penalties:
             raise BadInputError("name the reward and at least one penalty", field="reward.penalties")
 
     def __call__(self, parts: Mapping[str, Tensor]) -> Tensor:
         total = named_part(parts, self.reward)
         for name in self.penalties:
-            total = total * named_part(parts, name).clamp(0, 1)
+            penalty = named_part(parts, name)
+            total = total * (penalty.sigmoid() if self.scale == "sigmoid" else penalty.clamp(0, 1))
         return total
