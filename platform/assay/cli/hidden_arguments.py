@@ -20,22 +20,22 @@ def process_arguments() -> list[str]:
     if (stored := os.environ.pop(_VARIABLE, None)) is not None:
         return [str(argument) for argument in json.loads(stored)]
     arguments = sys.argv[1:]
-    shown = masked(arguments)
-    if shown != arguments:
+    hidden = masked(arguments)
+    if hidden != arguments:
         before = sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)]
-        os.execve(sys.executable, [sys.executable, *before, *shown], {**os.environ, _VARIABLE: json.dumps(arguments)})
+        os.execve(sys.executable, [sys.executable, *before, *hidden], {**os.environ, _VARIABLE: json.dumps(arguments)})
     return arguments
 
 
 def masked(arguments: Sequence[str]) -> list[str]:
     """The arguments with the values of `SECRETS` hidden."""
-    shown = list(arguments)
-    for place, argument in enumerate(arguments):
+    hidden = list(arguments)
+    for index, argument in enumerate(arguments):
         name, assigned, _ = argument.partition("=")
         if name not in SECRETS:
             continue
         if assigned:
-            shown[place] = f"{name}={HIDDEN}"
-        elif place + 1 < len(shown):
-            shown[place + 1] = HIDDEN
-    return shown
+            hidden[index] = f"{name}={HIDDEN}"
+        elif index + 1 < len(hidden):
+            hidden[index + 1] = HIDDEN
+    return hidden

@@ -186,8 +186,8 @@ def _with_tools(turns: Turns, definitions: list[dict[str, Any]]) -> Turns:
     if not definitions:
         return turns
     if turns and turns[0]["role"] == "system":
-        said = turns[0]["content"]
-        parts = ([{"type": "text", "text": said}] if said else []) if isinstance(said, str) else said
+        content = turns[0]["content"]
+        parts = ([{"type": "text", "text": content}] if content else []) if isinstance(content, str) else content
         return [{"role": "system", "content": [*parts, *definitions]}, *turns[1:]]
     return [{"role": "system", "content": definitions}, *turns]
 
@@ -196,9 +196,9 @@ def with_system(turns: Turns, text: str) -> Turns:
     """With the system's text first, where the system says none yet."""
     if turns[0]["role"] != "system":
         return [{"role": "system", "content": text}, *turns]
-    said = turns[0]["content"]
-    if isinstance(said, list) and all(part["type"] == "tool_definition" for part in said):
-        return [{"role": "system", "content": [{"type": "text", "text": text}, *said]}, *turns[1:]]
+    content = turns[0]["content"]
+    if isinstance(content, list) and all(part["type"] == "tool_definition" for part in content):
+        return [{"role": "system", "content": [{"type": "text", "text": text}, *content]}, *turns[1:]]
     return turns
 
 
@@ -217,9 +217,9 @@ def _with_images(turns: Turns, images: list[dict[str, Any]], response: Turns) ->
         if part == {"type": "image"}
     ]
     if not places:
-        asked = next((turn for turn in turns if turn["role"] == "user"), turns[-1])
-        said = asked["content"]
-        asked["content"] = [*images, *(_text_parts(said) if isinstance(said, str) else said)]
+        user_turn = next((turn for turn in turns if turn["role"] == "user"), turns[-1])
+        content = user_turn["content"]
+        user_turn["content"] = [*images, *(_text_parts(content) if isinstance(content, str) else content)]
         return turns
     if len(places) != len(images):
         raise RowError("not as many images as the messages have places for", field="images")

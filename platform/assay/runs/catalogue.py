@@ -61,7 +61,7 @@ def list_runs(workspace: Workspace, *, kind: str | None = None, limit: int = 50)
                FROM runs r WHERE $kind IS NULL OR kind = $kind ORDER BY started_at DESC, run_id DESC LIMIT $limit""",
             {"models": list(MODEL_KINDS), "removed": REMOVED, "kind": kind, "limit": limit, "minute": MINUTE},
         ).fetchall()
-    return [RunSummary(*row[:5], tuple(row[5] or ()), *row[6:]) for row in rows]
+    return [RunSummary(*row[:5], models=tuple(row[5] or ()), error=row[6], removed=row[7]) for row in rows]
 
 
 def list_models(workspace: Workspace, *, kind: str | None = None) -> list[ModelSummary]:

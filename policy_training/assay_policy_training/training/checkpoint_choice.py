@@ -40,7 +40,7 @@ class CheckpointChoice:
         self.best = (int(row["step"]), value)
         return True
 
-    def kept(self, saved: Sequence[int], coming: int) -> set[int]:
+    def steps_to_keep(self, saved: Sequence[int], coming: int) -> set[int]:
         """Of the steps that have a checkpoint, in order, those to keep when that of the step `coming` is there."""
         earlier = [step for step in saved if step < coming]
         steps = set(earlier[len(earlier) - self.newest + 1 :]) if self.newest > 1 else set()

@@ -93,7 +93,7 @@ def save(trainer: ResumableTrainer, start: StepStart | None = None) -> Path:
         "plugins": start.plugin_states,
         "logs": start.logs,
     }
-    keep = trainer.choice.kept(list(map(step_of, checkpoints(trainer.folder))), trainer.step)
+    keep = trainer.choice.steps_to_keep(list(map(step_of, checkpoints(trainer.folder))), trainer.step)
     return save_checkpoint(trainer.folder, Checkpoint(trainer.step, tensors, state), keep)
 
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from assay_command import captured
 
 from assay.workspace import Workspace
-from support.assay_command import captured
 
 SHORT = ("--samples", "4", "--max-new-tokens", "4")
 
@@ -53,9 +53,9 @@ def test_a_trained_policy_is_compared_with_its_base_and_its_rollouts_are_read(
 ) -> None:
     run = captured(capsys)
     reward = ("--reward", f"{prompts.parent}/mine.py:even")
+    small = ("--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "4")
     rl = ("rl", "-w", workspace.root, "--policy", "tiny", "--prompts", prompts, *reward, "--steps", "1", "--json")
-    rl += ("--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "4")
-    code, out, err = run(*rl, "--name", "trained", "--evaluate", "2", "--eval-prompts", prompts)
+    code, out, err = run(*rl, *small, "--name", "trained", "--evaluate", "2", "--eval-prompts", prompts)
     assert code == 0, err
     trained = json.loads(out)["run"]
     plain = prompts.parent / "plain.jsonl"

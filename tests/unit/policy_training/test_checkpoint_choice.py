@@ -14,6 +14,7 @@ from assay.errors import BadInputError
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.protocols import StopRule
 from assay_policy_training.plugins.watch.stop_rules import NoProgress, OutOfBounds
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
@@ -38,11 +39,11 @@ def test_the_best_is_the_first_highest_value_and_the_lowest_with_a_minus() -> No
 
 def test_newest_best_and_last_good_are_kept() -> None:
     choice = CheckpointChoice(newest=2, best_by="x")
-    rules = [OutOfBounds("kl", above=1.0), NoProgress("x")]
+    rules: list[StopRule] = [OutOfBounds("kl", above=1.0), NoProgress("x")]
     for step, (x, kl) in enumerate([(0.9, 0.1), (0.1, 0.2), (0.2, 0.3), (0.3, 2.0), (0.4, 3.0)], 1):
         choice.note({"step": step, "x": x, "kl": kl}, rules)
     assert choice.good == {0: 3}
-    assert choice.kept([1, 2, 3, 4, 5], 6) == {1, 3, 5}
+    assert choice.steps_to_keep([1, 2, 3, 4, 5], 6) == {1, 3, 5}
     assert choice.final([1, 3, 5], 0) == 3
     assert choice.final([5], 0) is None, "none of a good step is left"
     assert choice.final([1, 3, 5], 1) is None, "no bound was broken"
