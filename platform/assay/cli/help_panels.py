@@ -37,8 +37,8 @@ def assign_panels(app: typer.Typer) -> None:
     for command in app.registered_commands:
         command.rich_help_panel = _panel(command)
     for group in app.registered_groups:
-        named = isinstance(group.name, str) or group.typer_instance is None
-        group.rich_help_panel = _panel(group if named else group.typer_instance.info)
+        inner = None if isinstance(group.name, str) else group.typer_instance
+        group.rich_help_panel = _panel(group if inner is None else inner.info)
 
 
 def _panel(command: Any) -> str:

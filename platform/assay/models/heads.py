@@ -77,7 +77,7 @@ def token_losses(
     import torch
     from torch.utils.checkpoint import checkpoint
 
-    chunks = list(zip(states.split(CHUNK_TOKENS), targets.split(CHUNK_TOKENS), strict=True))
+    chunks = list(zip(torch.split(states, CHUNK_TOKENS), torch.split(targets, CHUNK_TOKENS), strict=True))
     recomputed = len(chunks) - 1 if torch.is_grad_enabled() else 0
     outputs = [
         checkpoint(_chunk_losses, head, *chunk, use_reentrant=False) if n < recomputed else _chunk_losses(head, *chunk)

@@ -8,7 +8,7 @@ out: the walk itself (`lineage`), recording (`record`), charts of a run (`assay 
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,9 @@ class ModelSummary:
     removed: str | None
 
 
+SUMMARY = tuple(field.name for field in fields(RunSummary))
+
+
 def list_runs(workspace: Workspace, *, kind: str | None = None, limit: int = 50) -> list[RunSummary]:
     """The newest runs first."""
     with workspace.store.unit() as db:
@@ -61,7 +64,7 @@ def list_runs(workspace: Workspace, *, kind: str | None = None, limit: int = 50)
                FROM runs r WHERE $kind IS NULL OR kind = $kind ORDER BY started_at DESC, run_id DESC LIMIT $limit""",
             {"models": list(MODEL_KINDS), "removed": REMOVED, "kind": kind, "limit": limit, "minute": MINUTE},
         ).fetchall()
-    return [RunSummary(*row[:5], models=tuple(row[5] or ()), error=row[6], removed=row[7]) for row in rows]
+    return [RunSummary(**dict(zip(SUMMARY, (*row[:5], tuple(row[5] or ()), *row[6:]), strict=True))) for row in rows]
 
 
 def list_models(workspace: Workspace, *, kind: str | None = None) -> list[ModelSummary]:

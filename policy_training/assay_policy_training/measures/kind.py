@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal, Protocol
 from assay.errors import BadInputError
 from assay.registry import Kind
 
-#: What a measure reads of each policy: `samples.PolicySample`s with their verdicts, contents of `evaluation.json` files, or
-#: `choices.Choices`, the responses of enumerable tasks with their probabilities.
+#: What a measure reads of each policy: `samples.PolicySample`s with their verdicts, contents of `evaluation.json` files,
+#: or `choices.Choices`, the responses of enumerable tasks with their probabilities.
 Reads = Literal["samples", "evaluations", "choices"]
 
 

@@ -60,7 +60,7 @@ def response_log_probs(
             lengths.append(len(sequence) - start)
     states = hidden.at(places)
     losses, _ = token_losses(head, states, torch.from_numpy(np.concatenate(targets)).long().to(states.device))
-    return -torch.stack([part.sum() for part in losses.split(lengths)]).view(len(items), -1)
+    return -torch.stack([part.sum() for part in torch.split(losses, lengths)]).view(len(items), -1)
 
 
 def with_references(

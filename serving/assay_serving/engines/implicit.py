@@ -141,7 +141,7 @@ def load_reference(implicit: Implicit, tokenizer: Any, policy: "PreTrainedModel"
             f"the reference {name} is not the one that the policy was trained with: files of version {version}, not "
             f"{implicit.reference_version}"
         )
-    return load_causal_lm(name, reference_tokenizer, dtype=policy.dtype, device=policy.device)  # type: ignore[arg-type]
+    return load_causal_lm(name, reference_tokenizer, dtype=policy.dtype, device=policy.device)
 
 
 def _paired(spec: RewardModelSpec, reference: str | None) -> RewardModelSpec:

@@ -62,7 +62,7 @@ def test_the_bootstrap_resamples_runs_within_each_task() -> None:
 def test_two_runs_and_equal_runs_have_no_interval() -> None:
     assert stratified_bootstrap(interquartile_mean, EIGHT[:2]) is None
     assert stratified_bootstrap(interquartile_mean, np.full((5, 2), 0.5)) is None
-    empty: list[list[float]] = []
-    for rows in (empty, [[]], [[1.0], [1.0, 2.0]], [[float("nan")]]):
+    wrong: list[list[list[float]]] = [[], [[]], [[1.0], [1.0, 2.0]], [[float("nan")]]]
+    for rows in wrong:
         with pytest.raises(BadInputError):
             score_matrix(rows)
