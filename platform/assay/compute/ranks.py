@@ -19,12 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 import typer
 
@@ -64,8 +66,8 @@ class NodeRanks:
 
     def __init__(self) -> None:
         self._ranks: list[subprocess.Popen[bytes]] = []
-        self._folder = tempfile.TemporaryDirectory(prefix="assay-ranks-")
-        self._offsets: dict[str, int] = {}
+        self._output: dict[tuple[int, str], BinaryIO] = {}  #: without names: they go with whoever has them open
+        self._offsets: Counter[tuple[int, str]] = Counter()
 
     def free_port(self) -> int:
         for port in random.sample(PORTS, 100):
@@ -88,16 +90,17 @@ class NodeRanks:
             environment.setdefault("GLOO_SOCKET_IFNAME", interface)  # gloo would take that of the host's name
         for local in range(command.count):
             ids = {"RANK": str(command.first + local), "LOCAL_RANK": str(local)}
-            with self._file(local, "out").open("wb") as out, self._file(local, "err").open("wb") as err:
-                process = subprocess.Popen(
-                    [*guard, sys.executable, *command.words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=err,
-                    env=environment | ids,
-                    cwd=command.folder if Path(command.folder).is_dir() else None,
-                    start_new_session=True,
-                )
+            for stream in ("out", "err"):
+                self._output[local, stream] = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as this object
+            process = subprocess.Popen(
+                [*guard, sys.executable, *command.words],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output[local, "out"],
+                stderr=self._output[local, "err"],
+                env=environment | ids,
+                cwd=command.folder if Path(command.folder).is_dir() else None,
+                start_new_session=True,
+            )
             self._ranks.append(process)
 
     def poll(self) -> list[int | None]:
@@ -107,11 +110,9 @@ class NodeRanks:
 
     def read(self, local: int, stream: str) -> bytes:
         """What a rank wrote to `out` or `err` since the last time."""
-        path = self._file(local, stream)
-        with path.open("rb") as file:
-            file.seek(self._offsets.get(path.name, 0))
-            content = file.read()
-            self._offsets[path.name] = file.tell()
+        number, offset = self._output[local, stream].fileno(), self._offsets[local, stream]
+        content = os.pread(number, os.fstat(number).st_size - offset, offset)  # the rank's own position stays
+        self._offsets[local, stream] += len(content)
         return content
 
     def stop(self) -> None:
@@ -124,9 +125,6 @@ class NodeRanks:
                         os.killpg(process.pid, number)
             while None in self.poll() and (time.monotonic() < deadline or number == signal.SIGKILL):
                 time.sleep(0.05)
-
-    def _file(self, local: int, stream: str) -> Path:
-        return Path(self._folder.name) / f"{local}.{stream}"
 
 
 def run_ranks(

@@ -37,7 +37,8 @@ from assay.errors import AssayError, BackendError, BadInputError
 
 log = logging.getLogger(__name__)
 
-LEAST_DEADLINE_S, MEDIANS = 10.0, 6.0  #: a unit may take max(10 s, 6 times the median of those that are done)
+#: A unit may take max(10 s, 6 times the median of those that are done), twice that with each worker lost over it.
+LEAST_DEADLINE_S, MEDIANS = 10.0, 6.0
 FIRST_DEADLINE_S = 1_800.0  #: for an actor's first unit, which loads its model
 HELLO_S = 60.0  #: for an actor to start and answer
 HIRE_EVERY_S, CONNECT_S = 2.0, 5.0
@@ -285,9 +286,7 @@ class _Driver:
         """What a slot answered, and its next call; None for all but a unit's first result."""
         try:
             answer = ray.get(slot.call, timeout=LEAST_DEADLINE_S)
-        except (RayActorError, GetTimeoutError) as error:
-            if slot.unit is not None and self.tries[slot.unit.number] >= TRIES:
-                raise BackendError(f"{slot.unit.shard}: {TRIES} workers were lost over it") from error
+        except (RayActorError, GetTimeoutError):
             self._lose(slot)
             return None
         except RayTaskError as error:
@@ -328,12 +327,17 @@ class _Driver:
         if not self.seconds:
             return FIRST_DEADLINE_S
         usual = max(LEAST_DEADLINE_S, MEDIANS * statistics.median(self.seconds[-200:]))
-        return usual if slot.mapped else max(HELLO_S, MEDIANS * max(self.seconds[: len(self.slots)]))
+        first = max(HELLO_S, MEDIANS * max(self.seconds[: len(self.slots)]))
+        doubled = 2 ** (self.tries[slot.unit.number] - 1)  # the unit itself may be slower than the others
+        return doubled * (usual if slot.mapped else first)
 
     def _lose(self, slot: _Slot) -> None:
+        """Raises BackendError for a unit that `TRIES` workers were lost over."""
         self.slots.remove(slot)
         _dismiss(slot)
         if slot.unit is not None and slot.unit.number in self.unmapped:
+            if self.tries[slot.unit.number] >= TRIES:
+                raise BackendError(f"{slot.unit.shard}: {TRIES} workers were lost over it")
             self.waiting.appendleft(slot.unit)
 
     def _hire(self) -> None:
@@ -358,7 +362,8 @@ def _dismiss(slot: _Slot) -> None:
 
 def _cause(error: RayTaskError) -> AssayError:
     cause = error.cause if isinstance(error.cause, AssayError) else None
-    return cause or BackendError(str(error.cause or error).strip().splitlines()[-1])
+    raised = error.cause or error
+    return cause or BackendError((str(raised).strip().splitlines() or [type(raised).__name__])[-1])
 
 
 def unlike(worker: Mapping[str, Any], probe: Path) -> str | None:

@@ -87,6 +87,14 @@ def test_ranks_are_numbered_as_torchrun_does_and_the_first_one_speaks(capfd: pyt
     assert capfd.readouterr() == ("out 0\n", "err 0\n")
 
 
+def test_nothing_stays_in_the_folder_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    status, _ = run("print('out', rank)", nodes=1)
+    assert (status, list(temporary.iterdir())) == (0, [])
+
+
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_all_start_again_after_a_killed_rank(restarts: int, capfd: pytest.CaptureFixture[str]) -> None:
     code = "print(first)\nif first and rank == '1': os.kill(os.getpid(), signal.SIGKILL)\nif first: time.sleep(600)"

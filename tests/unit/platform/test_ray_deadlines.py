@@ -1,0 +1,54 @@
+"""Which workers of a Ray cluster are too late, and for how long a unit is tried: the driver's decisions, no cluster."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray")
+
+from assay.compute import ray_cluster
+from assay.compute.job import JobSpec, Unit
+from assay.errors import BackendError
+
+
+@pytest.fixture
+def silent_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call is ever answered."""
+    stand_in = SimpleNamespace(kill=lambda actor, no_restart: None, wait=lambda calls, **_: ([], calls))
+    monkeypatch.setattr(ray_cluster, "ray", stand_in)
+
+
+def hired(driver: ray_cluster._Driver) -> ray_cluster._Slot:
+    actor: Any = SimpleNamespace(map=SimpleNamespace(remote=lambda spec, unit: object()))
+    slot = ray_cluster._Slot(actor, None, 0.0, mapped=1)
+    driver.slots.append(slot)
+    driver._assign(slot)
+    return slot
+
+
+def test_a_unit_that_no_worker_ends_is_given_more_time_and_ends_the_command(silent_ray: None) -> None:
+    unit = Unit(3, "shards/00003.parquet", "results/00003.parquet", 1, "")
+    driver = ray_cluster._Driver(JobSpec("module:Job"), Path("probe"), 0, deque([unit]), {3}, seconds=[1.0] * 5)
+    for lost in range(ray_cluster.TRIES):
+        slot = hired(driver)
+        assert slot.unit == unit
+        deadline = ray_cluster.LEAST_DEADLINE_S * 2**lost
+        assert driver._overdue(slot.since + deadline - 1) == []
+        assert driver._overdue(slot.since + deadline + 1) == [slot]
+        if lost < ray_cluster.TRIES - 1:
+            driver._lose(slot)
+            assert list(driver.waiting) == [unit]
+    with pytest.raises(BackendError, match=r"shards/00003\.parquet: 5 workers were lost over it"):
+        driver._lose(slot)
+
+
+def test_an_error_without_words_is_said_by_its_kind() -> None:
+    from ray.exceptions import RayTaskError
+
+    error = RayTaskError("map", "traceback", AssertionError())
+    assert str(ray_cluster._cause(error)) == "AssertionError"
