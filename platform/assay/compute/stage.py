@@ -4,8 +4,8 @@
     STAGE/shards/00000.parquet
     STAGE/results/00000-HASH.parquet    the hash of its shard, so that a late worker never writes over another's
 
-A stage of the same name, job and question that was interrupted goes on where it stopped: shards are written once,
-results that are there are kept, and what was imported is in the store, in the same unit of work as the rows themselves
+A stage of the same name, job and question that was interrupted resumes where it stopped: shards are written once,
+existing results are reused, and what was imported is in the store, in the same unit of work as the rows themselves
 (`imported_shards`). Leaves out: what is exported and how results are imported, which the caller says.
 """
 
@@ -78,8 +78,8 @@ def open_stage(
         begun = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if (begun["assay"], begun["hash"]) != (__version__, HASH):
             raise BadInputError(
-                f"was begun by Assay {begun['assay']} ({begun['hash']}), this is {__version__} ({HASH}): finish it "
-                "with that, or remove the folder to begin anew",
+                f"was started by Assay {begun['assay']} ({begun['hash']}), this is {__version__} ({HASH}): finish it "
+                "with that, or remove the folder to start from the beginning",
                 file=folder,
             )
         units = tuple(_unit(folder, **shard) for shard in begun["shards"])
@@ -98,7 +98,7 @@ def abandoned_stages(workspace: Workspace) -> dict[Path, int]:
 
 
 def remove_stage(folder: Path) -> None:
-    """Remove an abandoned stage: its command begins anew. What it imported stays in the store.
+    """Remove an abandoned stage: its command starts from the beginning. What it imported stays in the store.
 
     Raises BadInputError where a process is at it.
     """

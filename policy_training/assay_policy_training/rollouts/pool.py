@@ -144,16 +144,19 @@ class RolloutPool:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        self._close_actors()
+        self._calls.shutdown(cancel_futures=True)
+        self._close_actors()  # those that were being hired
+        self._scoring.shutdown(cancel_futures=True)
+        if self.policy.parallel.main:
+            self.relay.close()
+        if self.engines_folder is not None:
+            shutil.rmtree(self.engines_folder, ignore_errors=True)
+
+    def _close_actors(self) -> None:
         for actor in self._actors:
             if actor is not None:
                 actor.close()
-        self._calls.shutdown(cancel_futures=True)
-        self._scoring.shutdown(cancel_futures=True)
-        for publication in self._publications.values():
-            if publication.handle is not None:
-                self.relay.drop(publication.handle)
-        if self.engines_folder is not None:
-            shutil.rmtree(self.engines_folder, ignore_errors=True)
 
     def state_dict(self) -> dict[str, Any]:
         """With `tensors`, a snapshot of one moment: finished units with their rows and rewards, the others with the
@@ -306,7 +309,8 @@ class RolloutPool:
             self._hire(index)
             return
         except BaseException as error:
-            self._fail(error)
+            if epoch == self._epoch:  # else it may be that its weights were withdrawn
+                self._fail(error)
             answers = []
         batches: list[tuple[RolloutUnit, RolloutBatch]] = []
         with self._changed:

@@ -5,6 +5,7 @@ log-probs of a fixed row are compared with the trainer's, since weights that did
 no error. Leaves out: which publication is loaded when (`buffer`).
 """
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,9 @@ class Relay(Protocol):
     def drop(self, handle: Any) -> None:
         """Nobody will load them again."""
 
+    def close(self) -> None:
+        """Nobody will load any: remove those that are left, also a killed trainer's."""
+
 
 class MemoryRelay:
     """For a thread of this process."""
@@ -49,6 +53,9 @@ class MemoryRelay:
         return weights
 
     def drop(self, handle: Any) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
 
@@ -73,6 +80,9 @@ class FolderRelay:
     def drop(self, handle: Any) -> None:
         Path(handle).unlink(missing_ok=True)
 
+    def close(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
 
 class ObjectRelay:
     """For the actors of a Ray cluster; its object store copies weights once to each node."""
@@ -86,6 +96,9 @@ class ObjectRelay:
 
     def drop(self, handle: Any) -> None:
         """The object goes with its last reference."""
+
+    def close(self) -> None:
+        pass
 
 
 def open_relay(on: str, folder: Path) -> Relay:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import async_training
@@ -280,6 +281,49 @@ def test_the_check_compares_with_the_trainers_log_probs() -> None:
         list(policy.trainable().values())[1].add_(1.0)
     with pytest.raises(BackendError, match="version 3"):
         check_loaded(policy, expected, 3)
+
+
+class StandInActor:
+    closed = False
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        raise BackendError("no such weights")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_nothing_stays_of_an_actor_that_comes_after_the_end_nor_of_a_killed_trainers_weights(
+    tmp_path: Path, model: str
+) -> None:
+    left_behind, hiring, late = tmp_path / "weights" / "0-9.safetensors", threading.Event(), StandInActor()
+    left_behind.parent.mkdir()
+    left_behind.touch()
+    with opened(recipe_with(lag=2, actors=1), tmp_path, model) as made:
+        pool: Any = made.collector.pool
+
+        def hire(index: int) -> StandInActor:
+            hiring.set()
+            wait_for(lambda: pool._closed, "the pool is not closed")
+            return late
+
+        pool.hire = hire
+        pool.publish(1, 0)
+        assert hiring.wait(PATIENCE_S)
+    assert late.closed
+    assert not left_behind.parent.exists()
+
+
+def test_an_error_of_what_a_restored_checkpoint_replaced_ends_no_run(tmp_path: Path, model: str) -> None:
+    with opened(recipe_with(lag=2, actors=1), tmp_path, model) as made:
+        pool: Any = made.collector.pool
+        pool._actors[0], pool._epoch = StandInActor(), 1
+        unit: Any = SimpleNamespace(request=None)
+        publication: Any = SimpleNamespace(handle=None, key="0-1", version=0, probe=[])
+        pool._run(0, [unit], publication, 0)
+        assert pool._error is None
+        pool._run(0, [unit], publication, 1)
+        assert str(pool._error) == "no such weights"
 
 
 def test_what_fails_in_an_actor_ends_the_run_with_its_reason(tmp_path: Path) -> None:

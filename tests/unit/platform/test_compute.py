@@ -209,7 +209,9 @@ def test_another_versions_stage_is_not_finished(workspace: Workspace, monkeypatc
     begun = json.loads(manifest.read_text())
     manifest.write_text(json.dumps(begun | {"assay": "0.0.1"}))
     with (
-        pytest.raises(BadInputError, match=r"was begun by Assay 0\.0\.1 .*remove the folder to begin anew"),
+        pytest.raises(
+            BadInputError, match=r"was started by Assay 0\.0\.1 .*remove the folder to start from the beginning"
+        ),
         open_stage(workspace, "squares", squares(), {}, lambda: tables(2)),
     ):
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -127,3 +128,24 @@ def test_scripts_are_sound(script: Path) -> None:
     assert checker is not None
     done = subprocess.run([checker, str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_bulk_work_runs_on_the_clusters_head_and_not_without_one(starts: bool, tmp_path: Path) -> None:
+    """With stand-ins for Slurm and Ray, since there is no Slurm here."""
+    (tmp_path / "bin").mkdir()
+    for name, line in {
+        "scontrol": "echo n1",
+        "srun": f'case "$*" in *hostname*) echo 10.0.0.1;; *) {"exec sleep 60" if starts else "exit 1"};; esac',
+        "ray": "exit 0" if starts else "exit 1",
+        "python": "exit 0",
+        "assay": 'echo "$@"',
+    }.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{line}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    environment = os.environ | {"ASSAY_WORKSPACE": str(tmp_path), "ASSAY_VENV": str(tmp_path)}
+    environment |= {"SLURM_JOB_NODELIST": "n1", "SLURM_JOB_ID": "7"}
+    command = ["bash", str(DEPLOY / "slurm" / "ray.sbatch"), "curate", "consistency"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode == 0) == starts, done.stderr
+    assert done.stdout == ("curate consistency --on ray:10.0.0.1:20007\n" if starts else "")
