@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from assay.errors import BackendError
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.core.stop_strings import StopStrings
 from assay_policy_training.plugins.samplers.vllm import policy_engine
 from assay_policy_training.plugins.samplers.vllm.in_process import Vllm
 from assay_policy_training.plugins.samplers.vllm.policy_engine import VllmSampler
@@ -33,6 +35,19 @@ def gap(policy: Policy, sampler: VllmSampler, version: int) -> float:
     return float((scores.logp - batch.logp_mu)[batch.mask].abs().max())
 
 
+def stopped_as_ours(policy: Policy, sampler: VllmSampler) -> bool:
+    """Whether rows with stop texts are those without, up to the token that completes one; some must be shorter."""
+    free = sampler.rollout(ITEMS, 4, seed=5, version=0)
+    texts = tuple(sorted({letter for response in free.responses for letter in response if letter.isalnum()})[:5])
+    stops = StopStrings(policy.tokenizer, texts)
+    sampler.sampling = replace(SAMPLING, stop=texts)
+    batch = sampler.rollout(ITEMS, 4, seed=5, version=0)
+    sampler.sampling = SAMPLING
+    rows = [free.tokens[row][free.mask[row]].tolist() for row in range(len(free))]
+    stopped = [batch.tokens[row][batch.mask[row]].tolist() for row in range(len(batch))]
+    return stopped == [row[: stops.length(row)] for row in rows] != rows
+
+
 @torch.no_grad()
 def move(weights: list[torch.nn.Parameter], seed: int) -> None:
     """As an update would, but more."""
@@ -46,6 +61,7 @@ def main(folder: str, reply: Path) -> None:
     options = {"kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 16}
     sampler = Vllm(options=options).open(policy, SAMPLING)
     gaps: dict[str, Any] = {"before": gap(policy, sampler, 0)}
+    gaps["stopped"] = stopped_as_ours(policy, sampler)
     move(list(policy.trainable().values()), 1)
     gaps["stale"] = gap(policy, sampler, 1)
     sampler.publish(policy, 2)

@@ -24,6 +24,7 @@ from assay_policy_training.core.config import Asynchrony
 from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling, top_p_filter
+from assay_policy_training.core.stop_strings import StopStrings
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.samplers.vllm import policy_engine
 from assay_policy_training.plugins.samplers.vllm.launch import BATCHED_TOKENS
@@ -94,6 +95,29 @@ def fresh(sampler: VllmSampler, tied: Path) -> VllmSampler:
     sampler.sampling = SAMPLING
     sampler.publish(sampler.policy, 0)
     return sampler
+
+
+def letters_of(batch: RolloutBatch, number: int) -> tuple[str, ...]:
+    """Some letters that responses hold, as texts to stop at."""
+    return tuple(sorted({letter for response in batch.responses for letter in response if letter.isalnum()})[:number])
+
+
+def test_rows_end_at_the_token_that_completes_a_stop_text(fresh: VllmSampler) -> None:
+    """The beginnings of the rows without stop texts, cut by the rule of every sampler, and finished."""
+    free = fresh.rollout(ITEMS, 4, seed=5, version=0)
+    texts = letters_of(free, 5)
+    stops = StopStrings(fresh.policy.tokenizer, texts)
+    fresh.sampling = replace(SAMPLING, stop=texts)
+    batch = fresh.rollout(ITEMS, 4, seed=5, version=0)
+    rows = [free.tokens[row][free.mask[row]].tolist() for row in range(len(free))]
+    assert [batch.tokens[row][batch.mask[row]].tolist() for row in range(len(batch))] == [
+        row[: stops.length(row)] for row in rows
+    ]
+    assert batch.mask.sum() < free.mask.sum()
+    assert batch.finished.tolist() == [
+        stops.reached(row[: stops.length(row)]) or bool(free.finished[number]) for number, row in enumerate(rows)
+    ]
+    assert gap(fresh.policy, batch, SAMPLING) < TOLERANCE
 
 
 def gap(policy: Policy, batch: RolloutBatch, sampling: Sampling) -> float:
@@ -239,6 +263,7 @@ def test_in_process(vllm_python: str, which: str, request: pytest.FixtureRequest
     assert made.returncode == 0, made.stderr[-3000:]
     found = json.loads(reply.read_text())
     assert found["before"] < TOLERANCE
+    assert found["stopped"]
     assert found["stale"] > 0.1
     assert max(found["checked"], found["after"], found["again"]) < TOLERANCE
     if which == "tied":

@@ -35,6 +35,7 @@ EXTENSION = "assay_policy_training.plugins.samplers.vllm.worker.PolicyWorker"
 LOGPROBS_MODE = "processed_logprobs"
 PROBE = PromptItem((Message("user", "Describe the sea in one sentence."),))
 PROBE_TOKENS = 16
+MOST_STOPS = 4  #: texts that a server takes; rows run on past others, and are cut here
 FORCED_TOKENS = 256  #: room for the given start of a turn
 #: Away from 1, so that an engine that leaves the temperature out of its log-probs is caught.
 PROBE_TEMPERATURE = 0.7
@@ -209,7 +210,11 @@ def needed_length(policy: Policy, sampling: Sampling) -> int:
 
 def request_fields(sampling: Sampling, ends: Sequence[int]) -> dict[str, Any]:
     """Fields of `SamplingParams` and of a completion request alike, every default of a server overridden."""
-    by_text = {"stop": list(sampling.stop), "include_stop_str_in_output": True, "skip_special_tokens": False}
+    by_text = {
+        "stop": list(sampling.stop[:MOST_STOPS]),
+        "include_stop_str_in_output": True,
+        "skip_special_tokens": False,
+    }
     return {
         **(by_text if sampling.stop else {}),
         "max_tokens": sampling.max_new_tokens,
