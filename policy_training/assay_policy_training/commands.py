@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
     """Add this part's commands to the application."""
     app.command("rl")(rl)
     app.command("recipes")(recipes)
+    app.command("export-policy")(export_policy)
 
 
 def recipes(
@@ -70,6 +71,24 @@ def recipes(
     lines = [f"{recipe:<{width}}  {short[recipe]:<16}  {title}" for recipe, (_, title) in recipe_headlines.items()]
     payload = {recipe: {"paper": paper, "title": title} for recipe, (paper, title) in recipe_headlines.items()}
     emit(payload, "\n".join(lines), as_json=as_json)
+
+
+def export_policy(
+    run: Annotated[str, typer.Argument(metavar="RUN")],
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write, which is not there yet.")],
+    at: Annotated[str, typer.Option(metavar="newest|best|STEP", help="Which checkpoint.")] = "newest",
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a checkpoint of a run, finished or going on, as a stock transformers model.
+
+    Example: `assay export-policy run-20261124-101500-3fa2c1 --at best --to best-so-far`
+    """
+    from assay.workspace import Workspace
+    from assay_policy_training.training import export
+
+    step = export.export_policy(Workspace.find(workspace), run, at, to)
+    emit({"run": run, "step": step, "folder": str(to)}, f"policy of step {step} of {run}: {to}", as_json=as_json)
 
 
 @option_panels(

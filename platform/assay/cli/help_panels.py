@@ -17,7 +17,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Data and judgments": ("queue", "judge", "principles", "label-studio"),
     "Reward models": ("calibrate", "verify", "ensemble", "merge", "length-bias", "eval-judge"),
     "Serving": ("score", "compose", "serve-chat", "keys", "serve-admin"),
-    "Policies": ("recipes", "measure"),
+    "Policies": ("recipes", "export-policy", "measure"),
     "Runs and workspace": ("runs", "models", "lineage", "report", "backup", "restore", "rebuild", "plugins"),
     "Pages": ("up", "account", "demo"),
 }

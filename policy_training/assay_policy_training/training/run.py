@@ -192,6 +192,7 @@ def _train(
     teacher = None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0]
     carried = carried_uses([base, *([teacher] if teacher else [])], [*rewards, *watched])
     run.metrics[KEY] = [asdict(use) for use in carried]
+    write_uses(run.folder, carried)  # for a policy that is exported while the run goes on
     config = WorkerConfig(
         recipe=recipe_to_dict(recipe),
         policy=base,
