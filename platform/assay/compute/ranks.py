@@ -198,10 +198,11 @@ def _run(nodes: Sequence[Node], words: list[str], count: int) -> int:
             if failed is not None and (None not in flat or time.monotonic() > deadline):
                 break
             time.sleep(LOOK_S)
+        output = first.actor.call("read", 0, "out")  # before the others are ended: a node lost now costs nothing
     finally:
         with ThreadPoolExecutor(len(nodes)) as pool:
             list(pool.map(_stop, nodes))
-    typer.echo(first.actor.call("read", 0, "out"), nl=False)
+    typer.echo(output, nl=False)
     if flat[0] is None and failed is not None:  # rank 0 has not learnt of it
         lines = nodes[failed // count].actor.call("read", failed % count, "err").decode(errors="replace").splitlines()
         typer.echo(f"assay: rank {failed}: {(lines or ['no message'])[-1]}", err=True)

@@ -95,6 +95,15 @@ def test_nothing_stays_in_the_folder_for_temporary_files(tmp_path: Path, monkeyp
     assert (status, list(temporary.iterdir())) == (0, [])
 
 
+def test_a_node_that_is_lost_after_the_end_repeats_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ranks, "_stop", lambda node: node.actor.close())
+    status, hired = run("print('out', rank)", restarts=1)
+    assert (status, len(hired)) == (0, 1)
+    assert capfd.readouterr().out == "out 0\n"
+
+
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_all_start_again_after_a_killed_rank(restarts: int, capfd: pytest.CaptureFixture[str]) -> None:
     code = "print(first)\nif first and rank == '1': os.kill(os.getpid(), signal.SIGKILL)\nif first: time.sleep(600)"
