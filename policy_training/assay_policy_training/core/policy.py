@@ -147,12 +147,20 @@ class Policy:
         self, batch: RolloutBatch, *, temperature: float, prune_log_ratio: float | None = None
     ) -> Tensor:
         """[B,T] log-probs under the reference. Raises ValueError where none is loaded."""
+        with self.reference_model() as reference:
+            return self._score(reference, batch, temperature, prune_log_ratio).logp
+
+    @contextmanager
+    def reference_model(self) -> Iterator[Any]:
+        """The reference while the context lasts: its copy, or the model with its adapter off. Raises ValueError where
+        none is loaded."""
         if not self.has_reference:
             raise ValueError("this policy was loaded without a reference")
         if self._reference is not None:
-            return self._score(self._reference, batch, temperature, prune_log_ratio).logp
-        with self.model.disable_adapter():
-            return self._score(self.model, batch, temperature, prune_log_ratio).logp
+            yield self._reference
+        else:
+            with self.model.disable_adapter():
+                yield self.model
 
     def _score(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,11 +12,13 @@ from assay.domain import Message
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
-from assay_policy_training.plugins.estimators.own_rows import above_own_mean
+from assay_policy_training.plugins.auxiliary.kl import KlLoss
+from assay_policy_training.plugins.estimators.own_rows import above_own_mean, win_advantage
 from assay_policy_training.plugins.modulators.exploration import exploration_advantage
+from assay_policy_training.plugins.objectives.ratio_clip import Reinforce
 from assay_policy_training.plugins.objectives.rl_plus import RlPlus, assumed_external, mixture_ratio
 from assay_policy_training.plugins.protocols import UpdateContext
-from assay_policy_training.plugins.samplers.mixed_groups import Demonstrations
+from assay_policy_training.plugins.samplers.mixed_groups import Demonstrations, GeometricMixture
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 
 TOLERANCE = 1e-6
@@ -76,3 +80,50 @@ def test_rl_plus_of_both_sources(policy: Policy) -> None:
     (gradient,) = torch.autograd.grad(loss[batch.mask].sum(), logp)
     torch.testing.assert_close(gradient[batch.mask], by_hand[batch.mask])  # each term is proportional to theta
     assert reports["recorded_share"][:, 0].tolist() == [0, 0, 1] * 2
+
+
+def test_win_advantage() -> None:
+    reward, group = numbers(1, 1, NAN, 0, 2, 1, 0, 5), torch.tensor([0, 1, 0, 0, 0, 2, 1, 3])
+    opponent = torch.tensor([False, False, False, True, True, False, True, True])
+    advantage = win_advantage(reward, group, opponent)
+    expected = [0, 0.231059, 0, 0, 0, 0, 0, 0]
+    assert advantage.tolist() == pytest.approx(expected, abs=TOLERANCE)
+
+
+def test_opponents_are_drawn_from_the_geometric_mixture() -> None:
+    """Every token's log-prob under the normalised pi^.7 ref^.3, computed without a cache; own rows as without it."""
+    policy = Policy("tiny", device=CPU, max_prompt_tokens=64, with_reference=True)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in policy.trainable().values():
+            weight += 0.05 * torch.randn(weight.shape, generator=generator)
+    sampler = GeometricMixture(count=2, mixture=0.3).open(policy, replace(SAMPLING, rows_at_once=3))
+    batch = sampler.rollout(ITEMS, 3, seed=5, version=0)
+    alone = TransformersSampler(policy, SAMPLING).rollout(ITEMS, 1, seed=5, version=0)
+    assert batch.source == ("policy", "opponent", "opponent") * 2
+    assert [batch.responses[row] for row in (0, 3)] == list(alone.responses)
+    assert batch.loss_mask.any(1).tolist() == [True, False, False] * 2
+    for row in (1, 2, 4, 5):
+        context = batch.gen_input_ids[row][batch.gen_mask[row]]
+        tokens = batch.tokens[row][batch.mask[row]]
+        ids = torch.cat([context, tokens])[None]
+        with torch.no_grad(), policy.reference_model() as reference:
+            own, other = (model(input_ids=ids).logits[0, len(context) - 1 : -1] for model in (policy.model, reference))
+        mixed = (0.7 * own.log_softmax(-1) + 0.3 * other.log_softmax(-1)).log_softmax(-1)
+        of_tokens = mixed.gather(1, tokens[:, None]).squeeze(1)
+        torch.testing.assert_close(batch.logp_mu[row][batch.mask[row]], of_tokens, atol=1e-4, rtol=1e-4)
+        assert (own - other).abs().max() > 0.01, "the two models differ"
+
+
+def test_nash_md_is_the_frameworks_loss() -> None:
+    """beta sum_t sg(d_t) log pi_t - (P - 1/2) sum_t log pi_t, as TRL's trainer has it: the same gradient."""
+    logp = torch.tensor([[-1.0, -2.0], [-0.5, -1.5]]).requires_grad_()
+    ref, mask = torch.tensor([[-1.2, -1.7], [-0.9, -1.0]]), torch.ones(2, 2, dtype=torch.bool)
+    advantage = torch.tensor([0.231059, -0.1])
+    d = (logp - ref).detach()
+    theirs = (0.1 * (d * logp).sum(1) - advantage * logp.sum(1)).mean()
+    context = UpdateContext(advantage[:, None].expand(2, 2), mask, mask, logp.detach(), logp.detach(), logp_ref=ref)
+    loss, _ = Reinforce().loss(logp, context)
+    ours = (loss + 0.1 * KlLoss(coefficient=0.1, estimator="k2").loss(logp, context)).sum(1).mean()
+    for expected, gradient in zip(torch.autograd.grad(theirs, logp), torch.autograd.grad(ours, logp), strict=True):
+        torch.testing.assert_close(gradient, expected)

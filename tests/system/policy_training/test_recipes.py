@@ -109,6 +109,7 @@ def model_parts(recipe: str, model: str) -> list[RewardSource]:
         "inpo": ["quality"],
         "maxmin": ["majority", "minority"],
         "mrt": ["process"],
+        "nash_md": ["quality"],
         "online_dpo": ["quality"],
         "prdp": ["quality"],
         "risk_averse": ["quality"],

@@ -139,6 +139,7 @@ REFUSED: list[tuple[str, list[str], str]] = [
     ("dynamic_weighting_gradient", ["sampling.temperature=0.7"], "reward.temperature"),
     ("guide_grpo", ["objective={kind: aipo}"], "objective"),
     ("trajectory_weighting", ["aggregation.mode=seq-mean-token-mean"], "aggregation.mode"),
+    ("nash_md", ["sampler.count=4"], "sampler.count"),
     ("rl_plus", ["sampling.group_size=2", "sampler.count=2"], "sampler.count"),
 ]
 

@@ -6,6 +6,7 @@ distribution that tokens are drawn from (the sampler's), prompts and responses a
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -25,7 +26,8 @@ class Decoding:
 
     `tokens`, `mask`, `logp` [P*G, limit] fill while `run` is iterated. `scaled`: logits [rows,V] to those drawn from.
     `at_once`: prompts under generation at most; where the model's cache is not a plain one, the others wait for all
-    of them. `stops`: texts that end a row.
+    of them. `stops`: texts that end a row. `mixture`: share of the reference's logits in those drawn from, a geometric
+    mean of the two distributions.
     """
 
     def __init__(
@@ -39,10 +41,11 @@ class Decoding:
         *,
         at_once: int,
         stops: StopStrings | None = None,
+        mixture: float = 0.0,
     ) -> None:
         self.policy, self.scaled, self.group_size, self.at_once = policy, scaled, group_size, at_once
         self.limit = limit = uniforms.shape[1]
-        self.stops = stops
+        self.stops, self.mixture = stops, mixture
         device = policy.device
         self.uniforms = uniforms.to(device)
         self.ids, self.seen_prompts = ids.to(device), seen.to(device)
@@ -84,6 +87,8 @@ class Decoding:
         padding = int((~seen).all(0).sum())
         ids, seen = ids[:, padding:], seen[:, padding:]
         cache = buffered_cache(unwrapped(self.policy.model).config)
+        if self.mixture:  # the reference's layers behind the policy's, so that rows join and leave in both
+            cache.layers += buffered_cache(unwrapped(self.policy.model).config).layers
         logits = self._forward(ids, seen, position_ids(seen), cache)
         size = self.group_size
         first = torch.tensor(prompts, device=ids.device) * size
@@ -135,10 +140,21 @@ class Decoding:
         return chosen, compacted(going)
 
     @torch.no_grad()
-    def _forward(self, ids: Tensor, seen: Tensor, position: Tensor, cache: object) -> Tensor:
+    def _forward(self, ids: Tensor, seen: Tensor, position: Tensor, cache: Any) -> Tensor:
         """[rows,V] logits after the last column."""
+        if not self.mixture:
+            return self._logits(self.policy.model, ids, seen, position, cache)
+        depth = len(cache.layers) // 2
+        own, reference = copy(cache), copy(cache)
+        own.layers, reference.layers = cache.layers[:depth], cache.layers[depth:]
+        logits = self._logits(self.policy.model, ids, seen, position, own)
+        with self.policy.reference_model() as model:
+            other = self._logits(model, ids, seen, position, reference)
+        return (1 - self.mixture) * logits + self.mixture * other
+
+    def _logits(self, model: Any, ids: Tensor, seen: Tensor, position: Tensor, cache: object) -> Tensor:
         with self.policy.precision():
-            answer = self.policy.model(
+            answer = model(
                 input_ids=ids,
                 attention_mask=seen.long(),
                 position_ids=position,

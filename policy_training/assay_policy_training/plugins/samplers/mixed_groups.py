@@ -1,4 +1,4 @@
-"""Groups whose last rows come from elsewhere than the policy: recorded responses beside the policy's own.
+"""Groups whose last rows come from elsewhere than the policy: recorded responses, or a mixture with the reference.
 
 Covers: dividing a group between two samplers, own rows first, with sources that differ. Leaves out: advantages of such
 groups (`estimators.own_rows`), whole groups of recorded responses (`recorded`), vLLM.
@@ -7,7 +7,8 @@ groups (`estimators.own_rows`), whole groups of recorded responses (`recorded`),
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from annotated_types import Ge
+import torch
+from annotated_types import Ge, Le
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch, merge_batches
@@ -18,6 +19,8 @@ from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.protocols import RecipeView, Sampler
 from assay_policy_training.plugins.samplers.recorded import RecordedSampler
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+
+OPPONENT = "opponent"
 
 
 class MixedGroupSampler:
@@ -51,6 +54,35 @@ class MixedGroupSampler:
             )
         ]
         return batch.select(order)
+
+
+class OpponentSampler(TransformersSampler):
+    """S2: rows that others are compared with, without a gradient of their own."""
+
+    def rollout(
+        self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
+    ) -> RolloutBatch:
+        batch = super().rollout(items, group_size, seed=seed, version=version)
+        return batch.with_(source=(OPPONENT,) * len(batch), loss_mask=torch.zeros_like(batch.loss_mask))
+
+
+class GeometricMixture(RecipeSettings, section="sampler"):
+    """S2. `count`: rows of each group, of the source `opponent`, drawn token by token from the normalised
+    pi^(1 - mixture) ref^mixture. 0 = from the policy, 1 = from the reference."""
+
+    count: Annotated[int, Ge(1)] = 1
+    mixture: Annotated[float, Ge(0), Le(1)] = 0.5
+
+    def check_recipe(self, recipe: RecipeView) -> None:
+        """Raises BadInputError where a group would have no row of the policy's own."""
+        check_count(self.count, recipe)
+
+    def open(self, policy: Policy, sampling: Sampling) -> MixedGroupSampler:
+        """Raises BadInputError where no reference is loaded."""
+        if not policy.has_reference:
+            raise BadInputError("there is no reference to mix with: report_kl=true", field="sampler.mixture")
+        opponents = OpponentSampler(policy, sampling, mixture=self.mixture)
+        return MixedGroupSampler(TransformersSampler(policy, sampling), opponents, self.count)
 
 
 class Demonstrations(RecipeSettings, section="sampler"):

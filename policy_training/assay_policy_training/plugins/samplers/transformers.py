@@ -6,7 +6,7 @@ from the same logits; a bounded number of rows at once; groups yielded as they e
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 class TransformersSampler:
-    """S2 with the policy's own weights, so that mu = old up to rounding."""
+    """S2 with the policy's own weights, so that mu = old up to rounding; with a `mixture`, see `Decoding`."""
 
-    def __init__(self, policy: Policy, sampling: Sampling) -> None:
+    def __init__(self, policy: Policy, sampling: Sampling, *, mixture: float = 0.0) -> None:
         self.policy = policy
         self.sampling = sampling
+        self.mixture = mixture
 
     def rollout(
         self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
@@ -83,7 +84,8 @@ class TransformersSampler:
         size = group_size // pieces
         ids, seen = ids.repeat_interleave(pieces, 0), seen.repeat_interleave(pieces, 0)
         stops = StopStrings(self.policy.tokenizer, self.sampling.stop)
-        return Decoding(self.policy, self._scaled, ids, seen, size, uniforms, at_once=most // size, stops=stops)
+        options: dict[str, Any] = {"at_once": most // size, "stops": stops, "mixture": self.mixture}
+        return Decoding(self.policy, self._scaled, ids, seen, size, uniforms, **options)
 
     def _scaled(self, logits: Tensor) -> Tensor:
         """[rows,V] logits of the distribution that tokens are drawn from."""
