@@ -36,17 +36,17 @@ class PassAtKMeasure:
         unjudged = {label: sum(sample.passed is None for sample in samples) for label, samples in policies.items()}
         base = next(iter(counts))
         table = []
-        for k in self.k or _powers(min(n for groups in counts.values() for n, _ in groups.values())):
-            estimates = {label: _estimates(groups, k) for label, groups in counts.items()}
+        for k in self.k or powers_to(min(n for groups in counts.values() for n, _ in groups.values())):
+            estimates = {label: estimates_at(groups, k) for label, groups in counts.items()}
             for label, by_id in estimates.items():
                 values = list(by_id.values())
-                row: dict[str, Any] = {"policy": label, "k": k, "pass_at_k": _mean(values)}
+                row: dict[str, Any] = {"policy": label, "k": k, "pass_at_k": mean_of(values)}
                 low, high = bounds(share_interval(values, list(by_id)) if values else None)
                 row |= {"low": low, "high": high}
                 row |= {"prompts": len(values), "left_out": len(counts[label]) - len(values)}
                 row |= {"unjudged": unjudged[label]}
                 if len(policies) > 1:
-                    row |= _change(estimates[base], by_id) if label != base else dict.fromkeys(_CHANGE)
+                    row |= paired_change(estimates[base], by_id) if label != base else dict.fromkeys(CHANGE_COLUMNS)
                 table.append(row)
         return Measured(table, {"base": base})
 
@@ -117,7 +117,7 @@ class Support:
         return " ".join((matches[-1].group(1) or "" if matches else response).split())
 
 
-_CHANGE = ("change", "change_low", "change_high")
+CHANGE_COLUMNS = ("change", "change_low", "change_high")
 
 
 def verdict_counts(samples: Sequence[PolicySample]) -> dict[str, tuple[int, int]]:
@@ -133,22 +133,22 @@ def verdict_counts(samples: Sequence[PolicySample]) -> dict[str, tuple[int, int]
     return {prompt: (len(verdicts), sum(verdicts)) for prompt, verdicts in groups.items() if verdicts}
 
 
-def _estimates(counts: Mapping[str, tuple[int, int]], k: int) -> dict[str, float]:
+def estimates_at(counts: Mapping[str, tuple[int, int]], k: int) -> dict[str, float]:
     return {prompt: pass_at_k(n, c, k) for prompt, (n, c) in counts.items() if n >= k}
 
 
-def _change(base: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float | None]:
+def paired_change(base: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float | None]:
     differences = {prompt: after[prompt] - base[prompt] for prompt in after if prompt in base}
     values = list(differences.values())
     interval: Interval | None = clustered_mean(values, list(differences)) if values else None
-    return dict(zip(_CHANGE, (_mean(values), *bounds(interval)), strict=True))
+    return dict(zip(CHANGE_COLUMNS, (mean_of(values), *bounds(interval)), strict=True))
 
 
-def _powers(most: int) -> list[int]:
+def powers_to(most: int) -> list[int]:
     return [2**power for power in range(most.bit_length())]
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def mean_of(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 

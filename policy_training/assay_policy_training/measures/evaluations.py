@@ -1,4 +1,5 @@
-"""Measures of finished trainings, from their `evaluation.json` files: how seeds differ.
+"""Measures of finished trainings, from their `evaluation.json` files: how seeds differ, what training on one domain
+does to others.
 
 Leaves out: evaluating (`training.evaluation`).
 """
@@ -15,6 +16,7 @@ from assay.statistics.seeds import (
     score_matrix,
     stratified_bootstrap,
 )
+from assay_policy_training.measures.capability import mean_of
 from assay_policy_training.measures.kind import Measured, Reads
 
 Figure = Literal["pass_rate", "reward"]
@@ -59,6 +61,47 @@ class Seeds:
                 row |= {"better_than_base": improvement, "better_low": low, "better_high": high}
             table.append(row)
         return Measured(table, {"base": base, "sets": tasks, "sets_left_out": len(names) - len(tasks)})
+
+
+@dataclass(frozen=True)
+class TransferMatrix:
+    """What training on one domain does to others: `DOMAIN=RUN[,RUN...]`, each run evaluated on every domain's set
+    (`--eval-prompts maths=... --eval-prompts code=...`); a row for each domain trained on and set.
+
+    `change` is the mean over runs. Its interval is over prompts for one run, over runs for LEAST_RUNS of them or more.
+    """
+
+    reads: ClassVar[Reads] = "evaluations"
+
+    figure: Figure = "pass_rate"
+
+    def measure(self, policies: Mapping[str, Sequence[Mapping[str, Any]]]) -> Measured:
+        names = list(dict.fromkeys(name for runs in policies.values() for run in runs for name in evaluation_sets(run)))
+        table = []
+        for label, runs in policies.items():
+            for name in names:
+                before, after = (
+                    [figures(run, self.figure, when).get(name) for run in runs] for when in ("before", "after")
+                )
+                pairs = [(b, a) for b, a in zip(before, after, strict=True) if a is not None and b is not None]
+                row: dict[str, Any] = {"trained_on": label, "evaluated_on": name}
+                changes = [a - b for b, a in pairs]
+                for column, values in (("before", [b for b, _ in pairs]), ("after", [a for _, a in pairs])):
+                    row[column] = mean_of(values)
+                row["change"] = mean_of(changes)
+                row["low"], row["high"] = self._interval(runs, name, changes)
+                table.append(row | {"runs": len(pairs), "unmeasured": len(runs) - len(pairs)})
+        return Measured(table, {"figure": self.figure})
+
+    def _interval(
+        self, runs: Sequence[Mapping[str, Any]], name: str, changes: Sequence[float]
+    ) -> tuple[float | None, float | None]:
+        if len(runs) == 1 and changes:
+            change = evaluation_sets(runs[0])[name]["change"][self.figure]
+            return (None, None) if change is None else (change["low"], change["high"])
+        if not changes:
+            return None, None
+        return bounds(stratified_bootstrap(lambda scores: float(scores.mean()), score_matrix([[c] for c in changes])))
 
 
 def figures(evaluation: Mapping[str, Any], figure: Figure, when: str = "after") -> dict[str, Any]:

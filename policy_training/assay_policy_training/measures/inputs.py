@@ -21,7 +21,9 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.measures.kind import Reads
 from assay_policy_training.measures.samples import Generation, PolicySample, generate, judged, read_samples
+from assay_policy_training.measures.tilted import Choices, enumerated
 from assay_policy_training.plugins.protocols import RewardSource
+from assay_policy_training.rollouts.rewards import RecordedReward
 from assay_policy_training.training.loop import ROLLOUTS_FILE
 from assay_policy_training.training.run import EVALUATION_FILE
 
@@ -60,6 +62,9 @@ class Inputs:
         """Label -> inputs of the kind that the measure reads. Raises BadInputError for a source that has none."""
         if reads == "evaluations":
             return {label: [self._evaluation(source) for source in sources] for label, sources in policies.items()}
+        if reads == "choices":
+            sources = self.rewards or [RecordedReward()]
+            return {label: self._choices(label, listed, sources) for label, listed in policies.items()}
         return {
             label: [sample for source in sources for sample in self._samples(label, source)]
             for label, sources in policies.items()
@@ -76,6 +81,13 @@ class Inputs:
         if not isinstance(payload, dict) or not isinstance(payload.get("after"), dict):
             raise BadInputError("no evaluation of a policy training: it has no `after`", file=path)
         return payload
+
+    def _choices(self, label: str, sources: Sequence[str], rewards: Sequence[RewardSource]) -> list[Choices]:
+        if len(sources) > 1:
+            raise BadInputError(f"{label}: one model, not {len(sources)}", field="POLICIES")
+        items = self.items()
+        self.on_prompts(len(items))
+        return enumerated(self._policy(sources[0]), items, rewards)
 
     def _samples(self, label: str, source: str) -> list[PolicySample]:
         path = self._file(source, ROLLOUTS_FILE)

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal, Protocol
 from assay.errors import BadInputError
 from assay.registry import Kind
 
-#: What a measure reads of each policy: `samples.PolicySample`s with their verdicts, contents of `evaluation.json` files,
-#: or `choices.Choices`, the responses of enumerable tasks with their probabilities.
+#: What a measure reads of each policy: samples with their verdicts (`samples.PolicySample`), contents of
+#: `evaluation.json` files, or `tilted.Choices`, the responses of enumerable tasks with their probabilities.
 Reads = Literal["samples", "evaluations", "choices"]
 
 
@@ -39,7 +39,13 @@ MEASURES: Kind[type[Measure]] = Kind(
     members={
         "pass_at_k": f"{_HERE}.capability:PassAtKMeasure",
         "support": f"{_HERE}.capability:Support",
+        "cot_pass_at_k": f"{_HERE}.comparisons:ChainPassAtK",
+        "distillation": f"{_HERE}.comparisons:DistillationTable",
+        "ceiling": f"{_HERE}.comparisons:RewardMatrix",
+        "formats": f"{_HERE}.formats:FormatShares",
         "seeds": f"{_HERE}.evaluations:Seeds",
+        "transfer": f"{_HERE}.evaluations:TransferMatrix",
+        "tilted": f"{_HERE}.tilted:TiltedDistance",
     },
     requires=("reads", "measure"),
     option="NAME",

@@ -72,7 +72,62 @@ def test_a_trained_policy_is_compared_with_its_base_and_its_rollouts_are_read(
     code, out, err = run("measure", "seeds", f"grpo={trained},{trained}", "-w", workspace.root)
     assert code == 0, err
     assert "iqm" in out
-    assert "held-out" not in err
+    code, out, err = run("measure", "transfer", f"sums={trained}", "-w", workspace.root, "--json")
+    assert code == 0, err
+    assert json.loads(out)["table"][0]["change"] is not None
+
+
+def test_chains_are_judged_by_a_reward_and_policies_are_compared_by_several(
+    workspace: Workspace, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = captured(capsys)
+    (prompts.parent / "judge.py").write_text(
+        "def chain(prompt, response, **row):\n    raise ValueError('unreadable')\n", encoding="utf-8"
+    )
+    rewards = ("--reward", f"judge={prompts.parent}/judge.py:chain", "--reward", f"{prompts.parent}/mine.py:even")
+    command = ("-w", workspace.root, "--prompts", prompts, *SHORT, *rewards, "--json")
+    code, out, err = run("measure", "ceiling", "a=tiny", "b=tiny", *command)
+    assert code == 0, err
+    rows = {(row["reward"], row["policy"]): row for row in json.loads(out)["table"]}
+    assert (rows["judge", "a"]["mean"], rows["judge", "a"]["missing"]) == (None, 12)
+    assert rows["even", "a"]["mean"] == rows["even", "b"]["mean"] is not None
+    assert rows["verified", "a"]["samples"] == 12
+    code, out, err = run("measure", "cot_pass_at_k", "a=tiny", *command)
+    assert code == 0, err
+    row = json.loads(out)["table"][0]
+    assert row["unreadable"] == row["right_answers"] == row["unjudged"]
+    code, out, err = run("measure", "distillation", "base=tiny", "sft=tiny", *command)
+    assert code == 0, err
+    code, out, err = run("measure", "formats", "a=tiny", *command)
+    assert code == 0, err
+    assert sum(row["share"] for row in json.loads(out)["table"]) == pytest.approx(1.0)
+
+
+def test_a_policy_is_at_distance_0_from_the_target_where_all_rewards_are_equal(
+    workspace: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, path = captured(capsys), tmp_path / "choices.jsonl"
+    rows = [
+        {"prompt": "a, b or c?", "responses": [{"text": text, "reward": 2.0} for text in ("a", "b", "c c")]},
+        {
+            "prompt": "yes?",
+            "responses": [{"text": "yes", "reward": 1.0}, {"tokens": [5], "logprobs": [-9], "reward": 0}],
+        },
+    ]
+    path.write_text(json.dumps(rows[0]) + "\n", encoding="utf-8")
+    command = ("measure", "tilted", "reference=tiny", "policy=tiny", "-w", workspace.root, "--prompts", path, "--json")
+    code, out, err = run(*command, "--set", "beta=0.5")
+    assert code == 0, err
+    payload = json.loads(out)
+    assert [row["kl_to_target"] for row in payload["table"]] == pytest.approx([0.0, 0.0], abs=1e-12)
+    assert [row["response"] for row in payload["responses"]] == ["a", "b", "c c"] * 2
+    assert 0 < payload["table"][0]["mass"] < 1
+    path.write_text(json.dumps(rows[1]) + "\n", encoding="utf-8")
+    code, out, err = run(*command, "--set", "beta=0.5")
+    assert code == 0, err
+    yes, no = json.loads(out)["responses"][:2]
+    odds = (yes["target"] / no["target"]) / (yes["probability"] / no["probability"])
+    assert odds == pytest.approx(7.389056, rel=1e-6)  # exp(1 / 0.5)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +138,7 @@ def test_a_trained_policy_is_compared_with_its_base_and_its_rollouts_are_read(
         (("pass_at_k", "tiny", "--set", "n=1"), "no setting of measure 'pass_at_k' is named 'n'"),
         (("pass_at_k", "tiny", "--set", "k"), "KEY=VALUE"),
         (("seeds", "no-such-run"), "is no run and no file"),
+        (("tilted", "a=tiny", "b=tiny", "--limit", "1"), "no recorded response"),
         (("pass_at_k", "rows.jsonl"), "needs prompt_id and response"),
     ],
 )
