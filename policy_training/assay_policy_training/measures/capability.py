@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from assay.errors import BadInputError
 from assay.statistics.intervals import Interval, bounds, clustered_mean, share_interval
-from assay.statistics.pass_at_k import pass_at_k
+from assay.statistics.pass_at_k import estimates_at, powers_to
 from assay_policy_training.measures.kind import Measured, Reads, require_pair
 from assay_policy_training.measures.samples import PolicySample, by_prompt
 
@@ -133,19 +133,11 @@ def verdict_counts(samples: Sequence[PolicySample]) -> dict[str, tuple[int, int]
     return {prompt: (len(verdicts), sum(verdicts)) for prompt, verdicts in groups.items() if verdicts}
 
 
-def estimates_at(counts: Mapping[str, tuple[int, int]], k: int) -> dict[str, float]:
-    return {prompt: pass_at_k(n, c, k) for prompt, (n, c) in counts.items() if n >= k}
-
-
 def paired_change(base: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float | None]:
     differences = {prompt: after[prompt] - base[prompt] for prompt in after if prompt in base}
     values = list(differences.values())
     interval: Interval | None = clustered_mean(values, list(differences)) if values else None
     return dict(zip(CHANGE_COLUMNS, (mean_of(values), *bounds(interval)), strict=True))
-
-
-def powers_to(most: int) -> list[int]:
-    return [2**power for power in range(most.bit_length())]
 
 
 def mean_of(values: Sequence[float]) -> float | None:

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 from assay.errors import BadInputError
 from assay.statistics.intervals import bounds, clustered_mean
+from assay.statistics.pass_at_k import estimates_at
 from assay_policy_training.measures.capability import (
     CHANGE_COLUMNS,
     PassAtKMeasure,
-    estimates_at,
     mean_of,
     paired_change,
     verdict_counts,

@@ -11,12 +11,14 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import fmean
 from typing import Any
 
 import torch
 
 from assay.errors import BadInputError
 from assay.statistics.intervals import Interval, bounds, clustered_mean, share_interval
+from assay.statistics.pass_at_k import estimates_at, powers_to
 from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -59,6 +61,27 @@ class PassRate:
 
 
 @dataclass(frozen=True)
+class PassAtKFigure:
+    """pass@k, mean over the `prompts` that have k verdicts, with its 95 % interval (None: undetermined)."""
+
+    k: int
+    value: float
+    low: float | None
+    high: float | None
+    prompts: int
+
+    @classmethod
+    def all_of(cls, verdicts: Sequence[tuple[int, int]]) -> "tuple[PassAtKFigure, ...]":
+        """For k = 1, 2, 4, ..., from (verdicts, right ones) of each prompt."""
+        by_prompt = {str(prompt): counts for prompt, counts in enumerate(verdicts)}
+        estimates = {k: estimates_at(by_prompt, k) for k in powers_to(max((n for n, _ in verdicts), default=0))}
+        return tuple(
+            cls(k, fmean(of.values()), *bounds(share_interval(list(of.values()), list(of))), len(of))
+            for k, of in estimates.items()
+        )
+
+
+@dataclass(frozen=True)
 class PolicyEvaluation:
     """Of `prompts` x `samples` rollouts. None where there was nothing to measure it by."""
 
@@ -78,6 +101,9 @@ class PolicyEvaluation:
     #: Means over the samples of each prompt, in the order of the prompts; None where nothing was measured.
     prompt_rewards: tuple[float | None, ...] = field(default=(), repr=False)
     prompt_pass_rates: tuple[float | None, ...] = field(default=(), repr=False)
+    #: Of each prompt: samples with a verdict, and those that passed.
+    prompt_verdicts: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    pass_at_k: tuple[PassAtKFigure, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The figures, without those of each prompt."""
@@ -94,6 +120,7 @@ class PolicyEvaluation:
             "entropy": self.entropy,
             "kl_k3": self.kl_k3,
         }
+        figures |= {f"pass_at_{figure.k}": figure.value for figure in self.pass_at_k[1:]}  # the first is the pass rate
         return {name: value for name, value in figures.items() if value is not None}
 
 
@@ -142,6 +169,7 @@ class PolicyChange:
 
     reward: Change | None
     pass_rate: Change | None
+    pass_at_k: Mapping[int, Change] = field(default_factory=dict)
 
     @classmethod
     def between(cls, before: PolicyEvaluation, after: PolicyEvaluation) -> "PolicyChange":
@@ -151,12 +179,14 @@ class PolicyChange:
         return cls(
             _change(before.prompt_rewards, after.prompt_rewards),
             _change(before.prompt_pass_rates, after.prompt_pass_rates),
+            _pass_at_k_changes(before, after),
         )
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "reward": self.reward.to_dict() if self.reward else None,
             "pass_rate": self.pass_rate.to_dict() if self.pass_rate else None,
+            "pass_at_k": [{"k": k, **change.to_dict()} for k, change in self.pass_at_k.items()],
         }
 
 
@@ -167,6 +197,18 @@ def _change(before: Sequence[float | None], after: Sequence[float | None]) -> Ch
         return None
     values = list(changes.values())
     return Change(sum(values) / len(values), clustered_mean(values, list(changes)), len(values))
+
+
+def _pass_at_k_changes(before: PolicyEvaluation, after: PolicyEvaluation) -> dict[int, Change]:
+    changes = {}
+    for k in (figure.k for figure in after.pass_at_k):
+        sides = []
+        for evaluation in (before, after):
+            estimates = estimates_at({str(p): counts for p, counts in enumerate(evaluation.prompt_verdicts)}, k)
+            sides.append([estimates.get(str(prompt)) for prompt in range(len(evaluation.prompt_verdicts))])
+        if (change := _change(*sides)) is not None:
+            changes[k] = change
+    return changes
 
 
 def evaluate_policy(
@@ -196,6 +238,8 @@ def evaluate_policy(
     present = reward[~reward.isnan()]
     accuracy = verifier_accuracy(repeated, batch.responses)
     checked = [row for row, passed in enumerate(accuracy.isnan().tolist()) if not passed]
+    by_prompt = accuracy.view(len(items), samples)
+    verdicts = tuple(zip((~by_prompt.isnan()).sum(1).tolist(), by_prompt.nansum(1).int().tolist(), strict=True))
     means = TokenMeans()
     drawn_by: dict[str, Any] = {"temperature": sampling.temperature, "prune_log_ratio": sampling.prune_log_ratio}
     with torch.no_grad():
@@ -223,6 +267,8 @@ def evaluate_policy(
         kl_k3=measured.get("kl_k3"),
         prompt_rewards=_numbers(prompt_rewards),
         prompt_pass_rates=_numbers(accuracy.double().view(len(items), samples).nanmean(1)),
+        prompt_verdicts=verdicts,
+        pass_at_k=PassAtKFigure.all_of(verdicts),
     )
 
 

@@ -131,6 +131,28 @@ def test_a_change_is_of_each_prompt_with_itself() -> None:
         PolicyChange.between(before, evaluated(policy, None, 11))
 
 
+def test_pass_at_k_of_an_evaluation_is_that_of_its_verdicts_and_its_change_is_paired() -> None:
+    policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=32)
+    before, after = evaluated(policy, None, 12), evaluated(policy, 5, 12)
+    assert before.verifier is not None
+    one, two = before.pass_at_k  # of 3 samples: k = 1, 2
+    assert (one.k, one.prompts) == (1, 12)
+    assert one.value == pytest.approx(before.verifier.share)
+    for n, c in before.prompt_verdicts:
+        assert n == 3
+        assert 0 <= c <= 3
+    misses = [(3 - c) * (2 - c) / 6 for _, c in before.prompt_verdicts]  # both of two samples fail
+    assert two.value == pytest.approx(1 - sum(misses) / 12)
+    change = PolicyChange.between(before, after)
+    assert change.pass_at_k[2].value == pytest.approx(after.pass_at_k[1].value - two.value)
+    assert before.to_dict()["pass_at_k"][1]["value"] == two.value
+    assert "prompt_verdicts" not in before.to_dict()
+    assert before.numbers()["pass_at_2"] == two.value
+    assert change.to_dict()["pass_at_k"][1]["k"] == 2
+    unjudged = replace(before, prompt_verdicts=((0, 0),) * 12, pass_at_k=())
+    assert PolicyChange.between(unjudged, before).pass_at_k == {}
+
+
 def test_a_prompt_without_a_figure_on_one_side_has_no_change() -> None:
     policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=32)
     before = evaluated(policy, None, 2)
