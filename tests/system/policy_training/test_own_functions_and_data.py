@@ -52,7 +52,7 @@ def hangs(prompt, response, answer, **row):
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Path:
+def inputs(tmp_path: Path) -> Path:
     (tmp_path / "mine.py").write_text(FUNCTIONS, encoding="utf-8")
     rows = [{"prompt": "2+2?", "answer": "4"}, {"prompt": "3+3?", "answer": "6"}]
     (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -65,17 +65,17 @@ def rollouts(payload: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_functions_reward_a_run_and_a_fault_fails_its_rows(
-    workspace: Workspace, own: Path, capsys: pytest.CaptureFixture[str]
+    workspace: Workspace, inputs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = captured(capsys)
-    common = ("rl", "-w", workspace.root, *SMALL, "--prompts", own / "sums.jsonl", "--json")
-    functions = ("--reward", f"{own}/mine.py:trl", "--reward", f"judge={own}/mine.py:judged")
+    common = ("rl", "-w", workspace.root, *SMALL, "--prompts", inputs / "sums.jsonl", "--json")
+    functions = ("--reward", f"{inputs}/mine.py:trl", "--reward", f"judge={inputs}/mine.py:judged")
     code, out, err = run(*common, "--name", "functions", *functions)
     assert code == 0, err
     rows = rollouts(json.loads(out))
     assert all(row["reward"] == len(row["response"]) + 0.5 and row["parts"]["judge"] == 0.5 for row in rows)
     for name, reason in (("moody", "ValueError: bad mood"), ("hangs", "no answer in 0.3 s")):
-        masked = (*common, "--name", name, "--reward", f"{own}/mine.py:{name}", "--reward-timeout", "0.3")
+        masked = (*common, "--name", name, "--reward", f"{inputs}/mine.py:{name}", "--reward-timeout", "0.3")
         code, out, err = run(*masked)
         assert code == 0, err
         payload = json.loads(out)
@@ -83,7 +83,9 @@ def test_functions_reward_a_run_and_a_fault_fails_its_rows(
         failed = [row for row in rollouts(payload) if row["reward"] is None]
         assert len(failed) == 2
         assert all(reason in str(row["failures"]) for row in failed)
-    code, out, err = run(*common, "--name", "stopped", "--reward", f"{own}/mine.py:moody", "--on-reward-error", "stop")
+    code, out, err = run(
+        *common, "--name", "stopped", "--reward", f"{inputs}/mine.py:moody", "--on-reward-error", "stop"
+    )
     assert code != 0
     assert "bad mood" in out + err
 
@@ -108,14 +110,21 @@ def verl_rows(folder: Path, number: int) -> list[dict[str, Any]]:
 
 
 def test_rows_of_verl_a_mixture_and_held_out_sets(
-    workspace: Workspace, own: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
+    workspace: Workspace, inputs: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """GSM8K in verl's Parquet form, with verl's function and the verifier; two held-out sets reported by name."""
     pytest.importorskip("math_verify", reason="needs the extra verifiers")
     run = captured(capsys)
-    parquet.write_table(pa.Table.from_pylist(verl_rows(shared_data, 8)), own / "gsm8k.parquet")
-    sources = ("--prompts", f"{own}/gsm8k.parquet@0.5", "--prompts", f"{own}/sums.jsonl@0.5")
-    held_out = ("--evaluate", "2", "--eval-prompts", f"maths={own}/gsm8k.parquet", "--eval-prompts", own / "sums.jsonl")
+    parquet.write_table(pa.Table.from_pylist(verl_rows(shared_data, 8)), inputs / "gsm8k.parquet")
+    sources = ("--prompts", f"{inputs}/gsm8k.parquet@0.5", "--prompts", f"{inputs}/sums.jsonl@0.5")
+    held_out = (
+        "--evaluate",
+        "2",
+        "--eval-prompts",
+        f"maths={inputs}/gsm8k.parquet",
+        "--eval-prompts",
+        inputs / "sums.jsonl",
+    )
     rewards = ("--reward", "verifier", "--set", "checkpoint_every=1")
     common = ("rl", "-w", workspace.root, *SMALL, *sources, *rewards)
     code, out, err = run(*common, *held_out, "--name", "mixed", "--json")
@@ -132,25 +141,33 @@ def test_rows_of_verl_a_mixture_and_held_out_sets(
     assert code == 0, err
     assert "on maths" in out
     assert "on sums.jsonl" in out
-    verl = ("--prompts", own / "gsm8k.parquet", "--reward", f"{own}/mine.py:compute_score", "--name", "verl", "--json")
+    verl = (
+        "--prompts",
+        inputs / "gsm8k.parquet",
+        "--reward",
+        f"{inputs}/mine.py:compute_score",
+        "--name",
+        "verl",
+        "--json",
+    )
     code, out, err = run("rl", "-w", workspace.root, *SMALL, *verl)
     assert code == 0, err
     assert all(row["reward"] in (0.0, 1.0) for row in rollouts(json.loads(out)))
 
 
 def test_template_system_turn_and_stop_texts_of_a_run(
-    workspace: Workspace, own: Path, capsys: pytest.CaptureFixture[str]
+    workspace: Workspace, inputs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They are in the plan, in the saved policy's tokenizer, and shape what is generated."""
     run = captured(capsys)
     template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if loud %}!{% endif %}"
-    (own / "chat.jinja").write_text(template, encoding="utf-8")
-    (own / "system.txt").write_text("Answer with a number.", encoding="utf-8")
+    (inputs / "chat.jinja").write_text(template, encoding="utf-8")
+    (inputs / "system.txt").write_text("Answer with a number.", encoding="utf-8")
     letters = [text for letter in "aeiou" for text in ("--stop", letter)]
-    options = ("--chat-template", own / "chat.jinja", "--chat-kwargs", "loud=true", *letters)
-    common = ("rl", "-w", workspace.root, "--policy", "tiny", "--prompts", own / "sums.jsonl", "--steps", "1")
+    options = ("--chat-template", inputs / "chat.jinja", "--chat-kwargs", "loud=true", *letters)
+    common = ("rl", "-w", workspace.root, "--policy", "tiny", "--prompts", inputs / "sums.jsonl", "--steps", "1")
     small = ("--prompts-per-step", "2", "--group-size", "8", "--max-new-tokens", "16", "--evaluate", "1")
-    reward = ("--reward", f"{own}/mine.py:trl", "--system-prompt", f"@{own}/system.txt", "--json")
+    reward = ("--reward", f"{inputs}/mine.py:trl", "--system-prompt", f"@{inputs}/system.txt", "--json")
     code, out, err = run(*common, *small, *options, *reward, "--name", "templated")
     assert code == 0, err
     payload = json.loads(out)
@@ -162,9 +179,9 @@ def test_template_system_turn_and_stop_texts_of_a_run(
     assert any(set(response) & set("aeiou") for response in responses)
     assert (Path(payload["policy"]) / "chat_template.jinja").read_text() == template
     for wrong, message in (
-        (("--chat-kwargs", "quiet=true", "--chat-template", own / "chat.jinja"), "no such variable"),
+        (("--chat-kwargs", "quiet=true", "--chat-template", inputs / "chat.jinja"), "no such variable"),
         (("--chat-kwargs", "quiet"), "NAME=VALUE"),
-        (("--chat-template", own / "none.jinja"), "none.jinja"),
+        (("--chat-template", inputs / "none.jinja"), "none.jinja"),
     ):
         code, out, err = run(*common, *small, *reward, *wrong, "--name", "wrong")
         assert code == 2

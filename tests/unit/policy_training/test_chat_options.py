@@ -41,14 +41,14 @@ def renderer(chat: ChatOptions | None = None) -> Renderer:
 
 
 def test_template_variables_and_system_turn_shape_the_text_and_its_identity() -> None:
-    own = ChatOptions(template=TEMPLATE)
+    templated = ChatOptions(template=TEMPLATE)
     quiet = ChatOptions(template=TEMPLATE, kwargs={"enable_thinking": False})
     brief = ChatOptions(template=TEMPLATE, system="Be brief.")
-    assert renderer(own).render(HI) == "<user>hi\n<assistant>"
+    assert renderer(templated).render(HI) == "<user>hi\n<assistant>"
     assert renderer(quiet).render(HI) == "<user>hi\n<assistant><think></think>"
     assert renderer(brief).render(HI) == "<system>Be brief.\n<user>hi\n<assistant>"
     assert renderer(brief).render((Message("system", "Shout."), *HI)) == "<system>Shout.\n<user>hi\n<assistant>"
-    hashes = [renderer(chat).template_hash for chat in (None, own, quiet, brief)]
+    hashes = [renderer(chat).template_hash for chat in (None, templated, quiet, brief)]
     assert len(set(hashes)) == 4
     assert renderer(ChatOptions()).template_hash == hashes[0]  # models of before keep their identity
     encoded = renderer(brief).encode(HI, "yes")

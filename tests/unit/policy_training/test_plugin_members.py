@@ -107,12 +107,12 @@ def test_a_file_beside_the_recipe_may_fill_any_slot(slot: str, tmp_path: Path, m
     source = f"from {module} import {name}\n\n\nclass Own({name}):\n    pass\n"
     (tmp_path / "own.py").write_text(source, encoding="utf-8")
     reader = loading._Reader(tmp_path)
-    own = reader._plugin(slot, {"kind": "own.py:Own"}, slot)
-    assert isinstance(own, parent)
-    section = loading._plain(slot, own)
+    plugin = reader._plugin(slot, {"kind": "own.py:Own"}, slot)
+    assert isinstance(plugin, parent)
+    section = loading._plain(slot, plugin)
     assert section["kind"] == f"{tmp_path / 'own.py'}:Own"
     monkeypatch.chdir("/")
-    assert loading._Reader(None)._plugin(slot, section, slot) == own
+    assert loading._Reader(None)._plugin(slot, section, slot) == plugin
 
 
 def test_packages_bring_members_by_entry_points(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def absolute_source(text: str) -> str:
     if (match := _NAMED.fullmatch(text)) is not None and not Path(text).expanduser().exists():
         return f"{match['name']}={absolute_source(match['source'])}"
     source = split_weight(text)[0]
-    file, colon, rest = source.rpartition(":")
-    for path, end in ((source, text[len(source) :]), (file, colon + rest + text[len(source) :])):
+    file, colon, split = source.rpartition(":")
+    for path, end in ((source, text[len(source) :]), (file, colon + split + text[len(source) :])):
         if path and Path(path).expanduser().exists():
             return f"{Path(path).expanduser().resolve()}{end}"
     return text
@@ -50,10 +50,10 @@ def absolute_source(text: str) -> str:
 
 def load_mixture(sources: Sequence[str], **reading: Any) -> list[PromptItem]:
     """The prompts of all sources in their order; of several, each states its own. `reading`: see `load_prompts`."""
-    named = [(set_name(text), split_weight(text)[0]) for text in sources]
-    if len({name for name, _ in named}) < len(named):
-        raise BadInputError(f"two of {', '.join(name for name, _ in named)} have one name", field="--prompts")
-    items = [(name, item) for name, source in named for item in load_prompts(source, **reading)]
+    pairs = [(set_name(text), split_weight(text)[0]) for text in sources]
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise BadInputError(f"two of {', '.join(name for name, _ in pairs)} have one name", field="--prompts")
+    items = [(name, item) for name, source in pairs for item in load_prompts(source, **reading)]
     if len(sources) == 1:
         return [item for _, item in items]
     return [replace(item, meta={**item.meta, SET: name}) for name, item in items]
