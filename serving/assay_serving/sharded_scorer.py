@@ -66,7 +66,8 @@ class ShardedScorer:
         for item in items:
             content.update(_form(item).encode())
         reads = f"{self.info.version} {self.spec.calibration.id if self.spec and self.spec.calibration else ''}"
-        spec = JobSpec(f"{__name__}:{ItemScoring.__name__}", {"model": self._config.to_dict()}, reads)
+        arguments, gpus = {"model": self._config.to_dict()}, float(self._config.device != "cpu")
+        spec = JobSpec(f"{__name__}:{ItemScoring.__name__}", arguments, reads, gpus=gpus)
         results: list[ScoreResult] = []
         question = {"items": content.hexdigest()}
         with open_stage(self._workspace, "score", spec, question, lambda: _shards(items)) as stage:

@@ -135,7 +135,8 @@ def check_pool(
     workspace = run.workspace
     names = [model if isinstance(model, str) else model.name for model in models]
     reads = " ".join(_identity(model) for model in models)
-    spec = JobSpec(f"{__name__}:{SideScoring.__name__}", {"models": names, "device": device}, reads)
+    arguments = {"models": names, "device": device}
+    spec = JobSpec(f"{__name__}:{SideScoring.__name__}", arguments, reads, gpus=float(device != "cpu"))
     opened = None
     if names != list(models):
         opened = SideScoring(models)

@@ -152,9 +152,8 @@ def embed_comparisons(
                 for table in pages.rows(_MISSING, values):
                     yield from (table.slice(start, page) for start in range(0, table.num_rows, page))
 
-        spec = JobSpec(
-            f"{__name__}:TextEncoding", {"encoder": reference or encoder.name, "device": device}, encoder.name
-        )
+        arguments = {"encoder": reference or encoder.name, "device": device}
+        spec = JobSpec(f"{__name__}:TextEncoding", arguments, encoder.name, gpus=float(device != "cpu"))
         here = TextEncoding(encoder) if executor is None or not reference else None
         if here is not None:
             here.open()

@@ -39,7 +39,8 @@ class ShardJob(Protocol):
 @dataclass(frozen=True)
 class JobSpec:
     """`target`: "package.module:Class", built with `arguments`, which are JSON. `reads`: the version of what it reads
-    besides (a model's), so that results of another version are not taken for its own. `cpus`, `gpus`: of one worker."""
+    besides (a model's), so that results of another version are not taken for its own. `cpus`, `gpus`: of one worker in
+    a cluster; GPUs only where its nodes have any."""
 
     target: str
     arguments: Mapping[str, Any] = field(default_factory=dict)

@@ -343,13 +343,14 @@ class _Driver:
     def _hire(self) -> None:
         """Actors for the room that the nodes have which are alive now."""
         with suppress(RayError):
-            spec, room = self.spec, 0
-            for node in ray.nodes():
-                if node["Alive"]:
-                    by_cpu = int(node["Resources"].get("CPU", 0) // spec.cpus)
-                    by_gpu = int(node["Resources"].get("GPU", 0) // spec.gpus) if spec.gpus else by_cpu
-                    room += min(by_cpu, by_gpu)
-            remote = ray.remote(num_cpus=spec.cpus, num_gpus=spec.gpus, max_restarts=0, max_task_retries=0)(_Worker)
+            cpus, gpus, room = self.spec.cpus, self.spec.gpus, 0
+            resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+            if not any(node.get("GPU", 0) >= gpus for node in resources):
+                gpus = 0
+            for node in resources:
+                by_cpu = int(node.get("CPU", 0) // cpus)
+                room += min(by_cpu, int(node.get("GPU", 0) // gpus)) if gpus else by_cpu
+            remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0, max_task_retries=0)(_Worker)
             for _ in range(min(len(self.unmapped), room, self.workers or room) - len(self.slots)):
                 actor = remote.remote()
                 self.slots.append(_Slot(actor, actor.hello.remote(str(self.probe)), time.monotonic()))

@@ -1,4 +1,4 @@
-"""Which workers of a Ray cluster are too late, and for how long a unit is tried: the driver's decisions, no cluster."""
+"""The driver's decisions without a cluster: which workers are hired, which are too late, how long a unit is tried."""
 
 from __future__ import annotations
 
@@ -52,3 +52,25 @@ def test_an_error_without_words_is_said_by_its_kind() -> None:
 
     error = RayTaskError("map", "traceback", AssertionError())
     assert str(ray_cluster._cause(error)) == "AssertionError"
+
+
+@pytest.mark.parametrize(
+    ("gpus_of_nodes", "of_a_worker", "workers"), [((8, 8), 1.0, 16), ((0, 0), 0.0, 64), ((0, 8), 1.0, 8)]
+)
+def test_a_worker_takes_a_gpu_where_nodes_have_any(
+    gpus_of_nodes: tuple[int, ...], of_a_worker: float, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each core's worker would load its model onto the first GPU."""
+    hired_with: list[float] = []
+
+    def remote(**options: Any) -> Any:
+        hired_with.append(options["num_gpus"])
+        actor = SimpleNamespace(hello=SimpleNamespace(remote=lambda probe: object()))
+        return lambda worker: SimpleNamespace(remote=lambda: actor)
+
+    nodes = [{"Alive": True, "Resources": {"CPU": 32.0} | ({"GPU": n} if n else {})} for n in gpus_of_nodes]
+    nodes.append({"Alive": False, "Resources": {"CPU": 32.0, "GPU": 8.0}})
+    monkeypatch.setattr(ray_cluster, "ray", SimpleNamespace(nodes=lambda: nodes, remote=remote))
+    driver = ray_cluster._Driver(JobSpec("module:Job", gpus=1.0), Path("probe"), 0, deque(), set(range(100)))
+    driver._hire()
+    assert (hired_with, len(driver.slots)) == ([of_a_worker], workers)
