@@ -46,7 +46,7 @@ class CheckpointChoice:
         steps = set(earlier[len(earlier) - self.newest + 1 :]) if self.newest > 1 else set()
         if self.best is not None:
             steps.add(self.best[0])
-        good = [at_most(earlier, step) for step in self.good.values()]
+        good = [at_most([*earlier, coming], step) for step in self.good.values()]
         return steps | {step for step in good if step is not None}
 
     def final(self, saved: Sequence[int], broken: int | None) -> int | None:

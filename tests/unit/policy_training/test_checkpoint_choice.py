@@ -44,6 +44,9 @@ def test_newest_best_and_last_good_are_kept() -> None:
         choice.note({"step": step, "x": x, "kl": kl}, rules)
     assert choice.good == {0: 3}
     assert choice.steps_to_keep([1, 2, 3, 4, 5], 6) == {1, 3, 5}
+    single = CheckpointChoice()
+    single.note({"step": 3, "kl": 0.1}, rules)
+    assert single.steps_to_keep([1, 2], 3) == {3}, "the coming one is good itself"
     assert choice.final([1, 3, 5], 0) == 3
     assert choice.final([5], 0) is None, "none of a good step is left"
     assert choice.final([1, 3, 5], 1) is None, "no bound was broken"
