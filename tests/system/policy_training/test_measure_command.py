@@ -58,6 +58,8 @@ def test_a_trained_policy_is_compared_with_its_base_and_its_rollouts_are_read(
     code, out, err = run(*rl, *small, "--name", "trained", "--evaluate", "2", "--eval-prompts", prompts)
     assert code == 0, err
     trained = json.loads(out)["run"]
+    after = json.loads((workspace.runs / trained / "evaluation.json").read_text(encoding="utf-8"))["after"]
+    assert [(figure["k"], figure["prompts"]) for figure in after["pass_at_k"]] == [(1, 2), (2, 2), (4, 2)]
     plain = prompts.parent / "plain.jsonl"
     plain.write_text('{"prompt": "say it"}\n', encoding="utf-8")
     command = ("-w", workspace.root, "--prompts", plain, *SHORT, "--json")
