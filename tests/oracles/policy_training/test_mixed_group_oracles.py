@@ -11,14 +11,16 @@ from torch import Tensor
 from assay.domain import Message
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.core.sampling import Sampling, derived_seed, group_seeds
 from assay_policy_training.plugins.auxiliary.kl import KlLoss
+from assay_policy_training.plugins.contexts.revise import PREVIOUS, REVISED, Revise
 from assay_policy_training.plugins.estimators.own_rows import above_own_mean, win_advantage
 from assay_policy_training.plugins.modulators.exploration import exploration_advantage
 from assay_policy_training.plugins.objectives.ratio_clip import Reinforce
 from assay_policy_training.plugins.objectives.rl_plus import RlPlus, assumed_external, mixture_ratio
 from assay_policy_training.plugins.protocols import UpdateContext
 from assay_policy_training.plugins.samplers.mixed_groups import Demonstrations, GeometricMixture
+from assay_policy_training.plugins.samplers.self_revision import SelfRevision
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 
 TOLERANCE = 1e-6
@@ -127,3 +129,27 @@ def test_nash_md_is_the_frameworks_loss() -> None:
     ours = (loss + 0.1 * KlLoss(coefficient=0.1, estimator="k2").loss(logp, context)).sum(1).mean()
     for expected, gradient in zip(torch.autograd.grad(theirs, logp), torch.autograd.grad(ours, logp), strict=True):
         torch.testing.assert_close(gradient, expected)
+
+
+def test_self_revision_draws_the_second_answer_after_the_first(policy: Policy) -> None:
+    """The improvement is what the policy writes to the prompt, the answer and the request; six rows a pair follow."""
+    sampler = SelfRevision().open(policy, SAMPLING)
+    batch = sampler.rollout(ITEMS, 2, seed=5, version=0)
+    plain = TransformersSampler(policy, SAMPLING)
+    alone = plain.rollout(ITEMS, 1, seed=5, version=0)
+    records = [item.meta["recorded"] for item in batch.items]
+    assert sorted((record["place"], record["revision"]) for record in records) == [(0, False)] * 2 + [(1, True)] * 2
+    for row, record in enumerate(records):
+        assert batch.tokens[row][batch.mask[row]].tolist() == record["tokens"]
+        if record["revision"]:
+            first = alone.responses[row // 2]
+            seed = derived_seed(group_seeds(5, 2)[row // 2], "revision", 0)
+            revised = plain.rollout([Revise().revising(ITEMS[row // 2], first)], 1, seed=[seed], version=0)
+            assert revised.tokens[0][revised.mask[0]].tolist() == record["tokens"]
+    assert torch.equal(batch.train_input_ids, batch.gen_input_ids)
+    redraws = Revise().again(batch, 1)
+    more = sampler.rollout([redraw.item for redraw in redraws], 2, seed=6, version=0)
+    assert set(more.source) == {REVISED}
+    places = [(item.meta["recorded"]["place"], item.meta[PREVIOUS]) for item in more.items]
+    assert sorted(places) == sorted([(answer, previous) for answer in (0, 1) for previous in (0, 1)] * 2)
+    assert set(more.responses) == set(batch.responses), "the same answers, after each other"

@@ -114,6 +114,7 @@ def model_parts(recipe: str, model: str) -> list[RewardSource]:
         "prdp": ["quality"],
         "risk_averse": ["quality"],
         "rl_plus": ["quality"],
+        "srpo": ["quality"],
         "rlmt": ["answer"],
         "rubric_anchors": ["quality"],
         "trust_grpo": ["thinking"],

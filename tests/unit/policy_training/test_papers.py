@@ -140,6 +140,8 @@ REFUSED: list[tuple[str, list[str], str]] = [
     ("guide_grpo", ["objective={kind: aipo}"], "objective"),
     ("trajectory_weighting", ["aggregation.mode=seq-mean-token-mean"], "aggregation.mode"),
     ("nash_md", ["sampler.count=4"], "sampler.count"),
+    ("srpo", ["sampling.group_size=3"], "sampling.group_size"),
+    ("srpo", ["contexts.request=Again."], "sampler.request"),
     ("rl_plus", ["sampling.group_size=2", "sampler.count=2"], "sampler.count"),
 ]
 

@@ -1,8 +1,8 @@
 """Improving an answer: every answer of a group once more, as what is to be written after each answer of the group.
 
-Covers: the rows that SRPO's improving policy is fitted on, from recorded responses: n answers give n plain rows and
-n x n rows whose context shows one of them as the previous answer. They stay in the group; the prompt that rewards read
-is the original one. Leaves out: drawing improvements from the policy.
+Covers: the rows that SRPO's improving policy is fitted on: n answers give n plain rows and n x n rows whose context
+shows one of them as the previous answer. They stay in the group; the prompt that rewards read is the original one. The
+answers are recorded ones (sampler `recorded`) or the policy's own (sampler `self_revision`). Leaves out: drawing them.
 
 Source: arXiv 2406.01660; the wording of the request is ours.
 """
@@ -30,6 +30,11 @@ class Revise(RecipeSettings, section="contexts"):
         if not self.request.strip():
             raise BadInputError("must say something", field="contexts.request")
 
+    def revising(self, item: PromptItem, answer: str) -> PromptItem:
+        """The prompt with an answer and the request to improve it as what is generated from and trained on."""
+        context = (*item.prompt, Message("assistant", answer), Message("user", self.request))
+        return replace(item, generate_from=context, train_on=context, source=REVISED)
+
     def first(self, items: Sequence[PromptItem]) -> list[PromptItem]:
         return list(items)
 
@@ -44,12 +49,11 @@ class Revise(RecipeSettings, section="contexts"):
         for uid, rows in groups.items():
             records = [record_of(batch.items[row]) for row in rows]
             if not all(records):
-                raise BadInputError("answers to improve are recorded ones: sampler recorded", field="contexts")
+                raise BadInputError("answers to improve: sampler recorded or self_revision", field="contexts")
             for row, previous in zip(rows, records, strict=True):
                 item = batch.items[row]
-                context = (*item.prompt, Message("assistant", batch.responses[row]), Message("user", self.request))
                 meta = {**item.meta, RESPONSES: records, PREVIOUS: previous[PLACE]}
                 del meta[RECORD]
-                item = replace(item, generate_from=context, train_on=context, source=REVISED, meta=meta)
+                item = replace(self.revising(item, batch.responses[row]), meta=meta)
                 redraws.append(ResampleRequest(uid, item, replace=False))
         return redraws

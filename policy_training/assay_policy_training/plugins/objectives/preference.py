@@ -27,8 +27,9 @@ log-ratio to the reference of answer a after the previous answer b, and w, l the
 
 The second states that log pi/ref(y) and log pi+/ref(y|y) differ by a constant of the prompt, which is what the game's
 solution has; only differences are fitted, so the constant drops out. Leaves out: the rows (context `revise`: six a
-prompt, recorded responses only). Source: arXiv 2406.01660 (secondary sources and derivation); the form of the second
-loss and `mix` are ours. Oracle beta .5, g(w|l) .6, g(l|l) -.2, g(l|w) -.4, g(w|w) .1: improvement .03625.
+pair, of recorded answers or of the sampler `self_revision`). Source: arXiv 2406.01660 (secondary sources and
+derivation); the form of the second loss and `mix` are ours. Oracle beta .5, g(w|l) .6, g(l|l) -.2, g(l|w) -.4,
+g(w|w) .1: improvement .03625.
 """
 
 from collections.abc import Callable
