@@ -5,8 +5,8 @@ ids, and measure the reference's log-probabilities once before training, which i
 process of its own; loading and encoding are not counted. Ratios are of pairs a second and of CPU seconds a pair, TRL's
 to ours: above 1 Assay is faster.
 
-TRL is in the extra `bench`, or in another environment: --trl-python PATH. It runs with the pairs a forward pass and the
-order that --tune found best; padding_free is not available in TRL 1.16.
+TRL is in the extra `bench`, or in another environment: --trl-python PATH. It runs a pair a forward pass;
+--tune measures its other settings. padding_free is not available in TRL 1.16.
 """
 
 from __future__ import annotations
