@@ -107,7 +107,7 @@ def export_policy(
         *("recipe", "policy", "rewards", "prompts", "steps", "lr", "group_size", "max_new_tokens", "evaluate", "name"),
         "context",
     ),
-    rest="More",
+    others_panel="More",
 )
 @settings_options(PolicyRunConfig)
 def rl(

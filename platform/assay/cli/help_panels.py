@@ -22,14 +22,14 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Pages": ("up", "account", "demo"),
 }
 OTHER = "Other commands"
-_PLACES = {word: (panel, place) for place, (word, panel) in enumerate((w, p) for p, ws in PANELS.items() for w in ws)}
+_ORDER = {word: (panel, order) for order, (word, panel) in enumerate((w, p) for p, ws in PANELS.items() for w in ws)}
 
 
 class GroupedCommands(TyperGroup):
     """The commands in the order of `PANELS`, which is the order of the headings, too."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=lambda word: (_PLACES.get(word, (OTHER, len(_PLACES)))[1], word))
+        return sorted(super().list_commands(ctx), key=lambda word: (_ORDER.get(word, (OTHER, len(_ORDER)))[1], word))
 
 
 def assign_panels(app: typer.Typer) -> None:
@@ -44,27 +44,29 @@ def assign_panels(app: typer.Typer) -> None:
 def _panel(command: Any) -> str:
     word = command.name
     named = isinstance(command.rich_help_panel, str)
-    return str(command.rich_help_panel) if named else _PLACES.get(str(word), (OTHER, 0))[0]
+    return str(command.rich_help_panel) if named else _ORDER.get(str(word), (OTHER, 0))[0]
 
 
-def option_panels(panels: Mapping[str, Collection[str]], *, first: Collection[str], rest: str) -> Callable[[Any], Any]:
+def option_panels(
+    panels: Mapping[str, Collection[str]], *, first: Collection[str], others_panel: str
+) -> Callable[[Any], Any]:
     """Decorate a command: its parameters `first` stand at the top of its help in this order, those named in `panels`
-    under their headings, all others under `rest`."""
+    under their headings, all others under `others_panel`."""
     panel_of = {name: panel for panel, names in panels.items() for name in names}
     order = [*first, *panel_of]
 
-    def place(parameter: inspect.Parameter) -> int:
+    def position_of(parameter: inspect.Parameter) -> int:
         return order.index(parameter.name) if parameter.name in order else len(order)
 
     def decorate(command: Any) -> Any:
         parameters = inspect.signature(command).parameters.values()
         grouped = []
-        for parameter in sorted(parameters, key=place):
+        for parameter in sorted(parameters, key=position_of):
             annotation = parameter.annotation
             if get_args(annotation) and parameter.name not in first:
                 type_, option = get_args(annotation)
                 option = copy(option)
-                option.rich_help_panel = panel_of.get(parameter.name, rest)
+                option.rich_help_panel = panel_of.get(parameter.name, others_panel)
                 annotation = Annotated[type_, option]
             grouped.append(parameter.replace(annotation=annotation))
         command.__signature__ = inspect.Signature(grouped)

@@ -328,7 +328,7 @@ class _Driver:
             return FIRST_DEADLINE_S
         usual = max(LEAST_DEADLINE_S, MEDIANS * statistics.median(self.seconds[-200:]))
         first = max(HELLO_S, MEDIANS * max(self.seconds[: len(self.slots)]))
-        doubled = 2 ** (self.tries[slot.unit.number] - 1)  # the unit itself may be slower than the others
+        doubled: float = 2.0 ** (self.tries[slot.unit.number] - 1)  # the unit itself may be slower than the others
         return doubled * (usual if slot.mapped else first)
 
     def _lose(self, slot: _Slot) -> None:

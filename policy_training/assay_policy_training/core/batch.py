@@ -267,6 +267,13 @@ def group_moments(reward: Tensor, group: Tensor, *, ddof: int) -> tuple[Tensor, 
     return count[group], mean[group], deviation[group], spread[group]
 
 
+def rloo(reward: Tensor, group: Tensor) -> Tensor:
+    """[B] R - mean of the other rows of the group = n/(n-1) (R - mean); 0 for single-row groups and missing rewards."""
+    count, mean, _, _ = group_moments(reward, group, ddof=0)
+    factor = count / (count - 1).clamp(min=1)
+    return torch.where((count < 2) | torch.isnan(reward), 0.0, factor * (reward.double() - mean))
+
+
 def dr_grpo(reward: Tensor, group: Tensor) -> Tensor:
     """[B] R - mean over the group; 0 for single-row groups and missing rewards."""
     count, mean, _, _ = group_moments(reward, group, ddof=0)

@@ -97,9 +97,11 @@ class TiltedDistance:
                         "mass": float(np.exp(groups[index].logp).sum()),
                     }
                 )
-                for place, text in enumerate(groups[index].texts):
+                for index_of_text, text in enumerate(groups[index].texts):
                     row: dict[str, Any] = {"policy": label, "prompt_id": groups[index].prompt_id, "response": text}
-                    listed.append(row | {"probability": float(p[place]), "target": float(target[place])})
+                    listed.append(
+                        row | {"probability": float(p[index_of_text]), "target": float(target[index_of_text])}
+                    )
             means = {name: _finite(mean_of([row[name] for row in figures])) for name in figures[0]}
             table.append({"policy": label, **means, "prompts": len(used), "left_out": len(groups) - len(used)})
         return Measured(table, {"base": base, "beta": self.beta, "responses": listed})

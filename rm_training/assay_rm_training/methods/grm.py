@@ -1,7 +1,7 @@
 """GRM: Bradley-Terry regularised by the language head's likelihood of the chosen response.
 
 Covers: the method `grm` and its task (arXiv 2406.10216). Leaves out: the terms (`objectives/regularisers.py`), the
-pairs (`bradley_terry.py`), log-probabilities of responses (`model/response_logprobs.py`).
+pairs (`bradley_terry.py`), log-probabilities of responses (`methods/response_logprobs.py`).
 
 Loss: (1 - a) * pair loss + a * text term. The base's language head is kept in memory while training (no further
 weight where it is tied to the embeddings) and dropped at saving. Two departures from the published code: the reward
@@ -20,9 +20,9 @@ from assay.models.loading import load_causal_lm, spec_of
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import EncodedPair
 from assay_rm_training.methods.bradley_terry import BradleyTerry
+from assay_rm_training.methods.response_logprobs import Head, check_starts, response_log_probs, with_references
 from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.packed_forward import GroupForward, GroupTask, rewards_of, tokens_of
-from assay_rm_training.model.response_logprobs import Head, check_starts, response_log_probs, with_references
 from assay_rm_training.model.trainable_model import TrainableModel, attach, auxiliary_module, has_reward_head
 from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.objectives.regularisers import text_dpo, text_nll, text_sft

@@ -21,8 +21,8 @@ from assay_policy_training.core.logprobs import check_head, vocabulary_head
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.method import MethodFields
+from assay_rm_training.methods.response_logprobs import check_starts, with_references
 from assay_rm_training.model.packed_forward import GroupForward
-from assay_rm_training.model.response_logprobs import check_starts, with_references
 from assay_rm_training.model.trainable_model import TrainableModel, prepare
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.implicit import ImplicitScorer, load_reference

@@ -1,7 +1,7 @@
 """Policies trained on preference pairs: DPO, IPO, SimPO and ORPO.
 
 Covers: one method each, and their task: one packed pass over both responses, their prompt computed once. Leaves out:
-log-probabilities (`model/response_logprobs.py`), the losses' formulas (`objectives/`).
+log-probabilities (`methods/response_logprobs.py`), the losses' formulas (`objectives/`).
 """
 
 from abc import abstractmethod
@@ -21,9 +21,9 @@ from assay.workspace import Workspace
 from assay_policy_training.core.logprobs import vocabulary_head
 from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
 from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs
+from assay_rm_training.methods.response_logprobs import response_lengths, response_log_probs
 from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.packed_forward import GroupTask, tokens_of
-from assay_rm_training.model.response_logprobs import response_lengths, response_log_probs
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.objectives.pair import bradley_terry, hinge, margin_mse
 from assay_rm_training.objectives.preference import log_odds_ratio, robust

@@ -28,9 +28,9 @@ from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
 from assay_rm_training.data.response_groups import encode_responses, encode_rows
 from assay_rm_training.data.response_labels import UnpairedResponse, load_unpaired
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
+from assay_rm_training.methods.response_logprobs import response_lengths, response_log_probs
 from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.packed_forward import GroupTask, tokens_of
-from assay_rm_training.model.response_logprobs import response_lengths, response_log_probs
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.objectives.preference import kto
 from assay_rm_training.preference.method import PolicyMethod, ReferencedMethod
@@ -48,7 +48,7 @@ class EncodedResponse(NamedTuple):
     reference: tuple[float, ...] = ()
 
     @property
-    def own(self) -> "EncodedResponse":
+    def unmatched(self) -> "EncodedResponse":
         """Without the mismatched response."""
         return self._replace(group=group_of(self.group.sequences()[:1]), starts=self.starts[:1])
 
@@ -134,7 +134,7 @@ class KtoTask(GroupTask[EncodedResponse]):
 
     def measure(self, trainable: TrainableModel, items: Sequence[EncodedResponse]) -> BatchLoss:
         # The mismatched responses have no gradient: the first of the term's two rounds alone needs them.
-        parts = [item.own for item in items] if torch.is_grad_enabled() else items
+        parts = [item.unmatched for item in items] if torch.is_grad_enabled() else items
         groups = [item.group for item in parts]
         hidden = self._forward(trainable, groups)
         with self._forward.autocast(trainable):

@@ -14,14 +14,14 @@ from transformers.cache_utils import DynamicLayer
 from assay.domain import Message
 from assay_policy_training.core import logprobs
 from assay_policy_training.core.aggregation import MODES, LossAggregation, count
-from assay_policy_training.core.batch import RolloutBatch, dr_grpo
+from assay_policy_training.core.batch import RolloutBatch, dr_grpo, rloo
 from assay_policy_training.core.logprobs import score_tokens
 from assay_policy_training.core.policy import Lora, Policy, reload_difference
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling, top_p_filter
 from assay_policy_training.plugins.auxiliary.kl import KlLoss
 from assay_policy_training.plugins.compositions.weighted import Composition
-from assay_policy_training.plugins.estimators.group_relative import grpo, rloo
+from assay_policy_training.plugins.estimators.group_relative import grpo
 from assay_policy_training.plugins.objectives.ratio_clip import PpoClip, Reinforce
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts, load_prompts
 from assay_policy_training.plugins.protocols import Rewards, UpdateContext

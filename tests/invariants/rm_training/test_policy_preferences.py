@@ -22,7 +22,7 @@ from assay.score import Score, ScoreFailure
 from assay_rm_training.checkpoints.checkpoint import merged_scorer, save_checkpoint
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.token_shards import write_items
-from assay_rm_training.model import response_logprobs
+from assay_rm_training.methods import response_logprobs
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.preference.method import PolicyMethod
 from assay_rm_training.preference.pairs import Dpo, Ipo, Orpo, SimPo

@@ -88,7 +88,7 @@ def test_win_advantage() -> None:
     reward, group = numbers(1, 1, NAN, 0, 2, 1, 0, 5), torch.tensor([0, 1, 0, 0, 0, 2, 1, 3])
     opponent = torch.tensor([False, False, False, True, True, False, True, True])
     advantage = win_advantage(reward, group, opponent)
-    expected = [0, 0.231059, 0, 0, 0, 0, 0, 0]
+    expected = [0.0, 0.231059, 0, 0, 0, 0, 0, 0]
     assert advantage.tolist() == pytest.approx(expected, abs=TOLERANCE)
 
 
@@ -98,7 +98,7 @@ def test_opponents_are_drawn_from_the_geometric_mixture() -> None:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in policy.trainable().values():
-            weight += 0.05 * torch.randn(weight.shape, generator=generator)
+            weight.add_(0.05 * torch.randn(weight.shape, generator=generator))
     sampler = GeometricMixture(count=2, mixture=0.3).open(policy, replace(SAMPLING, rows_at_once=3))
     batch = sampler.rollout(ITEMS, 3, seed=5, version=0)
     alone = TransformersSampler(policy, SAMPLING).rollout(ITEMS, 1, seed=5, version=0)

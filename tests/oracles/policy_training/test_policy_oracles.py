@@ -7,9 +7,9 @@ import torch
 
 from assay.errors import BadInputError
 from assay_policy_training.core.aggregation import aggregate, count
-from assay_policy_training.core.batch import dr_grpo, group_moments
+from assay_policy_training.core.batch import dr_grpo, group_moments, rloo
 from assay_policy_training.core.ratios import kl_estimate
-from assay_policy_training.plugins.estimators.group_relative import grpo, rloo
+from assay_policy_training.plugins.estimators.group_relative import grpo
 from assay_policy_training.plugins.objectives.ratio_clip import clipped_loss
 
 TOLERANCE = 1e-5

@@ -36,7 +36,7 @@ from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, dr_grpo, group_moments
+from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, dr_grpo, group_moments, rloo
 from assay_policy_training.core.settings import RecipeSettings
 
 
@@ -46,13 +46,6 @@ def grpo(reward: Tensor, group: Tensor, *, ddof: int = 1, eps: float = 1e-6) -> 
     advantage = (reward.double() - mean) / (deviation + eps)
     flat = (count < 2) | (spread < EQUAL_RANGE) | torch.isnan(reward)
     return torch.where(flat, 0.0, advantage)
-
-
-def rloo(reward: Tensor, group: Tensor) -> Tensor:
-    """[B] R - mean of the other rows of the group = n/(n-1) (R - mean); 0 for single-row groups and missing rewards."""
-    count, mean, _, _ = group_moments(reward, group, ddof=0)
-    factor = count / (count - 1).clamp(min=1)
-    return torch.where((count < 2) | torch.isnan(reward), 0.0, factor * (reward.double() - mean))
 
 
 def over_tokens(advantage: Tensor, mask: Tensor) -> Tensor:

@@ -31,9 +31,9 @@ def win_advantage(reward: Tensor, group: Tensor, opponent: Tensor) -> Tensor:
     """[B] mean over the group's `opponent` rows [B] bool of sigmoid(R - R_opponent), less 1/2; 0 for opponents, missing
     rewards, and groups without an opponent that has one."""
     present = ~reward.isnan()
-    known = reward.nan_to_num()
+    filled = reward.nan_to_num()
     meets = (group[:, None] == group) & (present & opponent)
-    share = (torch.sigmoid(known[:, None] - known) * meets).sum(1) / meets.sum(1).clamp(min=1)
+    share = (torch.sigmoid(filled[:, None] - filled) * meets).sum(1) / meets.sum(1).clamp(min=1)
     return torch.where(present & ~opponent & meets.any(1), share - 0.5, 0.0)
 
 

@@ -24,33 +24,33 @@ OPPONENT = "opponent"
 
 
 class MixedGroupSampler:
-    """S2: the first rows of each group by `own`, the last `count` by `others`."""
+    """S2: the first rows of each group by `first`, the last `count` by `last`."""
 
-    def __init__(self, own: Sampler, others: Sampler, count: int) -> None:
-        self.own, self.others, self.count = own, others, count
-        self.sampling = own.sampling
+    def __init__(self, first: Sampler, last: Sampler, count: int) -> None:
+        self.first, self.last, self.count = first, last, count
+        self.sampling = first.sampling
 
     @property
     def lacks(self) -> Mapping[str, str]:
-        lacks: Mapping[str, str] = getattr(self.others, "lacks", {})
+        lacks: Mapping[str, str] = getattr(self.last, "lacks", {})
         return lacks
 
     def rollout(
         self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
     ) -> RolloutBatch:
-        """`group_size` rows of each item, `count` of them by `others`."""
-        self.own.sampling = self.others.sampling = self.sampling
+        """`group_size` rows of each item, `count` of them by `last`."""
+        self.first.sampling = self.last.sampling = self.sampling
         seeds, drawn = group_seeds(seed, len(items)), group_size - self.count
-        own = self.own.rollout(items, drawn, seed=seeds, version=version)
+        first_rows = self.first.rollout(items, drawn, seed=seeds, version=version)
         other_seeds = [derived_seed(group_seed, "others") for group_seed in seeds]
-        others = self.others.rollout(items, self.count, seed=other_seeds, version=version)
-        batch = merge_batches([own.with_(segment=None), others.with_(segment=None)])
+        last_rows = self.last.rollout(items, self.count, seed=other_seeds, version=version)
+        batch = merge_batches([first_rows.with_(segment=None), last_rows.with_(segment=None)])
         order = [
             row
             for group in range(len(items))
             for row in (
                 *range(group * drawn, (group + 1) * drawn),
-                *range(len(own) + group * self.count, len(own) + (group + 1) * self.count),
+                *range(len(first_rows) + group * self.count, len(first_rows) + (group + 1) * self.count),
             )
         ]
         return batch.select(order)

@@ -54,13 +54,13 @@ class SelfRevisionSampler:
             rows = range(number * half, (number + 1) * half)
             drawn = [(batch, row) for batch in (first, second) for row in rows]
             records = [
-                {PLACE: place, "tokens": batch.tokens[row][batch.mask[row]].tolist(), "revision": batch is second}
-                for place, (batch, row) in enumerate(drawn)
+                {PLACE: position, "tokens": batch.tokens[row][batch.mask[row]].tolist(), "revision": batch is second}
+                for position, (batch, row) in enumerate(drawn)
             ]
             with_records.append(replace(item, meta={**item.meta, RESPONSES: records}, source=RECORD))
         batch = self.recorded.rollout(with_records, group_size, seed=seeds, version=version)
-        own = tuple(replace(item, source=POLICY) for item in batch.items)
-        return batch.with_(items=own, source=(POLICY,) * len(batch))
+        items_of_policy = tuple(replace(item, source=POLICY) for item in batch.items)
+        return batch.with_(items=items_of_policy, source=(POLICY,) * len(batch))
 
 
 class SelfRevision(RecipeSettings, section="sampler"):

@@ -12,9 +12,8 @@ from typing import Annotated
 
 from annotated_types import Ge
 
-from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.batch import RolloutBatch, rloo
 from assay_policy_training.core.settings import RecipeSettings
-from assay_policy_training.plugins.estimators.group_relative import rloo
 
 
 class VariancePenalty(RecipeSettings, section="shaping"):
