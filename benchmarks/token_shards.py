@@ -80,8 +80,8 @@ def measured(folder: Path, phase: str, kind: str) -> dict[str, float]:
 
 def main() -> None:
     if sys.argv[1:2] == ["--child"]:
-        _, _, phase, kind, folder = sys.argv
-        print(json.dumps((encode if phase == "encode" else train)(Path(folder), kind)))
+        _, _, phase, kind, path = sys.argv
+        print(json.dumps((encode if phase == "encode" else train)(Path(path), kind)))
         return
     parser = arguments("Memory of encoded pairs, mapped and as lists.")
     parser.add_argument("--pairs", default="20000,200000", help="sizes")

@@ -148,8 +148,8 @@ def _reader(hint: Any, path: str) -> Callable[[int], Any]:
     member, optional = _reader(_member(hint), f"{path}.each"), get_origin(hint) is not tuple
 
     def read_members(n: int) -> Any:
-        place = part(n)
-        members = tuple(map(member, range(place.start, place.stop)))
+        span = part(n)
+        members = tuple(map(member, range(span.start, span.stop)))
         return (members[0] if members else None) if optional else members
 
     return read_members
