@@ -11,12 +11,12 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Also where recorded 
 
 def register(app: typer.Typer) -> None:
     """Add the two command groups."""
-    runs = typer.Typer(help="List, compare and remove runs.", invoke_without_command=True)
+    runs = typer.Typer(invoke_without_command=True)
     runs.callback()(list_runs)
     runs.command("compare")(compare)
     runs.command("remove")(remove_run)
     app.add_typer(runs, name="runs")
-    models = typer.Typer(help="List and remove models.", invoke_without_command=True)
+    models = typer.Typer(invoke_without_command=True)
     models.callback()(list_models)
     models.command("remove")(remove_model)
     app.add_typer(models, name="models")
