@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-#: Of every cluster of this process: Ray reads it once.
+#: Of every cluster of this process.
 TOKEN = secrets.token_hex(32)
 _HEAD, _NODE = 0, 1
 _START_S = 90
@@ -47,8 +47,10 @@ def two_nodes() -> Iterator[Any]:
         for name, value in variables().items():
             patch.setenv(name, value)
         import ray
+        from ray._private.authentication_test_utils import reset_auth_token_state
         from ray.cluster_utils import Cluster
 
+        reset_auth_token_state()  # another file may have imported Ray, which reads the variables as it is imported
         nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         nodes.add_node(num_cpus=1, include_dashboard=False)
         try:
