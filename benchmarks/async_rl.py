@@ -112,7 +112,7 @@ def steps_a_second(arm: Arm, used: dict[str, list[float]], name: str) -> float:
     from assay_policy_training.core.sampling import Sampling, derived_seed
     from assay_policy_training.plugins.prompts.source import ShuffledPrompts
     from assay_policy_training.recipe.loading import load_recipe
-    from assay_policy_training.training.loop import PolicyTrainer
+    from assay_policy_training.training.loop import PolicyLoop
 
     items = [PromptItem((Message("user", f"Name colour {n}."),)) for n in range(64)]
     last = WARM_UP + arm.steps
@@ -130,7 +130,7 @@ def steps_a_second(arm: Arm, used: dict[str, list[float]], name: str) -> float:
     with tempfile.TemporaryDirectory(prefix="async-rl-") as folder:
         policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64)
         reward = LetterShare(arm.slower if arm.rewards else 0.0)
-        trainer = PolicyTrainer(recipe, policy, ShuffledPrompts(items, seed=0), [reward], Path(folder))
+        trainer = PolicyLoop(recipe, policy, ShuffledPrompts(items, seed=0), [reward], Path(folder))
         pool = trainer.collector.pool
         assert pool is not None
         pool.hire = lambda index: SleepingEngine(policy, 0.0 if arm.rewards else arm.slower)

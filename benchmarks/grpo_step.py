@@ -177,7 +177,7 @@ def ours(path: Path) -> None:
     from assay_policy_training.core.prompt import PromptItem
     from assay_policy_training.plugins.protocols import Rewards
     from assay_policy_training.recipe.loading import recipe_from_dict
-    from assay_policy_training.training.loop import PolicyTrainer
+    from assay_policy_training.training.loop import PolicyLoop
 
     torch.set_num_threads(settings["threads"])
 
@@ -212,7 +212,7 @@ def ours(path: Path) -> None:
     )
     items = [PromptItem((Message("user", text),)) for text in settings["prompts"]]
     source = recipe.source.open(items, seed=settings["seed"], policy=policy)
-    trainer = PolicyTrainer(recipe, policy, source, [LowerCase()], path.parent)
+    trainer = PolicyLoop(recipe, policy, source, [LowerCase()], path.parent)
     print(json.dumps({"ready": True}), file=out, flush=True)
     for number, _ in enumerate(sys.stdin, start=1):
         started = time.perf_counter()

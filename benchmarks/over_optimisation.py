@@ -77,7 +77,7 @@ def one(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
     from assay_policy_training.recipe.loading import load_recipe
     from assay_policy_training.rollouts.rewards import ModelReward, VerifierReward
     from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings
-    from assay_policy_training.training.loop import PolicyTrainer
+    from assay_policy_training.training.loop import PolicyLoop
     from assay_serving.engines.transformers import TransformersScorer
 
     overrides = [f"seed={seed}", f"steps={options.steps}", f"optimisation.lr={options.lr}", "checkpoint_every=0"]
@@ -107,7 +107,7 @@ def one(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
     accuracy["test"]["reward_model"] = held_out_accuracy(scorer, pairs["test"])
     watch = HeldOutReward([VerifierReward()], folder, WatchSettings(share=0.5, seed=seed))
     source = recipe.source.open(prompts_of(512, seed + 1000), seed=seed, policy=policy)
-    trainer = PolicyTrainer(recipe, policy, source, [ModelReward(scorer)], folder, extra=[watch])
+    trainer = PolicyLoop(recipe, policy, source, [ModelReward(scorer)], folder, extra=[watch])
     rows = trainer.train(on_step=lambda row: print(line(seed, row), flush=True))
     caught = next((row["step"] for row in rows if row.get("overoptimised")), None)
     held = [row["held_out_reward_mean"] for row in rows if "held_out_reward_mean" in row]

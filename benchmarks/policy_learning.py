@@ -91,7 +91,7 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     from assay_policy_training.plugins.samplers.transformers import TransformersSampler
     from assay_policy_training.recipe.loading import load_recipe
     from assay_policy_training.rollouts.rewards import VerifierReward
-    from assay_policy_training.training.loop import PolicyTrainer
+    from assay_policy_training.training.loop import PolicyLoop
 
     settings = {key: str(value) for key, value in vars(options).items() if key in SETTINGS}
     earlier = [e for e in logged(options.log) if e["recipe"] == name and e["settings"] == settings]
@@ -131,7 +131,7 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
         source = recipe.source.open(items, seed=seed, policy=policy)
-        trainer = PolicyTrainer(recipe, policy, source, [VerifierReward()], Path(scratch))
+        trainer = PolicyLoop(recipe, policy, source, [VerifierReward()], Path(scratch))
 
         def evaluate(step: int, rows: Sequence[dict[str, Any]] = ()) -> None:
             began = time.perf_counter()

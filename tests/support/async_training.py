@@ -26,7 +26,7 @@ from assay_policy_training.plugins.protocols import Rewards, RewardSource
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 
 ITEMS = [PromptItem((Message("user", f"Name colour {n}."),), (), {"number": n}) for n in range(6)]
 STEPS = 4
@@ -102,12 +102,12 @@ def save_model(folder: Path) -> str:
 
 def trainer(
     recipe: Recipe, folder: Path, model: str = "tiny", rewards: Sequence[RewardSource] = (), *, on: str = "local"
-) -> PolicyTrainer:
+) -> PolicyLoop:
     torch.manual_seed(0)
     folder.mkdir(exist_ok=True, parents=True)
     policy = Policy(model, device=torch.device("cpu"), max_prompt_tokens=128, lora=recipe.lora)
     prompts = ShuffledPrompts(ITEMS, seed=0)
-    return PolicyTrainer(recipe, policy, prompts, list(rewards) or [LetterShare()], folder, on=on)
+    return PolicyLoop(recipe, policy, prompts, list(rewards) or [LetterShare()], folder, on=on)
 
 
 def main(folder: Path, model: str, lag: int, actors: int) -> None:

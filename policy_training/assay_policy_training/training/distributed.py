@@ -23,7 +23,7 @@ from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
 from assay_policy_training.recipe.loading import recipe_from_dict
 from assay_policy_training.training.checkpoint_choice import CheckpointChoice
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ class WorkerConfig:
         folder: Path,
         extra: Sequence[StepMetrics] = (),
         choice: CheckpointChoice | None = None,
-    ) -> PolicyTrainer:
+    ) -> PolicyLoop:
         """A trainer for this process's share."""
         recipe, policy = recipe_from_dict(self.recipe), self.load(device)
         source = recipe.source.open(self.prompts, seed=recipe.seed, policy=policy)
         policy.divide(parallel)
-        return PolicyTrainer(recipe, policy, source, rewards, folder, extra=extra, on=self.on, choice=choice)
+        return PolicyLoop(recipe, policy, source, rewards, folder, extra=extra, on=self.on, choice=choice)
 
 
 def run_worker(open_rewards: Callable[[Sequence[str]], Sequence[RewardSource]]) -> None:

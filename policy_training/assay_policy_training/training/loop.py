@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 ROLLOUTS_FILE = "rollouts.jsonl"
 
 
-class PolicyTrainer:
+class PolicyLoop:
     """Trains `policy` in place by `recipe`. Logs and checkpoints go to `folder`.
 
     Of several processes (`policy.parallel`) each has a trainer and makes every call: it generates and computes its

@@ -56,7 +56,7 @@ from assay_policy_training.training.evaluation import (
     evaluate_policy,
 )
 from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings
-from assay_policy_training.training.loop import ROLLOUTS_FILE, PolicyTrainer
+from assay_policy_training.training.loop import ROLLOUTS_FILE, PolicyLoop
 from assay_serving.score_records import save_scores
 from assay_serving.scorer import ModelInfo, ScoreItem
 
@@ -329,7 +329,7 @@ def carried_uses(models: Sequence[str], rewards: Sequence[RewardSource]) -> tupl
 
 
 @contextmanager
-def checkpoint_on_failure(trainer: PolicyTrainer) -> Iterator[None]:
+def checkpoint_on_failure(trainer: PolicyLoop) -> Iterator[None]:
     """Where the block fails, the trained weights are in a checkpoint, from which the run resumes."""
     try:
         yield

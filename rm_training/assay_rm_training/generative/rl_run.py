@@ -32,7 +32,7 @@ from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.checkpoint import checkpoints
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_policy_training.training.run import add_rollouts, copy_checkpoint
 from assay_rm_training.checkpoints.card_sections import render_card
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
@@ -170,7 +170,7 @@ def _train(
     fitting_rows, too_long = _fitting(rows, form, policy)
     reward = VerdictReward(form)
     prompts = JudgePrompts(judge_prompts(fitting_rows, form), seed=recipe.seed)
-    trainer = PolicyTrainer(recipe, policy, prompts, [reward], run.folder, extra=[reward])
+    trainer = PolicyLoop(recipe, policy, prompts, [reward], run.folder, extra=[reward])
     spec = RewardModelSpec(
         kind="generative",
         base=plan.base,

@@ -25,7 +25,7 @@ from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.actor import frozen_copy
 from assay_policy_training.rollouts.rewards import VerifierReward
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import AllLowercase, MaxWords
 
 CPU = torch.device("cpu")
@@ -78,15 +78,15 @@ def recipe_with(**asynchrony: Any) -> Recipe:
     )
 
 
-def trainer(recipe: Recipe, folder: Path, rewards: Sequence[RewardSource] = ()) -> PolicyTrainer:
+def trainer(recipe: Recipe, folder: Path, rewards: Sequence[RewardSource] = ()) -> PolicyLoop:
     torch.manual_seed(0)
     folder.mkdir(exist_ok=True)
     policy = Policy("tiny", device=CPU, max_prompt_tokens=128, lora=recipe.lora)
     sources = list(rewards) or [LetterShare(), VerifierReward()]
-    return PolicyTrainer(recipe, policy, ShuffledPrompts(ITEMS, seed=0), sources, folder)
+    return PolicyLoop(recipe, policy, ShuffledPrompts(ITEMS, seed=0), sources, folder)
 
 
-def weights(made: PolicyTrainer) -> dict[str, Tensor]:
+def weights(made: PolicyLoop) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in made.parameters.items()}
 
 

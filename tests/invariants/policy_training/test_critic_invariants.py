@@ -30,7 +30,7 @@ from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.plugins.shaping.dense import KlInReward
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 
 CPU = torch.device("cpu")
 ITEMS = [PromptItem((Message("user", text),)) for text in ("hi", "a rather longer prompt than the others", "and you?")]
@@ -212,10 +212,10 @@ def ppo(**changes: Any) -> Recipe:
     return Recipe(**(settings | changes))
 
 
-def trainer(recipe: Recipe, folder: Path) -> PolicyTrainer:
+def trainer(recipe: Recipe, folder: Path) -> PolicyLoop:
     folder.mkdir(exist_ok=True)
     policy = Policy("tiny", device=CPU, max_prompt_tokens=128, with_reference=recipe.needs_reference)
-    return PolicyTrainer(recipe, policy, ShuffledPrompts(ITEMS, seed=0), [Lengths()], folder)
+    return PolicyLoop(recipe, policy, ShuffledPrompts(ITEMS, seed=0), [Lengths()], folder)
 
 
 @pytest.mark.parametrize("critic", [ValueModel(lr=1e-3, warmup_steps=1, minibatches=2), CATEGORICAL])

@@ -39,7 +39,7 @@ from assay_policy_training.plugins.critics.value_model import ValueModel
 from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.training.loop import ROLLOUTS_FILE, PolicyTrainer
+from assay_policy_training.training.loop import ROLLOUTS_FILE, PolicyLoop
 from assay_serving.verifiers import MaxWords
 
 SUPPORT = str(Path(__file__).resolve().parents[2] / "support")
@@ -115,7 +115,7 @@ def load(recipe: Recipe) -> Policy:
     )
 
 
-def begin(recipe: Recipe, folder: Path, parallel: SingleProcess) -> PolicyTrainer:
+def begin(recipe: Recipe, folder: Path, parallel: SingleProcess) -> PolicyLoop:
     items = [
         PromptItem((Message("user", f"{'Please. ' * (n % 3)}Name colour {n}."),), (MaxWords(1 + n % 2),))
         for n in range(8)
@@ -123,10 +123,10 @@ def begin(recipe: Recipe, folder: Path, parallel: SingleProcess) -> PolicyTraine
     policy = load(recipe)
     source = recipe.source.open(items, seed=recipe.seed, policy=policy)
     policy.divide(parallel)
-    return PolicyTrainer(recipe, policy, source, [Vowels(), Rank()], folder)
+    return PolicyLoop(recipe, policy, source, [Vowels(), Rank()], folder)
 
 
-def finished(trainer: PolicyTrainer, parallel: SingleProcess) -> dict[str, torch.Tensor]:
+def finished(trainer: PolicyLoop, parallel: SingleProcess) -> dict[str, torch.Tensor]:
     """The first process's whole trained weights."""
     policy = parallel.assembled(trainer.policy, lambda: load(trainer.recipe))
     return {name: p.detach().clone() for name, p in policy.trainable().items()} if parallel.main else {}
@@ -141,7 +141,7 @@ def run(name: str, folder: Path, parallel: SingleProcess) -> dict[str, torch.Ten
     return finished(trainer, parallel)
 
 
-def held(trainer: PolicyTrainer, parallel: SingleProcess) -> dict[str, list[int]]:
+def held(trainer: PolicyLoop, parallel: SingleProcess) -> dict[str, list[int]]:
     """Numbers that this process holds of trained weights and of AdamW's moments, and those of the whole."""
     moments = [t for state in trainer.optimiser.state.values() for t in state.values() if t.dim()]
     return {
@@ -187,7 +187,7 @@ def refusals(folder: Path) -> None:
             policy.divide(parallel_strategy("ddp", group, CPU))
             source = changed.source.open([PromptItem((Message("user", "Hi"),))], seed=0, policy=policy)
             try:
-                PolicyTrainer(changed, policy, source, [Vowels()], folder)
+                PolicyLoop(changed, policy, source, [Vowels()], folder)
             except BadInputError as error:
                 said.append(str(error))
     (folder / f"refused-{group.rank}.json").write_text(json.dumps(said))

@@ -26,7 +26,7 @@ from assay_policy_training.plugins.protocols import UpdateContext
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 
 CPU = torch.device("cpu")
 ITEMS = [PromptItem((Message("user", text),)) for text in ("hi", "a rather longer prompt than the others", "and you?")]
@@ -66,9 +66,9 @@ def rollouts(policy: Policy) -> RolloutBatch:
     )
 
 
-def trainer(policy: Policy, folder: Path, recipe: str, *overrides: str) -> PolicyTrainer:
+def trainer(policy: Policy, folder: Path, recipe: str, *overrides: str) -> PolicyLoop:
     read = load_recipe(recipe, [f"sampling.temperature={TEMPERATURE}", "sampling.max_new_tokens=24", *overrides])
-    return PolicyTrainer(read, policy, ShuffledPrompts(ITEMS, seed=0), [VerifierReward()], folder)
+    return PolicyLoop(read, policy, ShuffledPrompts(ITEMS, seed=0), [VerifierReward()], folder)
 
 
 def gradient(policy: Policy, batch: RolloutBatch, folder: Path, recipe: str, *overrides: str) -> Tensor:

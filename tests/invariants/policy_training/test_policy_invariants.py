@@ -29,7 +29,7 @@ from assay_policy_training.plugins.samplers.key_value_cache import BufferedLayer
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 
 CPU = torch.device("cpu")
 ITEMS = [PromptItem((Message("user", text),)) for text in ("hi", "a rather longer prompt than the others", "and you?")]
@@ -244,11 +244,11 @@ def _recipe(**changes: Any) -> Recipe:
     )
 
 
-def _trainer(folder: Path, recipe: Recipe) -> PolicyTrainer:
+def _trainer(folder: Path, recipe: Recipe) -> PolicyLoop:
     folder.mkdir(exist_ok=True)
     policy = Policy("tiny", device=CPU, max_prompt_tokens=160, lora=recipe.lora, with_reference=True)
     prompts = ShuffledPrompts(load_prompts("constrained:5", seed=0), seed=1)
-    return PolicyTrainer(recipe, policy, prompts, [LetterShare()], folder)
+    return PolicyLoop(recipe, policy, prompts, [LetterShare()], folder)
 
 
 @pytest.mark.parametrize("lora", [Lora(), Lora(rank=2)], ids=["full", "lora"])

@@ -33,13 +33,13 @@ from assay_policy_training.recipe.loading import load_recipe, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.actor import rollout_process
 from assay_policy_training.rollouts.relay import check_loaded, load_weights, probe_logp
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 
 PATIENCE_S = 300
 
 
 @contextmanager
-def opened(recipe: Recipe, folder: Path, model: str = "tiny") -> Iterator[PolicyTrainer]:
+def opened(recipe: Recipe, folder: Path, model: str = "tiny") -> Iterator[PolicyLoop]:
     made = trainer(recipe, folder, model)
     try:
         yield made
@@ -47,7 +47,7 @@ def opened(recipe: Recipe, folder: Path, model: str = "tiny") -> Iterator[Policy
         made.close()
 
 
-def weights(made: PolicyTrainer) -> dict[str, Tensor]:
+def weights(made: PolicyLoop) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in made.parameters.items()}
 
 

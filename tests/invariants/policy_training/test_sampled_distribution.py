@@ -29,7 +29,7 @@ from assay_policy_training.plugins.token_weights.entropy import EntropyScale
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.gradients import context_of
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import MinWords, NoCommas
 
 CPU = torch.device("cpu")
@@ -139,12 +139,12 @@ def test_pruned_scores_do_not_depend_on_chunks(policy: Policy, pruned: RolloutBa
     assert torch.equal(found[0].extras["outside"], found[1].extras["outside"])
 
 
-def trainer(folder: Path, recipe: str, *overrides: str) -> PolicyTrainer:
+def trainer(folder: Path, recipe: str, *overrides: str) -> PolicyLoop:
     folder.mkdir(exist_ok=True)
     small = ["sampling.prompts_per_step=2", "sampling.group_size=4", "sampling.max_new_tokens=12"]
     read = load_recipe(recipe, [*small, "optimisation.lr=0.001", "report_kl=false", "checkpoint_every=1", *overrides])
     prompts = ShuffledPrompts([PromptItem(i.prompt, (NoCommas(), MinWords(3))) for i in ITEMS], seed=0)
-    return PolicyTrainer(read, Policy("tiny", device=CPU, max_prompt_tokens=128), prompts, [VerifierReward()], folder)
+    return PolicyLoop(read, Policy("tiny", device=CPU, max_prompt_tokens=128), prompts, [VerifierReward()], folder)
 
 
 def test_share_outside_is_a_metric(tmp_path: Path) -> None:

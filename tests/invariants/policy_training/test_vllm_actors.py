@@ -31,7 +31,7 @@ from assay_policy_training.plugins.samplers.vllm.launch import Launch, LaunchedS
 from assay_policy_training.plugins.samplers.vllm.server import VllmServerSampler
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.relay import load_weights
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 
 ENVIRONMENT = "ASSAY_VLLM_PYTHON"
 TOLERANCE = 1e-3
@@ -67,7 +67,7 @@ def recipe_of(servers: list[LaunchedServer], **asynchrony: Any) -> Recipe:
     return replace(recipe_with(actors=2, **asynchrony), sampler=sampler)
 
 
-def noted(made: PolicyTrainer) -> tuple[list[RolloutBatch], dict[int, dict[str, Tensor]]]:
+def noted(made: PolicyLoop) -> tuple[list[RolloutBatch], dict[int, dict[str, Tensor]]]:
     """What a trainer collects, and what it publishes by version, from now on."""
     pool, collect = made.collector.pool, made.collector.collect
     assert pool is not None

@@ -32,7 +32,7 @@ from assay_policy_training.plugins.samplers.vllm.policy_engine import VllmSample
 from assay_policy_training.plugins.samplers.vllm.server import ServerEngine, VllmServerSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import AllLowercase
 
 ENVIRONMENT = "ASSAY_VLLM_PYTHON"
@@ -234,7 +234,7 @@ def test_a_run_publishes_what_it_trains(fresh: VllmSampler, tmp_path: Path, lag:
     )
     recipe = replace(recipe, kl=replace(recipe.kl, coefficient=0.0), report_kl=False)
     prompts = ShuffledPrompts(ITEMS, seed=0)
-    rows = PolicyTrainer(recipe, fresh.policy, prompts, [VerifierReward()], tmp_path, sampler=fresh).train()
+    rows = PolicyLoop(recipe, fresh.policy, prompts, [VerifierReward()], tmp_path, sampler=fresh).train()
     assert [row["staleness_max"] for row in rows] == [min(step, lag) for step in range(3)]
     gaps = [row["sampler_gap_max"] for row in rows]
     assert gaps[0] < TOLERANCE

@@ -31,7 +31,7 @@ from assay_policy_training.plugins.protocols import Rewards, StepReport
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.plugins.samplers.windowed import Windowed, WindowedSampler
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 
 CPU = torch.device("cpu")
 TEXTS = ("hi", "a rather longer prompt than the others", "and you?", "name a colour", "or two")
@@ -189,10 +189,10 @@ def t_ppo(**changes: Any) -> Recipe:
     return Recipe(**(settings | changes))
 
 
-def trainer(folder: Path, source: Recorder, recipe: Recipe | None = None) -> PolicyTrainer:
+def trainer(folder: Path, source: Recorder, recipe: Recipe | None = None) -> PolicyLoop:
     folder.mkdir(exist_ok=True)
     made = Policy("tiny", device=CPU, max_prompt_tokens=128)
-    return PolicyTrainer(recipe or t_ppo(), made, ShuffledPrompts(ITEMS, seed=0), [source], folder)
+    return PolicyLoop(recipe or t_ppo(), made, ShuffledPrompts(ITEMS, seed=0), [source], folder)
 
 
 class Watch:

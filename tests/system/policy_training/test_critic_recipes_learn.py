@@ -17,7 +17,7 @@ from assay_policy_training.plugins.critics.value_model import ValueModel
 from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.plugins.samplers.windowed import Windowed
 from assay_policy_training.recipe.loading import load_recipe
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 
 CPU = torch.device("cpu")
 ITEMS = [PromptItem((Message("user", f"Name colour {number}."),)) for number in range(8)]
@@ -53,7 +53,7 @@ def test_reward_rises(name: str, steps: int, tmp_path: Path) -> None:
     torch.manual_seed(0)
     policy = Policy("tiny", device=CPU, max_prompt_tokens=128, with_reference=recipe.needs_reference)
     order = recipe.source.open(ITEMS, seed=0, policy=policy)
-    rows = PolicyTrainer(recipe, policy, order, [LowerCase()], tmp_path).train()
+    rows = PolicyLoop(recipe, policy, order, [LowerCase()], tmp_path).train()
     rewards = [row["reward_mean"] for row in rows if "reward_mean" in row]
     assert sum(rewards[:3]) / 3 < 0.25
     assert sum(rewards[-3:]) / 3 > 0.5

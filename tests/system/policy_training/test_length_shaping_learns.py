@@ -14,7 +14,7 @@ from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import NoCommas
 
 
@@ -31,7 +31,7 @@ def test_responses_get_shorter(name: str, share: float, tmp_path: Path) -> None:
     torch.manual_seed(0)
     policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64, with_reference=recipe.needs_reference)
     items = [PromptItem((Message("user", f"Name colour {n}."),), (NoCommas(),)) for n in range(8)]
-    rows = PolicyTrainer(recipe, policy, ShuffledPrompts(items, seed=0), [VerifierReward()], tmp_path).train(15)
+    rows = PolicyLoop(recipe, policy, ShuffledPrompts(items, seed=0), [VerifierReward()], tmp_path).train(15)
     before, after = (sum(row["length_mean"] for row in part) / 3 for part in (rows[:3], rows[-3:]))
     assert after < share * before
     accepted = [sum(row["verifier_pass_rate"] for row in part) / 3 for part in (rows[:3], rows[-3:])]

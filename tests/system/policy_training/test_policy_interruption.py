@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from assay.cli.main import main
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 
 SMALL = ("--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "4")
 ASKED = ("rl", "--recipe", "dr_grpo", "--reward", "verifier", "--policy", "tiny", "--prompts", "constrained:4", *SMALL)
@@ -20,14 +20,14 @@ ASKED = ("rl", "--recipe", "dr_grpo", "--reward", "verifier", "--policy", "tiny"
 
 def interrupted_at(monkeypatch: pytest.MonkeyPatch, error: BaseException, step: int) -> None:
     """Raise `error` where the step `step` would begin."""
-    made = PolicyTrainer._step
+    made = PolicyLoop._step
 
-    def stopped(self: PolicyTrainer, number: int) -> dict[str, Any]:
+    def stopped(self: PolicyLoop, number: int) -> dict[str, Any]:
         if number == step:
             raise error
         return made(self, number)
 
-    monkeypatch.setattr(PolicyTrainer, "_step", stopped)
+    monkeypatch.setattr(PolicyLoop, "_step", stopped)
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
@@ -64,15 +64,15 @@ def test_a_run_that_is_asked_to_end_finishes_its_step_and_saves_it(
 ) -> None:
     where = ("-w", tmp_path / "w")
     assert command(capsys, "init", tmp_path / "w")[0] == 0
-    made = PolicyTrainer._step
+    made = PolicyLoop._step
 
-    def asked(self: PolicyTrainer, number: int) -> dict[str, Any]:
+    def asked(self: PolicyLoop, number: int) -> dict[str, Any]:
         if number == 2:
             os.kill(os.getpid(), signal.SIGTERM)
         return made(self, number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(PolicyTrainer, "_step", asked)
+        patch.setattr(PolicyLoop, "_step", asked)
         code, _, err = command(capsys, *ASKED, "--steps", "3", *where)
     assert code == 130
     told = re.search(r"resume with: assay rl --resume (run-\S+)", err)

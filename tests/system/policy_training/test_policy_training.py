@@ -25,7 +25,7 @@ from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import ModelReward
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_policy_training.training.run import Plan, train_policy
 from assay_serving.client import RemoteScorer, RewardClient
 from assay_serving.engines.transformers import TransformersScorer
@@ -70,11 +70,11 @@ def tiny_server(tiny_reward_model: Path) -> Iterator[str]:
         yield server.url
 
 
-def _trainer(url: str, folder: Path, overrides: Sequence[str], *, recipe: str = "grpo") -> PolicyTrainer:
+def _trainer(url: str, folder: Path, overrides: Sequence[str], *, recipe: str = "grpo") -> PolicyLoop:
     chosen = load_recipe(recipe, overrides)
     policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64, with_reference=chosen.needs_reference)
     reward = ModelReward(RemoteScorer(RewardClient(url, failures_in_place=True)))
-    return PolicyTrainer(chosen, policy, ShuffledPrompts(ITEMS, seed=0), [reward], folder)
+    return PolicyLoop(chosen, policy, ShuffledPrompts(ITEMS, seed=0), [reward], folder)
 
 
 def _records(folder: Path) -> list[dict[str, Any]]:

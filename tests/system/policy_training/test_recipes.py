@@ -30,7 +30,7 @@ from assay_policy_training.rollouts.rewards import (
     RowNumber,
     VerifierReward,
 )
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.verifiers import AllLowercase, Constraint, MaxWords, MinWords, NoCommas
@@ -132,7 +132,7 @@ def model_parts(recipe: str, model: str) -> list[RewardSource]:
     return parts
 
 
-def trainer(recipe: Recipe, folder: Path, model: Path) -> PolicyTrainer:
+def trainer(recipe: Recipe, folder: Path, model: Path) -> PolicyLoop:
     torch.manual_seed(0)
     folder.mkdir(exist_ok=True)
     policy = Policy(
@@ -144,7 +144,7 @@ def trainer(recipe: Recipe, folder: Path, model: Path) -> PolicyTrainer:
         teacher=recipe.teacher,
     )
     prompts = recipe.source.open(items(FORCED.get(recipe.name, "")), seed=recipe.seed, policy=policy)
-    return PolicyTrainer(recipe, policy, prompts, sources(recipe, model), folder)
+    return PolicyLoop(recipe, policy, prompts, sources(recipe, model), folder)
 
 
 @pytest.mark.parametrize("name", shipped_recipes())

@@ -26,7 +26,7 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.protocols import Stateful
 from assay_policy_training.recipe.loading import load_recipe, shipped_recipes
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 
 PATIENCE_S = 900
 #: What is refused, and the key of the recipe that the line names.
@@ -35,7 +35,7 @@ REFUSED = {"ddp": {**AHEAD, "t_ppo": "sampler"}}
 REFUSED["fsdp"] = REFUSED["ddp"] | {"dynamic_weighting_gradient": "reward"}
 
 
-def trainer(recipe: Recipe, folder: Path, model: Path, parallel: SingleProcess) -> PolicyTrainer:
+def trainer(recipe: Recipe, folder: Path, model: Path, parallel: SingleProcess) -> PolicyLoop:
     policy = Policy(
         "tiny",
         device=CPU,
@@ -46,10 +46,10 @@ def trainer(recipe: Recipe, folder: Path, model: Path, parallel: SingleProcess) 
     )
     prompts = recipe.source.open(items(FORCED.get(recipe.name, "")), seed=recipe.seed, policy=policy)
     policy.divide(parallel)
-    return PolicyTrainer(recipe, policy, prompts, sources(recipe, model), folder)
+    return PolicyLoop(recipe, policy, prompts, sources(recipe, model), folder)
 
 
-def digest(made: PolicyTrainer, parallel: SingleProcess) -> str:
+def digest(made: PolicyLoop, parallel: SingleProcess) -> str:
     """Of this process's copy of the whole weights and of what every plug-in remembers."""
     found = hashlib.sha256()
     for parameter in made.parameters.values():

@@ -26,7 +26,7 @@ from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.rollouts import outage
 from assay_policy_training.rollouts.open_rewards import open_rewards
 from assay_policy_training.training.checkpoint import CheckpointSchedule
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.client import RewardClient
 
 START_S = 300
@@ -147,15 +147,15 @@ def test_a_run_ends_with_a_checkpoint_when_its_server_stays_away(
     code, out, err = command(*common, "--name", "whole", *where)
     assert code == 0, err
     whole = json.loads(out)["last_step"]
-    step_of = PolicyTrainer._step
+    step_of = PolicyLoop._step
 
-    def killed_in_third(self: PolicyTrainer, step: int) -> dict[str, Any]:
+    def killed_in_third(self: PolicyLoop, step: int) -> dict[str, Any]:
         if step == 3:
             server.kill()
         return step_of(self, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(PolicyTrainer, "_step", killed_in_third)
+        patch.setattr(PolicyLoop, "_step", killed_in_third)
         code, _, err = command(*common, "--name", "parts", *where)
     assert code == 5, err
     assert "has not answered for 2 s" in err

@@ -26,7 +26,7 @@ from assay.score import Score
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.training.checkpoint import checkpoints
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_rm_training.generative.evaluation import evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.rl_run import JudgePlan, judge_recipe
@@ -205,11 +205,11 @@ def test_reinforcement_raises_the_reward_and_is_resumed_as_if_uninterrupted(
     # One order only: a judge this small can learn a place, if not what a metal is.
     units = [unit[:1] for unit in judge_prompts(rows, PAIRWISE)]
 
-    def trainer(folder: Path) -> PolicyTrainer:
+    def trainer(folder: Path) -> PolicyLoop:
         policy = Policy(str(tiny_judges["pairwise"]), device=CPU, max_prompt_tokens=2048)
         reward = VerdictReward(PAIRWISE)
         folder.mkdir(exist_ok=True)
-        return PolicyTrainer(recipe, policy, JudgePrompts(units, seed=0), [reward], folder, extra=[reward])
+        return PolicyLoop(recipe, policy, JudgePrompts(units, seed=0), [reward], folder, extra=[reward])
 
     whole = trainer(tmp_path / "whole")
     steps = whole.train()

@@ -21,7 +21,7 @@ from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.checkpoint import Checkpoint, checkpoints, read_checkpoint, save_checkpoint, step_of
 from assay_policy_training.training.checkpoint_choice import CheckpointChoice
 from assay_policy_training.training.config import PolicyRunConfig
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_policy_training.training.run import Plan, TrainedPolicy, train_policy
 from assay_serving.verifiers import AllLowercase
 
@@ -71,7 +71,7 @@ def test_files_of_other_steps_are_removed(tmp_path: Path) -> None:
     assert int(read_checkpoint(checkpoints(tmp_path)[0]).tensors["x"]) == 1
 
 
-def trainer(folder: Path, *overrides: str, choice: CheckpointChoice | None = None) -> PolicyTrainer:
+def trainer(folder: Path, *overrides: str, choice: CheckpointChoice | None = None) -> PolicyLoop:
     recipe = load_recipe(
         "dr_grpo",
         ["steps=4", "optimisation.lr=1e-2", "sampling.max_new_tokens=4", "sampling.group_size=2", *overrides],
@@ -81,10 +81,10 @@ def trainer(folder: Path, *overrides: str, choice: CheckpointChoice | None = Non
     policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64)
     source = recipe.source.open(ITEMS, seed=0, policy=policy)
     folder.mkdir(exist_ok=True)
-    return PolicyTrainer(recipe, policy, source, [VerifierReward()], folder, choice=choice)
+    return PolicyLoop(recipe, policy, source, [VerifierReward()], folder, choice=choice)
 
 
-def weights(of: PolicyTrainer) -> dict[str, torch.Tensor]:
+def weights(of: PolicyLoop) -> dict[str, torch.Tensor]:
     return {name: parameter.detach().clone() for name, parameter in of.parameters.items()}
 
 

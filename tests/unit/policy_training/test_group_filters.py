@@ -30,7 +30,7 @@ from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.token_weights.entropy import NotTruncated
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import AllLowercase, MaxWords, MinWords
 
 NAN = float("nan")
@@ -172,7 +172,7 @@ def test_a_step_draws_on_until_it_has_enough_and_logs_all_that_it_drew(tmp_path:
     checks = [(MinWords(500),), (MaxWords(500),), (AllLowercase(),)]
     items = [PromptItem((Message("user", f"Prompt {n}"),), checks[n % 3]) for n in range(9)]
     policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64, with_reference=True)
-    trainer = PolicyTrainer(recipe, policy, ShuffledPrompts(items, seed=0), [VerifierReward()], tmp_path)
+    trainer = PolicyLoop(recipe, policy, ShuffledPrompts(items, seed=0), [VerifierReward()], tmp_path)
     rows = trainer.train()
     records = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
     assert max(row["rounds"] for row in rows) > 1

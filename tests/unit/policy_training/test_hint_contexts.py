@@ -29,7 +29,7 @@ from assay_policy_training.plugins.samplers.transformers import TransformersSamp
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.gradients import Gradients
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import MinWords
 
 CPU = torch.device("cpu")
@@ -224,7 +224,7 @@ def test_a_hinted_group_is_trained_on_in_a_run(tmp_path: Path) -> None:
     impossible = PromptItem(ITEM.prompt, (MinWords(500),), ITEM.meta)
     policy = Policy("tiny", device=CPU, max_prompt_tokens=128, with_reference=True)
     source = recipe.source.open([impossible], seed=0, policy=policy)
-    trainer = PolicyTrainer(recipe, policy, source, [VerifierReward()], tmp_path)
+    trainer = PolicyLoop(recipe, policy, source, [VerifierReward()], tmp_path)
     (row,) = trainer.train(1)
     written = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
     assert {record["source"] for record in written} == {GUIDED}

@@ -25,7 +25,7 @@ from assay_policy_training.plugins.schedules.decay import ScheduleStage, StagedS
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import AllLowercase
 
 CPU = torch.device("cpu")
@@ -60,12 +60,12 @@ def frozen_teacher(policy: Policy) -> Any:
     return policy._teacher
 
 
-def hybrid(policy: Policy, folder: Path, *overrides: str, **changes: Any) -> PolicyTrainer:
+def hybrid(policy: Policy, folder: Path, *overrides: str, **changes: Any) -> PolicyLoop:
     recipe = load_recipe("hybrid_imitation", overrides)
     sampling = replace(recipe.sampling, prompts_per_step=4, group_size=2, max_new_tokens=10)
     optimisation = replace(recipe.optimisation, lr=3e-3)
     recipe = replace(recipe, sampling=sampling, optimisation=optimisation, checkpoint_every=0, **changes)
-    return PolicyTrainer(recipe, policy, ShuffledPrompts(ITEMS, seed=0), [VerifierReward()], folder)
+    return PolicyLoop(recipe, policy, ShuffledPrompts(ITEMS, seed=0), [VerifierReward()], folder)
 
 
 def teacher_kl(policy: Policy, batch: RolloutBatch, **options: Any) -> Tensor:
@@ -175,9 +175,9 @@ def magic_recipe(magic: Any, steps: int) -> Recipe:
     return replace(recipe, auxiliary=(magic,), sampling=sampling, filters=(), steps=steps, checkpoint_every=2)
 
 
-def magic_trainer(recipe: Recipe, folder: Path) -> PolicyTrainer:
+def magic_trainer(recipe: Recipe, folder: Path) -> PolicyLoop:
     folder.mkdir(exist_ok=True)
-    return PolicyTrainer(recipe, pupil(None), ShuffledPrompts(ITEMS, seed=0), [VerifierReward()], folder)
+    return PolicyLoop(recipe, pupil(None), ShuffledPrompts(ITEMS, seed=0), [VerifierReward()], folder)
 
 
 def test_magic_goes_on_where_it_was(tmp_path: Path) -> None:

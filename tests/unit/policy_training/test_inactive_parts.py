@@ -15,7 +15,7 @@ from assay_policy_training.recipe.inactive import inactive_parts
 from assay_policy_training.recipe.loading import load_recipe, shipped_recipes
 from assay_policy_training.recipe.shipped import recipe_text
 from assay_policy_training.rollouts.rewards import VerifierReward
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import MaxWords
 
 NUMBERS = {"one": 1, "two": 2, "four": 4, "eight": 8, "sixteen": 16}
@@ -84,7 +84,7 @@ def test_a_clip_that_is_named_clips_nothing(overrides: tuple[str, ...], acts: bo
     policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64)
     items = [PromptItem((Message("user", f"Name {n}."),), (MaxWords(n),)) for n in (1, 2, 3, 4)]
     source = recipe.source.open(items, seed=0, policy=policy)
-    trainer = PolicyTrainer(recipe, policy, source, [VerifierReward()], tmp_path)
+    trainer = PolicyLoop(recipe, policy, source, [VerifierReward()], tmp_path)
     warned = " ".join(trainer.warnings)
     assert ("objective.clip_low" in warned) is not acts
     assert "corrections.0 (TokenTis): cannot act" in warned

@@ -22,7 +22,7 @@ from assay_policy_training.plugins.samplers.recorded import RecordedResponses
 from assay_policy_training.recipe.loading import recipe_from_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.rewards import RecordedReward, VerifierReward
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import AllLowercase, MaxWords, NoCommas
 
 TIS = ["token_tis"]
@@ -41,13 +41,13 @@ def policy() -> Policy:
     return Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64)
 
 
-def trainer(chosen: Recipe, policy: Policy, folder: Path, items: list[PromptItem] | None = None) -> PolicyTrainer:
+def trainer(chosen: Recipe, policy: Policy, folder: Path, items: list[PromptItem] | None = None) -> PolicyLoop:
     made = items or [
         PromptItem((Message("user", f"Name colour {n}."),), (AllLowercase(), MaxWords(1 + n), NoCommas()))
         for n in range(4)
     ]
     source = RecordedReward() if isinstance(chosen.sampler, RecordedResponses) else VerifierReward()
-    return PolicyTrainer(chosen, policy, ShuffledPrompts(made, seed=0), [source], folder)
+    return PolicyLoop(chosen, policy, ShuffledPrompts(made, seed=0), [source], folder)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from assay_policy_training.plugins.protocols import Rewards, StepReport
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
 from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings, overoptimised
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import AllLowercase
 
 ITEM = PromptItem((Message("user", "say hi"),), (AllLowercase(),))
@@ -166,7 +166,7 @@ def test_a_run_ends_when_the_watch_says_so(tmp_path: Path) -> None:
     policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64)
     watch = HeldOutReward([Length()], tmp_path, WatchSettings(share=1.0))
     source = recipe.source.open([ITEM], seed=0, policy=policy)
-    trainer = PolicyTrainer(recipe, policy, source, [VerifierReward()], tmp_path, extra=[watch])
+    trainer = PolicyLoop(recipe, policy, source, [VerifierReward()], tmp_path, extra=[watch])
     rows = trainer.train()
     assert len(rows) == 2
     assert all(row["held_out_reward_mean"] < 0 for row in rows)

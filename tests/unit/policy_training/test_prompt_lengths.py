@@ -22,7 +22,7 @@ from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.prompt_length import select_prompts
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 
 SHORT, LONG = (Message("user", "Name a colour."),), (Message("user", "Name a colour. " * 60),)
 SMALL = ["sampling.prompts_per_step=2", "sampling.group_size=3", "sampling.max_new_tokens=4", "report_kl=false"]
@@ -41,12 +41,12 @@ class Lengths:
         return Rewards({"length": torch.tensor(numbers, dtype=torch.float64)}, [()] * len(items), [{}] * len(items))
 
 
-def trainer(folder: Path, items: Sequence[PromptItem], *overrides: str) -> PolicyTrainer:
+def trainer(folder: Path, items: Sequence[PromptItem], *overrides: str) -> PolicyLoop:
     recipe = load_recipe("dr_grpo", [*SMALL, *overrides])
     policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64)
     source = recipe.source.open(items, seed=0, policy=policy)
     folder.mkdir(parents=True, exist_ok=True)
-    return PolicyTrainer(recipe, policy, source, [Lengths()], folder)
+    return PolicyLoop(recipe, policy, source, [Lengths()], folder)
 
 
 def test_prompts_over_the_limit_are_left_out_and_named(renderer: Renderer) -> None:

@@ -19,7 +19,7 @@ from assay_policy_training.plugins.protocols import StepReport
 from assay_policy_training.plugins.schedules.decay import Cosine, LengthLr, Linear
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import NoCommas
 
 
@@ -110,7 +110,7 @@ def test_rate_falls_in_a_run_whose_responses_surge(tmp_path: Path) -> None:
     )
     policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64, with_reference=True)
     prompts = ShuffledPrompts([PromptItem((Message("user", "hi"),), (NoCommas(),))], seed=0)
-    trainer = PolicyTrainer(recipe, policy, prompts, [VerifierReward()], tmp_path)
+    trainer = PolicyLoop(recipe, policy, prompts, [VerifierReward()], tmp_path)
     rows = trainer.train(5)
     assert rows[1]["length_mean"] > 1.5 * rows[0]["length_mean"]
     assert [row["lr"] for row in rows] == pytest.approx([1e-3, 1e-3, 5e-4, 2.5e-4, 1.25e-4])

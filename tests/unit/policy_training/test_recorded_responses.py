@@ -24,7 +24,7 @@ from assay_policy_training.plugins.estimators.step_values import StepValues
 from assay_policy_training.plugins.samplers.recorded import RecordedResponses, RecordedSampler
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import RecordedReward
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import StartsWith
 
 CPU = torch.device("cpu")
@@ -229,7 +229,7 @@ def test_methods_come_to_prefer_the_better_response(recipe: str, steps: int, tmp
     torch.manual_seed(0)
     fresh = Policy("tiny", device=CPU, max_prompt_tokens=128, with_reference=True)
     source = chosen.source.open(items, seed=0, policy=fresh)
-    trainer = PolicyTrainer(chosen, fresh, source, [RecordedReward()], tmp_path)
+    trainer = PolicyLoop(chosen, fresh, source, [RecordedReward()], tmp_path)
 
     def gap() -> float:
         batch = RecordedSampler(fresh, Sampling(), {}).rollout(items, 2, seed=0, version=0)
@@ -251,7 +251,7 @@ def test_a_lol_against_values_of_a_critic(tmp_path: Path) -> None:
     torch.manual_seed(0)
     fresh = Policy("tiny", device=CPU, max_prompt_tokens=128, with_reference=True)
     source = chosen.source.open(items, seed=0, policy=fresh)
-    PolicyTrainer(chosen, fresh, source, [RecordedReward()], tmp_path).train(25)
+    PolicyLoop(chosen, fresh, source, [RecordedReward()], tmp_path).train(25)
     rows = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
     better = [row["advantage"] for row in rows if row["reward"] == 1]
     assert better[0] == pytest.approx(1)

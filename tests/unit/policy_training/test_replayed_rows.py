@@ -20,7 +20,7 @@ from assay_policy_training.plugins.replay.objectives import Objectives
 from assay_policy_training.plugins.replay.recent import REPLAYED, PriorityReplay, Recent
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.rollouts.rewards import VerifierReward
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import MaxWords
 
 CPU = torch.device("cpu")
@@ -147,11 +147,11 @@ def test_replay_goes_on_after_a_restart(tmp_path: Path) -> None:
             sizes_seen.append(0 if report.trained is None else len(report.trained))
             return {}
 
-    def trainer(folder: Path) -> PolicyTrainer:
+    def trainer(folder: Path) -> PolicyLoop:
         folder.mkdir(exist_ok=True)
         policy = Policy("tiny", device=CPU, max_prompt_tokens=64, with_reference=True)
         source = recipe.source.open(prompts, seed=0, policy=policy)
-        return PolicyTrainer(recipe, policy, source, [VerifierReward()], folder, extra=[Watched()])
+        return PolicyLoop(recipe, policy, source, [VerifierReward()], folder, extra=[Watched()])
 
     whole = trainer(tmp_path / "whole")
     whole.train(3)

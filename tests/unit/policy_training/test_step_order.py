@@ -18,7 +18,7 @@ from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import Correction, UpdateContext
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import AllLowercase
 
 HALF = 0.5
@@ -97,7 +97,7 @@ def step(tmp_path_factory: pytest.TempPathFactory) -> tuple[Noted, dict[str, Any
     items = [PromptItem((Message("user", f"Say {n}"),), (AllLowercase(),)) for n in range(4)]
     policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64, with_reference=True)
     folder: Path = tmp_path_factory.mktemp("run")
-    trainer = PolicyTrainer(recipe, policy, ShuffledPrompts(items, seed=0), [VerifierReward()], folder)
+    trainer = PolicyLoop(recipe, policy, ShuffledPrompts(items, seed=0), [VerifierReward()], folder)
     (row,) = trainer.train(1)
     kept = trainer.recipe.estimator  # the trainer's copy
     assert isinstance(kept, Noted)

@@ -16,7 +16,7 @@ from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.watch.stop_rules import NoProgress, OutOfBounds
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
-from assay_policy_training.training.loop import PolicyTrainer
+from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import AllLowercase
 
 
@@ -77,7 +77,7 @@ def test_a_run_stops_and_says_why(tmp_path: Path) -> None:
     )
     policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64)
     source = recipe.source.open([PromptItem((Message("user", "hi"),), (AllLowercase(),))], seed=0, policy=policy)
-    trainer = PolicyTrainer(recipe, policy, source, [VerifierReward()], tmp_path)
+    trainer = PolicyLoop(recipe, policy, source, [VerifierReward()], tmp_path)
     rows = trainer.train()
     assert len(rows) == 2
     assert trainer.stopped is not None
