@@ -18,7 +18,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Reward models": ("calibrate", "verify", "ensemble", "merge", "length-bias", "eval-judge"),
     "Serving": ("score", "compose", "serve-chat", "keys", "serve-admin"),
     "Policies": ("recipes", "export-policy", "measure"),
-    "Runs and workspace": ("runs", "models", "lineage", "report", "backup", "restore", "rebuild", "plugins"),
+    "Runs and workspace": ("runs", "models", "publish", "lineage", "report", "backup", "restore", "rebuild", "plugins"),
     "Pages": ("up", "account", "demo"),
 }
 OTHER = "Other commands"

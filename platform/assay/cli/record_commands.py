@@ -1,5 +1,6 @@
-"""`assay runs` and `assay models`: list, compare and remove what a workspace holds."""
+"""`assay runs`, `assay models` and `assay publish`: list, compare, remove and give away what a workspace holds."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Also where recorded 
 
 
 def register(app: typer.Typer) -> None:
-    """Add the two command groups."""
+    """Add the commands."""
     runs = typer.Typer(invoke_without_command=True)
     runs.callback()(list_runs)
     runs.command("compare")(compare)
@@ -20,6 +21,7 @@ def register(app: typer.Typer) -> None:
     models.callback()(list_models)
     models.command("remove")(remove_model)
     app.add_typer(models, name="models")
+    app.command("publish")(publish)
 
 
 def list_runs(
@@ -137,3 +139,31 @@ def remove_model(
 
     size = catalogue.remove_model(Workspace.find(workspace), name, force=force)
     emit({"removed": name, "bytes": size}, f"removed the files of {name} ({size / 1e6:.1f} MB)", as_json=as_json)
+
+
+def publish(
+    name: Annotated[str, typer.Argument(metavar="MODEL", help="Name or id of a reward model or policy.")],
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write it to this new folder.")] = None,
+    hub: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="Push it to this repository.")] = None,
+    public: Annotated[bool, typer.Option("--public", help="A repository made by --hub is for everybody.")] = False,
+    revision: Annotated[str, typer.Option(metavar="BRANCH", help="Push to this branch.", show_default=False)] = "",
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a model with its card to a folder, or push it to the model hub.
+
+    $HF_TOKEN says who pushes; $HF_ENDPOINT names another hub. Example: `assay publish helpful-v1 --hub acme/helpful`
+    """
+    from assay.errors import BadInputError
+    from assay.runs import publishing
+    from assay.workspace import Workspace
+
+    if (to is None) == (hub is None):
+        raise BadInputError("say where: --to FOLDER or --hub OWNER/NAME")
+    place = Workspace.find(workspace)
+    if to is not None:
+        publishing.write_model(place, name, to)
+        emit({"model": name, "folder": str(to)}, f"{name} with its card: {to}", as_json=as_json)
+    else:
+        url = publishing.push_model(place, name, str(hub), public=public, revision=revision)
+        emit({"model": name, "url": url}, f"pushed {name}: {url}", as_json=as_json)

@@ -1,4 +1,4 @@
-"""Whether the model hub can be reached, asked once before a library asks it many times over.
+"""Names of a model hub, and whether it can be reached, asked once before a library asks it many times over.
 
 Leaves out: fetching (transformers, with the user's settings).
 
@@ -15,6 +15,12 @@ from assay.errors import NotFoundError
 TRIES = 2
 PAUSE_S = 1.0
 TIMEOUT_S = 5.0  #: of one try
+
+
+def hub_id(name: str) -> str | None:
+    """The name where it is OWNER/NAME, as models of a hub are called; None for a folder or a name of a workspace."""
+    owner, _, model = name.partition("/")
+    return name if owner and model and "/" not in model and not name.startswith((".", "~")) else None
 
 
 @lru_cache(maxsize=64)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay import __version__
+from assay.models.hub import hub_id
 from assay.models.spec import Kind, RewardModelSpec
 from assay.system.plurals import counted
 from assay_rm_training.checkpoints.card_sections import calibration_lines, render_card
@@ -147,8 +148,7 @@ def front_matter(
             )
         ]
     data = ModelCardData(
-        # A folder or a workspace name is not a model of the hub.
-        base_model=spec.base if spec.base.count("/") == 1 and not spec.base.startswith((".", "/", "~")) else None,
+        base_model=hub_id(spec.base),
         library_name="transformers",
         pipeline_tag=pipeline,
         tags=[*tags, "assay"],
