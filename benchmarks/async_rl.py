@@ -106,6 +106,7 @@ class LetterShare:
 def steps_a_second(arm: Arm, used: dict[str, list[float]], name: str) -> float:
     """Of the steps after the first; `used[name]` gets the share of the engines' time that their groups took."""
     from assay.domain import Message
+    from assay.runs.callbacks import StepCallback
     from assay_policy_training.core.config import Asynchrony, Optimisation
     from assay_policy_training.core.policy import Policy
     from assay_policy_training.core.prompt import PromptItem
@@ -135,7 +136,8 @@ def steps_a_second(arm: Arm, used: dict[str, list[float]], name: str) -> float:
         assert pool is not None
         pool.hire = lambda index: SleepingEngine(policy, 0.0 if arm.rewards else arm.slower)
         with closing(trainer):
-            rows = trainer.train(last, on_step=lambda row: ends.update({row["step"]: time.perf_counter()}))
+            ended = StepCallback(lambda row: ends.update({row["step"]: time.perf_counter()}))
+            rows = trainer.train(last, callbacks=[ended])
         rollouts = [json.loads(line) for line in (Path(folder) / "rollouts.jsonl").read_text().splitlines()]
     assert max(row["staleness_max"] for row in rows) <= recipe.asynchrony.ahead
     seconds = ends[last] - ends[WARM_UP]

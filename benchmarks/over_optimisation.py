@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from assay.runs.callbacks import StepCallback
 from assay_serving.model_config import ModelConfig
 from measure import Report, arguments
 
@@ -108,7 +109,7 @@ def one(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
     watch = HeldOutReward([VerifierReward()], folder, WatchSettings(share=0.5, seed=seed))
     source = recipe.source.open(prompts_of(512, seed + 1000), seed=seed, policy=policy)
     trainer = PolicyLoop(recipe, policy, source, [ModelReward(scorer)], folder, extra=[watch])
-    rows = trainer.train(on_step=lambda row: print(line(seed, row), flush=True))
+    rows = trainer.train(callbacks=[StepCallback(lambda row: print(line(seed, row), flush=True))])
     caught = next((row["step"] for row in rows if row.get("overoptimised")), None)
     held = [row["held_out_reward_mean"] for row in rows if "held_out_reward_mean" in row]
     window = min(5, len(held))

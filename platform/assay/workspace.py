@@ -8,6 +8,7 @@ Covers: creating, opening and finding it. Leaves out: what runs do (`assay.runs.
       models/NAME/     checkpoints           runs/RUN_ID/   metrics, logs, samples
       reports/         HTML                  journal/       acknowledged votes on their way into the store
       media/           images of conversations, by their hash
+      rows/            data that Python code passed as rows, by content
       samples/         responses that `assay measure` generated, by content; may be removed
       annotation.sqlite                      state of the annotation queues; rebuilt from store and journal if lost
 """
@@ -74,6 +75,13 @@ class Workspace:
         if marker_format != FORMAT:
             raise BadInputError(f"workspace format {marker_format}, this Assay reads {FORMAT}", file=marker)
         return cls(folder, wait=wait)
+
+    @classmethod
+    def of(cls, workspace: "Workspace | str | Path | None") -> "Workspace":
+        """The workspace itself; that of a folder, created where there is none; None: the one that `find` gives."""
+        if isinstance(workspace, Workspace):
+            return workspace
+        return cls.find() if workspace is None else cls.create(workspace)
 
     @classmethod
     def find(cls, root: str | Path | None = None, *, wait: float = 30.0) -> "Workspace":

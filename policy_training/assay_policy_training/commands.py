@@ -1,7 +1,6 @@
 """`assay rl`: train a policy against a reward. Heavy imports happen inside the command."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,8 @@ from assay.cli.settings_options import settings_options
 from assay_policy_training.training.config import PolicyRunConfig
 
 if TYPE_CHECKING:
-    from assay_policy_training.core.prompt import PromptItem
     from assay_policy_training.training.evaluation import PolicyEvaluation
-    from assay_policy_training.training.run import Plan, TrainedPolicy
+    from assay_policy_training.training.run import TrainedPolicy
 
 #: Options that are not part of a plan.
 _COMMAND_ONLY = ("resume", "api_key", "watch_key", "wait", "deadline", "outage", "workspace", "as_json")
@@ -181,16 +179,15 @@ def rl(
 
     Example: `assay rl --recipe grpo --reward http://127.0.0.1:8700 --prompts constrained:64 --steps 20 --lr 1e-5`
     """
-    from assay.errors import BadInputError
     from assay.models.parallelism.distributed import is_follower, parse_parallel, world_size
     from assay.runs.record import require_unfinished
     from assay.workspace import Workspace
-    from assay_policy_training.plugins.prompts.mixtures import absolute_source, load_mixture, mixed_order
     from assay_policy_training.recipe.loading import load_recipe
     from assay_policy_training.rollouts.functions.source import CallSettings
     from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
     from assay_policy_training.rollouts.reward_uri import recorded_reward
-    from assay_policy_training.training.run import Plan, train_policy
+    from assay_policy_training.trainer import PolicyTrainer, new_plan, recipe_overrides
+    from assay_policy_training.training.run import Plan
 
     if is_follower():  # another process has the workspace; this one trains with it
         from assay_policy_training.training.distributed import run_worker
@@ -227,62 +224,38 @@ def rl(
         options = {
             "steps": steps,
             "seed": seed,
-            "optimisation.lr": lr,
-            "sampling.prompts_per_step": prompts_per_step,
-            "sampling.group_size": group_size,
-            "sampling.max_new_tokens": max_new_tokens,
-            "sampling.stop": json.dumps(stop, ensure_ascii=False) if stop else None,
-            "chat.template": None if chat_template is None else _quoted(chat_template, "--chat-template"),
-            "chat.system": None if system_prompt is None else _quoted(system_prompt, "--system-prompt"),
-            **dict(_chat_variable(text) for text in chat_kwargs or ()),
+            "lr": lr,
+            "prompts_per_step": prompts_per_step,
+            "group_size": group_size,
+            "max_new_tokens": max_new_tokens,
+            "stop": stop or None,
+            "chat_template": None if chat_template is None else _text_of(chat_template, "--chat-template"),
+            "system_prompt": None if system_prompt is None else _text_of(system_prompt, "--system-prompt"),
         }
-        option_overrides = [f"{key}={value}" for key, value in options.items() if value is not None]
-        chosen = load_recipe(recipe, [*(overrides or ()), *option_overrides])
-        config = replace(
-            config,
-            prompts=tuple(map(absolute_source, config.prompts)),
-            evaluation_prompts=tuple(map(absolute_source, config.evaluation_prompts)),
-            rewards=rewards,
-            watch=tuple(recorded_reward(reference, None, "--watch") for reference in config.watch),
-        )
-        plan = Plan(
-            **config.__dict__,
-            recipe=replace(chosen, source=mixed_order(config.prompts, chosen.source)),
-            name=name or f"{config.policy.rstrip('/').split('/')[-1]}-{chosen.name}",
+        variables = [_chat_variable(text) for text in chat_kwargs or ()]
+        watch = tuple(recorded_reward(reference, None, "--watch") for reference in config.watch)
+        plan = new_plan(
+            replace(config, rewards=rewards, watch=watch),
+            load_recipe(recipe, [*(overrides or ()), *recipe_overrides(options), *variables]),
+            name,
             parallel=parse_parallel(parallel or "auto"),
         )
-    if plan.evaluation_prompts and not plan.evaluate:
-        raise BadInputError("say how many of them: --evaluate N", field="--eval-prompts")
-    if not plan.rewards:
-        raise BadInputError("name a reward: file.py:function, the URL of a server, or verifier", field="--reward")
-    if "/" in plan.name or plan.name.startswith("."):
-        raise BadInputError(f"a name is one word, not {plan.name!r}", field="--name")
-    reading = {"seed": plan.recipe.seed, "columns": plan.columns_by_field, "workspace": target}
-    items = load_mixture(plan.prompts, **reading)
+    trainer = PolicyTrainer(target, plan)
     with ExitStack() as stack:
         keys = keys_of(plan.rewards, api_key)
         opening: dict[str, Any] = {"wait": wait, "deadline": deadline, "outage": outage}
         opening["calls"] = CallSettings(plan.reward_timeout, plan.on_reward_error)
-        sources = open_rewards(stack, plan.rewards, keys, **opening)
+        trainer.rewards = open_rewards(stack, plan.rewards, keys, **opening)
         # "" and not None, for which the client would take $ASSAY_API_KEY: that key is the other server's.
         keys = [watch_key or ""] * len(plan.watch)
-        watched = open_rewards(stack, plan.watch, keys, **opening, option="--watch")
+        trainer.watch = open_rewards(stack, plan.watch, keys, **opening, option="--watch")
         with _resume_hint(plan.recipe.checkpoint_every) as started:
-            trained = train_policy(
-                target,
-                plan,
-                items,
-                sources,
-                held_out=_held_out(plan, reading),
-                watched=watched,
-                resume=resume,
-                on_start=started,
-            )
+            trained = trainer.train(resume=resume, on_start=started)
     emit(_payload(trained), _text(trained), as_json=as_json)
 
 
-def _quoted(value: str | Path, option: str) -> str:
-    """As a YAML value: the text of a file (a path, or @FILE), or the text itself. Raises BadInputError."""
+def _text_of(value: str | Path, option: str) -> str:
+    """The text of a file (a path, or @FILE), or the text itself. Raises BadInputError."""
     from assay.errors import BadInputError
 
     text = str(value)
@@ -292,16 +265,16 @@ def _quoted(value: str | Path, option: str) -> str:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInputError(f"cannot be read as text: {error}", file=path, field=option) from error
-    return json.dumps(text, ensure_ascii=False)
+    return text
 
 
-def _chat_variable(text: str) -> tuple[str, str]:
+def _chat_variable(text: str) -> str:
     from assay.errors import BadInputError
 
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise BadInputError(f"a variable is given as NAME=VALUE, not {text!r}", field="--chat-kwargs")
-    return f"chat.kwargs.{name}", value
+    return f"chat.kwargs.{name}={value}"
 
 
 @contextmanager
@@ -327,13 +300,6 @@ def _resume_hint(every: int) -> Iterator[Callable[[Path], None]]:
             setting = f"--set checkpoint_every={every}" if every else "--set checkpoint_every=0: none is made"
             typer.echo(f"stopped before the first checkpoint ({setting})", err=True)
         raise
-
-
-def _held_out(plan: "Plan", reading: Mapping[str, Any]) -> "Mapping[str, list[PromptItem]]":
-    from assay_policy_training.plugins.prompts.mixtures import held_out_sets
-
-    sources = plan.evaluation_prompts or (f"constrained:{plan.evaluate}",)
-    return held_out_sets(sources, plan.evaluate, **reading) if plan.evaluate else {}
 
 
 def _payload(trained: "TrainedPolicy") -> dict[str, Any]:

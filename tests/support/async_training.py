@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from assay.domain import Message
+from assay.runs.callbacks import StepCallback
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.config import Asynchrony
 from assay_policy_training.core.policy import Policy
@@ -122,7 +123,7 @@ def main(folder: Path, model: str, lag: int, actors: int) -> None:
             (folder / "held.part").rename(folder / "held")
             hold()
 
-    made.train(on_step=on_step)
+    made.train(callbacks=[StepCallback(on_step)])
 
 
 if __name__ == "__main__":

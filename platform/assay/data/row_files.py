@@ -1,20 +1,27 @@
 """Typed rows of a JSON Lines file, all or none: what training reads directly, without a workspace.
 
-Covers: naming file, row and field at the first bad row; rows that hold nothing of the kind, counted in a warning.
+Covers: naming file, row and field at the first bad row; rows that hold nothing of the kind, counted in a warning; rows
+of Python code as a file of the workspace.
 Leaves out: what the rows mean (each reader's), files whose good rows are to be taken (`assay data import`).
 """
 
+import hashlib
+import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from assay.data.json_lines import Lines, RowError, parse_object
 from assay.errors import BadInputError
+from assay.system.atomic_files import replacing
+from assay.workspace import Workspace
 
 log = logging.getLogger(__name__)
 Row = TypeVar("Row")
+#: Data as Python code passes it: a file or another name, or its rows (also a `datasets.Dataset`).
+Data: TypeAlias = str | Path | Iterable[Mapping[str, Any] | str]
 
 
 class RowFile(Collection[Row]):
@@ -71,3 +78,24 @@ def number_of(value: object, field: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == float("inf"):
         raise RowError("not a number", field=field)
     return float(value)
+
+
+def named_data(workspace: Workspace, data: Data) -> str:
+    """The name of the data: a file's absolute path, any other name as it is. Rows are written to a JSON Lines file of
+    the workspace, named by content, so that the run can be resumed and its record says what it read; a text is a row
+    with only a `prompt`. Raises BadInputError for a row that JSON cannot hold."""
+    if isinstance(data, str | Path):
+        path = Path(data).expanduser()
+        return str(path.resolve()) if path.exists() else str(data)
+    lines = []
+    for number, row in enumerate(data, start=1):
+        try:
+            lines.append(json.dumps({"prompt": row} if isinstance(row, str) else dict(row), ensure_ascii=False))
+        except (TypeError, ValueError) as error:
+            raise BadInputError(f"JSON cannot hold it: {error}", row=number, field="data") from error
+    text = "".join(f"{line}\n" for line in lines)
+    path = workspace.root / "rows" / f"rows-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return str(path)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BackendError
+from assay.runs.callbacks import Callback
 
 FOLDER = "tensorboard"
 
 
-class TensorBoardLog:
+class TensorBoardLog(Callback):
     """Writes to `folder/tensorboard`; steps after `keep_to_step` that are there already are struck out."""
 
     def __init__(self, folder: Path, *, keep_to_step: int = 0) -> None:
@@ -23,7 +24,7 @@ class TensorBoardLog:
             raise BackendError("--tensorboard needs the package: pip install 'assay[tensorboard]'") from error
         self._writer: Any = SummaryWriter(str(folder / FOLDER), purge_step=keep_to_step + 1)
 
-    def add(self, row: Mapping[str, Any]) -> None:
+    def on_step(self, row: Mapping[str, Any]) -> None:
         """Numbers under `kind/name`; slices under `eval/accuracy by source/name`."""
         step, kind = row["step"], row.get("kind", "train")
         for name, value in row.items():
@@ -32,6 +33,10 @@ class TensorBoardLog:
         for part in row.get("slices", ()):
             self._writer.add_scalar(f"{kind}/accuracy by {part['by']}/{part['name']}", part["accuracy"], step)
         self._writer.flush()
+
+    def on_evaluation(self, row: Mapping[str, Any]) -> None:
+        if "kind" in row:  # else its figures are among those of the step
+            self.on_step(row)
 
     def close(self) -> None:
         self._writer.close()

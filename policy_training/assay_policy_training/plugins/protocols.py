@@ -268,6 +268,7 @@ class PublishesWeights(Protocol):
     def publish(self, policy: Policy, version: int) -> None: ...
 
 
+@runtime_checkable
 class RewardSource(Protocol):
     """S3. Never raises for a row that could not be scored: its part is NaN and its failure has the reason.
 

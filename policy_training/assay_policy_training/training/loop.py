@@ -8,7 +8,7 @@ mathematics of each method (the plug-ins of a `Recipe`), the final save (`run`),
 import logging
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from assay.compute.executor import LOCAL
 from assay.errors import AssayError, BackendError, BadInputError
+from assay.runs.callbacks import Callback
 from assay.runs.json_log import METRICS_FILE, JsonLog
 from assay.system import tracing
 from assay.system.graceful_stop import stop_on_signal
@@ -120,9 +121,7 @@ class PolicyLoop:
         for warning in self.warnings if policy.parallel.main else ():
             log.warning(warning)
 
-    def train(
-        self, steps: int | None = None, on_step: Callable[[Mapping[str, Any]], None] = lambda _: None
-    ) -> list[dict[str, Any]]:
+    def train(self, steps: int | None = None, callbacks: Sequence[Callback] = ()) -> list[dict[str, Any]]:
         """Train until `steps` steps (default: the recipe's) are done in all, or a stop rule ends the run; returns the
         metrics of each new step. Where a bound was broken the policy has the weights of the last good checkpoint.
 
@@ -145,7 +144,7 @@ class PolicyLoop:
                     raise
                 self.step += 1
                 rows.append(row)
-                on_step(row)
+                _call(callbacks, row)
                 if len(rows) == 1 and self.policy.parallel.main:
                     for warning in missing_metrics(self.recipe.stop, row):
                         log.warning(warning)
@@ -155,8 +154,10 @@ class PolicyLoop:
                 self.stopped = None if broken is None else reasons[broken]
                 due = parallel.share(schedule.due(self.step) or best if parallel.main else None)
                 if end.requested or due:
-                    self.save_checkpoint()
+                    path = self.save_checkpoint()
                     schedule.saved()
+                    for callback in callbacks:
+                        callback.on_checkpoint(self.step, path)
                 if end.requested:
                     raise KeyboardInterrupt
             self._choose_weights(broken)
@@ -423,3 +424,11 @@ class PolicyLoop:
             self.choice.note(row, self.recipe.stop)
         self.collector.generator.published = None
         return step
+
+
+def _call(callbacks: Sequence[Callback], row: Mapping[str, Any]) -> None:
+    figures = {name: value for name, value in row.items() if name.startswith("eval_")}
+    for callback in callbacks:
+        callback.on_step(row)
+        if figures:
+            callback.on_evaluation({"step": row["step"], **figures})

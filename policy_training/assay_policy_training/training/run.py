@@ -11,7 +11,7 @@ import json
 import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +28,7 @@ from assay.models.parallelism.distributed import Parallel, world_size
 from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.strategy import resolve
 from assay.models.spec import RewardModelSpec, weights_digest
+from assay.runs.callbacks import Callback, StepCallback
 from assay.runs.json_log import METRICS_FILE
 from assay.runs.model_run import RunPlan, copy_run_files, model_folder, model_run
 from assay.runs.progress_bar import progress_bar
@@ -126,6 +127,7 @@ def train_policy(
     watched: Sequence[RewardSource] = (),
     resume: str | None = None,
     on_start: Callable[[Path], None] = lambda folder: None,
+    callbacks: Sequence[Callback] = (),
 ) -> TrainedPolicy:
     """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
 
@@ -154,7 +156,7 @@ def train_policy(
             copy_checkpoint(workspace.runs / resume, run.folder)
         on_start(run.folder)
         sets = held_out if isinstance(held_out, Mapping) else {"": held_out} if held_out else {}
-        return _train(run, plan, prompts, rewards, sets, watched, target)
+        return _train(run, plan, prompts, rewards, sets, watched, target, callbacks)
 
 
 def _require_ended(workspace: Workspace, run_id: str) -> None:
@@ -174,6 +176,7 @@ def _train(
     held_out: Mapping[str, Sequence[PromptItem]],
     watched: Sequence[RewardSource],
     target: Path,
+    callbacks: Sequence[Callback],
 ) -> TrainedPolicy:
     recipe = plan.recipe
     base = locate_model(run.workspace, plan.policy)[0]
@@ -230,18 +233,13 @@ def _train(
         trainer = config.begin(parallel, device, rewards, run.folder, extra, choice)
         before = evaluate("before", config.load(device) if parallel.equal_passes else trainer.policy)
         done = trainer.resume()
-        board = TensorBoardLog(run.folder, keep_to_step=done) if plan.tensorboard else None
-
-        def on_step(row: Mapping[str, Any]) -> None:
-            advance(1)
-            if board is not None:
-                board.add(row)
-
-        with progress_bar("training the policy", recipe.steps, unit="steps") as advance, closing(trainer):
+        with ExitStack() as stack, progress_bar("training the policy", recipe.steps, unit="steps") as advance:
+            stack.enter_context(closing(trainer))
             advance(done)
-            trainer.train(on_step=on_step)
-        if board is not None:
-            board.close()
+            called = [StepCallback(lambda _: advance(1)), *callbacks]
+            if plan.tensorboard:
+                called.append(stack.enter_context(closing(TensorBoardLog(run.folder, keep_to_step=done))))
+            trainer.train(callbacks=called)
         if parallel.world > 1:  # what fails from here on leaves no other process to collect a checkpoint from
             trainer.save_checkpoint()
         policy = parallel.assembled(trainer.policy, lambda: config.load(device))

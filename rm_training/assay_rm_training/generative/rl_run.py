@@ -20,6 +20,7 @@ from assay.models.contamination import union
 from assay.models.devices import pick_device
 from assay.models.parallelism.distributed import world_size
 from assay.models.spec import Judging, ParityCheck, RewardModelSpec
+from assay.runs.callbacks import StepCallback
 from assay.runs.contamination_gate import BenchmarkState
 from assay.runs.coverage import Coverage
 from assay.runs.json_log import METRICS_FILE
@@ -197,7 +198,7 @@ def _train(
     done = trainer.resume()
     with progress_bar("training the judge", recipe.steps, unit="steps") as advance:
         advance(done)
-        trainer.train(on_step=lambda _: advance(1))
+        trainer.train(callbacks=[StepCallback(lambda _: advance(1))])
     after = evaluate("after")
     steps = [parse_object(line) for _, line in Lines(run.folder / METRICS_FILE)] if trainer.step else []
     sample = target_answers(

@@ -26,6 +26,7 @@ from assay.models.parallelism.distributed import world_size
 from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.strategy import resolve
 from assay.models.spec import ParityCheck, RewardModelSpec
+from assay.runs.callbacks import Callback
 from assay.runs.contamination_gate import BenchmarkState
 from assay.runs.json_log import METRICS_FILE
 from assay.runs.model_run import RunPlan, copy_run_files
@@ -121,6 +122,7 @@ def train_model(
     *,
     resume: str | None = None,
     final_rows: Collection[Any] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> TrainedModel:
     """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
 
@@ -164,7 +166,8 @@ def train_model(
             _copy_state(workspace.runs / resume, run.folder)
         encoded_by = [plan.data, plan.eval_data, plan.config.base, plan.config.max_length, method_payload(plan.method)]
         with token_folder(workspace, encoded_by) as tokens:
-            return _train(run, plan, rows, eval_rows, final_rows, folder, tokens, contamination, uses, resume=resume)
+            data = (rows, eval_rows, final_rows)
+            return _train(run, plan, *data, folder, tokens, contamination, uses, callbacks, resume=resume)
 
 
 def _train(
@@ -177,6 +180,7 @@ def _train(
     tokens: Path,
     contamination: Sequence[BenchmarkState],
     uses: tuple[BenchmarkUse, ...],
+    callbacks: Sequence[Callback],
     *,
     resume: str | None,
 ) -> TrainedModel:
@@ -205,6 +209,7 @@ def _train(
                 resume=resume is not None,
                 parallel=parallel,
                 advance=advance,
+                callbacks=callbacks,
             )
         trainable = parallel.assembled(trainable, lambda: method.load(config, device))
     eval_name = plan.eval_data or f"what was held out of {plan.data}"

@@ -23,6 +23,7 @@ import torch
 
 from assay.errors import BackendError
 from assay.models.parallelism.strategy import SingleProcess
+from assay.runs.callbacks import Callback
 from assay.runs.progress_bar import Advance, silent
 from assay.system.graceful_stop import stop_on_signal
 from assay_rm_training.data.encoded_dataset import EncodedDataset
@@ -51,6 +52,7 @@ def train(
     resume: bool = False,
     parallel: SingleProcess | None = None,
     advance: Advance = silent,
+    callbacks: Sequence[Callback] = (),
 ) -> TrainingSummary:
     """Train `trainable.model` in place; metrics and state go to `folder`. `advance` gets 1 for each step.
 
@@ -63,7 +65,7 @@ def train(
     plan = StepPlan(len(data), config)
     optimizer = make_optimizer(trainable, config)
     weights = trainable.trainable()
-    files = RunFiles(folder, config, parallel, weights, optimizer, data=data.digest)
+    files = RunFiles(folder, config, parallel, weights, optimizer, data=data.digest, callbacks=callbacks)
     device = next(iter(weights.values())).device
     clock, run = StepClock(), RunTotals()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -8,7 +8,7 @@ Covers: resuming with all of them consistent, early stopping, the final weights.
 (`assay.runs.json_log`, `resume_state.py`, `early_stopping.py`, `assay.runs.tensorboard_log`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from typing import Any
 import torch
 
 from assay.models.parallelism.strategy import SingleProcess
+from assay.runs.callbacks import Callback
 from assay.runs.json_log import METRICS_FILE, JsonLog
 from assay.runs.tensorboard_log import TensorBoardLog
 from assay_rm_training.training import early_stopping
 from assay_rm_training.training.early_stopping import BestEvaluation
+from assay_rm_training.training.resume_state import FILE as STATE_FILE
 from assay_rm_training.training.resume_state import Position, load_state, save_state
 from assay_rm_training.training_config import TrainingConfig
 
@@ -36,13 +38,15 @@ class RunFiles:
         optimizer: torch.optim.Optimizer,
         *,
         data: str,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         """`data`: digest of the training data, which the state is of."""
         self.best: BestEvaluation | None = None  #: the best evaluation so far
         self._folder, self._config, self._parallel = folder, config, parallel
         self._weights, self._optimizer = weights, optimizer
         self._belongs_to = {"data": data, "configuration": config.identity()}
-        self._logs: list[JsonLog | TensorBoardLog] = []
+        self._metrics = JsonLog(folder / METRICS_FILE, allow_nan=True)
+        self._callbacks = list(callbacks) if parallel.main else []
         self._evaluations: list[Mapping[str, Any]] = []
         self._saved: int | None = None
 
@@ -57,13 +61,11 @@ class RunFiles:
         """Open for a training that continues after `position`; rows of later steps are removed."""
         with ExitStack() as stack:
             if self._parallel.main:
-                metrics = JsonLog(self._folder / METRICS_FILE, allow_nan=True)
-                metrics.keep_to_step(position.step)
-                self._logs = [metrics]
+                self._metrics.keep_to_step(position.step)
                 if self._config.tensorboard:
                     log = TensorBoardLog(self._folder, keep_to_step=position.step)
-                    self._logs.append(stack.enter_context(closing(log)))
-                self._evaluations = [row for row in metrics.rows() if row["kind"] == "eval"]
+                    self._callbacks.append(stack.enter_context(closing(log)))
+                self._evaluations = [row for row in self._metrics.rows() if row["kind"] == "eval"]
             self._update_best()
             # Killed between saving the state and the best weights of the same step: the state has those weights.
             if self._parallel.share(self._lacks_best(position)):
@@ -71,12 +73,18 @@ class RunFiles:
             yield
 
     def add(self, row: Mapping[str, Any]) -> None:
-        for log in self._logs:
-            log.add(row)
+        """Add the row of a step."""
+        if self._parallel.main:
+            self._metrics.add(row)
+        for callback in self._callbacks:
+            callback.on_step(row)
 
     def add_evaluation(self, row: Mapping[str, Any], position: Position) -> None:
         """Add an `eval` row; save the weights if it is the best."""
-        self.add(row)
+        if self._parallel.main:
+            self._metrics.add(row)
+        for callback in self._callbacks:
+            callback.on_evaluation(row)
         self._evaluations.append(row)
         self._update_best()
         if self._config.keep == "best" and self.best is not None and self.best.step == position.step:
@@ -99,6 +107,8 @@ class RunFiles:
                 belongs_to=self._belongs_to,
                 parallel=self._parallel,
             )
+            for callback in self._callbacks:
+                callback.on_checkpoint(position.step, self._folder / STATE_FILE)
 
     def keep(self, position: Position) -> int:
         """At the end: load the best weights into the model if the configuration keeps them; returns their step."""

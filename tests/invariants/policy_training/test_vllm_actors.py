@@ -25,6 +25,7 @@ from torch import Tensor
 
 from assay.errors import BackendError
 from assay.models.tiny import make_tiny
+from assay.runs.callbacks import StepCallback
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.samplers.vllm.launch import Launch, LaunchedServer, launched
@@ -98,7 +99,7 @@ def test_rows_are_of_their_weights_and_a_killed_server_loses_none(
             os.killpg(servers[0].process.pid, signal.SIGKILL)
 
     with closing(made):
-        rows = made.train(on_step=on_step)
+        rows = made.train(callbacks=[StepCallback(on_step)])
         assert made.collector.pool is not None
         assert [actor is None for actor in made.collector.pool._actors] == [True, False]
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from assay.domain import Message
+from assay.runs.callbacks import StepCallback
 from assay_policy_training.core.config import Asynchrony
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -161,7 +162,7 @@ def test_recipe_trains_and_resumes(name: str, tmp_path: Path, tiny_reward_model:
         if row["step"] == 2:
             shutil.copytree(whole.folder, tmp_path / "killed")
 
-    rows = whole.train(on_step=keep_killed)
+    rows = whole.train(callbacks=[StepCallback(keep_killed)])
     moved = any(not torch.equal(value, before[key]) for key, value in whole.parameters.items())
     assert moved or isinstance(recipe.sampler, Windowed), "nothing was learnt"  # no window ends in two steps
     assert [row["step"] for row in rows] == [1, 2]

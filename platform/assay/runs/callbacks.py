@@ -1,0 +1,34 @@
+"""Callbacks: objects that a training calls at its events, in the order of their list.
+
+Covers: the events that policy training and reward-model training share. Leaves out: changing what is trained (the
+plug-ins of a recipe, a training method) and ending a run (stop rules, `patience`).
+
+Of several processes only the first calls them. What a callback raises ends the training.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+class Callback:
+    """Does nothing; a subclass overrides the events that it is about."""
+
+    def on_step(self, row: Mapping[str, Any]) -> None:
+        """`row`: the step's line of metrics.jsonl, which has `step`."""
+
+    def on_evaluation(self, row: Mapping[str, Any]) -> None:
+        """After an evaluation during training: `step` and its figures."""
+
+    def on_checkpoint(self, step: int, path: Path) -> None:
+        """`path`: what training resumes from, a folder or a file; it is replaced or removed later."""
+
+
+class StepCallback(Callback):
+    """Calls `function` with the metrics of each step."""
+
+    def __init__(self, function: Callable[[Mapping[str, Any]], object]) -> None:
+        self._function = function
+
+    def on_step(self, row: Mapping[str, Any]) -> None:
+        self._function(row)
