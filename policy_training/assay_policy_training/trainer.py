@@ -112,8 +112,8 @@ class PolicyTrainer:
         config = {option: value for option, value in options.items() if option in run_options}
         if isinstance(columns := config.get("columns"), Mapping):
             config["columns"] = tuple(f"{field}={column}" for field, column in columns.items())
-        sets = eval_prompts if isinstance(eval_prompts, Mapping) else {"": eval_prompts}
-        held_out = [(f"{name}=" if name else "") + named_data(space, data) for name, data in sets.items() if data]
+        sets = eval_prompts if isinstance(eval_prompts, Mapping) else {"held-out": eval_prompts}
+        held_out = [f"{name}={named_data(space, data)}" for name, data in sets.items() if data is not None]
         if held_out and "evaluate" not in config:
             config["evaluate"] = sys.maxsize
         weights = prompts if isinstance(prompts, Mapping) else None

@@ -86,7 +86,7 @@ def named_data(workspace: Workspace, data: Data) -> str:
     with only a `prompt`. Raises BadInputError for a row that JSON cannot hold."""
     if isinstance(data, str | Path):
         path = Path(data).expanduser()
-        return str(path.resolve()) if path.exists() else str(data)
+        return str(path.resolve()) if path.is_file() else str(data)
     lines = []
     for number, row in enumerate(data, start=1):
         try:
