@@ -15,7 +15,8 @@ from assay_serving.scorer import ScoreItem
 
 # %% Settings
 BASE = "smollm2"  # embedded; "tiny", a folder, or a hub id
-EPOCHS, STEPS = 3, 5
+EPOCHS = 3
+STEPS = 5
 WORKSPACE = "my-policies"  # a folder, created where there is none
 
 # %% The pairs: rows of a prompt and two responses, as TRL has them
