@@ -95,7 +95,7 @@ def export_policy(
         "Prompts and their form": ("columns", "chat_template", "chat_kwargs", "system_prompt", "stop"),
         "Evaluation and checkpoints": (
             *("eval_every", "evaluation_prompts", "keep", "best_by", "keep_checkpoints", "watch", "watch_share"),
-            *("watch_key", "tensorboard", "resume"),
+            *("watch_key", "track", "resume"),
         ),
         "Rewards": ("model", "api_key", "reward_timeout", "on_reward_error", "wait", "deadline", "outage"),
         "Machine": ("device", "parallel", "on"),

@@ -11,6 +11,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from assay.errors import BadInputError
 from assay.models.parallelism.distributed import Parallel
+from assay.runs.trackers import TRACKERS
 from assay.settings import Help, check_settings
 
 Schedule = Literal["constant", "linear", "cosine", "wsd"]
@@ -85,7 +86,9 @@ class TrainingConfig:
     metric: Annotated[Metric, Help("Metric of --keep best and --patience.")] = "nll"
     preset: str | None = None
     update_norm: Annotated[bool, Help("Record the norm of each update, which takes a copy of the weights.")] = False
-    tensorboard: Annotated[bool, Help("Also write TensorBoard events to the run.")] = False
+    track: Annotated[
+        tuple[str, ...], Help(f"Where metrics also go, repeatable: {TRACKERS.help()}.", metavar="TRACKER")
+    ] = ()
 
     DEFAULT_LR = 3e-5
     DEFAULT_LORA_LR = 3e-4
@@ -141,5 +144,5 @@ class TrainingConfig:
 
     def identity(self) -> str:
         """The settings that a resumed run cannot change, as JSON."""
-        free = ("parallel", "device", "tensorboard", "preset")
+        free = ("parallel", "device", "track", "preset")
         return json.dumps({name: value for name, value in self.to_dict().items() if name not in free}, indent=2)

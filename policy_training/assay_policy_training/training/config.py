@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt
 
 from assay.errors import BadInputError
+from assay.runs.trackers import TRACKERS
 from assay.settings import Help, check_settings
 
 OnError = Literal["mask", "stop"]
@@ -85,7 +86,9 @@ class PolicyRunConfig:
             metavar="WHERE",
         ),
     ] = "local"
-    tensorboard: Annotated[bool, Help("Also write TensorBoard events to the run.", "--tensorboard")] = False
+    track: Annotated[
+        tuple[str, ...], Help(f"Where metrics also go, repeatable: {TRACKERS.help()}.", metavar="TRACKER")
+    ] = ()
 
     def __post_init__(self) -> None:
         check_settings(self, "--")

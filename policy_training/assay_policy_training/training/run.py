@@ -33,7 +33,7 @@ from assay.runs.json_log import METRICS_FILE
 from assay.runs.model_run import RunPlan, copy_run_files, model_folder, model_run
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, find_artifact, folder_digest, locate_model, mark_dead_runs
-from assay.runs.tensorboard_log import TensorBoardLog
+from assay.runs.trackers import open_trackers, require_trackers
 from assay.score import Score
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
@@ -141,6 +141,7 @@ def train_policy(
     if resume is not None:
         _require_ended(workspace, resume)
     model_folder(workspace, plan.name)
+    require_trackers(plan.track)
     if plan.eval_every and resolve(plan.parallel) == "fsdp":
         raise BadInputError("not with fsdp: the first process evaluates alone, and has no whole weights; use ddp")
     if resume is not None and not checkpoints(workspace.runs / resume):
@@ -237,9 +238,8 @@ def _train(
             stack.enter_context(closing(trainer))
             advance(done)
             called = [StepCallback(lambda _: advance(1)), *callbacks]
-            if plan.tensorboard:
-                called.append(stack.enter_context(closing(TensorBoardLog(run.folder, keep_to_step=done))))
-            trainer.train(callbacks=called)
+            tracked = stack.enter_context(open_trackers(plan.track, run.folder, plan.to_dict(), keep_to_step=done))
+            trainer.train(callbacks=[*called, *tracked])
         if parallel.world > 1:  # what fails from here on leaves no other process to collect a checkpoint from
             trainer.save_checkpoint()
         policy = parallel.assembled(trainer.policy, lambda: config.load(device))

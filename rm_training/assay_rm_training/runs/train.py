@@ -32,6 +32,7 @@ from assay.runs.json_log import METRICS_FILE
 from assay.runs.model_run import RunPlan, copy_run_files
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, locate_model
+from assay.runs.trackers import require_trackers
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.checkpoints.model_card import model_card
@@ -135,6 +136,7 @@ def train_model(
         rows, eval_rows = plan.method.divide(rows, eval_rows)
         if final_rows is not None:
             final_rows = plan.method.divide(rows, final_rows)[1]
+    require_trackers(plan.config.track)
     if plan.config.keep == "best" and eval_rows is None:
         raise BadInputError("early stopping needs held-out data: --eval-data", field="keep")
     base = locate_model(workspace, plan.config.base)

@@ -2,14 +2,14 @@
 
 The first process writes:
 
-    metrics.jsonl  state.pt  best.pt (with --keep best)  tensorboard/ (with --tensorboard)
+    metrics.jsonl  state.pt  best.pt (with --keep best)  tensorboard/ (with --track)
 
 Covers: resuming with all of them consistent, early stopping, the final weights. Leaves out: the files' formats
-(`assay.runs.json_log`, `resume_state.py`, `early_stopping.py`, `assay.runs.tensorboard_log`).
+(`assay.runs.json_log`, `resume_state.py`, `early_stopping.py`, `assay.runs.trackers`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from assay.models.parallelism.strategy import SingleProcess
 from assay.runs.callbacks import Callback
 from assay.runs.json_log import METRICS_FILE, JsonLog
-from assay.runs.tensorboard_log import TensorBoardLog
+from assay.runs.trackers import open_trackers
 from assay_rm_training.training import early_stopping
 from assay_rm_training.training.early_stopping import BestEvaluation
 from assay_rm_training.training.resume_state import FILE as STATE_FILE
@@ -62,9 +62,9 @@ class RunFiles:
         with ExitStack() as stack:
             if self._parallel.main:
                 self._metrics.keep_to_step(position.step)
-                if self._config.tensorboard:
-                    log = TensorBoardLog(self._folder, keep_to_step=position.step)
-                    self._callbacks.append(stack.enter_context(closing(log)))
+                settings = self._config.to_dict()
+                tracked = open_trackers(self._config.track, self._folder, settings, keep_to_step=position.step)
+                self._callbacks += stack.enter_context(tracked)
                 self._evaluations = [row for row in self._metrics.rows() if row["kind"] == "eval"]
             self._update_best()
             # Killed between saving the state and the best weights of the same step: the state has those weights.

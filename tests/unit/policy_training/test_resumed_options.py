@@ -25,7 +25,7 @@ from assay_policy_training.rollouts.reward_uri import recorded_reward
         ("--evaluate", "4"),
         ("--eval-prompts", "more.jsonl"),
         ("--device", "cpu"),
-        ("--tensorboard",),
+        ("--track", "tensorboard"),
         ("--model", "other"),  # without --reward there is nothing that it could be the model of
     ],
 )

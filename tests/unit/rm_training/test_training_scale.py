@@ -354,7 +354,7 @@ def test_a_step_says_where_its_time_went_and_how_far_it_moved(data: EncodedDatas
 
 def test_tensorboard_events(data: EncodedDataset[Any], tmp_path: Path) -> None:
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    config = replace(BASE, eval_every=2, tensorboard=True, save_every=2)
+    config = replace(BASE, eval_every=2, track=("tensorboard",), save_every=2)
     trained(config, data, tmp_path, eval_data=data)
     events = reader.EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()

@@ -1,0 +1,78 @@
+"""Trackers: callbacks that give a run's metrics to another program, named by `--track`.
+
+Covers: the registered kind, opening the trackers of a run, the names under which a row's numbers are tracked. Leaves
+out: metrics.jsonl and the run record, which every run has.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from assay.registry import Kind
+from assay.runs.callbacks import Callback
+
+TRACKERS: Kind[Any] = Kind(
+    "tracker",
+    "Gives the metrics of a run to another program: a factory (folder, settings, keep_to_step) of callbacks.",
+    {
+        name: f"assay.runs.trackers.{name}:{target}"
+        for name, target in (
+            ("mlflow", "MlflowTracker"),
+            ("tensorboard", "TensorBoardTracker"),
+            ("wandb", "WandbTracker"),
+        )
+    },
+    makes=("on_step", "on_evaluation", "close"),
+    option="--track",
+)
+
+
+class Tracker(Callback):
+    """A callback to whose metrics every row goes; a subclass has `log` and `close`.
+
+    It is made with the run's `folder`, whose name is the run's id, the `settings` of the training, and the step
+    `keep_to_step` after which a resumed training writes; earlier ones may be there.
+    """
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The run has ended, well or not."""
+
+    def on_step(self, row: Mapping[str, Any]) -> None:
+        self.log(tracked(row), row["step"])
+
+    def on_evaluation(self, row: Mapping[str, Any]) -> None:
+        if "kind" in row:  # else its figures are among those of the step
+            self.on_step(row)
+
+
+def tracked(row: Mapping[str, Any]) -> dict[str, float]:
+    """Numbers of a row of metrics.jsonl as `kind/name`; slices as `eval/accuracy by source/name`."""
+    kind = row.get("kind", "train")
+    metrics = {f"{kind}/{name}": value for name, value in row.items() if isinstance(value, int | float)}
+    metrics.pop(f"{kind}/step", None)
+    slices = {f"{kind}/accuracy by {part['by']}/{part['name']}": part["accuracy"] for part in row.get("slices", ())}
+    return metrics | slices
+
+
+def require_trackers(names: Sequence[str]) -> None:
+    """Raise BadInputError for an unknown name, BackendError where a package is missing: before a run starts."""
+    for name in names:
+        TRACKERS.find(name)
+
+
+@contextmanager
+def open_trackers(
+    names: Sequence[str], folder: Path, settings: Mapping[str, Any], *, keep_to_step: int
+) -> Iterator[list[Callback]]:
+    """The trackers of these names. Raises as `require_trackers`, and what a tracker raises."""
+    with ExitStack() as stack:
+        trackers = []
+        for name in names:
+            arguments = {"folder": folder, "settings": settings, "keep_to_step": keep_to_step}
+            trackers.append(TRACKERS.create(name, arguments))
+            stack.callback(trackers[-1].close)
+        yield trackers
