@@ -183,24 +183,24 @@ def rl(
     from assay.runs.record import require_unfinished
     from assay.workspace import Workspace
     from assay_policy_training.recipe.loading import load_recipe
-    from assay_policy_training.rollouts.functions.source import CallSettings
     from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
     from assay_policy_training.rollouts.reward_uri import recorded_reward
     from assay_policy_training.trainer import PolicyTrainer, new_plan, recipe_overrides
     from assay_policy_training.training.run import Plan
 
+    opening: dict[str, Any] = {"wait": wait, "deadline": deadline, "outage": outage}
     if is_follower():  # another process has the workspace; this one trains with it
         from assay_policy_training.training.distributed import run_worker
 
         with ExitStack() as stack:
             run_worker(
-                lambda names: open_rewards(
-                    stack, names, keys_of(names, api_key), wait=wait, deadline=deadline, outage=outage
+                lambda run: open_rewards(
+                    stack, run.rewards, keys_of(run.rewards, api_key), **opening, calls=run.calls, device=run.device
                 )
             )
         return
     target = Workspace.find(workspace)
-    rewards = tuple(recorded_reward(reference, model) for reference in config.rewards)
+    rewards = tuple(recorded_reward(reference, model, target) for reference in config.rewards)
     if resume is not None:
         flags = {"overrides": "--set", "evaluation_prompts": "--eval-prompts", "columns": "--column"}
         refuse_changes(context, {*CHANGEABLE, "model"} if rewards else CHANGEABLE, flags)
@@ -233,7 +233,7 @@ def rl(
             "system_prompt": None if system_prompt is None else _text_of(system_prompt, "--system-prompt"),
         }
         variables = [_chat_variable(text) for text in chat_kwargs or ()]
-        watch = tuple(recorded_reward(reference, None, "--watch") for reference in config.watch)
+        watch = tuple(recorded_reward(reference, None, "--watch", target) for reference in config.watch)
         plan = new_plan(
             replace(config, rewards=rewards, watch=watch),
             load_recipe(recipe, [*(overrides or ()), *recipe_overrides(options), *variables]),
@@ -243,8 +243,7 @@ def rl(
     trainer = PolicyTrainer(target, plan)
     with ExitStack() as stack:
         keys = keys_of(plan.rewards, api_key)
-        opening: dict[str, Any] = {"wait": wait, "deadline": deadline, "outage": outage}
-        opening["calls"] = CallSettings(plan.reward_timeout, plan.on_reward_error)
+        opening |= {"calls": plan.calls, "device": plan.device}
         trainer.rewards = open_rewards(stack, plan.rewards, keys, **opening)
         # "" and not None, for which the client would take $ASSAY_API_KEY: that key is the other server's.
         keys = [watch_key or ""] * len(plan.watch)

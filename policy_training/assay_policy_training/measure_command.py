@@ -67,19 +67,21 @@ def measure(
     from assay_policy_training.measures.samples import Generation
     from assay_policy_training.plugins.prompts.source import load_prompts
     from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
+    from assay_policy_training.rollouts.reward_uri import recorded_reward
 
     chosen = MEASURES.create(name, _settings(settings or ()), field="NAME")
     target, sources = Workspace.find(workspace), parse_policies(policies)
+    rewards = [recorded_reward(reference, None, target) for reference in reward or ()]
     sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
     config = {"measure": name, "settings": settings or [], "policies": policies, "prompts": prompts, "limit": limit}
-    config |= {"samples": samples, "rewards": reward or [], "pass_above": pass_above, "seed": seed}
+    config |= {"samples": samples, "rewards": rewards, "pass_above": pass_above, "seed": seed}
     config |= {"max_new_tokens": max_new_tokens, "temperature": temperature}
 
     def items() -> list[PromptItem]:
         return load_prompts(prompts, seed=seed, split="heldout", workspace=target)[:limit]
 
     with ExitStack() as stack:
-        opened = open_rewards(stack, reward or (), keys_of(reward or (), None), wait=None, deadline=600.0)
+        opened = open_rewards(stack, rewards, keys_of(rewards, None), wait=None, deadline=600.0, device=device)
         run = stack.enter_context(start_run(target, "measure", config))
         advance = stack.enter_context(progress_bar("sampling", None, unit="prompts"))
         inputs = Inputs(target, run, items, opened, Generation(samples, seed, sampling), device, pass_above, advance)

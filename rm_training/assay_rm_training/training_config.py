@@ -38,17 +38,20 @@ class LoraConfig:
 class TrainingConfig:
     """Everything except method and data that determines the trained weights.
 
-    `lr`: None takes DEFAULT_LR or, with LoRA, DEFAULT_LORA_LR. `micro_batch_tokens`: all sides of the items included;
-    it changes time and memory, not the gradient (0: 2048 on a CPU, else 16384). `dtype`: auto is bfloat16 where it is
-    fast; weights and optimiser are always float32. `share_prefix`: compute the common prefix of an item's sequences
-    once, where the model allows. `head_init`: see `trainable_model.py`. `batch_start` grows over the first
-    `batch_ramp_ratio` of the run's items. `eps` is far below the usual 1e-8: under a head that starts at zero the
-    backbone's first gradients are tiny. `parallel`: see `assay.models.parallelism.strategy`. `keep`, `patience`: see
-    `early_stopping.py`. `preset`: the published settings (`presets.py`) that defaults came from; recorded only.
+    `lr`: None takes the method's default, else DEFAULT_LR or, with LoRA, DEFAULT_LORA_LR. `micro_batch_tokens`: all
+    sides of the items included; it changes time and memory, not the gradient (0: 2048 on a CPU, else 16384). `dtype`:
+    auto is bfloat16 where it is fast; weights and optimiser are always float32. `share_prefix`: compute the common
+    prefix of an item's sequences once, where the model allows. `head_init`: see `trainable_model.py`. `batch_start`
+    grows over the first `batch_ramp_ratio` of the run's items. `eps` is far below the usual 1e-8: under a head that
+    starts at zero the backbone's first gradients are tiny. `parallel`: see `assay.models.parallelism.strategy`.
+    `keep`, `patience`: see `early_stopping.py`. `preset`: the published settings (`presets.py`) that defaults came
+    from; recorded only.
     """
 
     base: str
-    lr: Annotated[float | None, Help("Peak learning rate. Default: 3e-5; with --lora 3e-4.")] = None
+    lr: Annotated[
+        float | None, Help("Peak learning rate. Default: 3e-5, of policies 1e-6, sft 2e-5; with --lora ten times that.")
+    ] = None
     head_lr: Annotated[float, Ge(0), Help("Peak rate of a new head; 0 = --lr, as of an existing head.")] = 1e-3
     batch_size: Annotated[int, Ge(1), Help("Pairs (lists, rows) of one optimiser step.")] = 16
     micro_batch_tokens: Annotated[

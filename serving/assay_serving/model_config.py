@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 from annotated_types import Ge
 
 from assay.errors import BadInputError
+from assay.models.readings import IMPLICIT, implicit_parts
 from assay.settings import Help, check_settings
 
 SECRETS = ("api_key",)  #: engine options that are never shown
@@ -114,6 +115,8 @@ class ModelConfig:
 
 def default_name(reference: str) -> str:
     """The name of a model without `served_as`: that of its folder or description, or the hub id as it is."""
+    if (parts := implicit_parts(reference)) is not None:
+        return IMPLICIT + "@".join(default_name(part) for part in parts if part is not None)
     path = Path(reference).expanduser()
     if path.suffix in (".yaml", ".yml") and path.is_file():
         return path.stem

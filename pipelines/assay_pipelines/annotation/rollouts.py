@@ -177,7 +177,7 @@ WITH decided AS (
 ), trained AS (
     SELECT h.comparison_id, m.name
     FROM held h JOIN run_links l ON l.direction = 'input' AND l.kind = 'snapshot' AND l.ref = h.snapshot_id
-    JOIN artifacts m ON m.run_id = l.run_id AND m.kind = 'reward_model'
+    JOIN artifacts m ON m.run_id = l.run_id AND m.kind IN ('reward_model', 'policy')
 )
 SELECT d.comparison_id, d.label, any_value(s.answers),
        list(DISTINCT h.name) FILTER (h.name IS NOT NULL), list(DISTINCT t.name) FILTER (t.name IS NOT NULL)

@@ -1,24 +1,28 @@
 """From the names of rewards to the sources that the trainer calls.
 
-Covers: clients of reward servers, waited for and closed with the command; which server receives which API key. Leaves
-out: how a name is written (`reward_uri`), the sources themselves (`rewards`, `process_reward`).
+Covers: clients of reward servers, waited for and closed with the command; which server receives which API key; implicit
+rewards, loaded here. Leaves out: how a name is written (`reward_uri`), the sources themselves (`rewards`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 import typer
 
 from assay.errors import BadInputError
-from assay.models.parallelism.distributed import is_follower
+from assay.models.parallelism.distributed import is_follower, local_device
+from assay.models.readings import implicit_parts
 from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.rollouts.functions.source import CallSettings, FunctionReward
 from assay_policy_training.rollouts.outage import DEFAULT_LIMIT_S, WaitingScorer
-from assay_policy_training.rollouts.reward_uri import ANSWER, MEMBER, REWARDS, STEPS, parse_reward
+from assay_policy_training.rollouts.reward_uri import ANSWER, MEMBER, REWARDS, STEPS, RewardReference, parse_reward
 from assay_policy_training.rollouts.rewards import AnswerPart, ModelReward, ProcessReward
 from assay_serving.client import RemoteScorer, RewardClient
 from assay_serving.client.connection import split_urls
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
+from assay_serving.scorer import Scorer
 
 LOADING_S = 60.0  #: for which a server that answers that it is not ready is waited for at the start
 UNREACHABLE_S = 2.5  #: for an address where nothing answers
@@ -34,15 +38,23 @@ def open_rewards(
     outage: float = DEFAULT_LIMIT_S,
     option: str = "--reward",
     calls: CallSettings | None = None,
+    device: str = "auto",
 ) -> list[RewardSource]:
     """One source for each reference, with the API key of the same index; `stack` closes what they open.
 
     `wait`: seconds until a server must be ready, else BackendError; None: 60 for one that is loading, and 3 for an
     address that does not answer. `deadline`: seconds of one request with its retries; `outage`: for which a server
     that answered before is waited for. `option`: what BadInputError names. `calls`: of reward functions.
+    `device`: of models that are loaded here, which `recorded_reward` located.
     """
+
+    def opened(target: RewardReference, key: str | None) -> Scorer:
+        if implicit_parts(target.url) is not None:
+            return load_scorer(ModelConfig(target.url, device=str(local_device(device))))
+        return _served(stack, target, key, wait, deadline, outage)
+
     return [
-        _open_reward(stack, reference, key, wait, deadline, outage, option, calls)
+        _open_reward(stack, parse_reward(reference, option), key, opened, option, calls)
         for reference, key in zip(references, keys, strict=True)
     ]
 
@@ -57,15 +69,12 @@ def keys_of(references: Sequence[str], key: str | None) -> list[str | None]:
 
 def _open_reward(
     stack: ExitStack,
-    reference: str,
-    api_key: str | None,
-    wait: float | None,
-    deadline: float,
-    outage: float,
+    target: RewardReference,
+    key: str | None,
+    opened: Callable[[RewardReference, str | None], Scorer],
     option: str,
     calls: CallSettings | None,
 ) -> RewardSource:
-    target = parse_reward(reference, option)
     if target.form == MEMBER:
         settings = {} if target.key is None else {"key": target.key}
         member = REWARDS.find(str(target.name), field=option)
@@ -77,14 +86,20 @@ def _open_reward(
             raise BadInputError(f"{target.name} is a class, which names its part itself", field=option)
         source: RewardSource = REWARDS.create(str(target.name), settings, field=option)
         return source
+    scorer = opened(target, key)
+    if target.form == STEPS:
+        return ProcessReward(scorer, name=target.name or "process")
+    return ModelReward(scorer, name=target.name, answer=AnswerPart() if target.form == ANSWER else None)
+
+
+def _served(
+    stack: ExitStack, target: RewardReference, key: str | None, wait: float | None, deadline: float, outage: float
+) -> WaitingScorer:
     # One failed request masks its rollouts; the step continues with the others.
-    client = RewardClient(target.url, model=target.model, api_key=api_key, deadline=deadline, failures_in_place=True)
+    client = RewardClient(target.url, model=target.model, api_key=key, deadline=deadline, failures_in_place=True)
     stack.enter_context(client)
     if not is_follower():
         seconds = LOADING_S if wait is None else wait
         typer.echo(f"connecting to {target.url} (waiting up to {seconds:g} s until it is ready)", err=True)
     client.wait_until_ready(LOADING_S if wait is None else wait, unreachable=UNREACHABLE_S if wait is None else None)
-    scorer = WaitingScorer(RemoteScorer(client), limit=outage)
-    if target.form == STEPS:
-        return ProcessReward(scorer, name=target.name or "process")
-    return ModelReward(scorer, name=target.name, answer=AnswerPart() if target.form == ANSWER else None)
+    return WaitingScorer(RemoteScorer(client), limit=outage)

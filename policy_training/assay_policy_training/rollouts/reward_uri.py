@@ -1,4 +1,4 @@
-"""How the command line names rewards: the server or member, what it reads of a response, the part that it gives.
+"""How the command line names rewards: the model or member, what it reads of a response, the part that it gives.
 
 verifier                      the prompt's own constraints
 recorded                      the rewards that recorded responses came with (sampler `recorded`)
@@ -8,6 +8,7 @@ quality=http://host:port      its part of the reward is called "quality", as a r
 http://host:port#safety       the model "safety" of the server
 answer:http://host:port       reads only what follows the thinking
 steps:http://host:port        scores every prefix that ends a step
+dpo:POLICY@REFERENCE          implicit reward of two language models, loaded here; NAME=, answer:, steps: as above
 row:direction                 a number of the prompt's row, e.g. a drawn direction
 module:Name, file.py:Name     a function (`functions.signatures`), or a `RewardSource` class, created without arguments;
                               so are names that packages install; NAME=file.py:Name calls a function's part NAME
@@ -19,7 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInputError
+from assay.models.readings import implicit_parts
 from assay.registry import Kind, unknown
+from assay.runs.record import locate_model
+from assay.workspace import Workspace
 
 REWARDS: Kind[Any] = Kind(
     "reward",
@@ -33,10 +37,12 @@ REWARDS: Kind[Any] = Kind(
     option="--reward",
 )
 WHOLE, ANSWER, STEPS, MEMBER = "whole", "answer", "steps", "member"
-_SERVER = re.compile(r"(?:(?P<name>[\w.-]+)=)?(?:(?P<form>answer|steps):)?(?P<url>https?://[^#]+)(?:#(?P<model>.+))?")
+_MODEL = re.compile(
+    r"(?:(?P<name>[\w.-]+)=)?(?:(?P<form>answer|steps):)?(?P<url>dpo:.+|https?://[^#]+)(?:#(?P<model>.+))?"
+)
 _ROW = "row:"
 _PART = re.compile(r"(?P<part>[\w.-]+)=(?P<member>.+:.+)")
-_OTHERS = "the URL of a server (assay serve), module:Name or file.py:Name"
+_OTHERS = "the URL of a server (assay serve), dpo:POLICY@REFERENCE, module:Name or file.py:Name"
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class RewardReference:
 
     form: str
     name: str | None = None  #: of the part, None = the source's own; of a member its name
-    url: str = ""
+    url: str = ""  #: or `dpo:POLICY@REFERENCE`
     model: str | None = None
     key: str | None = None  #: of `row`
     part: str | None = None  #: of a function: the name of its part
@@ -55,7 +61,7 @@ def parse_reward(text: str, option: str = "--reward") -> RewardReference:
     """Raises BadInputError, naming the option, for a text that names nothing."""
     if text.startswith(_ROW) and text != _ROW:
         return RewardReference(MEMBER, "row", key=text.removeprefix(_ROW))
-    if (match := _SERVER.fullmatch(text)) is not None:
+    if (match := _MODEL.fullmatch(text)) is not None:
         return RewardReference(match["form"] or WHOLE, match["name"], match["url"], match["model"])
     if "://" in text or text.startswith((f"{ANSWER}:", f"{STEPS}:", _ROW)):
         raise BadInputError(f"not the URL of a reward server: {text!r}; to serve a model: assay serve", field=option)
@@ -66,9 +72,12 @@ def parse_reward(text: str, option: str = "--reward") -> RewardReference:
     raise unknown("reward", text, REWARDS.names(), field=option, more=_OTHERS)
 
 
-def recorded_reward(text: str, model: str | None, option: str = "--reward") -> str:
-    """As a run records it: with the server's model `model` where the reference names none, files by absolute path."""
+def recorded_reward(text: str, model: str | None, workspace: Workspace, option: str = "--reward") -> str:
+    """As a run records it: with the server's model `model` where the reference names none, files by absolute path,
+    models that are loaded here as `locate_model` finds them."""
     reference = parse_reward(text, option)
+    if implicit_parts(reference.url) is not None:
+        return text.replace(reference.url, locate_model(workspace, reference.url)[0])
     if model and reference.url and reference.model is None:
         return f"{text}#{model}"
     return absolute_source(text) if reference.form == MEMBER else text

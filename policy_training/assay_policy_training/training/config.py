@@ -24,7 +24,7 @@ class PolicyRunConfig:
             "recorded responses, or a Python function or class: file.py:NAME or module:NAME; repeatable, parts are "
             "added. "
             "NAME=URL#MODEL names the part and the model; answer:URL reads what follows the thinking, steps:URL "
-            "every step, row:KEY is a number of the prompt's row.",
+            "every step, dpo:POLICY@REFERENCE is loaded here, row:KEY is a number of the prompt's row.",
             "--reward",
             metavar="URL",
         ),

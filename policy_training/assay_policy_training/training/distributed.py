@@ -22,6 +22,7 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
 from assay_policy_training.recipe.loading import recipe_from_dict
+from assay_policy_training.rollouts.functions.source import CallSettings
 from assay_policy_training.training.checkpoint_choice import CheckpointChoice
 from assay_policy_training.training.loop import PolicyLoop
 
@@ -38,6 +39,7 @@ class WorkerConfig:
     device: str
     parallel: Parallel
     on: str  #: where rollout actors are
+    calls: CallSettings  #: of reward functions
 
     def load(self, device: torch.device) -> Policy:
         """The policy with all its weights."""
@@ -70,8 +72,8 @@ class WorkerConfig:
         return PolicyLoop(recipe, policy, source, rewards, folder, extra=extra, on=self.on, choice=choice)
 
 
-def run_worker(open_rewards: Callable[[Sequence[str]], Sequence[RewardSource]]) -> None:
-    """All that a process other than the first does. `open_rewards`: sources from their references.
+def run_worker(open_rewards: Callable[[WorkerConfig], Sequence[RewardSource]]) -> None:
+    """All that a process other than the first does. `open_rewards`: the sources that the configuration names.
 
     Raises as `worker_group`.
     """
@@ -80,7 +82,7 @@ def run_worker(open_rewards: Callable[[Sequence[str]], Sequence[RewardSource]]) 
         device = local_device(config.device)
         parallel = parallel_strategy(config.parallel, group, device)
         try:
-            trainer = config.begin(parallel, device, open_rewards(config.rewards), Path(os.devnull))
+            trainer = config.begin(parallel, device, open_rewards(config), Path(os.devnull))
         except BadInputError as error:
             if group.first_failure() == (0, str(error)):  # the first process reports the same error
                 raise SystemExit(error.exit_code) from error

@@ -44,6 +44,7 @@ from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
+from assay_policy_training.rollouts.functions.source import CallSettings
 from assay_policy_training.rollouts.prompt_length import select_prompts
 from assay_policy_training.rollouts.rewards import ModelReward, ProcessReward
 from assay_policy_training.training.checkpoint import checkpoints
@@ -77,6 +78,11 @@ class Plan(RunPlan, PolicyRunConfig):
     name: str  #: of the new policy
     evaluation_samples: int = 4
     parallel: Parallel = "auto"  #: how several processes divide the work
+
+    @property
+    def calls(self) -> CallSettings:
+        """Of reward functions."""
+        return CallSettings(self.reward_timeout, self.on_reward_error)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -206,6 +212,7 @@ def _train(
         device=plan.device,
         parallel=plan.parallel,
         on=plan.on,
+        calls=plan.calls,
     )
     settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)
 
@@ -353,7 +360,7 @@ def _inputs(workspace: Workspace, plan: Plan, rewards: Sequence[RewardSource], r
     for source in rewards:
         if isinstance(source, ModelReward | ProcessReward):
             info = source.scorer.info
-            artifact = _artifact_of_version(workspace, info.version)
+            artifact = _artifact_of_version(workspace, info.version.partition("@")[0])
             inputs |= {artifact: "artifact"} if artifact else {info.version: "model_version"}
     for name in (plan.policy, plan.recipe.teacher):
         if name and (policy := find_artifact(workspace, name, ("policy",))):
@@ -369,7 +376,7 @@ def _artifact_of_version(workspace: Workspace, version: str) -> str | None:
     with workspace.store.unit() as db:
         row = db.execute(
             """SELECT artifact_id FROM artifacts
-               WHERE kind = 'reward_model' AND $version IN (spec ->> 'version', content_hash)
+               WHERE kind IN ('reward_model', 'policy') AND $version IN (spec ->> 'version', content_hash)
                ORDER BY created_at DESC LIMIT 1""",
             {"version": version},
         ).fetchone()

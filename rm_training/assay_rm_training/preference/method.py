@@ -57,6 +57,9 @@ class PolicyMethod(MethodFields):
     engine: ClassVar[type[ImplicitScorer]] = ImplicitScorer
     unit: ClassVar[str] = "pairs"
     tags: ClassVar[tuple[str, ...]] = ("preference",)
+    #: Of a plan without `lr`, for all weights and for adapters: TRL 1.16's DPOConfig, KTOConfig, CPOConfig and
+    #: ORPOConfig; its example scripts take ten times as much for adapters.
+    default_lr: ClassVar[tuple[float, float]] = (1e-6, 1e-5)
     name: ClassVar[str]
 
     @property

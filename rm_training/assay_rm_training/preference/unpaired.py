@@ -113,6 +113,7 @@ class Sft(UnpairedMethod):
     the last turns of a conversation of several."""
 
     name: ClassVar[str] = "sft"
+    default_lr: ClassVar[tuple[float, float]] = (2e-5, 2e-4)  #: as TRL 1.16's SFTConfig and example script
 
     def read(self, workspace: Workspace | None, data: str) -> Collection[UnpairedResponse]:
         """Raises BadInputError for data without a desirable response."""

@@ -98,8 +98,10 @@ def write_report(report: EvaluationReport, run: Run | None, out: Path | None) ->
 
 
 def add_model(run: Run, folder: Path, spec: RewardModelSpec) -> str:
-    """Record the checkpoint in `folder` as an artifact of the run; returns its id."""
-    return run.add_artifact("reward_model", folder.name, folder, content_hash=folder_digest(folder), spec=asdict(spec))
+    """Record the checkpoint in `folder` as an artifact of the run; returns its id. An implicit reward model is a policy
+    and is found as both."""
+    kind = "policy" if spec.kind == "implicit" else "reward_model"
+    return run.add_artifact(kind, folder.name, folder, content_hash=folder_digest(folder), spec=asdict(spec))
 
 
 @contextmanager

@@ -104,6 +104,11 @@ class TrainingPlan(RunPlan):
     method: Method = field(default_factory=BradleyTerry)
     final_data: str | None = None
 
+    def __post_init__(self) -> None:
+        rates: tuple[float, float] | None = getattr(self.method, "default_lr", None)
+        if rates is not None and self.config.lr is None:
+            object.__setattr__(self, "config", replace(self.config, lr=rates[self.config.lora is not None]))
+
     def to_dict(self) -> dict[str, Any]:
         return {**self.__dict__, "config": self.config.to_dict(), "method": method_payload(self.method)}
 

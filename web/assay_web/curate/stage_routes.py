@@ -67,7 +67,9 @@ def read_stage_options(person: Viewer, service: ServiceNow) -> StageOptions:
     """What the forms offer: descriptions of loops and judges in the workspace, models, benchmarks, sources."""
     with service.store() as db:
         begun = dict(db.execute("SELECT loop, config::VARCHAR FROM loops ORDER BY created_at DESC").fetchall())
-        models = db.execute("SELECT DISTINCT name FROM artifacts WHERE kind = 'reward_model' ORDER BY 1").fetchall()
+        models = db.execute(
+            "SELECT DISTINCT name FROM artifacts WHERE kind = 'reward_model' OR spec ->> 'kind' = 'implicit' ORDER BY 1"
+        ).fetchall()
         benchmarks = db.execute("SELECT benchmark FROM benchmarks ORDER BY 1").fetchall()
         sources = db.execute("SELECT DISTINCT source FROM origins ORDER BY 1 LIMIT 500").fetchall()
     return StageOptions(
