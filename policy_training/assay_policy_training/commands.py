@@ -200,7 +200,7 @@ def rl(
             )
         return
     target = Workspace.find(workspace)
-    rewards = tuple(recorded_reward(reference, model, target) for reference in config.rewards)
+    rewards = tuple(recorded_reward(reference, model, workspace=target) for reference in config.rewards)
     if resume is not None:
         flags = {"overrides": "--set", "evaluation_prompts": "--eval-prompts", "columns": "--column"}
         refuse_changes(context, {*CHANGEABLE, "model"} if rewards else CHANGEABLE, flags)

@@ -71,7 +71,7 @@ def measure(
 
     chosen = MEASURES.create(name, _settings(settings or ()), field="NAME")
     target, sources = Workspace.find(workspace), parse_policies(policies)
-    rewards = [recorded_reward(reference, None, target) for reference in reward or ()]
+    rewards = [recorded_reward(reference, None, workspace=target) for reference in reward or ()]
     sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
     config = {"measure": name, "settings": settings or [], "policies": policies, "prompts": prompts, "limit": limit}
     config |= {"samples": samples, "rewards": rewards, "pass_above": pass_above, "seed": seed}

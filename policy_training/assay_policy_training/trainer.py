@@ -30,7 +30,7 @@ from assay_policy_training.plugins.prompts.mixtures import (
 from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.rollouts.functions.source import CallSettings, FunctionReward
+from assay_policy_training.rollouts.functions.source import FunctionReward
 from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
 from assay_policy_training.rollouts.reward_uri import recorded_reward
 from assay_policy_training.training.config import PolicyRunConfig
@@ -154,9 +154,10 @@ class PolicyTrainer:
             )
 
     def _opened(self, reward: Reward, stack: ExitStack) -> RewardSource:
-        calls = CallSettings(self.plan.reward_timeout, self.plan.on_reward_error)
+        calls, device = self.plan.calls, self.plan.device
         if isinstance(reward, str):
-            return open_rewards(stack, [reward], keys_of([reward], None), wait=None, deadline=600.0, calls=calls)[0]
+            names, keys = [recorded_reward(reward, None, workspace=self.workspace)], keys_of([reward], None)
+            return open_rewards(stack, names, keys, wait=None, deadline=600.0, calls=calls, device=device)[0]
         if isinstance(reward, RewardSource):
             return reward
         function = FunctionReward(reward, settings=calls)

@@ -2,7 +2,8 @@
 
 Covers: the clamped log-ratio; the truncated importance weight that TIS, CISPO and AIPO share (they differ only in whose
 log-probs are the numerator and the denominator); means and sums over a row's tokens; estimators of KL(theta || ref)
-from one sampled token. With d = logp - logp_ref on tokens sampled from theta:
+from one sampled token; the losses of pairs of log-ratios that online and offline methods share. With d = logp -
+logp_ref on tokens sampled from theta:
 
     as a value    E[k1] = E[k3] = KL; E[k2] is biased
     as a loss     E[grad k1] = 0; E[grad k2] = grad KL(theta || ref); E[grad k3] = grad KL(ref || theta), the forward KL
@@ -15,6 +16,7 @@ Source of the estimators: J. Schulman, "Approximating KL divergence"; gradients 
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from assay.errors import BadInputError
 
@@ -45,6 +47,19 @@ def row_sum(values: Tensor, mask: Tensor) -> Tensor:
 def row_mean(values: Tensor, mask: Tensor) -> Tensor:
     """[B] mean over the tokens of `mask`, 0 for a row without any; both [B,T]."""
     return row_sum(values, mask) / mask.sum(1).clamp(min=1)
+
+
+def dpo_loss(margin: Tensor, beta: float, label_smoothing: float = 0.0) -> Tensor:
+    """-(1-e) log sigmoid(beta m) - e log sigmoid(-beta m) of each pair, e the believed share of flipped labels;
+    m = (log pi/ref)(chosen) - (log pi/ref)(rejected), sums over tokens (arXiv 2305.18290)."""
+    d = beta * margin
+    loss = -logsigmoid(d)
+    return (1 - label_smoothing) * loss - label_smoothing * logsigmoid(-d) if label_smoothing else loss
+
+
+def ipo_loss(margin: Tensor, beta: float) -> Tensor:
+    """(m - 1/(2 beta))^2 of each pair; m as for `dpo_loss`, or INPO's h with its eta for beta (arXiv 2310.12036)."""
+    return (margin - 1 / (2 * beta)) ** 2
 
 
 def kl_estimate(kind: str, logp: Tensor, logp_ref: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ def parse_reward(text: str, option: str = "--reward") -> RewardReference:
     raise unknown("reward", text, REWARDS.names(), field=option, more=_OTHERS)
 
 
-def recorded_reward(text: str, model: str | None, workspace: Workspace, option: str = "--reward") -> str:
+def recorded_reward(text: str, model: str | None, option: str = "--reward", workspace: Workspace | None = None) -> str:
     """As a run records it: with the server's model `model` where the reference names none, files by absolute path,
     models that are loaded here as `locate_model` finds them."""
     reference = parse_reward(text, option)

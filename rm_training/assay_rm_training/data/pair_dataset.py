@@ -53,13 +53,13 @@ class EncodedPair(NamedTuple):
 
 
 def encode_pairs(
-    pairs: Collection[PreferencePair], renderer: Renderer, *, collect: Collect = list, advance: Advance = silent
+    rows: Collection[PreferencePair], renderer: Renderer, *, collect: Collect = list, advance: Advance = silent
 ) -> EncodedDataset[EncodedPair]:
     """Encode every pair. A pair is left out, and counted, where a side does not fit or cannot be rendered, where the
     cut made both sides equal, or where its weight is not positive. Raises BadInputError when none remains.
     """
     return encode_rows(
-        pairs,
+        rows,
         lambda pair: _encode(pair, renderer),
         unit="pairs",
         identity=_identity,

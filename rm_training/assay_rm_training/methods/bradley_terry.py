@@ -13,11 +13,10 @@ import torch
 from assay.data.pairs import open_pairs
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
-from assay.models.chat.renderer import Renderer
 from assay.models.spec import Kind
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
-from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
+from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs, read_labelled_pairs
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.method import MethodFields
@@ -127,15 +126,7 @@ class BradleyTerry(MethodFields):
             return read_labelled_pairs(workspace, data, soft=self.loss.soft_labels, prior=self.vote_prior)
         return open_pairs(workspace, data)
 
-    def encode(
-        self,
-        rows: Collection[PreferencePair],
-        renderer: Renderer,
-        *,
-        collect: Collect = list,
-        advance: Advance = silent,
-    ) -> EncodedDataset[EncodedPair]:
-        return encode_pairs(rows, renderer, collect=collect, advance=advance)
+    encode = staticmethod(encode_pairs)
 
     def prepare(
         self,

@@ -20,7 +20,7 @@ from assay.models.loading import load_causal_lm, spec_of
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import EncodedPair
 from assay_rm_training.methods.bradley_terry import BradleyTerry
-from assay_rm_training.methods.response_logprobs import Head, check_starts, response_log_probs, with_references
+from assay_rm_training.methods.response_logprobs import Head, checked_starts, response_log_probs, with_references
 from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.packed_forward import GroupForward, GroupTask, rewards_of, tokens_of
 from assay_rm_training.model.trainable_model import TrainableModel, attach, auxiliary_module, has_reward_head
@@ -130,8 +130,7 @@ class Grm(BradleyTerry):
         self, trainable: TrainableModel, config: TrainingConfig, data: EncodedDataset[EncodedPair]
     ) -> EncodedDataset[EncodedPair]:
         if self.text != "dpo":
-            check_starts(data)
-            return data
+            return checked_starts(data)
         version = f"{spec_of(config.base, template_hash=str).version} {config.dtype}"
         forward = GroupForward(trainable, config)
         return with_references(trainable, language_head(trainable), forward, data, version=version)

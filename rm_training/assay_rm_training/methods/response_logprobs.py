@@ -76,7 +76,7 @@ def with_references(
     What an interrupted run measured is used again where it is of the same data and `version`, of the model's files and
     how they are run. Raises BadInputError for a template whose response starts at the first token.
     """
-    check_starts(data)
+    data = checked_starts(data)
     file = _reference_file(data, version)
     if file is not None and file.is_file():
         log.warning("%s: used again, measured by an interrupted run", file)
@@ -90,10 +90,11 @@ def with_references(
     return data.with_items(item._replace(reference=tuple(reference.tolist())) for item, reference in both)
 
 
-def check_starts(data: EncodedDataset[Any]) -> None:
-    """Raises BadInputError for a template whose response starts at the first token."""
+def checked_starts(data: EncodedDataset[Any]) -> EncodedDataset[Any]:
+    """The data. Raises BadInputError for a template whose response starts at the first token."""
     if any(min(item.starts) < 1 for item in data.items):
         raise BadInputError("a response without a token before it: its first token is predicted from nothing")
+    return data
 
 
 def _reference_file(data: EncodedDataset[Any], version: str) -> Path | None:

@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 
 from assay.errors import BadInputError
+from assay_policy_training.core.ratios import dpo_loss
 
 
 def bradley_terry(d: torch.Tensor, *, label_smoothing: float = 0.0) -> torch.Tensor:
@@ -33,10 +34,7 @@ def bradley_terry(d: torch.Tensor, *, label_smoothing: float = 0.0) -> torch.Ten
     Bradley-Terry as in InstructGPT (arXiv 2203.02155); smoothing as in conservative DPO: with a share e of labels
     flipped the minimum lies at the finite d = ln((1-e)/e).
     """
-    loss = -F.logsigmoid(d)
-    if label_smoothing:
-        loss = (1 - label_smoothing) * loss - label_smoothing * F.logsigmoid(-d)
-    return loss
+    return dpo_loss(d, 1.0, label_smoothing)
 
 
 def bradley_terry_soft(d: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,7 @@
 """Losses that train a policy on preferences, each a plain function of log-probabilities to one loss an item.
 
-Covers: what `pair.py` does not have: robust DPO, the log odds ratio of ORPO, KTO. DPO and SimPO are its `bradley_terry`
-of a difference of implicit rewards, IPO its `margin_mse`. Leaves out: log-probabilities
-(`methods/response_logprobs.py`), the methods (`preference/`).
+Covers: robust DPO, the log odds ratio of ORPO, KTO. Leaves out: DPO and IPO, which online methods use too
+(`assay_policy_training.core.ratios`), log-probabilities (`methods/response_logprobs.py`), the methods (`preference/`).
 """
 
 import math

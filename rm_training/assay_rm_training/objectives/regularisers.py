@@ -8,6 +8,8 @@ and the heads (the tasks).
 import torch
 import torch.nn.functional as F
 
+from assay_policy_training.core.ratios import dpo_loss
+
 
 def centring(chosen: torch.Tensor, rejected: torch.Tensor) -> torch.Tensor:
     """(c + r)^2 per pair [B]: centres rewards at 0, which Bradley-Terry leaves free (arXiv 2312.09244)."""
@@ -56,7 +58,7 @@ def text_dpo(
     beta: float = 0.1,
 ) -> torch.Tensor:
     """-log s(beta * ((log p_c - log p_r) - (log ref_c - log ref_r))), per pair [B] (GRM's second form)."""
-    return -F.logsigmoid(beta * ((chosen - rejected) - (reference_chosen - reference_rejected)))
+    return dpo_loss((chosen - rejected) - (reference_chosen - reference_rejected), beta)
 
 
 def correlation(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

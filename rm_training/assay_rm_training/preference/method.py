@@ -4,7 +4,7 @@ Covers: loading, the reference (a model, or the base before training, which adap
 log-probabilities, the spec, the pairs of an evaluation. Leaves out: the losses (`pairs.py`, `unpaired.py`).
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -21,7 +21,7 @@ from assay_policy_training.core.logprobs import check_head, vocabulary_head
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.method import MethodFields
-from assay_rm_training.methods.response_logprobs import check_starts, with_references
+from assay_rm_training.methods.response_logprobs import checked_starts, with_references
 from assay_rm_training.model.packed_forward import GroupForward
 from assay_rm_training.model.trainable_model import TrainableModel, prepare
 from assay_rm_training.training_config import TrainingConfig
@@ -29,6 +29,7 @@ from assay_serving.engines.implicit import ImplicitScorer, load_reference
 from assay_serving.scorer import ScoreItem, Scorer
 
 Beta = Annotated[float, Gt(0)]
+Preparation = Callable[[EncodedDataset[Any]], EncodedDataset[Any]]
 
 
 class LogProbs(NamedTuple):
@@ -85,8 +86,12 @@ class PolicyMethod(MethodFields):
         eval_data: EncodedDataset[Any] | None,
     ) -> tuple[EncodedDataset[Any], EncodedDataset[Any] | None]:
         """Raises BadInputError for a template whose response starts at the first token."""
-        check_starts(data)
-        return data, eval_data
+        prepared = self.preparation(trainable, config)
+        return prepared(data), None if eval_data is None else prepared(eval_data)
+
+    def preparation(self, trainable: TrainableModel, config: TrainingConfig) -> Preparation:
+        """What makes the items to train on of the encoded ones."""
+        return checked_starts
 
     def implicit(self, base: str) -> Implicit:
         """How the policy trained from `base` is read as a reward model."""
@@ -124,13 +129,8 @@ class ReferencedMethod(PolicyMethod):
         name = self.reference or base
         return Implicit(self.scale, name, spec_of(name, template_hash=str).version)
 
-    def prepare(
-        self,
-        trainable: TrainableModel,
-        config: TrainingConfig,
-        data: EncodedDataset[Any],
-        eval_data: EncodedDataset[Any] | None,
-    ) -> tuple[EncodedDataset[Any], EncodedDataset[Any] | None]:
+    def preparation(self, trainable: TrainableModel, config: TrainingConfig) -> Preparation:
+        """Measures the reference."""
         implicit = self.implicit(config.base)
         model = trainable
         if self.reference is not None:
@@ -138,7 +138,4 @@ class ReferencedMethod(PolicyMethod):
             model = TrainableModel(load_reference(implicit, trainable.tokenizer, policy), trainable.tokenizer, False)
         forward, head = GroupForward(model, config), vocabulary_head(model.model)
         version = f"{implicit.reference_version} {config.dtype} {config.share_prefix}"
-        first = with_references(model, head, forward, data, version=version)
-        if eval_data is None:
-            return first, None
-        return first, with_references(model, head, forward, eval_data, version=version)
+        return lambda data: with_references(model, head, forward, data, version=version)

@@ -15,17 +15,15 @@ from annotated_types import Ge, Lt
 
 from assay.data.pairs import open_pairs
 from assay.domain import PreferencePair
-from assay.models.chat.renderer import Renderer
-from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_policy_training.core.logprobs import vocabulary_head
-from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
+from assay_policy_training.core.ratios import dpo_loss, ipo_loss
 from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs
 from assay_rm_training.methods.response_logprobs import response_lengths, response_log_probs
 from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.packed_forward import GroupTask, tokens_of
 from assay_rm_training.model.trainable_model import TrainableModel
-from assay_rm_training.objectives.pair import bradley_terry, hinge, margin_mse
+from assay_rm_training.objectives.pair import hinge
 from assay_rm_training.objectives.preference import log_odds_ratio, robust
 from assay_rm_training.preference.method import Beta, LogProbs, PolicyMethod, ReferencedMethod
 from assay_rm_training.training_config import TrainingConfig
@@ -80,15 +78,7 @@ class PairMethod(PolicyMethod):
     def read(self, workspace: Workspace | None, data: str) -> Collection[PreferencePair]:
         return open_pairs(workspace, data)
 
-    def encode(
-        self,
-        rows: Collection[PreferencePair],
-        renderer: Renderer,
-        *,
-        collect: Collect = list,
-        advance: Advance = silent,
-    ) -> EncodedDataset[EncodedPair]:
-        return encode_pairs(rows, renderer, collect=collect, advance=advance)
+    encode = staticmethod(encode_pairs)
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> PairPolicyTask:
         return PairPolicyTask(trainable, config, self)
@@ -105,11 +95,12 @@ class Dpo(PairMethod, ReferencedMethod):
     label_smoothing: Smoothing = 0.0
 
     def losses(self, measured: LogProbs) -> torch.Tensor:
-        d = self.beta * _difference(measured.ratios)
+        margin = _difference(measured.ratios)
         if self.loss == "hinge":
-            return hinge(d)
-        form = robust if self.loss == "robust" else bradley_terry
-        return form(d, label_smoothing=self.label_smoothing)
+            return hinge(self.beta * margin)
+        if self.loss == "robust":
+            return robust(self.beta * margin, label_smoothing=self.label_smoothing)
+        return dpo_loss(margin, self.beta, self.label_smoothing)
 
 
 @dataclass(frozen=True)
@@ -120,7 +111,7 @@ class Ipo(PairMethod, ReferencedMethod):
     name: ClassVar[str] = "ipo"
 
     def losses(self, measured: LogProbs) -> torch.Tensor:
-        return margin_mse(_difference(measured.means), margin=1 / (2 * self.beta))
+        return ipo_loss(_difference(measured.means), self.beta)
 
 
 @dataclass(frozen=True)
@@ -138,7 +129,7 @@ class SimPo(PairMethod):
         return self.beta
 
     def losses(self, measured: LogProbs) -> torch.Tensor:
-        return bradley_terry(self.beta * _difference(measured.means) - self.gamma, label_smoothing=self.label_smoothing)
+        return dpo_loss(_difference(measured.means) - self.gamma / self.beta, self.beta, self.label_smoothing)
 
 
 @dataclass(frozen=True)

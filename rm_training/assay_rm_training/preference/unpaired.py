@@ -11,7 +11,7 @@ takes it from each forward pass.
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.packed_forward import GroupTask, tokens_of
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.objectives.preference import kto
-from assay_rm_training.preference.method import PolicyMethod, ReferencedMethod
+from assay_rm_training.preference.method import PolicyMethod, Preparation, ReferencedMethod
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.scorer import ScoreItem, Scorer
 
@@ -187,18 +187,10 @@ class Kto(UnpairedMethod, ReferencedMethod):
     desirable_weight: Annotated[float, Ge(0)] = 1.0
     undesirable_weight: Annotated[float, Ge(0)] = 1.0
 
-    def prepare(
-        self,
-        trainable: TrainableModel,
-        config: TrainingConfig,
-        data: EncodedDataset[Any],
-        eval_data: EncodedDataset[Any] | None,
-    ) -> tuple[EncodedDataset[Any], EncodedDataset[Any] | None]:
-        """Give each response a mismatched one, and both their reference. Raises BadInputError for a single prompt."""
-        data = data.with_items(_mismatched(data.items, config.max_length))
-        if eval_data is not None:
-            eval_data = eval_data.with_items(_mismatched(eval_data.items, config.max_length))
-        return super().prepare(trainable, config, data, eval_data)
+    def preparation(self, trainable: TrainableModel, config: TrainingConfig) -> Preparation:
+        """Gives each response a mismatched one, and both their reference. Raises BadInputError for a single prompt."""
+        measured = super().preparation(trainable, config)
+        return lambda data: measured(data.with_items(_mismatched(data.items, config.max_length)))
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> KtoTask:
         return KtoTask(trainable, config, self)

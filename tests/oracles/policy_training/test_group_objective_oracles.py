@@ -7,15 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from assay_policy_training.core.ratios import dpo_loss, ipo_loss
 from assay_policy_training.plugins.estimators.step_values import differences
 from assay_policy_training.plugins.objectives.offline import last_of_segment, over_segments, response_ratio
-from assay_policy_training.plugins.objectives.preference import (
-    answer_loss,
-    difference_loss,
-    dpo_loss,
-    improvement_loss,
-    ipo_loss,
-)
+from assay_policy_training.plugins.objectives.preference import answer_loss, difference_loss, improvement_loss
 from assay_policy_training.plugins.objectives.rover import at_next
 from assay_policy_training.plugins.objectives.verdicts import against_group, class_weights, group_gain, length_weights
 

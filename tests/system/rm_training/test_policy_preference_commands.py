@@ -1,4 +1,4 @@
-"""`assay train dpo` and its relatives, `assay eval` and `assay serve` of a policy beside its reference."""
+"""`assay train dpo` and its relatives; a policy beside its reference in `assay eval`, `score`, `serve` and `rl`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ def test_a_policy_is_trained_evaluated_and_served_as_a_reward_model(
 ) -> None:
     where = ("-w", workspace.root)
     train_file, held_file = pairs_file(tmp_path / "train.jsonl", 32, 1), pairs_file(tmp_path / "held.jsonl", 16, 2)
-    code, _, err = assay("train", "sft", "--data", train_file, *FAST, "--name", "start", *where)
+    code, out, err = assay("train", "sft", "--data", train_file, *FAST, "--name", "start", "--json", *where)
     assert code == 0, err
+    started = json.loads(out)
     code, out, err = assay(
         "train", "dpo", "--data", train_file, "--eval-data", held_file, *FAST, "--beta", "0.5", "--epochs", "2",
         "--base", "start", "--reference", "tiny", "--name", "policy", "--json", *where,
@@ -63,8 +64,36 @@ def test_a_policy_is_trained_evaluated_and_served_as_a_reward_model(
         margins[model] = found["margin_mean"]
     assert margins["policy"] == margins["dpo:policy@tiny"] == trained["evaluation"]["margin_mean"]
     assert len(set(margins.values())) == 3
-
+    code, out, err = assay("models", "--kind", "policy", "--json", *where)
+    assert [model["name"] for model in json.loads(out)["models"]] == ["policy", "start"], err
+    code, out, err = assay(
+        "score", "--model", "dpo:policy@tiny", "--prompt", "Name a metal.", "--response", "Gold!", "--json", *where
+    )
+    assert code == 0, err
     pair = f"dpo:{folder}@tiny"
+    implicit = load_scorer(ModelConfig(pair, device="cpu"))
+    items = [ScoreItem((Message("user", "Name a metal."),), text) for text in ("Gold!", "Gold?")]
+    expected = [score.reward for score in implicit.score(items) if isinstance(score, Score)]
+    assert json.loads(out)["scores"][0]["reward"] == pytest.approx(expected[0])
+    code, out, err = assay(
+        "rl", "--recipe", "grpo", "--policy", "policy", "--reward", "q=dpo:policy@tiny", "--reward", "dpo:start",
+        "--prompts", "constrained:4", "--steps", "1", "--prompts-per-step", "2", "--group-size", "2",
+        "--max-new-tokens", "4", "--device", "cpu", "--name", "tuned", "--json", *where,
+    )  # fmt: skip
+    assert code == 0, err
+    run = json.loads(out)
+    rollouts = [json.loads(line) for line in (Path(run["folder"]) / "rollouts.jsonl").read_text().splitlines()]
+    assert [set(row["parts"]) for row in rollouts] == [{"q", "dpo:start"}] * 4
+    scored = implicit.score(
+        [ScoreItem(tuple(Message(**turn) for turn in row["prompt"]), row["response"]) for row in rollouts]
+    )
+    assert [row["parts"]["q"] for row in rollouts] == [
+        pytest.approx(score.reward, abs=1e-5) for score in scored if isinstance(score, Score)
+    ]
+    with workspace.store.unit() as db:
+        inputs = db.execute("SELECT ref FROM run_links WHERE run_id = ? AND direction = 'input'", [run["run"]])
+        assert {trained["artifact_id"], started["artifact_id"]} <= {row[0] for row in inputs.fetchall()}
+
     command = [str(Path(sys.executable).parent / "assay"), "serve", pair, "--name", "pair"]
     environment = {name: value for name, value in os.environ.items() if name != "ASSAY_API_KEY"}
     process = subprocess.Popen(
@@ -75,7 +104,6 @@ def test_a_policy_is_trained_evaluated_and_served_as_a_reward_model(
         readable, _, _ = select.select([process.stdout], [], [], START_S)
         line = process.stdout.readline() if readable else ""
         assert line, "the server did not start"
-        items = [ScoreItem((Message("user", "Name a metal."),), text) for text in ("Gold!", "Gold?")]
         with RewardClient(json.loads(line)["url"]) as client:
             client.wait_until_ready(START_S)
             assert client.models()[0].kind == "implicit"
@@ -83,10 +111,7 @@ def test_a_policy_is_trained_evaluated_and_served_as_a_reward_model(
     finally:
         process.kill()
         process.communicate()
-    for one, other in zip(served, load_scorer(ModelConfig(pair, device="cpu")).score(items), strict=True):
-        assert isinstance(one, Score)
-        assert isinstance(other, Score)
-        assert one.reward == pytest.approx(other.reward, abs=1e-5)
+    assert [score.reward for score in served if isinstance(score, Score)] == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize(

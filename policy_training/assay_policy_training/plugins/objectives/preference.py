@@ -39,12 +39,11 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from annotated_types import Ge, Gt, Le
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PLACE, record_of
-from assay_policy_training.core.ratios import row_sum
+from assay_policy_training.core.ratios import dpo_loss, ipo_loss, row_sum
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.contexts.revise import PREVIOUS
 from assay_policy_training.plugins.protocols import Scope, UpdateContext
@@ -70,16 +69,6 @@ def best_and_worst(reward: Tensor, group: Tensor) -> Tensor:
         if len(rows) > 1 and float(reward[rows].max()) > float(reward[rows].min()):
             pairs.append([int(rows[reward[rows].argmax()]), int(rows[reward[rows].argmin()])])
     return torch.tensor(pairs, dtype=torch.long).reshape(-1, 2)
-
-
-def dpo_loss(margin: Tensor, beta: float) -> Tensor:
-    """-log sigmoid(beta m) of each pair; m = (log pi/ref)(chosen) - (log pi/ref)(rejected), sums over tokens."""
-    return -logsigmoid(beta * margin)
-
-
-def ipo_loss(margin: Tensor, beta: float) -> Tensor:
-    """(m - 1/(2 beta))^2 of each pair; m as for `dpo_loss`, or INPO's h with its eta for beta."""
-    return (margin - 1 / (2 * beta)) ** 2
 
 
 def mean_over_pairs(

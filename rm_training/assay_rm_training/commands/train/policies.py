@@ -27,7 +27,7 @@ def dpo(
 ) -> Method:
     """Train a policy on pairs by direct preference optimisation (DPO); it also serves as a reward model.
 
-    Example: `assay train dpo --data gold --eval-data gold-holdout --base smollm2 --lr 1e-6 --name aligned`
+    Example: `assay train dpo --data gold --eval-data gold-holdout --base smollm2 --name aligned`
     """
     from assay_rm_training.preference.pairs import Dpo
 
@@ -37,7 +37,7 @@ def dpo(
 def ipo(beta: Beta = 0.1, reference: Reference = None) -> Method:
     """Train a policy on pairs by identity preference optimisation (IPO); --beta is its tau.
 
-    Example: `assay train ipo --data gold --base smollm2 --lr 1e-6 --name aligned`
+    Example: `assay train ipo --data gold --base smollm2 --name aligned`
     """
     from assay_rm_training.preference.pairs import Ipo
 
@@ -52,7 +52,7 @@ def kto(
 ) -> Method:
     """Train a policy on responses labelled good or bad (KTO): rows {"prompt", "completion", "label"}, or pairs.
 
-    Example: `assay train kto --data labelled.jsonl --base smollm2 --lr 1e-6 --batch-size 32`
+    Example: `assay train kto --data labelled.jsonl --base smollm2 --batch-size 32`
     """
     from assay_rm_training.preference.unpaired import Kto
 
@@ -64,7 +64,7 @@ def orpo(
 ) -> Method:
     """Train a policy on pairs without a reference: likelihood of the chosen response and its odds ratio (ORPO).
 
-    Example: `assay train orpo --data gold --base smollm2 --lr 8e-6`
+    Example: `assay train orpo --data gold --base smollm2`
     """
     from assay_rm_training.preference.pairs import Orpo
 
@@ -78,7 +78,7 @@ def simpo(
 ) -> Method:
     """Train a policy on pairs without a reference, by log-probabilities a token (SimPO).
 
-    Example: `assay train simpo --data gold --base smollm2 --lr 1e-6`
+    Example: `assay train simpo --data gold --base smollm2`
     """
     from assay_rm_training.preference.pairs import SimPo
 
@@ -88,7 +88,7 @@ def simpo(
 def sft() -> Method:
     """Fine-tune a policy on the chosen responses of pairs, or on rows {"prompt", "completion"} or {"messages"}.
 
-    Example: `assay train sft --data gold --base smollm2 --lr 1e-5 --name tuned`
+    Example: `assay train sft --data gold --base smollm2 --name tuned`
     """
     from assay_rm_training.preference.unpaired import Sft
 
