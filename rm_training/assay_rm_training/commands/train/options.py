@@ -218,7 +218,7 @@ def _new_plan(
         method_values = with_objective(method_values, options.preset, explicit)
     if method_values.get("reference") is not None:
         method_values = method_values | {"reference": locate_model(here, method_values["reference"])[0]}
-    settings = {"betas": options.betas, "preset": options.preset, **settings}
+    settings = {"betas": options.betas, "preset": options.preset, **settings, "track": tuple(settings["track"] or ())}
     return TrainingPlan(
         TrainingConfig(base=locate_model(here, options.base)[0], lora=options.lora, **settings),
         absolute_file(options.data),
