@@ -20,6 +20,7 @@ from assay.errors import BadInputError
 from assay.models.parallelism.distributed import Parallel
 from assay.registry import unknown
 from assay.runs.callbacks import Callback
+from assay.runs.model_run import model_folder
 from assay.workspace import Workspace
 from assay_policy_training.plugins.prompts.mixtures import (
     absolute_source,
@@ -100,7 +101,8 @@ class PolicyTrainer:
 
         `prompts`: a source as `assay rl --prompts` names it, sources with their weights, or rows: texts, or mappings
         as the objects of a file. `eval_prompts`: held-out ones, of several sets by name; all of them are used unless
-        `evaluate` says how many. `workspace`: a folder is made one; None: as `assay` finds it. `settings`: keys of the
+        `evaluate` says how many. `workspace`: a folder is made one; None: as `assay` finds it. `name`:
+        None is POLICY-RECIPE, or its next version (-v2, ...). `settings`: keys of the
         recipe, `{"kl.coefficient": 0.01}`. `options`: any of `RECIPE_OPTIONS` and of the fields of `PolicyRunConfig`.
         """
         space = Workspace.of(workspace)
@@ -108,7 +110,8 @@ class PolicyTrainer:
         run_options = {field.name for field in fields(PolicyRunConfig)} - {"rewards", "evaluation_prompts"}
         for option in options.keys() - run_options - RECIPE_OPTIONS.keys():
             raise unknown("option", option, run_options | RECIPE_OPTIONS.keys())
-        chosen = load_recipe(recipe, recipe_overrides({**(settings or {}), **options}))
+        keys = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in (settings or {}).items()]
+        chosen = load_recipe(recipe, [*keys, *recipe_overrides(options)])
         config = {option: value for option, value in options.items() if option in run_options}
         if isinstance(columns := config.get("columns"), Mapping):
             config["columns"] = tuple(f"{field}={column}" for field, column in columns.items())
@@ -131,6 +134,8 @@ class PolicyTrainer:
             chosen,
             name,
         )
+        if name is None:
+            plan = replace(plan, name=model_folder(space, plan.name, force=True).name)
         trainer = cls(space, plan, rewards=rewards, watch=watched, callbacks=callbacks)
         longest = max(map(len, trainer.held_out.values()), default=0)
         trainer.plan = replace(plan, evaluate=min(plan.evaluate, longest))
@@ -180,12 +185,11 @@ def new_plan(config: PolicyRunConfig, recipe: Recipe, name: str | None = None, *
 
 
 def recipe_overrides(values: Mapping[str, Any]) -> list[str]:
-    """Values by option or key as `load_recipe` reads them, without those that are None or options of the run."""
-    run_options = {field.name for field in fields(PolicyRunConfig)}
+    """The values of `RECIPE_OPTIONS` as `load_recipe` reads them, without those that are None."""
     return [
-        f"{RECIPE_OPTIONS.get(name, name)}={json.dumps(value, ensure_ascii=False)}"
-        for name, value in values.items()
-        if value is not None and name not in run_options
+        f"{key}={json.dumps(values[name], ensure_ascii=False)}"
+        for name, key in RECIPE_OPTIONS.items()
+        if values.get(name) is not None
     ]
 
 

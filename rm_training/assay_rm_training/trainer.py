@@ -27,7 +27,8 @@ class RewardModelTrainer:
 
     `method`: the name of one, whose fields may be among `settings` (`RewardModelTrainer("dpo", beta=0.05, ...)`), or an
     object. `data`, `eval_data`, `final_data`: a snapshot, a file, or rows as the objects of such a file, e.g.
-    `{"prompt", "chosen", "rejected"}`. `workspace`: a folder is made one; None: as `assay` finds it. `waivers`:
+    `{"prompt", "chosen", "rejected"}`. `workspace`: a folder is made one; None: as `assay` finds it. `name`: None is
+    BASE-DATA, or its next version (-v2, ...); one in use is refused without `force`. `waivers`:
     registered benchmark -> reason to train although `data` is not checked against it. `settings`: fields of
     `TrainingConfig`, and of the method. Reads the rows; raises BadInputError naming file, row and field.
     """
@@ -63,7 +64,7 @@ class RewardModelTrainer:
             name_of_data,
             held_out[0],
             name or default_name(base, name_of_data),
-            force,
+            force or name is None,
             dict(waivers or {}),
             method,
             held_out[1],

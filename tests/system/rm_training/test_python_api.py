@@ -158,6 +158,14 @@ def test_a_reward_model_and_a_policy_on_pairs(workspace: Workspace) -> None:
     assert aligned.spec.implicit.reference == "tiny"
 
 
+def test_a_second_run_without_a_name_is_a_new_version(workspace: Workspace) -> None:
+    options: dict[str, Any] = {"reward": unique_letters, "prompts": PROMPTS, "workspace": workspace, **OPTIONS}
+    assert PolicyTrainer.from_recipe("opo", **options).plan.name == "tiny-opo"
+    (workspace.models / "tiny-opo").mkdir()
+    assert PolicyTrainer.from_recipe("opo", **options).plan.name == "tiny-opo-v2"
+    assert RewardModelTrainer(data=PAIRS, base="tiny", workspace=workspace).plan.force
+
+
 def test_a_wrong_row_or_setting_is_named(workspace: Workspace) -> None:
     with pytest.raises(BadInputError, match=r"rows-\w+\.jsonl, row 2, field 'chosen': missing"):
         RewardModelTrainer(data=[PAIRS[0], {"prompt": "x", "rejected": "y"}], base="tiny", workspace=workspace)
