@@ -21,7 +21,7 @@ from assay_rm_training.trainer import RewardModelTrainer
 
 PROMPTS = [f"Name metal number {number}." for number in range(6)]
 PAIRS = [{"prompt": f"Question {n}?", "chosen": f"Answer {n}, a good one.", "rejected": f"No {n}."} for n in range(16)]
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "policy": "tiny",
     "steps": 3,
     "prompts_per_step": 2,
