@@ -87,21 +87,21 @@ def running_hub() -> Iterator[Hub]:
                     part | {"actions": {"upload": {"href": f"{hub.url}/objects/{part['oid']}"}}} for part in objects
                 ]
                 self.answer({"transfer": "basic", "objects": actions})
-            elif found := re.fullmatch(r"/api/models/(.+)/commit/(.+)", path):
+            elif target := re.fullmatch(r"/api/models/(.+)/commit/(.+)", path):
                 if hub.refuse:
                     self.answer({"error": "no room"}, hub.refuse)
                     return
-                files = hub.files.setdefault((found[1], found[2]), {})
+                committed = hub.files.setdefault((target[1], target[2]), {})
                 for line in content.splitlines():
                     row = json.loads(line)
                     value = row["value"]
                     if row["key"] == "file":
-                        files[value["path"]] = base64.b64decode(value["content"])
+                        committed[value["path"]] = base64.b64decode(value["content"])
                     elif row["key"] == "lfsFile":
-                        files[value["path"]] = hub.objects[value["oid"]]
+                        committed[value["path"]] = hub.objects[value["oid"]]
                 commit = "0" * 40
                 self.answer(
-                    {"commitUrl": f"{hub.url}/{found[1]}/commit/{commit}", "commitOid": commit, "success": True}
+                    {"commitUrl": f"{hub.url}/{target[1]}/commit/{commit}", "commitOid": commit, "success": True}
                 )
             else:
                 self.answer({"error": f"unknown: {path}"}, 404)

@@ -25,8 +25,10 @@ ARCHITECTURE = Path(__file__).resolve().parents[3] / "docs" / "architecture.md"
 JOURNEYS = ("import", "train", "score", "rollout", "vote", "stage")
 MOST_OF_A_SCORE, MOST_OF_A_VOTE = 15, 12
 #: What every request of the web server passes: limits, origin, session, role, audit log.
-WEB_GATE = ("assay_web.server.", "assay_web.access.", "assay_web.accounts.", "assay_web.service", "assay.http.")
-WEB_GATE += ("assay.system.hash_chain",)  # of the audit log
+WEB_GATE = (
+    *("assay_web.server.", "assay_web.access.", "assay_web.accounts.", "assay_web.service", "assay.http."),
+    "assay.system.hash_chain",  # of the audit log
+)
 #: What a message is: carried along, not a step.
 MESSAGE = "assay.conversation.message"
 #: Types of an item that a vote carries along.
