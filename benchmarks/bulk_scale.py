@@ -254,18 +254,44 @@ def joined(folder: Path, items: int) -> dict[str, Any]:
     }
 
 
+def sketched(folder: Path, items: int) -> dict[str, Any]:
+    """CPU microseconds a row of near-duplicates' sketches in this process, the shards' reading and writing included,
+    and its peak memory, before (the shards are written) and after. Rows of 60 words in three texts."""
+    from dataclasses import replace
+
+    from assay.compute.local import LocalExecutor
+    from compute_cluster import sketching, write_shards
+
+    units = [replace(unit, result=f"{unit.shard}.keys") for unit in write_shards(folder, items)]
+    before, cpu = peak_rss_mb(), time.process_time()
+    rows = sum(done.unit.rows for done in LocalExecutor().run(sketching(), units))
+    seconds = time.process_time() - cpu
+    size = sum(Path(unit.result).stat().st_size for unit in units)
+    return {
+        "rows": rows,
+        "us_a_row": round(1e6 * seconds / rows, 2),
+        "peak_mb": {"shards": before, "sketched": peak_rss_mb()},
+        "bytes_a_row": round(size / rows, 1),
+    }
+
+
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--sizes", type=int, nargs="+", help="numbers of pairs")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="those to run, in this order")
     parser.add_argument("--folder", type=Path, help="keep workspaces and results here, and resume")
     parser.add_argument("--keys", type=int, help="join near-duplicates' bands of so many items, and nothing else")
+    parser.add_argument("--sketch", type=int, help="sketch so many rows for near-duplicates, and nothing else")
     parser.add_argument("--beside", type=int, nargs="+", help="import a shard beside so many results, and nothing else")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.keys:
         with tempfile.TemporaryDirectory(prefix="bands-") as folder:
             print(json.dumps(joined(Path(folder), options.keys)))
+        return
+    if options.sketch:
+        with tempfile.TemporaryDirectory(prefix="sketches-") as folder:
+            print(json.dumps(sketched(Path(folder), options.sketch)))
         return
     if options.beside:
         for stored in options.beside:

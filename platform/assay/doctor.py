@@ -236,7 +236,7 @@ def _stages(workspace: Workspace) -> Check:
     if not stages:
         return Check("stages", "ok", "no interrupted bulk work")
     sizes = ", ".join(f"{folder.name} ({size / 1e6:.1f} MB)" for folder, size in stages.items())
-    fix = "give the interrupted command again, and it goes on; or assay doctor --remove-stages"
+    fix = "give the interrupted command again, which resumes; or assay doctor --remove-stages"
     return Check("stages", "optional", f"{counted(len(stages), 'interrupted stage')}: {sizes}", fix)
 
 

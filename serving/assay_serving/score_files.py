@@ -1,7 +1,7 @@
 """Scoring JSON Lines: every input line gives one output line, and a broken line fails alone.
 
 Covers: reading rows with `prompt` and `response` or `responses` (and `label` and `references`, which composed rewards
-read), scoring them in bounded memory, the lines written, a file of them that goes on where it was interrupted, counts
+read), scoring them in bounded memory, the lines written, a file of them that resumes where it was interrupted, counts
 of failures by reason. Leaves out: the scorer (`model_loader`), storage (the command).
 """
 

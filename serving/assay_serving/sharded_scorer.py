@@ -58,7 +58,7 @@ class ShardedScorer:
         self.info = ModelInfo(self._config.name, version, kind)
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
-        """As `Scorer.score`; interrupted, the same items go on where they stopped."""
+        """As `Scorer.score`; interrupted, the same items resume where they stopped."""
         import pyarrow.parquet as pq
         import xxhash
 

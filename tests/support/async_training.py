@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from assay.domain import Message
+from assay.models.parallelism.strategy import SingleProcess
 from assay.runs.callbacks import StepCallback
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.config import Asynchrony
@@ -49,12 +50,13 @@ class LetterShare:
 
 class HoldingSampler(TransformersSampler):
     marker: Path
-    number: int
+    number: int | None
+    spared: int
 
     def rollout(
         self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
     ) -> RolloutBatch:
-        if any(item.meta["number"] == self.number for item in items):
+        if os.getppid() != self.spared and self.number in (None, *(item.meta["number"] for item in items)):
             try:
                 with self.marker.open("x") as stream:
                     stream.write(str(os.getpid()))
@@ -66,14 +68,16 @@ class HoldingSampler(TransformersSampler):
 
 
 class Holding(RecipeSettings, section="sampler"):
-    """S2. The first process that is asked for prompt `number` writes its id to `marker` and does nothing more."""
+    """S2. The first process that is asked for prompt `number` (None: any) writes its id to `marker` and does nothing
+    more. `spared`: parent of processes that do not."""
 
     marker: str
-    number: int = 0
+    number: int | None = 0
+    spared: int = 0
 
     def open(self, policy: Policy, sampling: Sampling) -> HoldingSampler:
         sampler = HoldingSampler(policy, sampling)
-        sampler.marker, sampler.number = Path(self.marker), self.number
+        sampler.marker, sampler.number, sampler.spared = Path(self.marker), self.number, self.spared
         return sampler
 
 
@@ -102,11 +106,18 @@ def save_model(folder: Path) -> str:
 
 
 def trainer(
-    recipe: Recipe, folder: Path, model: str = "tiny", rewards: Sequence[RewardSource] = (), *, on: str = "local"
+    recipe: Recipe,
+    folder: Path,
+    model: str = "tiny",
+    rewards: Sequence[RewardSource] = (),
+    *,
+    on: str = "local",
+    parallel: SingleProcess | None = None,
 ) -> PolicyLoop:
     torch.manual_seed(0)
     folder.mkdir(exist_ok=True, parents=True)
     policy = Policy(model, device=torch.device("cpu"), max_prompt_tokens=128, lora=recipe.lora)
+    policy.divide(parallel or SingleProcess())
     prompts = ShuffledPrompts(ITEMS, seed=0)
     return PolicyLoop(recipe, policy, prompts, list(rewards) or [LetterShare()], folder, on=on)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.resume import is_given
 from assay.cli.settings_options import settings_options
 from assay.cli.workspace_command import CommandResult, add_commands
 from assay.compute.executor import LOCAL, OnOption, open_executor
@@ -176,6 +177,7 @@ def status(workspace: Workspace) -> CommandResult:
 
 
 def stage1(
+    context: typer.Context,
     config: Annotated[Path | None, typer.Argument(metavar="FILE", help="The loop, in YAML: see --example.")] = None,
     example: Annotated[bool, typer.Option("--example", help="Print a commented configuration and stop.")] = False,
     on: OnOption = LOCAL,
@@ -185,7 +187,7 @@ def stage1(
     """Label a seed, then train, look at the errors on gold and label around them, iteration by iteration.
 
     Interrupted, killed, out of budget or waiting for people: run it again; no question is asked twice.
-    --on: where the pool is embedded.
+    --on: where the pool is embedded; default: the file's `run_on`.
 
     Example: `assay curate stage1 --example > loop.yaml && assay curate stage1 loop.yaml`
     """
@@ -204,6 +206,7 @@ def stage1(
 
     settings = Stage1Config.read(config)
     here = Workspace.find(workspace)
+    on = on if is_given(context, "on") else settings.run_on
     parts = build_parts(here, settings, open_executor(on) if on != LOCAL else None)
     with start_run(here, RUN_KIND, settings.to_dict()) as run:
         record_judges(run, [*parts.judges, *getattr(parts.people, "judges", ())])
@@ -286,7 +289,7 @@ def stage2(
     if report.unanswered:
         lines.append(f"{report.unanswered} on which every judge failed are left alone; run it again to ask again")
     if report.stopped:
-        lines.append(f"stopped: {report.stopped}; run it again to go on")
+        lines.append(f"stopped: {report.stopped}; run it again to resume")
     return CommandResult({"run": run.id, **asdict(report)}, "\n".join(lines))
 
 
@@ -301,7 +304,7 @@ def sources(
             help="A reward model: probes on its features, each trained without the pair, count beside sources."
         ),
     ] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Of the judges; run it again to go on.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="Of the judges; run it again to resume.")] = None,
     source: SourceOption = None,
     pool: PoolOption = None,
     dry_run: Annotated[
@@ -358,7 +361,7 @@ def sources(
             f"judges answered {report.measured_on} gold pairs and {report.judged} others, cost {report.cost:g}"
         )
     if report.stopped:
-        lines.append(f"stopped: {report.stopped}; run it again to go on")
+        lines.append(f"stopped: {report.stopped}; run it again to resume")
     return CommandResult({"run": run.id, **asdict(report)}, "\n".join(lines))
 
 
@@ -457,7 +460,7 @@ def _lines(report: dict[str, Any], file: str) -> list[str]:
         lines.append(f"then: assay curate stage1 {file}")
     if report["stopped"]:
         lines.append(f"stopped: {report['stopped']}")
-        lines.append(f"run it again to go on, with a larger budget if that was spent: assay curate stage1 {file}")
+        lines.append(f"run it again to resume, with a larger budget if that was spent: assay curate stage1 {file}")
     if report["model"]:
         lines.append(f"the best of them is now model {report['model_name'] or report['loop']} ({report['model']})")
     return lines

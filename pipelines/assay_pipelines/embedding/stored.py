@@ -114,7 +114,7 @@ def embed_comparisons(
     device: str = "auto",
 ) -> EmbedReport:
     """Encode the comparisons without a vector of their present text. Those of a selection are shards
-    (`assay.compute.stage`) of `page` comparisons, so that an interrupted pass goes on where it stopped.
+    (`assay.compute.stage`) of `page` comparisons, so that an interrupted pass resumes where it stopped.
 
     `advance` counts comparisons, those stored before in one step. `executor`: where a selection's shards are encoded,
     elsewhere by the encoder that `reference` and `device` open. The store is not held while the encoder works.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -28,6 +29,13 @@ OnOption = Annotated[
 ]
 
 
+def check_place(on: str, field: str) -> None:
+    """Raises BadInputError where `on` is no place to work; `field`: the option or setting to blame."""
+    if re.fullmatch(r"local(:\d*)?|ray(:.*)?", on) is None:
+        places = "local, local:N, ray://HOST:PORT, ray:HOST:PORT or ray"
+        raise BadInputError(f"{on!r} is no place to work: {places}", field=field)
+
+
 class Executor(Protocol):
     def run(self, spec: JobSpec, units: Sequence[Unit], *, opened: ShardJob | None = None) -> Iterator[UnitDone]:
         """Map the units; results come in the order in which they are done."""
@@ -44,9 +52,9 @@ def open_executor(on: str = LOCAL) -> Executor:
     return RayExecutor(address)
 
 
-def open_actor(on: str, target: str, arguments: Mapping[str, Any], *, probe: Path, gpus: float = 0) -> Actor:
+def open_actor(on: str, target: str, arguments: Mapping[str, Any], *, folder: Path, gpus: float = 0) -> Actor:
     """An actor of `target` ("package.module:Class", built with `arguments` at its first call), on this machine or in
-    a Ray cluster. `probe`: a file that its node has to see, whose text is its name. `gpus`: of a cluster's node.
+    a Ray cluster. `folder`: that its node has to see. `gpus`: of a cluster's node.
 
     Raises what `ray_address` and Ray's actor raise.
     """
@@ -55,11 +63,11 @@ def open_actor(on: str, target: str, arguments: Mapping[str, Any], *, probe: Pat
     address = ray_address(on)
     from assay.compute.ray_cluster import RayActor
 
-    return RayActor(address, target, arguments, probe=probe, gpus=gpus)
+    return RayActor(address, target, arguments, folder=folder, gpus=gpus)
 
 
 @contextmanager
-def open_nodes(on: str, count: int, target: str, *, probe: Path, cpus: int, gpu: bool) -> Iterator[Sequence[Node]]:
+def open_nodes(on: str, count: int, target: str, *, folder: Path, cpus: int, gpu: bool) -> Iterator[Sequence[Node]]:
     """An actor of `target` on each of `count` nodes of a Ray cluster, or one on this machine. `cpus`: that each takes
     of its node, and where `gpu`, as many GPUs if the nodes have them.
 
@@ -72,7 +80,7 @@ def open_nodes(on: str, count: int, target: str, *, probe: Path, cpus: int, gpu:
     address = ray_address(on)
     from assay.compute.ray_cluster import ray_nodes
 
-    with ray_nodes(address, count, target, probe=probe, cpus=cpus, gpu=gpu) as nodes:
+    with ray_nodes(address, count, target, folder=folder, cpus=cpus, gpu=gpu) as nodes:
         yield nodes
 
 
@@ -87,10 +95,9 @@ def put_object(on: str, value: Any) -> Any:
 def ray_address(on: str) -> str:
     """What Ray calls the cluster of an `--on`. Raises BadInputError for another word, for a tokenless cluster, or
     without Ray."""
-    if on.partition(":")[0] != "ray":
-        raise BadInputError(
-            f"{on!r} is no place to work: local, local:N, ray://HOST:PORT, ray:HOST:PORT or ray", field="--on"
-        )
+    check_place(on, "--on")
+    if on.startswith(LOCAL):
+        raise BadInputError(f"{on!r} is no Ray cluster: ray://HOST:PORT, ray:HOST:PORT or ray", field="--on")
     if os.environ.get("RAY_AUTH_MODE") != "token":
         raise BadInputError(
             "a Ray cluster without a token runs anybody's code: start its nodes with RAY_AUTH_MODE=token, and set that "

@@ -19,7 +19,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from assay import __version__
-from assay.compute.actors import ActorLostError, Node
+from assay.compute.actors import FIRST_CALL_S, ActorLostError, CallDeadline, Node
 from assay.compute.job import JobSpec, ShardJob, Unit, UnitDone, built, map_shard
 from assay.compute.local import opened_once
 from assay.errors import AssayError, BackendError, BadInputError
@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 #: A unit may take max(10 s, 6 times the median of those that are done), twice that with each worker lost over it.
 LEAST_DEADLINE_S, MEDIANS = 10.0, 6.0
-FIRST_DEADLINE_S = 1_800.0  #: for an actor's first unit, which loads its model
 HELLO_S = 60.0  #: for an actor to start and answer
 HIRE_EVERY_S, CONNECT_S = 2.0, 5.0
 TRIES = 5
@@ -84,9 +83,9 @@ class _ActorHost:
 class RayActor:
     """See `assay.compute.actors.Actor`. An argument that is an object reference arrives as the object.
 
-    `cpus`, `gpus`: of its node. A call may take max(60 s, 6 times the longest so far): a node behind a cut link is
-    lost. Raises BadInputError where its node has another version or does not see `probe`,
-    BackendError for a cluster that cannot be reached, ActorLostError where it has no room for `HELLO_S`.
+    `cpus`, `gpus`: of its node. A node behind a cut link is lost after a call's deadline. Raises BadInputError where
+    its node has another version or does not see `folder`, BackendError for a cluster that cannot be reached,
+    ActorLostError where it has no room for `HELLO_S`.
     """
 
     def __init__(
@@ -95,33 +94,31 @@ class RayActor:
         target: str,
         arguments: Mapping[str, Any],
         *,
-        probe: Path,
+        folder: Path,
         cpus: float = 1,
         gpus: float = 0,
         scheduling: PlacementGroupSchedulingStrategy | None = None,
     ) -> None:
         connect(address)
-        self._longest = FIRST_DEADLINE_S / MEDIANS
+        self._deadline = CallDeadline()
         remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0, max_task_retries=0)(_ActorHost)
         self._actor = remote.options(scheduling_strategy=scheduling).remote(target, dict(arguments))
-        try:
-            node = self._answer(self._actor.hello.remote(str(probe)), HELLO_S)
-        except ActorLostError as error:
-            raise ActorLostError(f"the Ray cluster at {address} has no room for an actor: {HELLO_S:.0f} s") from error
+        with probe_file(folder) as probe:
+            try:
+                node = self._answer(self._actor.hello.remote(str(probe)), HELLO_S)
+            except ActorLostError as error:
+                reason = f"the Ray cluster at {address} has no room for an actor: {HELLO_S:.0f} s"
+                raise ActorLostError(reason) from error
         problem = unlike(node, probe)
         if problem:
             self.close()
             raise BadInputError(problem)
-        self._called = False
         self.address = str(node["node"])
 
     def call(self, method: str, *arguments: Any) -> Any:
         started = time.monotonic()
-        deadline = max(HELLO_S, MEDIANS * self._longest)
-        answer = self._answer(self._actor.call.remote(method, *arguments), deadline)
-        seconds = time.monotonic() - started
-        self._longest = max(self._longest, seconds) if self._called else seconds
-        self._called = True
+        answer = self._answer(self._actor.call.remote(method, *arguments), self._deadline.seconds)
+        self._deadline.answered_in(time.monotonic() - started)
         return answer
 
     def _answer(self, reference: Any, deadline: float) -> Any:
@@ -134,17 +131,28 @@ class RayActor:
             raise ActorLostError(f"an actor of the Ray cluster is gone: {type(error).__name__}") from error
 
     def close(self) -> None:
-        with suppress(RayError, RuntimeError, ValueError):
-            ray.kill(self._actor, no_restart=True)
+        _dismiss(self._actor)
 
 
 @contextmanager
-def ray_nodes(address: str, count: int, target: str, *, probe: Path, cpus: int, gpu: bool) -> Iterator[Sequence[Node]]:
+def probe_file(folder: Path) -> Iterator[Path]:
+    """A file in `folder`, for the block, whose text is its name: whoever reads that sees the folder."""
+    probe = folder / f".probe-{secrets.token_hex(4)}"
+    probe.write_text(probe.name, encoding="utf-8")
+    try:
+        yield probe
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+@contextmanager
+def ray_nodes(address: str, count: int, target: str, *, folder: Path, cpus: int, gpu: bool) -> Iterator[Sequence[Node]]:
     """See `assay.compute.executor.open_nodes`."""
     connect(address)
     resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    resources = [node for node in resources if node.get("CPU", 0) >= cpus]
     gpus = cpus if gpu and any(node.get("GPU", 0) >= cpus for node in resources) else 0
-    room = sum(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in resources)
+    room = sum(node.get("GPU", 0) >= gpus for node in resources)
     need = f"{cpus} CPU{'s' * (cpus > 1)}" + f" and {gpus} GPU{'s' * (gpus > 1)}" * bool(gpus)
     if room < count:
         raise BackendError(f"the Ray cluster at {address} has {room} nodes with {need}, not {count}")
@@ -157,7 +165,7 @@ def ray_nodes(address: str, count: int, target: str, *, probe: Path, cpus: int, 
         with ThreadPoolExecutor(count) as pool:
             bundles = [PlacementGroupSchedulingStrategy(group, number) for number in range(count)]
             openings = [
-                pool.submit(RayActor, address, target, {}, probe=probe, cpus=cpus, gpus=gpus, scheduling=bundle)
+                pool.submit(RayActor, address, target, {}, folder=folder, cpus=cpus, gpus=gpus, scheduling=bundle)
                 for bundle in bundles
             ]
         actors += [opening.result() for opening in openings if opening.exception() is None]
@@ -204,14 +212,10 @@ class RayExecutor:
         if not units:
             return
         connect(self.address)
-        probe = Path(units[0].result).parent / f".probe-{secrets.token_hex(4)}"
-        probe.write_text(probe.name, encoding="utf-8")
-        driver = _Driver(spec, probe, self.workers, deque(units), {unit.number for unit in units})
-        try:
-            yield from driver.run(self.address)
-        finally:
-            probe.unlink(missing_ok=True)
-            driver.close()
+        with probe_file(Path(units[0].result).parent) as probe:
+            driver = _Driver(spec, probe, self.workers, deque(units), {unit.number for unit in units})
+            with closing(driver):
+                yield from driver.run(self.address)
 
 
 def connect(address: str) -> None:
@@ -280,7 +284,7 @@ class _Driver:
 
     def close(self) -> None:
         for slot in self.slots:
-            _dismiss(slot)
+            _dismiss(slot.actor)
 
     def _take(self, slot: _Slot) -> UnitDone | None:
         """What a slot answered, and its next call; None for all but a unit's first result."""
@@ -325,7 +329,7 @@ class _Driver:
         if slot.unit is None:
             return HELLO_S
         if not self.seconds:
-            return FIRST_DEADLINE_S
+            return FIRST_CALL_S
         usual = max(LEAST_DEADLINE_S, MEDIANS * statistics.median(self.seconds[-200:]))
         first = max(HELLO_S, MEDIANS * max(self.seconds[: len(self.slots)]))
         doubled: float = 2.0 ** (self.tries[slot.unit.number] - 1)  # the unit itself may be slower than the others
@@ -334,7 +338,7 @@ class _Driver:
     def _lose(self, slot: _Slot) -> None:
         """Raises BackendError for a unit that `TRIES` workers were lost over."""
         self.slots.remove(slot)
-        _dismiss(slot)
+        _dismiss(slot.actor)
         if slot.unit is not None and slot.unit.number in self.unmapped:
             if self.tries[slot.unit.number] >= TRIES:
                 raise BackendError(f"{slot.unit.shard}: {TRIES} workers were lost over it")
@@ -345,7 +349,7 @@ class _Driver:
         with suppress(RayError):
             cpus, gpus, room = self.spec.cpus, self.spec.gpus, 0
             resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-            if not any(node.get("GPU", 0) >= gpus for node in resources):
+            if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in resources):
                 gpus = 0
             for node in resources:
                 by_cpu = int(node.get("CPU", 0) // cpus)
@@ -356,9 +360,9 @@ class _Driver:
                 self.slots.append(_Slot(actor, actor.hello.remote(str(self.probe)), time.monotonic()))
 
 
-def _dismiss(slot: _Slot) -> None:
+def _dismiss(actor: Any) -> None:
     with suppress(RayError, RuntimeError, ValueError):  # its node is gone
-        ray.kill(slot.actor, no_restart=True)
+        ray.kill(actor, no_restart=True)
 
 
 def _cause(error: RayTaskError) -> AssayError:

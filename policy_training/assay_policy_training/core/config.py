@@ -8,6 +8,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt
 
+from assay.compute.executor import LOCAL, check_place
 from assay.errors import BadInputError
 from assay_policy_training.core.settings import RecipeSettings
 
@@ -47,9 +48,10 @@ class Asynchrony(RecipeSettings, section="asynchrony"):
     that a run is reproducible. `staleness`: of at most so many steps earlier; each unit of work begins with the newest
     weights there are. `actors`: processes that generate, on this machine or in a Ray cluster; 0 = a thread of the
     trainer. `groups`: prompts that an actor generates for at once. `window`: tokens after which an actor hands rows
-    under way back, so that another may go on with them; 0 = whole responses. `partial`: they go on under the newest
-    weights. `devices`: of the actors in turn; default: the trainer's. `chunks`: without actors, rewards are requested
-    in this many portions a step while the sampler continues; it changes no number.
+    under way back, so that another may continue them; 0 = whole responses. `partial`: they continue under the newest
+    weights. `devices`: of the actors in turn; default: the trainer's. `run_on`: where they are, unless `--on` is given.
+    `chunks`: without actors, rewards are requested in this many portions a step while the sampler continues; it
+    changes no number.
     """
 
     lag: Annotated[int, Ge(0)] = 0
@@ -59,17 +61,19 @@ class Asynchrony(RecipeSettings, section="asynchrony"):
     window: Annotated[int, Ge(0)] = 0
     partial: bool = False
     devices: tuple[str, ...] = ()
+    run_on: str = LOCAL
     chunks: Annotated[int, Ge(1)] = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_place(self.run_on, "asynchrony.run_on")
         for_actors = {"groups": self.groups > 1, "window": self.window > 0, "devices": bool(self.devices)}
         problems = {name: "is for actors: give asynchrony.actors" for name, on in for_actors.items() if on}
         problems = {} if self.actors else problems
         if self.lag and self.staleness:
             problems["lag"] = "give lag (exact) or staleness (at most), not both"
         if self.partial and not (self.window and self.staleness):
-            problems["partial"] = "rows go on under newer weights at the end of a window: give window and staleness"
+            problems["partial"] = "rows continue under newer weights at the end of a window: give window and staleness"
         for name, problem in problems.items():
             raise BadInputError(problem, field=f"asynchrony.{name}")
 

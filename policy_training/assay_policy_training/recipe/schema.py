@@ -92,7 +92,7 @@ class Recipe:
         if self.sampling.group_size < 2 and getattr(self.estimator, "group_relative", False):
             raise BadInputError("a group-relative advantage needs at least 2 rows", field="sampling.group_size")
         if self.sampling.stop and (self.asynchrony.window or hasattr(self.sampler, "window")):
-            raise BadInputError("rows that go on in a later window do not end at texts", field="sampling.stop")
+            raise BadInputError("rows that continue in a later window do not end at texts", field="sampling.stop")
         needed = frozenset[str]().union(*(getattr(plugin, "needs", ()) for plugin in self.plugins().values()))
         if self.teacher is not None and "teacher_kl" not in needed:
             raise BadInputError("nothing here learns from it", field="teacher")

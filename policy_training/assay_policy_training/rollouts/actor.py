@@ -1,7 +1,7 @@
 """What generates rollouts ahead of training: a policy of its own with a sampler, in a process of its own or a thread.
 
-Covers: weights that are loaded when they are newer, and checked; whole groups, or rows that go on by a window. Leaves
-out: who is asked for what (`buffer`), and how (`pool`).
+Covers: weights that are loaded when they are newer, and checked; whole groups, or rows that continue by a window.
+Leaves out: who is asked for what (`buffer`), and how (`pool`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -132,7 +132,7 @@ def check_sampler(sampler: Sampler, asynchrony: Asynchrony) -> None:
 
 
 def _window_refused() -> BadInputError:
-    return BadInputError("only the transformers sampler goes on with rows under way", field="asynchrony.window")
+    return BadInputError("only the transformers sampler continues rows under way", field="asynchrony.window")
 
 
 def frozen_copy(policy: Policy) -> Policy:

@@ -49,7 +49,7 @@ class RolloutUnit:
 
 
 class RolloutBuffer:
-    """`fixed`: units keep the publication of their submission. `partial`: they go on with the newest one after each
+    """`fixed`: units keep the publication of their submission. `partial`: they continue with the newest one after each
     window. `capacity`: rows that an actor generates at once.
 
     A call costs the same whatever the number of units and actors, but for a logarithm and the actors of one version.

@@ -1,8 +1,8 @@
 """Rollouts that are generated beside training: actors in threads or processes, rewards, and what a checkpoint holds.
 
 Covers: publishing weights, calling idle actors with what the buffer gives them, hiring another where one is lost,
-rewards of units that are generated while others go on, a snapshot of finished and unfinished units. Leaves out: every
-decision of who generates what (`buffer`), and what is requested (`collector`).
+rewards of units that are generated while others continue, a snapshot of finished and unfinished units. Leaves out:
+every decision of who generates what (`buffer`), and what is requested (`collector`).
 
 Determinism: all with memory (prompts, contexts, filters, schedules, such reward sources) is called in the trainer's
 thread. With `lag`, rows depend on nothing that is a matter of time; with `staleness`, their weights' version does.
@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Any
 
 from assay.compute.actors import Actor, ActorLostError
-from assay.compute.executor import LOCAL, open_actor
+from assay.compute.executor import open_actor
 from assay.errors import BackendError
 from assay.system import tracing
 from assay_policy_training.core.batch import RolloutBatch
@@ -160,7 +160,7 @@ class RolloutPool:
 
     def state_dict(self) -> dict[str, Any]:
         """With `tensors`, a snapshot of one moment: finished units with their rows and rewards, the others with the
-        rows they have, and the weights that those go on with."""
+        rows they have, and the weights that those continue with."""
         with self._changed:
             units = [unit for unit in self.buffer.units if not unit.urgent]
             numbers = {u.publication for u in units if u.outcome is None and u.publication is not None}
@@ -323,7 +323,7 @@ class RolloutPool:
             self._idle.add(index)
             self._dispatch()
         for unit, batch in batches:
-            self._scoring.submit(self._score, unit, batch)
+            self._scoring.submit(self._score, unit, batch, epoch)
 
     def _lose(self, index: int) -> None:
         try:
@@ -344,7 +344,7 @@ class RolloutPool:
         )
         return answers
 
-    def _score(self, unit: RolloutUnit, batch: RolloutBatch) -> None:
+    def _score(self, unit: RolloutUnit, batch: RolloutBatch, epoch: int) -> None:
         """Rewards of a unit, but those that must wait for the whole batch."""
         started, rewards = perf_counter(), list[Rewards | None]()
         try:
@@ -358,12 +358,14 @@ class RolloutPool:
                         with lock:
                             rewards.append(score_completed(source, batch))
         except BaseException as error:
-            self._fail(error)
+            if epoch == self._epoch:
+                self._fail(error)
             return
         with self._changed:
-            unit.seconds["reward"] = perf_counter() - started
-            unit.outcome, unit.progress = Rollouts(batch, tuple(rewards)), None
-            self._changed.notify_all()
+            if epoch == self._epoch:
+                unit.seconds["reward"] = perf_counter() - started
+                unit.outcome, unit.progress = Rollouts(batch, tuple(rewards)), None
+                self._changed.notify_all()
 
 
 def _begun(request: RolloutRequest) -> list[CarriedRow]:
@@ -401,14 +403,11 @@ def actor_pool(
     devices = recipe.asynchrony.devices or ("cpu" if isinstance(plan, ActorEngines) else str(policy.device),)
 
     def hire(index: int) -> Actor:
-        probe = folder / ".probe"
-        if on != LOCAL:
-            probe.write_text(probe.name, encoding="utf-8")
         device = devices[index % len(devices)]
         sampler = plan.for_actor(index, engines) if isinstance(plan, ActorEngines) else plan
         chosen = recipe_to_dict(replace(recipe, sampler=sampler))
         arguments = {"recipe": chosen, "policy": policy.name, "device": device}
-        return open_actor(on, TARGET, arguments, probe=probe, gpus=float("cuda" in device))
+        return open_actor(on, TARGET, arguments, folder=folder, gpus=float("cuda" in device))
 
     pool = RolloutPool(recipe, policy, rewards, hire, open_relay(on, folder / "weights"), probed=True)
     pool.engines_folder = engines

@@ -15,7 +15,7 @@ Load = tuple[int, str]  #: rows (or tokens) under way on a replica, above 0; its
 
 @dataclass(frozen=True)
 class Move:
-    """All rollouts under way on `source` go on at `target`; `source` is free for new weights."""
+    """All rollouts under way on `source` continue at `target`; `source` is free for new weights."""
 
     source: str
     target: str

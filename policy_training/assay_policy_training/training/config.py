@@ -79,13 +79,13 @@ class PolicyRunConfig:
         int, Ge(1), Help("How many of the newest checkpoints are kept, beside the best and the last good one.")
     ] = 1
     on: Annotated[
-        str,
+        str | None,
         Help(
             "Where rollout actors are (asynchrony.actors): local, or a Ray cluster: ray://HOST:PORT (client server), "
-            "ray:HOST:PORT (head), ray (the one this machine is in).",
+            "ray:HOST:PORT (head), ray (the one this machine is in). Default: the recipe's asynchrony.run_on.",
             metavar="WHERE",
         ),
-    ] = "local"
+    ] = None
     track: Annotated[
         tuple[str, ...], Help(f"Where metrics also go, repeatable: {TRACKERS.help()}.", metavar="TRACKER")
     ] = ()

@@ -1,4 +1,4 @@
-"""The policy of a run's checkpoint as a stock transformers folder, also while the run goes on.
+"""The policy of a run's checkpoint as a stock transformers folder, also while the run continues.
 
 Covers: naming a checkpoint (newest, best, a step), base and trained weights put together, what the policy inherits of
 benchmarks. Leaves out: the policy at the end of a run (`run`), a critic.

@@ -202,7 +202,7 @@ def _train(
     teacher = None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0]
     carried = carried_uses([base, *([teacher] if teacher else [])], [*rewards, *watched])
     run.metrics[KEY] = [asdict(use) for use in carried]
-    write_uses(run.folder, carried)  # for a policy that is exported while the run goes on
+    write_uses(run.folder, carried)  # for a policy that is exported while the run continues
     config = WorkerConfig(
         recipe=recipe_to_dict(recipe),
         policy=base,
@@ -211,7 +211,7 @@ def _train(
         rewards=plan.rewards,
         device=plan.device,
         parallel=plan.parallel,
-        on=plan.on,
+        on=plan.on or recipe.asynchrony.run_on,
         calls=plan.calls,
     )
     settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)

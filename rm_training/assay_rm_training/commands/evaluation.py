@@ -57,7 +57,7 @@ def eval_(
     --data gives accuracy with its interval beside the baselines, margins, calibration and slices of one model.
     --bench gives every aggregate of the official protocol with intervals, of one or several models, and what they
     differ by; with --scores it needs no model. Neither needs a workspace; in one, they leave a run record. With --on,
-    models score on shards, and what was interrupted goes on when it is given again.
+    models score on shards, and what was interrupted resumes when it is given again.
 
     Example: `assay eval --model helpful --data gold-holdout --calibrate`
 

@@ -92,9 +92,9 @@ def _read(folder: Path, key: Sequence[Any]) -> EncodedDataset[Any] | None:
             return None
         module, _, qualified = kind.partition(":")
         cls: Any = functools.reduce(getattr, qualified.split("."), importlib.import_module(module))
-    except (OSError, ImportError, AttributeError):  # the class may be of a plug-in's file
+        return EncodedDataset(StoredItems(folder / name, cls, length), **summary)
+    except (OSError, ImportError, AttributeError, LookupError, TypeError, ValueError):  # the class may be a plug-in's
         return None
-    return EncodedDataset(StoredItems(folder / name, cls, length), **summary)
 
 
 def _tokenizer_hash(renderer: Renderer) -> str:

@@ -62,7 +62,7 @@ def score(
     """Score responses with a reward server or a model.
 
     Every input line gives one output line: its `row` and `id` with `score`, `scores` or `error`. Exits with 2 when any
-    line or response has no score; the others are still written. An interrupted command that is given again goes on
+    line or response has no score; the others are still written. An interrupted command that is given again resumes
     after the last line that it wrote (FILE.part beside --out).
 
     Example: `assay score --model models/my-rm responses.jsonl --out scores.jsonl`

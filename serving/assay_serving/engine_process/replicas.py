@@ -3,6 +3,7 @@
 Covers: the environment and the settings of an engine process. Leaves out: starting it (`supervisor`).
 """
 
+import logging
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from assay.errors import BadInputError
 from assay_serving.model_config import ModelConfig
 from assay_serving.server.core.settings import ServeConfig, ServerSettings
 
+log = logging.getLogger(__name__)
 VISIBLE, THREADS = "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"
 _LOCAL_ENGINES = ("transformers", "vllm")  # whose models are in the engine process
 _LISTING_S = 30.0
@@ -74,7 +76,8 @@ def visible_gpus() -> list[str]:
     query = [program, "--query-gpu=uuid", "--format=csv,noheader"]
     try:
         listed = subprocess.run(query, capture_output=True, text=True, timeout=_LISTING_S, check=True)
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning("nvidia-smi lists no GPUs (%s): replicas share all there are; name them in $%s", error, VISIBLE)
         return []
     return [line.strip() for line in listed.stdout.splitlines() if line.startswith("GPU-")]
 

@@ -140,7 +140,7 @@ def test_the_rows_of_a_lag_are_those_of_the_old_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("lag", "rank"), [(1, 0), (2, 0), (1, 4)])
-def test_a_restart_goes_on_bit_for_bit(tmp_path: Path, lag: int, rank: int) -> None:
+def test_a_restart_resumes_bit_for_bit(tmp_path: Path, lag: int, rank: int) -> None:
     recipe = replace(recipe_with(lag=lag, chunks=2), lora=Lora(rank=rank))
     whole = trainer(recipe, tmp_path / "whole")
     whole.train()

@@ -274,7 +274,7 @@ def test_fsdp_divides_weights_and_moments(name: str, trained: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pacs-ddp", "ppo-fsdp"])
-def test_one_process_goes_on_with_what_two_saved(name: str, trained: Path) -> None:
+def test_one_process_resumes_with_what_two_saved(name: str, trained: Path) -> None:
     folder = trained / name / "two"  # its checkpoint is of step 2
     trainer = begin(recipe_of(name), folder, SingleProcess())
     assert trainer.resume() == 2

@@ -31,7 +31,9 @@ from assay_policy_training.plugins.samplers.carried import continued, empty_row
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import load_recipe, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
+from assay_policy_training.rollouts import pool as pool_module
 from assay_policy_training.rollouts.actor import rollout_process
+from assay_policy_training.rollouts.buffer import RolloutUnit
 from assay_policy_training.rollouts.relay import check_loaded, load_weights, probe_logp
 from assay_policy_training.training.loop import PolicyLoop
 
@@ -138,7 +140,7 @@ def ended(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="asks /proc which processes there are")
-def test_a_killed_driver_goes_on_exactly(
+def test_a_killed_driver_resumes_exactly(
     tmp_path: Path, model: str, undisturbed: tuple[Path, dict[str, Tensor]]
 ) -> None:
     """It is killed after its third step, of which there is no checkpoint yet; its actors end with it."""
@@ -326,6 +328,31 @@ def test_an_error_of_what_a_restored_checkpoint_replaced_ends_no_run(tmp_path: P
         assert str(pool._error) == "no such weights"
 
 
+class RefusingRewards:
+    name = "refusing"
+
+    def score(self, items: Any, responses: Any) -> Any:
+        raise BackendError("no rewards today")
+
+
+def test_rewards_of_what_a_restored_checkpoint_replaced_are_dropped(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(recipe_with(lag=2, actors=1), tmp_path, model) as made:
+        pool: Any = made.collector.pool
+        unit = RolloutUnit(0, 0, 1, None, 0)
+        pool._epoch = 1
+        monkeypatch.setattr(pool_module, "score_completed", lambda source, batch: source.score([], []))
+        pool.rewards = [RefusingRewards()]
+        pool._score(unit, None, 0)
+        assert pool._error is None
+        pool.rewards, pool._source_locks = [], []
+        pool._score(unit, None, 0)
+        assert unit.outcome is None
+        pool._score(unit, None, 1)
+        assert unit.outcome is not None
+
+
 def test_what_fails_in_an_actor_ends_the_run_with_its_reason(tmp_path: Path) -> None:
     recipe = replace(recipe_with(actors=1), sampler=Holding(marker=str(tmp_path / "no" / "folder")))
     with opened(recipe, tmp_path / "run") as made, pytest.raises(FileNotFoundError, match="no/folder"):
@@ -339,6 +366,7 @@ def test_what_fails_in_an_actor_ends_the_run_with_its_reason(tmp_path: Path) -> 
         ({"window": 4}, "window"),
         ({"groups": 2}, "groups"),
         ({"devices": ("cpu",)}, "devices"),
+        ({"run_on": "moon", "actors": 1}, "run_on"),
         ({"actors": 1, "partial": True, "window": 4}, "partial"),
         ({"actors": 1, "partial": True, "staleness": 1}, "partial"),
         ({"actors": 1, "partial": True, "lag": 1, "window": 2}, "partial"),
@@ -363,7 +391,7 @@ def test_samplers_with_memory_are_refused(tmp_path: Path, recipe: str, overrides
         trainer(load_recipe(recipe, overrides), tmp_path)
 
 
-def test_rows_of_several_units_go_on_together_each_by_its_own_settings(model: str) -> None:
+def test_rows_of_several_units_continue_together_each_by_its_own_settings(model: str) -> None:
     """What a moved tail meets: rows of another step, whose schedule has other lengths and another temperature."""
     recipe = recipe_with()
     actor = rollout_process(recipe_to_dict(recipe), model, "cpu")

@@ -236,7 +236,7 @@ def test_rewards_are_asked_for_once_when_rows_are_done(tmp_path: Path) -> None:
     )
 
 
-def test_rows_that_go_on_learn_from_the_critic(tmp_path: Path) -> None:
+def test_rows_that_continue_learn_from_the_critic(tmp_path: Path) -> None:
     """After the critic has learnt something, tokens of windows before the last have advantages of their own."""
     watch = Watch()
     run = trainer(tmp_path / "run", Recorder())

@@ -181,7 +181,7 @@ def test_they_measure_what_one_measures(name: str, trained: Path) -> None:
         assert parts == [(part["by"], part["name"], part["pairs"]) for part in expected.get("slices", ())]
 
 
-def test_one_process_goes_on_with_what_two_saved(trained: Path) -> None:
+def test_one_process_resumes_with_what_two_saved(trained: Path) -> None:
     found = run("fsdp", trained / "fsdp" / "cut", SingleProcess(), resume=True)
     expected = torch.load(trained / "fsdp" / "one" / "weights.pt")
     assert all(torch.allclose(found[name], value, atol=2e-5) for name, value in expected.items())

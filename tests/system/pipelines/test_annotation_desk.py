@@ -197,7 +197,7 @@ sys.stdin.readline()
 """
 
 
-def test_people_go_on_while_another_process_holds_the_store(workspace: Workspace, fill_comparisons: Fill) -> None:
+def test_people_continue_while_another_process_holds_the_store(workspace: Workspace, fill_comparisons: Fill) -> None:
     make(workspace, fill_comparisons(10))
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(workspace.store.path)],

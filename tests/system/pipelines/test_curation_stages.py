@@ -109,7 +109,7 @@ def people_answer(workspace: Workspace, queue: str) -> int:
     return votes
 
 
-def test_the_loop_waits_for_people_and_goes_on(
+def test_the_loop_waits_for_people_and_resumes(
     assay: Command, filled: Workspace, endpoint: FakeEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = loop_file(tmp_path, endpoint)

@@ -255,7 +255,7 @@ def test_interrupted_and_run_again_it_ends_as_if_it_never_stopped(
     assert decisions(workspace) == decisions(other)
 
 
-def test_a_budget_stops_the_loop_and_a_larger_one_goes_on(workspace: Workspace, truth: dict[str, Answer]) -> None:
+def test_a_budget_stops_the_loop_and_a_larger_one_resumes(workspace: Workspace, truth: dict[str, Answer]) -> None:
     person, judge = CountingJudge(truth, name="ada"), CountingJudge(truth, name="judge")
     report = run(workspace, CONFIG, parts(workspace, [person], [judge], spending=Spending(Budget(questions=5))))
     assert report.stopped is not None
@@ -299,7 +299,7 @@ def test_judges_that_are_wrong_on_gold_outvote_the_right_one_only_where_all_coun
     assert len(judges[0].asked) == len(set(judges[0].asked))
 
 
-def test_a_loop_from_before_judge_weights_goes_on(workspace: Workspace, truth: dict[str, Answer]) -> None:
+def test_a_loop_from_before_judge_weights_continues(workspace: Workspace, truth: dict[str, Answer]) -> None:
     made = parts(workspace, [CountingJudge(truth, name="ada")], [CountingJudge(truth, name="judge")])
     config = replace(CONFIG, judge_weights="equal")
     run(workspace, config, made)
@@ -420,7 +420,7 @@ class Failing(CountingJudge):
                 super().judge([question], lambda _, result, place=place: on_result(place, result))  # type: ignore[misc]
 
 
-def test_a_training_that_was_killed_goes_on_though_somebody_decided_since(
+def test_a_training_that_was_killed_resumes_though_somebody_decided_since(
     workspace: Workspace, truth: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: Any) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple
     return end.value.code, printed.out, printed.err
 
 
-def test_an_interrupted_run_says_how_to_go_on(
+def test_an_interrupted_run_says_how_to_resume(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = ("-w", tmp_path / "w")

@@ -144,7 +144,7 @@ def _assay(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-c", "from assay.cli.main import main; main()", *map(str, arguments)]
 
 
-def test_killed_run_goes_on_as_if_nothing_had_happened(workspace: Workspace, tmp_path: Path) -> None:
+def test_killed_run_resumes_as_if_nothing_had_happened(workspace: Workspace, tmp_path: Path) -> None:
     """kill -9 in the middle of step 3; the resumed run equals an uninterrupted one, bit for bit."""
     options = ["--policy", "tiny", "--prompts", "constrained:4", "--steps", "4", "--lr", "1e-3"]
     options += ["--prompts-per-step", "2", "--group-size", "4", "--max-new-tokens", "10"]

@@ -1,13 +1,14 @@
-"""Rollout actors in a Ray cluster of two nodes of this machine: the run of local ones, also when one is killed."""
+"""Rollout actors in a Ray cluster of two nodes of this machine: the run of local ones, also when one or its node is
+killed."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
@@ -18,8 +19,10 @@ import pytest
 import torch
 from async_training import ITEMS, Holding, recipe_with, save_model, trainer
 from ray_nodes import two_nodes
+from torch import Tensor
 
 from assay.errors import BadInputError
+from assay_policy_training.plugins.protocols import SamplerPlan
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray")
 PATIENCE_S = 300
@@ -31,39 +34,70 @@ def cluster() -> Iterator[Any]:
         yield nodes
 
 
-def test_a_cluster_trains_what_this_machine_does(cluster: Any, tmp_path: Path) -> None:
-    """Weights through the object store; one of two actors is held in the middle of a group and killed there."""
-    model, marker = save_model(tmp_path / "model"), tmp_path / "marker"
-    holding = Holding(marker=str(marker), number=ITEMS[0].meta["number"])
-    killed: list[int] = []
-    ended = threading.Event()
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_model(tmp_path_factory.mktemp("models") / "model")
 
-    def kill() -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not (marker.is_file() and marker.read_text()) and not ended.is_set() and time.monotonic() < deadline:
+
+def trained(
+    sampler: SamplerPlan, folder: Path, model: str, actors: int, on: str
+) -> tuple[list[Any], dict[str, Tensor]]:
+    """The rows and the weights of a run with lag 2."""
+    made = trainer(replace(recipe_with(lag=2, actors=actors), sampler=sampler), folder, model, on=on)
+    with closing(made):
+        made.train()
+    rows = [json.loads(line) for line in (folder / "rollouts.jsonl").read_text().splitlines()]
+    assert not list(folder.glob(".probe*"))
+    return rows, {key: value.detach().clone() for key, value in made.parameters.items()}
+
+
+@pytest.fixture(scope="module")
+def local(model: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], dict[str, Tensor]]:
+    """A run of one actor of this machine, which nothing disturbs."""
+    return trained(recipe_with().sampler, tmp_path_factory.mktemp("local"), model, 1, "local")
+
+
+def trained_while_held(
+    cluster: Any, holding: Holding, folder: Path, model: str, kill: Callable[[int], None]
+) -> tuple[list[Any], dict[str, Tensor]]:
+    """With two actors of the cluster. `kill`: given the process of one that is held in the middle of a group."""
+    marker, deadline = Path(holding.marker), time.monotonic() + PATIENCE_S
+    with ThreadPoolExecutor(1) as thread:
+        run = thread.submit(trained, holding, folder, model, 2, f"ray:{cluster.address}")
+        while not (marker.is_file() and marker.read_text()):
+            assert not run.done(), run.result()
+            assert time.monotonic() < deadline
             time.sleep(0.05)
-        if not ended.is_set():
-            killed.append(int(marker.read_text()))
-            os.kill(killed[0], signal.SIGKILL)
+        kill(int(marker.read_text()))
+        return run.result()
 
-    found = {}
-    for name, actors, on in (("ray", 2, f"ray:{cluster.address}"), ("local", 1, "local")):
-        recipe = replace(recipe_with(lag=2, actors=actors), sampler=holding)
-        made = trainer(recipe, tmp_path / name, model, on=on)
-        killer = threading.Thread(target=kill, daemon=True)
-        if name == "ray":
-            killer.start()
-        with closing(made):
-            made.train()
-        if name == "ray":
-            ended.set()
-            killer.join()
-        rows = [json.loads(line) for line in (tmp_path / name / "rollouts.jsonl").read_text().splitlines()]
-        found[name] = rows, {key: value.detach().clone() for key, value in made.parameters.items()}
-    assert killed
-    assert found["ray"][0] == found["local"][0]
-    for key, value in found["local"][1].items():
-        assert torch.equal(value, found["ray"][1][key]), key
+
+def assert_same(one: tuple[list[Any], dict[str, Tensor]], other: tuple[list[Any], dict[str, Tensor]]) -> None:
+    assert one[0] == other[0]
+    for key, value in other[1].items():
+        assert torch.equal(value, one[1][key]), key
+
+
+def test_a_cluster_trains_what_this_machine_does(cluster: Any, model: str, local: Any, tmp_path: Path) -> None:
+    """Weights through the object store; one of two actors is killed."""
+    holding = Holding(marker=str(tmp_path / "marker"), number=ITEMS[0].meta["number"])
+    run = trained_while_held(cluster, holding, tmp_path / "ray", model, lambda pid: os.kill(pid, signal.SIGKILL))
+    assert_same(run, local)
+
+
+@pytest.mark.slow
+def test_a_killed_node_loses_and_doubles_no_row(cluster: Any, model: str, local: Any, tmp_path: Path) -> None:
+    """Its actor has a group; the node that is started in its place gets another actor."""
+    [node] = cluster.worker_nodes
+    raylet = cluster.head_node.all_processes["raylet"][0].process.pid
+    holding = Holding(marker=str(tmp_path / "marker"), number=None, spared=raylet)
+
+    def kill(pid: int) -> None:
+        assert raylet != int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        cluster.remove_node(node, allow_graceful=False)
+        cluster.add_node(num_cpus=1, include_dashboard=False)
+
+    assert_same(trained_while_held(cluster, holding, tmp_path / "ray", model, kill), local)
 
 
 def test_a_tokenless_cluster_is_refused_before_work_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,7 @@ def test_supervised_start_then_reinforcement_then_scores(assay: Run, workspace: 
     assert len(records) == 4
 
 
-def test_ctrl_c_in_a_reinforcement_says_how_to_go_on(
+def test_ctrl_c_in_a_reinforcement_says_how_to_resume(
     tiny_judges: dict[str, Path], workspace: Workspace, tmp_path: Path
 ) -> None:
     data = judged_file(tmp_path / "judged.jsonl")

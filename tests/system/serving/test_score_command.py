@@ -232,7 +232,7 @@ main(sys.argv[1:])
 """
 
 
-def test_a_row_without_responses_does_not_stop_what_goes_on(offline: TransformersScorer, tmp_path: Path) -> None:
+def test_a_row_without_responses_does_not_stop_what_continues(offline: TransformersScorer, tmp_path: Path) -> None:
     lines, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     lines.write_text(json.dumps({"prompt": "Name a metal.", "responses": []}) + "\n")
     file = ScoreFile(out, {})
@@ -243,7 +243,7 @@ def test_a_row_without_responses_does_not_stop_what_goes_on(offline: Transformer
     again.close(complete=True)
 
 
-def test_a_killed_command_goes_on_after_its_last_line(
+def test_a_killed_command_resumes_after_its_last_line(
     tmp_path: Path, tiny_reward_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [json.dumps({"id": n, "prompt": "Name a metal.", "response": f"Metal {n}."}) for n in range(16)]

@@ -208,7 +208,7 @@ def test_stages_of_judges_and_of_reward_models(curated: Workspace, tiny_reward_m
         assert not list(curated.root.glob("stages/*/.*.part"))
 
 
-def test_a_stage_outlives_the_server_is_paused_and_goes_on(curated: Workspace, endpoint: FakeEndpoint) -> None:
+def test_a_stage_outlives_the_server_is_paused_and_resumes(curated: Workspace, endpoint: FakeEndpoint) -> None:
     settings = {"stage": "stage1", "file": "loops/waits.yaml"}
     held, released = threading.Event(), threading.Event()
 

@@ -131,7 +131,7 @@ def test_failures_are_counted_never_stored_and_asked_again(workspace: Workspace)
     assert ask(workspace, judge, asked, None).answered == 1
 
 
-def test_a_budget_of_questions_stops_and_the_next_run_goes_on(workspace: Workspace) -> None:
+def test_a_budget_of_questions_stops_and_the_next_run_resumes(workspace: Workspace) -> None:
     asked = questions(10)
     judge = Counting(SimulatedJudge(truth(asked)))
     shared = Spending(Budget(questions=6))

@@ -307,7 +307,7 @@ def test_a_vote_that_failed_in_passing_is_all_that_is_asked_again(workspace: Wor
 
 
 @pytest.mark.parametrize("limit", [Budget(calls=7), Budget(tokens=9_000), Budget(cost=0.009)])
-def test_a_budget_stops_cleanly_is_not_overshot_and_the_next_run_goes_on(workspace: Workspace, limit: Budget) -> None:
+def test_a_budget_stops_cleanly_is_not_overshot_and_the_next_run_resumes(workspace: Workspace, limit: Budget) -> None:
     asked = questions(20)
     with fake_endpoint(longer_wins(), delay_s=0.01) as fake:
         judge = judge_of(workspace, fake, price_in=1.0, price_out=1.0)

@@ -157,7 +157,7 @@ def test_a_worker_that_was_given_up_changes_nothing_when_it_is_late(
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_killed_driver_goes_on_where_it_stopped(workspace: Workspace, tmp_path: Path, workers: int) -> None:
+def test_a_killed_driver_resumes_where_it_stopped(workspace: Workspace, tmp_path: Path, workers: int) -> None:
     log = tmp_path / "log"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-c", DRIVER, str(workspace.root), str(log), str(workers)]

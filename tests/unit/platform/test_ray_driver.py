@@ -60,7 +60,7 @@ def test_an_error_without_words_is_said_by_its_kind() -> None:
 def test_a_worker_takes_a_gpu_where_nodes_have_any(
     gpus_of_nodes: tuple[int, ...], of_a_worker: float, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else each core's worker would load its model onto the first GPU."""
+    """Else each core's worker would load its model onto the first GPU. A head without slots does not count."""
     hired_with: list[float] = []
 
     def remote(**options: Any) -> Any:
@@ -69,6 +69,7 @@ def test_a_worker_takes_a_gpu_where_nodes_have_any(
         return lambda worker: SimpleNamespace(remote=lambda: actor)
 
     nodes = [{"Alive": True, "Resources": {"CPU": 32.0} | ({"GPU": n} if n else {})} for n in gpus_of_nodes]
+    nodes.append({"Alive": True, "Resources": {"GPU": 8.0}})
     nodes.append({"Alive": False, "Resources": {"CPU": 32.0, "GPU": 8.0}})
     monkeypatch.setattr(ray_cluster, "ray", SimpleNamespace(nodes=lambda: nodes, remote=remote))
     driver = ray_cluster._Driver(JobSpec("module:Job", gpus=1.0), Path("probe"), 0, deque(), set(range(100)))

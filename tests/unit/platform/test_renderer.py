@@ -42,7 +42,7 @@ def test_the_response_is_where_the_text_says(tokenizer: PreTrainedTokenizerBase)
     assert not encoded.truncated
 
 
-def test_a_prompt_ends_where_the_assistant_goes_on(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_prompt_ends_where_the_assistant_continues(tokenizer: PreTrainedTokenizerBase) -> None:
     encoded = renderer(tokenizer).encode(QUESTION)
     assert decoded(tokenizer, encoded.ids).endswith("<|im_start|>assistant\n")
     assert encoded.response_start == len(encoded.ids)

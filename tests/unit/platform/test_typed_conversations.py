@@ -89,7 +89,7 @@ def test_a_typed_pair_is_stored_once_and_read_as_it_was(tmp_path: Path) -> None:
     )
 
 
-def test_a_store_of_the_schema_before_goes_on(tmp_path: Path) -> None:
+def test_a_store_of_the_schema_before_continues(tmp_path: Path) -> None:
     """Its rows keep their ids, and the log that was written before replays into the new columns."""
     path = tmp_path / "old.duckdb"
     older = frozenset(version for version in migrations() if version < 16)

@@ -122,7 +122,7 @@ def test_a_row_alone_cannot_be_constant() -> None:
     assert kept_groups(DynamicSampling(), judged([[1.0], [0.0]])) == [1, 1]
 
 
-def test_rows_that_go_on_later_stay() -> None:
+def test_rows_that_continue_later_stay() -> None:
     going_on = torch.tensor([True, True, False, False])
     batch = judged([[NAN, NAN], [0.0, 0.0]], unfinished=going_on, truncated=going_on)
     for plugin in (DynamicSampling(), OnlineDifficulty(low=0.4), DropSolved(), OverlongFilter()):

@@ -180,7 +180,7 @@ def magic_trainer(recipe: Recipe, folder: Path) -> PolicyLoop:
     return PolicyLoop(recipe, pupil(None), ShuffledPrompts(ITEMS, seed=0), [VerifierReward()], folder)
 
 
-def test_magic_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_magic_continues_where_it_was(tmp_path: Path) -> None:
     """The entropy of the tiny model is about 5.5: below a target of 9 the coefficient grows step by step."""
     recipe = magic_recipe(Magic(target=9.0, delta=1e-3), steps=4)
     rows = magic_trainer(recipe, tmp_path / "whole").train()

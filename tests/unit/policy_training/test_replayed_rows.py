@@ -132,7 +132,7 @@ def test_memory_holds_the_newest_rows() -> None:
     assert plugin.memory.version.tolist() == [1, 1, 2, 2, 2, 2]
 
 
-def test_replay_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_replay_continues_after_a_restart(tmp_path: Path) -> None:
     """In a run: bit for bit, with rows of earlier steps in the batch of the step after the restart."""
     sizes = ["sampling.prompts_per_step=2", "sampling.group_size=3", "sampling.max_new_tokens=6", "checkpoint_every=1"]
     recipe = load_recipe("grpo", [*sizes, "optimisation.lr=0.001", "replay.kind=recent", "replay.share=1"])

@@ -51,7 +51,7 @@ def test_no_progress_counts_from_the_best_mean() -> None:
 
 
 @pytest.mark.parametrize("rule", [OutOfBounds("x", above=1.0, patience=3), NoProgress("x", patience=2, window=2)])
-def test_memory_goes_on_after_a_restart(rule: OutOfBounds | NoProgress) -> None:
+def test_memory_continues_after_a_restart(rule: OutOfBounds | NoProgress) -> None:
     values = [0.5, 2.0, 2.0, 2.0, 1.0, 1.0, 0.0]
     whole = [rule.reason({"x": value}) for value in values]
     first, second = replace(rule), replace(rule)

@@ -318,7 +318,7 @@ def test_sparklines() -> None:
     assert len(sparkline([1.0] * 100)) == 40
 
 
-def test_a_head_is_kept_when_training_goes_on(data: EncodedDataset[EncodedPair], tmp_path: Path) -> None:
+def test_a_head_is_kept_when_training_continues(data: EncodedDataset[EncodedPair], tmp_path: Path) -> None:
     chosen = config()
     trainable: TrainableModel = load_trainable(chosen, CPU)
     fit(trainable, data, chosen, tmp_path)

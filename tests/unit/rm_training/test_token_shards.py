@@ -121,6 +121,12 @@ def encoded(file: Path, folder: Path) -> EncodedDataset[EncodedPair]:
     return stored_dataset(folder, rows, renderer, lambda collect: method.encode(rows, renderer, collect=collect))
 
 
+def complete_but_for(folder: Path, key: str) -> str:
+    summary = json.loads((folder / "dataset.json").read_text())
+    del summary[key]
+    return json.dumps(summary)
+
+
 def test_an_interrupted_runs_items_are_used_again_unless_the_rows_changed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -135,6 +141,11 @@ def test_an_interrupted_runs_items_are_used_again_unless_the_rows_changed(
     changed = encoded(file, tmp_path / "train")
     assert changed.digest != first.digest
     assert "encoded again" in caplog.text
+    for damaged in ("{}", '{"items": ["items"]}', "[]", '{"ite', complete_but_for(tmp_path / "train", "left_out")):
+        (tmp_path / "train" / "dataset.json").write_text(damaged)
+        caplog.clear()
+        assert encoded(file, tmp_path / "train").digest == changed.digest
+        assert caplog.text.count("incomplete or of other data, encoded again") == 1
     plain_items = BradleyTerry().encode(
         BradleyTerry().read(None, str(file)), Renderer(load_tokenizer("tiny"), max_length=256)
     )

@@ -260,7 +260,7 @@ def test_interactive_requests_do_not_wait_for_equal_bulk_items() -> None:
     assert "99" in engine.calls[1]
 
 
-def test_interactive_overtakes_a_flood_of_bulk_which_goes_on_beside_it() -> None:
+def test_interactive_overtakes_a_flood_of_bulk_which_continues_beside_it() -> None:
     engine = Engine()
 
     async def work() -> None:

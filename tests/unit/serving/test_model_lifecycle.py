@@ -539,7 +539,7 @@ def test_a_canary_whose_engine_hangs_is_aborted_and_its_share_goes_back_to_the_o
         assert len(ask(client, PROMPTS[1])["results"]) == len(ANSWERS)
 
 
-def test_an_order_goes_on_when_whoever_gave_it_is_gone(
+def test_an_order_continues_when_whoever_gave_it_is_gone(
     tiny_reward_model: Path, second: Path, engines: dict[str, TransformersScorer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, new = engines

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -496,3 +498,17 @@ def test_more_replicas_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) ->
         replicas.gpus_of(config(2, device="cuda:1"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert replicas.gpus_of(config(3)) == []  # a machine without: they share its cores
+
+
+def test_gpus_that_cannot_be_listed_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    for script, gpus in (("echo GPU-a; echo GPU-b", ["GPU-a", "GPU-b"]), ("exit 9", [])):
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        assert replicas.visible_gpus() == gpus
+    assert caplog.text.count("nvidia-smi lists no GPUs") == 1
+    assert "exit status 9" in caplog.text

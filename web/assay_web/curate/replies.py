@@ -280,7 +280,7 @@ class StageExpected(BaseModel):
 
 
 class StageRecord(BaseModel):
-    """A stage started from the page. `waiting`: it ended and goes on when run again, `why` says what for. `paused`: it
+    """A stage started from the page. `waiting`: it ended and resumes when run again, `why` says what for. `paused`: it
     was interrupted. `progress`: the outermost count first, as its run noted it; of a stage that has ended, where it
     was. `spent`: null where no model was called, or the store has not told yet. `output`: its last lines. Seconds since
     the epoch."""
@@ -301,7 +301,7 @@ class StageRecord(BaseModel):
 
 
 class StagesReply(BaseModel):
-    """The newest first; at most one goes on. `elsewhere`: a run of a stage that was started by other means, with its
+    """The newest first; at most one is running. `elsewhere`: a run of a stage that was started by other means, with its
     progress. `now`: the server's clock, in seconds since the epoch."""
 
     stages: list[StageRecord]

@@ -1,6 +1,6 @@
 """Routes of the stages: what can be run, what it would cost, starting, pausing, what became of them.
 
-Resuming is starting the same settings again: every stage goes on where it stopped, and asks nobody twice.
+Resuming is starting the same settings again: every stage resumes where it stopped, and asks nobody twice.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ StageId = Annotated[str, InPath(pattern=r"^stage-[0-9]{8}-[0-9]{6}-[0-9a-f]{6}$"
 
 @router.get("/api/curate/stages")
 def list_stages(person: Viewer, service: ServiceNow) -> StagesReply:
-    """Stages that were started from the page, how far each is, and whether one goes on. Answers while a stage holds the
-    store: figures that take the store are then the last that were known."""
+    """Stages that were started from the page, how far each is, and whether one is running. Answers while a stage holds
+    the store: figures that take the store are then the last that were known."""
     workspace = service.workspace
     stages = stages_of(workspace)
     runs = runs_of(workspace, stages)
@@ -101,7 +101,7 @@ def estimate_stage(person: Curator, service: ServiceNow, body: StageSettings, re
 
 @router.post("/api/curate/stages")
 def begin_stage(person: Curator, service: ServiceNow, body: StageRequest, request: Request) -> StageRecord:
-    """Run the stage's command in a process of its own, after its estimate was seen. 409 while another goes on, and
+    """Run the stage's command in a process of its own, after its estimate was seen. 409 while another is running, and
     where the estimate has changed since."""
     require_model_access(service.workspace, person, models_of(body.settings))
     estimate = stage_estimate(service.workspace, body.settings)
@@ -118,7 +118,7 @@ def begin_stage(person: Curator, service: ServiceNow, body: StageRequest, reques
 
 @router.post("/api/curate/stages/{stage_id}/pause")
 def interrupt_stage(person: Curator, service: ServiceNow, stage_id: StageId) -> StageRecord:
-    """End it as Ctrl-C does; starting the same settings again goes on."""
+    """End it as Ctrl-C does; starting the same settings again resumes."""
     return _record(service, pause_stage(service.workspace, stage_id, person.name))
 
 

@@ -135,7 +135,7 @@ def list_training_sets(person: Viewer, service: ServiceNow) -> TrainingSets:
 @router.post("/api/training-sets")
 def make_training_set(person: Curator, service: ServiceNow, body: SnapshotStage, request: Request) -> StageRecord:
     """Fix a selection of labelled comparisons under a name, in a process of its own: the stage says what became of it.
-    409 while another stage goes on."""
+    409 while another stage is running."""
     expected = StageExpected(calls=0, cost=0.0, budget=None, spent=0.0)
     stage = start_stage(service.workspace, body, person.name, expected)
     note_change(request, body.name, stage=stage.id, command=stage.command)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Le
 
+from assay.compute.executor import LOCAL, check_place
 from assay.data.snapshots import Selection
 from assay.errors import BadInputError
 from assay.settings import Help, check_settings
@@ -82,7 +83,7 @@ class Stage1Config:
     retrieve by prompt, attributes and responses; the paper leaves the responses out, which says nothing where many
     comparisons share a prompt. `per_iteration`: comparisons retrieved at most, 0 = as many as the errors call for.
     `waivers`: registered benchmark -> why training continues although the pool is not checked against it. `max_cost`:
-    of all calls of models that the loop makes, in all its runs.
+    of all calls of models that the loop makes, in all its runs. `run_on`: where the pool is embedded, as `--on` says.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Stage1Config:
     people: PeopleConfig = field(default_factory=PeopleConfig)
     random_seed: int = 0
     waivers: dict[str, str] = field(default_factory=dict)
+    run_on: str = LOCAL
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
@@ -116,6 +118,7 @@ class Stage1Config:
                 field="name",
             )
         check_settings(self)
+        check_place(self.run_on, "run_on")
         if not (self.judges or self.source_votes):
             raise BadInputError(
                 "no voter labels silver: name judges: FILE, or source_votes: true (with model_votes: true)",

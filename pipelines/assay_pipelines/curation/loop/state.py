@@ -27,8 +27,8 @@ STEPS = {
 }
 #: What loops did before these were settings.
 BEFORE = {"judge_weights": "equal", "choose": "errors"}
-#: What may be raised for a loop that has begun; anything else would change what its steps meant.
-EXTENDABLE = frozenset({"iterations", "max_cost"})
+#: What may be raised or moved for a loop that has begun; anything else would change what its steps meant.
+EXTENDABLE = frozenset({"iterations", "max_cost", "run_on"})
 
 
 class PausedError(Exception):

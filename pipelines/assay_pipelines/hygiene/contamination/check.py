@@ -114,7 +114,7 @@ def check_benchmarks(
     executor: Executor | None = None,
 ) -> list[CheckReport]:
     """Check every text of the store, on shards. `advance` by prompts and responses. `executor`: None maps in this
-    process. A check that is killed leaves no entry in the ledger; given again for the same pool, it goes on where it
+    process. A check that is killed leaves no entry in the ledger; given again for the same pool, it resumes where it
     stopped.
 
     Raises NotFoundError for a benchmark that is not registered, and where none is; what `open_encoder` raises.

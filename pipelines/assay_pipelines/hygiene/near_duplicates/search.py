@@ -86,7 +86,7 @@ def find_near_duplicates(
     counting: Counting = noted,
 ) -> NearDuplicateReport:
     """Write the clusters to the table near_duplicates under `run_id`. `counting`: progress over the items
-    sketched, then over those compared. An interrupted search of the same documents goes on where it stopped."""
+    sketched, then over those compared. An interrupted search of the same documents resumes where it stopped."""
     import numpy as np
     import pyarrow.parquet as pq
 

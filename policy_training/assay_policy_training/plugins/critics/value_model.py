@@ -1,7 +1,7 @@
 """A critic: a copy of the base model with a head that reads a value from the state before every token.
 
 Covers: values without padding where the model allows, fitting them to the returns with its own optimiser, steps
-in which only the critic learns, checkpoints. It is fitted on the rows that have a reward: one that goes on in a later
+in which only the critic learns, checkpoints. It is fitted on the rows that have a reward: one that continues in a later
 step is learnt from when it ends. Of several processes each holds the critic whole and takes a share of the rows. Leaves
 out: where returns come from (`estimators`), heads (`heads`).
 

@@ -1,8 +1,8 @@
-"""Rollouts that are generated a part at a time: what is kept of one in between, and how it goes on.
+"""Rollouts that are generated a part at a time: what is kept of one in between, and how it continues.
 
 Covers: rows with the version of the weights and the log-prob of each token as it was drawn, the next tokens of rows at
 any length, the batch that they make. A row's random numbers are its own (`core.sampling.row_uniforms`), so its tokens
-depend only on the weights that drew them. Keys and values are computed again when a row goes on. Leaves out: who
+depend only on the weights that drew them. Keys and values are computed again when a row continues. Leaves out: who
 carries rows, and when (`windowed`).
 """
 

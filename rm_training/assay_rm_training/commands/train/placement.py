@@ -6,8 +6,7 @@ and watching the ranks (`assay.compute.ranks`), what they do together (`training
 
 from __future__ import annotations
 
-import functools
-import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -86,15 +85,10 @@ def run_placed(here: Workspace, plan: TrainingPlan, placement: Placement, contex
             options = _given_options(context)
         return ["-m", "assay.cli", *names, *options, f"--workspace={here.root}"]
 
-    probe = here.root / f".probe-{secrets.token_hex(4)}"
-    probe.write_text(probe.name, encoding="utf-8")
     count = placement.nproc_per_node
     gpu = plan.config.device != "cpu"
-    hire = functools.partial(open_nodes, placement.on, placement.nodes, ranks.TARGET, probe=probe, cpus=count, gpu=gpu)
-    try:
-        raise typer.Exit(ranks.run_ranks(hire, words, count=count, max_restarts=placement.max_restarts))
-    finally:
-        probe.unlink(missing_ok=True)
+    hire = partial(open_nodes, placement.on, placement.nodes, ranks.TARGET, folder=here.root, cpus=count, gpu=gpu)
+    raise typer.Exit(ranks.run_ranks(hire, words, count=count, max_restarts=placement.max_restarts))
 
 
 def _with_parents(context: typer.Context) -> list[typer.Context]:

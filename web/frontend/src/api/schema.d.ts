@@ -638,14 +638,14 @@ export interface paths {
         };
         /**
          * List Stages
-         * @description Stages that were started from the page, how far each is, and whether one goes on. Answers while a stage holds the
-         *     store: figures that take the store are then the last that were known.
+         * @description Stages that were started from the page, how far each is, and whether one is running. Answers while a stage holds
+         *     the store: figures that take the store are then the last that were known.
          */
         get: operations["list_stages"];
         put?: never;
         /**
          * Begin Stage
-         * @description Run the stage's command in a process of its own, after its estimate was seen. 409 while another goes on, and
+         * @description Run the stage's command in a process of its own, after its estimate was seen. 409 while another is running, and
          *     where the estimate has changed since.
          */
         post: operations["begin_stage"];
@@ -706,7 +706,7 @@ export interface paths {
         put?: never;
         /**
          * Interrupt Stage
-         * @description End it as Ctrl-C does; starting the same settings again goes on.
+         * @description End it as Ctrl-C does; starting the same settings again resumes.
          */
         post: operations["interrupt_stage"];
         delete?: never;
@@ -1460,7 +1460,7 @@ export interface paths {
         /**
          * Make Training Set
          * @description Fix a selection of labelled comparisons under a name, in a process of its own: the stage says what became of it.
-         *     409 while another stage goes on.
+         *     409 while another stage is running.
          */
         post: operations["make_training_set"];
         delete?: never;
@@ -5394,7 +5394,7 @@ export interface components {
         };
         /**
          * StageRecord
-         * @description A stage started from the page. `waiting`: it ended and goes on when run again, `why` says what for. `paused`: it
+         * @description A stage started from the page. `waiting`: it ended and resumes when run again, `why` says what for. `paused`: it
          *     was interrupted. `progress`: the outermost count first, as its run noted it; of a stage that has ended, where it
          *     was. `spent`: null where no model was called, or the store has not told yet. `output`: its last lines. Seconds since
          *     the epoch.
@@ -5440,7 +5440,7 @@ export interface components {
         };
         /**
          * StagesReply
-         * @description The newest first; at most one goes on. `elsewhere`: a run of a stage that was started by other means, with its
+         * @description The newest first; at most one is running. `elsewhere`: a run of a stage that was started by other means, with its
          *     progress. `now`: the server's clock, in seconds since the epoch.
          */
         StagesReply: {
