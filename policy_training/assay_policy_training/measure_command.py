@@ -69,7 +69,7 @@ def measure(
     from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
     from assay_policy_training.rollouts.reward_uri import recorded_reward
 
-    chosen = MEASURES.create(name, _settings(settings or ()), field="NAME")
+    chosen = MEASURES.create(name, values_of_settings(settings or ()), field="NAME")
     target, sources = Workspace.find(workspace), parse_policies(policies)
     rewards = [recorded_reward(reference, None, workspace=target) for reference in reward or ()]
     sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
@@ -90,10 +90,11 @@ def measure(
         run.metrics.update(payload)
         with replacing(run.folder / "measure.json") as temporary:
             temporary.write_text(json.dumps(payload, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    emit(payload, _text(result.table, result.facts), as_json=as_json)
+    emit(payload, table_text(result.table, result.facts), as_json=as_json)
 
 
-def _settings(texts: Any) -> dict[str, Any]:
+def values_of_settings(texts: Any) -> dict[str, Any]:
+    """Of `KEY=VALUE` texts, values as JSON or as they are. Raises BadInputError for another text."""
     import json
 
     from assay.errors import BadInputError
@@ -110,7 +111,7 @@ def _settings(texts: Any) -> dict[str, Any]:
     return values
 
 
-def _text(table: list[dict[str, Any]], facts: dict[str, Any]) -> str:
+def table_text(table: list[dict[str, Any]], facts: dict[str, Any]) -> str:
     """The table with aligned columns, then the facts that are lists of rows, a line each."""
     lines = []
     for rows in (table, *(value for value in facts.values() if isinstance(value, list) and value)):

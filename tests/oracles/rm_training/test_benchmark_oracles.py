@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from assay.domain import Message
+from assay.statistics.best_of_n import expected_best, kl_best_of
 from assay.statistics.rank_correlation import kendall_tau_b, spearman
 from assay_rm_training.benchmarks.benchmark import Benchmark, TiePolicy
-from assay_rm_training.benchmarks.figures.best_of_n import expected_best, kl_best_of
 from assay_rm_training.benchmarks.figures.vote_figures import confidence_agreement, separability
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, with_unique_keys
 from assay_rm_training.benchmarks.protocols.judgebench import BENCHMARK as JUDGEBENCH

@@ -86,9 +86,7 @@ class Decoding:
         ids, seen = self.ids[prompts], self.seen_prompts[prompts]
         padding = int((~seen).all(0).sum())
         ids, seen = ids[:, padding:], seen[:, padding:]
-        cache = buffered_cache(unwrapped(self.policy.model).config)
-        if self.mixture:  # the reference's layers behind the policy's, so that rows join and leave in both
-            cache.layers += buffered_cache(unwrapped(self.policy.model).config).layers
+        cache = self._new_cache()
         logits = self._forward(ids, seen, position_ids(seen), cache)
         size = self.group_size
         first = torch.tensor(prompts, device=ids.device) * size
@@ -139,14 +137,18 @@ class Decoding:
                 self._ended.append(prompt)
         return chosen, compacted(going)
 
+    def _new_cache(self) -> Any:
+        cache = buffered_cache(unwrapped(self.policy.model).config)
+        if self.mixture:  # the reference's layers behind the policy's, so that rows join and leave in both
+            cache.layers += buffered_cache(unwrapped(self.policy.model).config).layers
+        return cache
+
     @torch.no_grad()
     def _forward(self, ids: Tensor, seen: Tensor, position: Tensor, cache: Any) -> Tensor:
         """[rows,V] logits after the last column."""
         if not self.mixture:
             return self._logits(self.policy.model, ids, seen, position, cache)
-        depth = len(cache.layers) // 2
-        own, reference = copy(cache), copy(cache)
-        own.layers, reference.layers = cache.layers[:depth], cache.layers[depth:]
+        own, reference = split_cache(cache, len(cache.layers) // 2)
         logits = self._logits(self.policy.model, ids, seen, position, own)
         with self.policy.reference_model() as model:
             other = self._logits(model, ids, seen, position, reference)
@@ -164,3 +166,10 @@ class Decoding:
             )
         logits: Tensor = answer.logits[:, -1]
         return logits
+
+
+def split_cache(cache: Any, depth: int) -> tuple[Any, Any]:
+    """Views of the cache that hold its first `depth` layers, and the others: those of two models."""
+    first, second = copy(cache), copy(cache)
+    first.layers, second.layers = cache.layers[:depth], cache.layers[depth:]
+    return first, second

@@ -1,45 +1,21 @@
 """Expected gold score of the best of n samples by a proxy score, estimated without bias from a list of N samples.
 
-Covers: the estimator over all subsets of size n (Gao et al., arXiv 2210.10760; as in the code of Coste et al.), the KL
-of best-of-n. Leaves out: fitted over-optimisation curves.
+Covers: the curve over prompts with its intervals. Leaves out: the estimator (`assay.statistics.best_of_n`), fitted
+over-optimisation curves.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
-from assay.errors import BadInputError
+from assay.statistics.best_of_n import expected_best, kl_best_of
 from assay_rm_training.benchmarks.benchmark import CurvePoint, cluster_of
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
-from assay_rm_training.benchmarks.strata import Floats, Stratum, mean_interval, means
+from assay_rm_training.benchmarks.strata import Stratum, mean_interval, means
 
 #: Prompt, proxy and gold score of each sample.
 ScoredList: TypeAlias = tuple[str, Sequence[float], Sequence[float]]
-
-
-def expected_best(proxy: Sequence[float] | Floats, gold: Sequence[float] | Floats) -> Floats:
-    """Expected gold of the sample with the highest proxy score among n of the N, for n = 1..N; shape [N].
-
-    E[gold@n] = sum_{i >= n} C(i-1, n-1) / C(N, n) g_(i), i the rank by proxy, ascending. Samples with equal proxy
-    scores share their mean gold: the expectation over a random choice among them.
-    """
-    scores, values = np.asarray(proxy, dtype=float), np.asarray(gold, dtype=float)
-    if not len(scores) or scores.shape != values.shape:
-        raise BadInputError("best of n needs samples, each with a proxy and a gold score")
-    _, level = np.unique(scores, return_inverse=True)
-    shared = np.bincount(level, weights=values) / np.bincount(level)
-    ranked = shared[np.sort(level)]
-    out: Floats = _weights(len(scores)) @ ranked
-    return out
-
-
-def kl_best_of(n: int) -> float:
-    """KL of best-of-n from one sample, ln n - (n - 1)/n nats: exact without ties, an upper bound in general."""
-    if n < 1:
-        raise BadInputError("best of n needs n >= 1")
-    return math.log(n) - (n - 1) / n
 
 
 def scored_lists(members: Iterable[tuple[BenchmarkItem, Outcome]]) -> list[ScoredList]:
@@ -74,20 +50,3 @@ def curve(lists: Sequence[ScoredList], *, seed: int = 0) -> list[CurvePoint]:
         )
         for n, key in enumerate(stratum.keys(), start=1)
     ]
-
-
-def _weights(total: int) -> Floats:
-    """[N, N]: in row n - 1, the weight of each ascending rank in E[gold@n]."""
-    ranks = np.arange(1, total + 1)
-    log_factorial = np.array([math.lgamma(k + 1) for k in range(total + 1)])
-    out = np.zeros((total, total))
-    for n in range(1, total + 1):
-        i = ranks[n - 1 :]
-        log_weight = (
-            log_factorial[i - 1]
-            - log_factorial[n - 1]
-            - log_factorial[i - n]
-            - (log_factorial[total] - log_factorial[n] - log_factorial[total - n])
-        )
-        out[n - 1, n - 1 :] = np.exp(log_weight)
-    return out

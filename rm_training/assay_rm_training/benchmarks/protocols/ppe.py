@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from assay.statistics.best_of_n import expected_best
 from assay.statistics.rank_correlation import kendall_tau_b, spearman
 from assay_rm_training.benchmarks.benchmark import (
     BenchmarkFigures,
@@ -25,7 +26,7 @@ from assay_rm_training.benchmarks.benchmark import (
     grouped,
     win,
 )
-from assay_rm_training.benchmarks.figures.best_of_n import ScoredList, curve, expected_best, scored_lists
+from assay_rm_training.benchmarks.figures.best_of_n import ScoredList, curve, scored_lists
 from assay_rm_training.benchmarks.figures.vote_figures import vote_figures
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.published import PublishedBenchmark

@@ -1,0 +1,113 @@
+"""`assay decode`: responses chosen by a reward, of a policy that stays as it is. Heavy imports are in the command."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay_policy_training.decoding.kind import DECODERS
+from assay_policy_training.measure_command import table_text, values_of_settings
+
+
+def register(app: typer.Typer) -> None:
+    """Add this part's commands to the application."""
+    app.command("decode")(decode)
+
+
+def decode(
+    name: Annotated[str, typer.Argument(metavar="DECODER", help=DECODERS.help(), show_default=False)],
+    policy: Annotated[str, typer.Argument(help="A model: name, folder or hub id.", show_default=False)],
+    reward: Annotated[list[str], typer.Option(help="As in assay rl; repeatable, the parts are added.")],
+    prompts: Annotated[str, typer.Option(metavar="SOURCE", help="As in assay rl; generated: the held-out split.")],
+    limit: Annotated[int, typer.Option(min=1, help="Prompts, at most.")] = 1000,
+    samples: Annotated[int, typer.Option(min=1, help="Responses a prompt.")] = 1,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the decoder, its value as JSON; repeatable."),
+    ] = None,
+    value_prompts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE",
+            help="What a value model is trained on. Default: --prompts, of generated ones the training split.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the responses here (JSON Lines).", show_default=False),
+    ] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1)] = 128,
+    temperature: Annotated[float, typer.Option()] = 1.0,
+    seed: Annotated[int, typer.Option()] = 0,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="ASSAY_API_KEY", help="API key of the first reward server.", show_default=False)
+    ] = None,
+    device: DeviceOption = "auto",
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write responses chosen by a reward: best-of-n, reward-guided beam search, Value Augmented Sampling.
+
+    The policy is not changed. Equal weights, prompts, rewards and settings are decoded once: an interrupted command
+    resumes, and responses whose reward failed are decoded again. responses.jsonl and decoding.json (reward, KL from the
+    policy, length, coverage) are in the run's folder.
+
+    Example: `assay decode best_of_n smollm2 --reward verifier --prompts constrained:32 --set n=8`
+    """
+    import json
+    from contextlib import ExitStack
+
+    from assay.errors import BadInputError
+    from assay.models.parallelism.distributed import local_device
+    from assay.runs.progress_bar import progress_bar
+    from assay.runs.record import locate_model, start_run
+    from assay.system.atomic_files import replacing
+    from assay.workspace import Workspace
+    from assay_policy_training.core.policy import Policy
+    from assay_policy_training.core.sampling import Sampling
+    from assay_policy_training.decoding.kind import DecodingInputs
+    from assay_policy_training.decoding.run import best_of_m, decode, reward_key, summary, write_rows
+    from assay_policy_training.plugins.prompts.source import load_prompts
+    from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
+    from assay_policy_training.rollouts.prompt_length import select_prompts
+
+    if out is not None and not out.parent.is_dir():
+        raise BadInputError(f"there is no folder {out.parent}", field="--out")
+    decoder = DECODERS.create(name, values_of_settings(settings or ()))
+    sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
+    target = Workspace.find(workspace)
+    config = {"decoder": name, "settings": settings or [], "policy": policy, "prompts": prompts, "limit": limit}
+    config |= {"samples": samples, "rewards": reward, "value_prompts": value_prompts, "seed": seed}
+    config |= {"max_new_tokens": max_new_tokens, "temperature": temperature}
+    listed = load_prompts(prompts, seed=seed, split="heldout", workspace=target)[:limit]
+    with ExitStack() as stack:
+        opened = open_rewards(stack, reward, keys_of(reward, api_key), wait=None, deadline=600.0)
+        location, artifact = locate_model(target, policy, kinds=("policy",))
+        model = Policy(location, device=local_device(device), max_prompt_tokens=sampling.max_prompt_tokens)
+        selection = select_prompts(listed, model.renderer, sampling)
+        run = stack.enter_context(start_run(target, "decode", config))
+        if artifact is not None:
+            run.link("input", "artifact", artifact)
+        folder = target.root / "decoding"
+        folder.mkdir(exist_ok=True)
+
+        def training_items() -> list[Any]:
+            items = load_prompts(value_prompts or prompts, seed=seed, split="train", workspace=target)
+            return select_prompts(items, model.renderer, sampling).items
+
+        inputs = DecodingInputs(model, sampling, opened, seed, training_items, reward_key(reward, opened), folder)
+        total = len(selection.items) * samples
+        advance = stack.enter_context(progress_bar("decoding", total, unit="responses"))
+        rows, facts = decode(decoder, selection.items, inputs, samples=samples, on_rows=advance)
+        for path in (run.folder / "responses.jsonl", *([out] if out is not None else [])):
+            write_rows(path, rows)
+        payload: dict[str, Any] = {"run": run.id, "decoder": name, "left_out": len(selection.too_long)}
+        payload |= {**summary(rows), "best_of_m": best_of_m(rows), **facts}
+        run.metrics.update(payload)
+        with replacing(run.folder / "decoding.json") as temporary:
+            temporary.write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")
+    figures = [{"figure": key, **value} for key, value in payload.items() if isinstance(value, dict) and "low" in value]
+    values = {f"values_{key}": value for key, value in payload.get("values", {}).items()}
+    emit(payload, table_text(figures, payload | values), as_json=as_json)

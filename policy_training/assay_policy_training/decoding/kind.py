@@ -1,0 +1,121 @@
+"""What a decoder is: a plug-in that writes one response to a prompt by a policy that stays as it is, with a reward.
+
+Covers: the registered kind with its built-in members, what a decoder is opened with, what it returns of a response.
+Leaves out: what is stored of the responses and measured on them (`run`). Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from assay.registry import Kind
+
+if TYPE_CHECKING:
+    from assay.score import Score, ScoreFailure
+    from assay_policy_training.core.policy import Policy
+    from assay_policy_training.core.prompt import PromptItem
+    from assay_policy_training.core.sampling import Sampling
+    from assay_policy_training.plugins.protocols import RewardSource
+
+#: What `kl` is: the sum of the exact KL of each token's distribution, whose expectation is that of whole responses; or
+#: an upper bound of the latter, the same for every response.
+KlKind: TypeAlias = Literal["by_token", "bound"]
+
+
+@dataclass(frozen=True)
+class RewardedText:
+    """A response, or the start of one, with its reward; NaN = missing, for the reasons in `failures`."""
+
+    text: str
+    tokens: int
+    finished: bool
+    reward: float = math.nan
+    parts: Mapping[str, float] = field(default_factory=dict)
+    scores: Mapping[str, Score] = field(default_factory=dict)
+    failures: tuple[ScoreFailure, ...] = ()
+
+    @property
+    def rank(self) -> float:
+        """The reward; without one it is below every other."""
+        return -math.inf if math.isnan(self.reward) else self.reward
+
+
+@dataclass(frozen=True)
+class DecodedResponse:
+    """`candidates`: rewards of the whole responses that it was chosen from, in the order drawn, NaN = missing."""
+
+    chosen: RewardedText
+    kl: float  #: nats, from the distribution that the sampler draws from
+    kl_kind: KlKind
+    generated: int  #: tokens, those of what was not chosen included
+    scored: int  #: texts that the reward was asked for
+    candidates: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class DecodingInputs:
+    """What a decoder is opened with. `training_items`: prompts to learn values on, read only by those that learn;
+    `reward_key`: identity of the rewards; `folder`: for what is learnt, found again by its content."""
+
+    policy: Policy
+    sampling: Sampling
+    rewards: Sequence[RewardSource]
+    seed: int
+    training_items: Callable[[], Sequence[PromptItem]]
+    reward_key: str
+    folder: Path
+
+    def rewarded(self, items: Sequence[PromptItem], texts: Sequence[RewardedText]) -> list[RewardedText]:
+        """The texts with the sum of the rewards' parts; `items[i]` is the prompt of `texts[i]`."""
+        from dataclasses import replace
+
+        from assay_policy_training.plugins.compositions.weighted import Composition
+        from assay_policy_training.rollouts.rewards import composed, gather_rewards
+
+        answers = gather_rewards(self.rewards, items, [text.text for text in texts])
+        rewards = composed(Composition(), answers).tolist()
+        return [
+            replace(
+                text,
+                reward=rewards[row],
+                parts={name: float(part[row]) for name, part in answers.parts.items()},
+                scores=answers.scores[row],
+                failures=answers.failures[row],
+            )
+            for row, text in enumerate(texts)
+        ]
+
+
+class OpenDecoder(Protocol):
+    """`facts`: what is said once of all responses, JSON-ready. `rows_a_response`: rows under generation at once."""
+
+    facts: Mapping[str, Any]
+    rows_a_response: int
+
+    def decode(self, items: Sequence[PromptItem], seeds: Sequence[int]) -> list[DecodedResponse]:
+        """One response to each prompt; a prompt may be there several times, with different seeds."""
+        ...
+
+
+class Decoder(Protocol):
+    """A dataclass of settings."""
+
+    def open(self, inputs: DecodingInputs) -> OpenDecoder: ...
+
+
+_HERE = "assay_policy_training.decoding"
+DECODERS: Kind[type[Decoder]] = Kind(
+    "decoder",
+    "Writes responses by a policy that stays as it is, chosen by a reward (`assay decode`).",
+    members={
+        "best_of_n": f"{_HERE}.best_of_n:BestOfN",
+        "beam": f"{_HERE}.beam:Beam",
+        "vas": f"{_HERE}.value_augmented:ValueAugmented",
+    },
+    requires=("open",),
+    option="DECODER",
+)

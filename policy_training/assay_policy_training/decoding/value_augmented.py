@@ -1,0 +1,148 @@
+"""Value Augmented Sampling: a value model steers each token of a policy that stays as it is.
+
+Among the `top_k` most likely next tokens the logits become logits + beta (V(s, a) - mean V), the others keep theirs;
+V(s, a) is the value after the token. With values of the optimal policy at that beta, and all tokens as candidates, this
+is policy * exp(beta Q) / Z; values of the policy itself make it one step of improvement.
+
+Covers: the values of all candidates in one pass (each sees the row before it and itself), the exact KL of every token's
+distribution. Leaves out: training the values (`token_values`), several values at once.
+
+Source: arXiv 2405.06639.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import torch
+from annotated_types import Ge
+from torch import Tensor
+
+from assay.models.attention.packing import unwrapped
+from assay.models.heads import head_outputs, position_ids
+from assay_policy_training.core.logprobs import trunk
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.settings import Finite
+from assay_policy_training.decoding.best_of_n import sampled_texts
+from assay_policy_training.decoding.kind import DecodedResponse, DecodingInputs
+from assay_policy_training.decoding.token_values import ValueTraining, value_critic
+from assay_policy_training.plugins.critics.value_model import ValueCritic
+from assay_policy_training.plugins.samplers.assembly import assemble
+from assay_policy_training.plugins.samplers.decoding import Decoding, split_cache
+from assay_policy_training.plugins.samplers.key_value_cache import buffered_cache
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+
+
+def steered(logits: Tensor, candidates: Tensor, values: Tensor, beta: float) -> Tensor:
+    """Logits [N,V] with beta (value - mean of the candidates' values) added at `candidates` [N,k]; `values` [N,k]."""
+    return logits.scatter_add(-1, candidates, beta * (values - values.mean(-1, keepdim=True)))
+
+
+def token_kl(logits: Tensor, base: Tensor) -> Tensor:
+    """[N] KL(softmax(logits) || softmax(base)) in nats; both [N,V], -inf in `base` where it is in `logits`."""
+    logp = logits.log_softmax(-1)
+    ratio = (logp - base.log_softmax(-1)).masked_fill(logp.isinf(), 0.0)
+    return (logp.exp() * ratio).sum(-1)
+
+
+class ValueAugmented(ValueTraining, section="decoder"):
+    """`beta` in 1 / reward: 0 is the policy itself. The other settings are those of the value model's training, which
+    another `beta` or `top_k` does not repeat."""
+
+    beta: Annotated[Finite, Ge(0)] = 3.0
+    top_k: Annotated[int, Ge(1)] = 20
+
+    def open(self, inputs: DecodingInputs) -> "ValueAugmentedDecoder":
+        training = ValueTraining(**{name: getattr(self, name) for name in ValueTraining.__dataclass_fields__})
+        critic, figures = value_critic(training, inputs)
+        return ValueAugmentedDecoder(SteeredSampler(inputs, critic, self.beta, self.top_k), inputs, figures)
+
+
+class ValueAugmentedDecoder:
+    rows_a_response = 1
+
+    def __init__(self, sampler: "SteeredSampler", inputs: DecodingInputs, figures: dict[str, Any]) -> None:
+        self.sampler, self.inputs, self.facts = sampler, inputs, {"values": figures}
+
+    def decode(self, items: Sequence[PromptItem], seeds: Sequence[int]) -> list[DecodedResponse]:
+        decoding = self.sampler.steered(items, seeds)
+        columns = (decoding.tokens, decoding.mask, decoding.logp)
+        batch = assemble(self.inputs.policy, items, 1, columns, version=0, stops=decoding.stops)
+        texts = self.inputs.rewarded(batch.items, sampled_texts(batch))
+        kl = decoding.kl.double().sum(1).tolist()
+        return [DecodedResponse(text, kl[row], "by_token", text.tokens, 1) for row, text in enumerate(texts)]
+
+
+class SteeredSampler(TransformersSampler):
+    """Draws from the sampler's distribution, steered by `critic`."""
+
+    def __init__(self, inputs: DecodingInputs, critic: ValueCritic, beta: float, top_k: int) -> None:
+        super().__init__(inputs.policy, inputs.sampling)
+        self.critic, self.beta, self.top_k = critic, beta, top_k
+
+    def steered(self, items: Sequence[PromptItem], seeds: Sequence[int]) -> "SteeredDecoding":
+        """A response to each item, generated."""
+        decoding = self._decoding(items, 1, seeds)
+        for _ in decoding.run():
+            pass
+        assert isinstance(decoding, SteeredDecoding)
+        return decoding
+
+    def _new_decoding(self, *prompts: Any, **options: Any) -> "SteeredDecoding":
+        return SteeredDecoding(self, *prompts, **options)
+
+
+class SteeredDecoding(Decoding):
+    """`kl` [rows, limit] fills as `logp` does. The value model's keys and values lie behind the policy's in the cache,
+    so that rows join and leave in both."""
+
+    def __init__(self, sampler: SteeredSampler, *prompts: Any, **options: Any) -> None:
+        super().__init__(sampler.policy, lambda logits: logits, *prompts, **options)
+        self.sampler = sampler
+        self.kl = torch.zeros_like(self.logp)
+        self._step_kl = self.kl[:, 0]
+
+    def _new_cache(self) -> Any:
+        cache = super()._new_cache()
+        self._depth = len(cache.layers)
+        cache.layers += buffered_cache(unwrapped(self.sampler.critic.model).config).layers
+        return cache
+
+    @torch.no_grad()
+    def _forward(self, ids: Tensor, seen: Tensor, position: Tensor, cache: Any) -> Tensor:
+        own, critics = split_cache(cache, self._depth)
+        base = self.sampler._scaled(self._logits(self.policy.model, ids, seen, position, own).float())
+        candidates = base.topk(min(self.sampler.top_k, base.shape[-1])).indices
+        values = self._candidate_values(ids, seen, position, candidates, critics)
+        logits = steered(base, candidates, values, self.sampler.beta)
+        self._step_kl = token_kl(logits, base)
+        return logits
+
+    def _sample(self, rows: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        kl = self._step_kl.repeat_interleave(len(rows) // len(self._step_kl))
+        self.kl[rows, self._lengths[rows]] = kl
+        return super()._sample(rows, logits)
+
+    def _candidate_values(self, ids: Tensor, seen: Tensor, position: Tensor, candidates: Tensor, cache: Any) -> Tensor:
+        """[rows,k] values after each candidate; afterwards the cache holds the columns of `ids` and no candidate."""
+        critic, (rows, k) = self.sampler.critic, candidates.shape
+        network = trunk(critic.model)
+        with self.policy.precision():
+            network(
+                input_ids=ids,
+                attention_mask=seen.long(),
+                position_ids=position,
+                past_key_values=cache,
+                use_cache=True,
+            )
+            itself = torch.eye(k, dtype=torch.bool, device=ids.device).expand(rows, k, k)
+            allowed = torch.cat([seen[:, None].expand(rows, k, seen.shape[1]), itself], -1)[:, None]
+            states = network(
+                input_ids=candidates,
+                attention_mask=allowed,  # of four dimensions: taken as it is
+                position_ids=position_ids(seen)[:, -1:].expand(rows, k) + 1,
+                past_key_values=cache,
+                use_cache=True,
+            ).last_hidden_state
+        for layer in cache.layers:
+            layer.crop(-k)
+        return critic.head.value(head_outputs(critic.score, states))
