@@ -81,19 +81,14 @@ def number_of(value: object, field: str) -> float:
 
 
 def named_data(workspace: Workspace, data: Data) -> str:
-    """The name of the data: a file's absolute path, any other name as it is. Rows are written to a JSON Lines file of
-    the workspace, named by content, so that the run can be resumed and its record says what it read; a text is a row
-    with only a `prompt`. Raises BadInputError for a row that JSON cannot hold."""
+    """The name of the data: a file's absolute path, another name as it is. Rows are written to a JSON Lines file of the
+    workspace, named by content, so that the run can be resumed and its record says what it read; a text is a row with
+    only a `prompt`. Raises TypeError for what JSON cannot hold."""
     if isinstance(data, str | Path):
         path = Path(data).expanduser()
         return str(path.resolve()) if path.is_file() else str(data)
-    lines = []
-    for number, row in enumerate(data, start=1):
-        try:
-            lines.append(json.dumps({"prompt": row} if isinstance(row, str) else dict(row), ensure_ascii=False))
-        except (TypeError, ValueError) as error:
-            raise BadInputError(f"JSON cannot hold it: {error}", row=number, field="data") from error
-    text = "".join(f"{line}\n" for line in lines)
+    rows = ({"prompt": row} if isinstance(row, str) else dict(row) for row in data)
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     path = workspace.root / "rows" / f"rows-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
     path.parent.mkdir(exist_ok=True)
     with replacing(path) as temporary:

@@ -1,9 +1,6 @@
-"""Callbacks: objects that a training calls at its events, in the order of their list.
+"""Callbacks: objects that a training calls at its events, in the order of their list, in the first process only.
 
-Covers: the events that policy training and reward-model training share. Leaves out: changing what is trained (the
-plug-ins of a recipe, a training method) and ending a run (stop rules, `patience`).
-
-Of several processes only the first calls them. What a callback raises ends the training.
+Leaves out: changing what is trained (plug-ins, methods), ending a run (stop rules, `patience`).
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +9,7 @@ from typing import Any
 
 
 class Callback:
-    """Does nothing; a subclass overrides the events that it is about."""
+    """Does nothing; a subclass overrides the events that it is about. What it raises ends the training."""
 
     def on_step(self, row: Mapping[str, Any]) -> None:
         """`row`: the step's line of metrics.jsonl, which has `step`."""

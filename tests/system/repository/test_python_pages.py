@@ -72,7 +72,7 @@ def test_what_the_python_page_calls_an_option_is_one() -> None:
     page = (DOCS / "python-api.md").read_text(encoding="utf-8")
     of_recipe, of_run = (
         set(re.findall(r"`(\w+)`", row.partition(" | ")[0].lstrip("| ")))
-        for row in re.findall(r"^\| (?:`steps`|`eval_every`).*$", page, re.MULTILINE)
+        for row in re.findall(r"^\| (?:`steps`|`columns`).*$", page, re.MULTILINE)
     )
     assert of_recipe == RECIPE_OPTIONS.keys()
     assert of_run < {field.name for field in fields(PolicyRunConfig)}
