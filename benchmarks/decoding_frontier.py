@@ -127,15 +127,14 @@ def one(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
 
     def decoded(plan: Any, label: str) -> dict[str, Any]:
         inputs = DecodingInputs(policy, sampling, [reward], seed, lambda: training, f"seed {seed}", folder)
-        opened = plan.open(inputs)
         items = [item for item in held_out for _ in range(options.samples)]
-        rows = opened.decode(items, range(seed * 10**6, seed * 10**6 + len(items)))
+        rows = plan.open(inputs)(items, range(seed * 10**6, seed * 10**6 + len(items)))
         names = {"gold": np.mean([share(item, row.chosen.text) for item, row in zip(items, rows, strict=True)])}
         names |= {"kl": np.mean([row.kl for row in rows]), "reward": np.mean([row.chosen.reward for row in rows])}
         names |= {"tokens": np.mean([row.chosen.tokens for row in rows])}
         names |= {"generated": np.mean([row.generated for row in rows])}
         point = {"label": label, **{name: round(float(value), 4) for name, value in names.items()}}
-        return point | ({"values": opened.facts["values"]} if "values" in opened.facts else {})
+        return point | (inputs.facts)
 
     def augmented(beta: float) -> dict[str, Any]:
         return decoded(

@@ -1,6 +1,5 @@
 """`assay decode`: responses chosen by a reward, of a policy that stays as it is. Heavy imports are in the command."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -34,16 +33,9 @@ def decode(
             show_default=False,
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also write the responses here (JSON Lines).", show_default=False),
-    ] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1)] = 128,
     temperature: Annotated[float, typer.Option()] = 1.0,
     seed: Annotated[int, typer.Option()] = 0,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="ASSAY_API_KEY", help="API key of the first reward server.", show_default=False)
-    ] = None,
     device: DeviceOption = "auto",
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -59,7 +51,6 @@ def decode(
     import json
     from contextlib import ExitStack
 
-    from assay.errors import BadInputError
     from assay.models.parallelism.distributed import local_device
     from assay.runs.progress_bar import progress_bar
     from assay.runs.record import locate_model, start_run
@@ -73,8 +64,6 @@ def decode(
     from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
     from assay_policy_training.rollouts.prompt_length import select_prompts
 
-    if out is not None and not out.parent.is_dir():
-        raise BadInputError(f"there is no folder {out.parent}", field="--out")
     decoder = DECODERS.create(name, values_of_settings(settings or ()))
     sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
     target = Workspace.find(workspace)
@@ -83,7 +72,7 @@ def decode(
     config |= {"max_new_tokens": max_new_tokens, "temperature": temperature}
     listed = load_prompts(prompts, seed=seed, split="heldout", workspace=target)[:limit]
     with ExitStack() as stack:
-        opened = open_rewards(stack, reward, keys_of(reward, api_key), wait=None, deadline=600.0)
+        opened = open_rewards(stack, reward, keys_of(reward, None), wait=None, deadline=600.0)
         location, artifact = locate_model(target, policy, kinds=("policy",))
         model = Policy(location, device=local_device(device), max_prompt_tokens=sampling.max_prompt_tokens)
         selection = select_prompts(listed, model.renderer, sampling)
@@ -100,11 +89,10 @@ def decode(
         inputs = DecodingInputs(model, sampling, opened, seed, training_items, reward_key(reward, opened), folder)
         total = len(selection.items) * samples
         advance = stack.enter_context(progress_bar("decoding", total, unit="responses"))
-        rows, facts = decode(decoder, selection.items, inputs, samples=samples, on_rows=advance)
-        for path in (run.folder / "responses.jsonl", *([out] if out is not None else [])):
-            write_rows(path, rows)
+        rows = decode(decoder, selection.items, inputs, samples=samples, on_rows=advance)
+        write_rows(run.folder / "responses.jsonl", rows)
         payload: dict[str, Any] = {"run": run.id, "decoder": name, "left_out": len(selection.too_long)}
-        payload |= {**summary(rows), "best_of_m": best_of_m(rows), **facts}
+        payload |= {**summary(rows), "best_of_m": best_of_m(rows), **inputs.facts}
         run.metrics.update(payload)
         with replacing(run.folder / "decoding.json") as temporary:
             temporary.write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")

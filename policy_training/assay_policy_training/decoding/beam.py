@@ -8,7 +8,7 @@ arXiv 2402.01694, is blocks of one token here, sampled and not enumerated).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from annotated_types import Ge
 
@@ -17,7 +17,7 @@ from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import derived_seed, group_uniforms
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.core.stop_strings import StopStrings
-from assay_policy_training.decoding.kind import DecodedResponse, DecodingInputs, RewardedText
+from assay_policy_training.decoding.kind import DecodedResponse, DecodePrompts, DecodingInputs, RewardedText
 from assay_policy_training.plugins.samplers.assembly import generation_ids, pad_left
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 
@@ -33,8 +33,12 @@ class Beam(RecipeSettings, section="decoder"):
     candidates: Annotated[int, Ge(1)] = 4
     width: Annotated[int, Ge(1)] = 1
 
-    def open(self, inputs: DecodingInputs) -> "BeamDecoder":
-        return BeamDecoder(self, inputs)
+    @property
+    def rows_a_response(self) -> int:
+        return self.width * self.candidates
+
+    def open(self, inputs: DecodingInputs) -> DecodePrompts:
+        return BeamSearch(self, inputs).decode
 
     def kl(self, blocks: int) -> float:
         if self.width == 1:
@@ -48,11 +52,9 @@ class BeamState:
     text: RewardedText
 
 
-class BeamDecoder:
+class BeamSearch:
     def __init__(self, plan: Beam, inputs: DecodingInputs) -> None:
         self.plan, self.inputs = plan, inputs
-        self.rows_a_response = plan.width * plan.candidates
-        self.facts: dict[str, Any] = {}
         self.sampler = TransformersSampler(inputs.policy, inputs.sampling)
         self.stops = StopStrings(inputs.policy.tokenizer, inputs.sampling.stop)
 

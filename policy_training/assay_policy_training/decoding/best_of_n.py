@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from annotated_types import Ge
 
@@ -10,7 +10,7 @@ from assay.statistics.best_of_n import kl_best_of
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.settings import RecipeSettings
-from assay_policy_training.decoding.kind import DecodedResponse, DecodingInputs, RewardedText
+from assay_policy_training.decoding.kind import DecodedResponse, DecodePrompts, DecodingInputs, RewardedText
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 
 
@@ -20,28 +20,26 @@ class BestOfN(RecipeSettings, section="decoder"):
 
     n: Annotated[int, Ge(1)] = 16
 
-    def open(self, inputs: DecodingInputs) -> "BestOfNDecoder":
-        return BestOfNDecoder(self.n, inputs)
+    @property
+    def rows_a_response(self) -> int:
+        return self.n
 
+    def open(self, inputs: DecodingInputs) -> DecodePrompts:
+        sampler = TransformersSampler(inputs.policy, inputs.sampling)
 
-class BestOfNDecoder:
-    def __init__(self, n: int, inputs: DecodingInputs) -> None:
-        self.inputs, self.rows_a_response = inputs, n
-        self.facts: dict[str, Any] = {}
-        self.sampler = TransformersSampler(inputs.policy, inputs.sampling)
+        def decode(items: Sequence[PromptItem], seeds: Sequence[int]) -> list[DecodedResponse]:
+            batch = sampler.rollout(items, self.n, seed=seeds, version=0)
+            texts = inputs.rewarded(batch.items, sampled_texts(batch))
+            groups = [texts[start : start + self.n] for start in range(0, len(texts), self.n)]
+            return [self._chosen(group) for group in groups]
 
-    def decode(self, items: Sequence[PromptItem], seeds: Sequence[int]) -> list[DecodedResponse]:
-        n = self.rows_a_response
-        batch = self.sampler.rollout(items, n, seed=seeds, version=0)
-        texts = self.inputs.rewarded(batch.items, sampled_texts(batch))
-        decoded = []
-        for start in range(0, len(texts), n):
-            group = texts[start : start + n]
-            chosen = max(group, key=lambda text: text.rank)
-            rewards = tuple(text.reward for text in group)
-            kl = kl_best_of(max(1, sum(not math.isnan(text.reward) for text in group)))
-            decoded.append(DecodedResponse(chosen, kl, "bound", sum(text.tokens for text in group), n, rewards))
-        return decoded
+        return decode
+
+    def _chosen(self, group: Sequence[RewardedText]) -> DecodedResponse:
+        rewards = tuple(text.reward for text in group)
+        kl = kl_best_of(max(1, sum(not math.isnan(reward) for reward in rewards)))
+        best = max(group, key=lambda text: text.rank)
+        return DecodedResponse(best, kl, "bound", sum(text.tokens for text in group), len(group), rewards)
 
 
 def sampled_texts(batch: RolloutBatch) -> list[RewardedText]:

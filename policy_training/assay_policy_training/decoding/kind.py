@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -59,7 +59,8 @@ class DecodedResponse:
 @dataclass(frozen=True)
 class DecodingInputs:
     """What a decoder is opened with. `training_items`: prompts to learn values on, read only by those that learn;
-    `reward_key`: identity of the rewards; `folder`: for what is learnt, found again by its content."""
+    `reward_key`: identity of the rewards; `folder`: for what is learnt, found again by its content. `facts`: what the
+    decoder says once of all responses, JSON-ready."""
 
     policy: Policy
     sampling: Sampling
@@ -68,11 +69,10 @@ class DecodingInputs:
     training_items: Callable[[], Sequence[PromptItem]]
     reward_key: str
     folder: Path
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def rewarded(self, items: Sequence[PromptItem], texts: Sequence[RewardedText]) -> list[RewardedText]:
         """The texts with the sum of the rewards' parts; `items[i]` is the prompt of `texts[i]`."""
-        from dataclasses import replace
-
         from assay_policy_training.plugins.compositions.weighted import Composition
         from assay_policy_training.rollouts.rewards import composed, gather_rewards
 
@@ -90,21 +90,16 @@ class DecodingInputs:
         ]
 
 
-class OpenDecoder(Protocol):
-    """`facts`: what is said once of all responses, JSON-ready. `rows_a_response`: rows under generation at once."""
-
-    facts: Mapping[str, Any]
-    rows_a_response: int
-
-    def decode(self, items: Sequence[PromptItem], seeds: Sequence[int]) -> list[DecodedResponse]:
-        """One response to each prompt; a prompt may be there several times, with different seeds."""
-        ...
+#: One response to each prompt, drawn by its seed; a prompt may be there several times.
+DecodePrompts: TypeAlias = "Callable[[Sequence[PromptItem], Sequence[int]], list[DecodedResponse]]"
 
 
 class Decoder(Protocol):
-    """A dataclass of settings."""
+    """A dataclass of settings. `rows_a_response`: rows that it has under generation for a response."""
 
-    def open(self, inputs: DecodingInputs) -> OpenDecoder: ...
+    @property
+    def rows_a_response(self) -> int: ...
+    def open(self, inputs: DecodingInputs) -> DecodePrompts: ...
 
 
 _HERE = "assay_policy_training.decoding"
@@ -116,6 +111,6 @@ DECODERS: Kind[type[Decoder]] = Kind(
         "beam": f"{_HERE}.beam:Beam",
         "vas": f"{_HERE}.value_augmented:ValueAugmented",
     },
-    requires=("open",),
+    requires=("open", "rows_a_response"),
     option="DECODER",
 )

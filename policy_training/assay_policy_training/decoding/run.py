@@ -38,9 +38,11 @@ def decode(
     *,
     samples: int = 1,
     on_rows: Callable[[int], None] = lambda rows: None,
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """`samples` rows for each prompt, and the decoder's facts; only rows without a reward in the stored file are
-    decoded. Raises BadInputError where another process is decoding the same."""
+) -> list[dict[str, Any]]:
+    """`samples` rows for each prompt; only those without a reward in the stored file are decoded.
+
+    Raises BadInputError where another process is decoding the same.
+    """
     name = f"{type(decoder).__module__}:{type(decoder).__qualname__}"
     content = [inputs.policy.version, inputs.reward_key, inputs.seed, samples, asdict(inputs.sampling), name]
     content += [repr(decoder), *[item.to_dict() for item in items]]
@@ -54,18 +56,18 @@ def decode(
         write_rows(path, stored.values())  # without failures, and a line that an interruption cut off
         on_rows(len(stored))
         missing = [row for row in range(len(repeated)) if row not in stored]
-        opened = decoder.open(inputs)
-        at_once = max(1, inputs.sampling.rows_at_once // opened.rows_a_response)
+        decode_prompts = decoder.open(inputs)
+        at_once = max(1, inputs.sampling.rows_at_once // decoder.rows_a_response)
         for start in range(0, len(missing), at_once):
             part = missing[start : start + at_once]
             rows = [repeated[row] for row in part]
-            decoded = opened.decode(rows, [seeds[row] for row in part])
+            decoded = decode_prompts(rows, [seeds[row] for row in part])
             verdicts = verifier_accuracy(rows, [response.chosen.text for response in decoded]).tolist()
             for row, item, response, verdict in zip(part, rows, decoded, verdicts, strict=True):
                 stored[row] = {"row": row, **record(item, response), "verified": _number(verdict)}
                 log.add(stored[row])
             on_rows(len(part))
-    return [stored[row] for row in range(len(repeated))], dict(opened.facts)
+    return [stored[row] for row in range(len(repeated))]
 
 
 def reward_key(references: Sequence[str], rewards: Sequence[RewardSource]) -> str:

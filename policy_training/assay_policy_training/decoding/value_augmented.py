@@ -11,7 +11,7 @@ Source: arXiv 2405.06639.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge
@@ -21,12 +21,14 @@ from assay.models.attention.packing import unwrapped
 from assay.models.heads import head_outputs, position_ids
 from assay_policy_training.core.logprobs import trunk
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.sampling import group_uniforms
 from assay_policy_training.core.settings import Finite
+from assay_policy_training.core.stop_strings import StopStrings
 from assay_policy_training.decoding.best_of_n import sampled_texts
-from assay_policy_training.decoding.kind import DecodedResponse, DecodingInputs
+from assay_policy_training.decoding.kind import DecodedResponse, DecodePrompts, DecodingInputs
 from assay_policy_training.decoding.token_values import ValueTraining, value_critic
 from assay_policy_training.plugins.critics.value_model import ValueCritic
-from assay_policy_training.plugins.samplers.assembly import assemble
+from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
 from assay_policy_training.plugins.samplers.decoding import Decoding, split_cache
 from assay_policy_training.plugins.samplers.key_value_cache import buffered_cache
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
@@ -51,25 +53,21 @@ class ValueAugmented(ValueTraining, section="decoder"):
     beta: Annotated[Finite, Ge(0)] = 3.0
     top_k: Annotated[int, Ge(1)] = 20
 
-    def open(self, inputs: DecodingInputs) -> "ValueAugmentedDecoder":
+    rows_a_response: ClassVar[int] = 1
+
+    def open(self, inputs: DecodingInputs) -> DecodePrompts:
         training = ValueTraining(**{name: getattr(self, name) for name in ValueTraining.__dataclass_fields__})
-        critic, figures = value_critic(training, inputs)
-        return ValueAugmentedDecoder(SteeredSampler(inputs, critic, self.beta, self.top_k), inputs, figures)
+        critic, inputs.facts["values"] = value_critic(training, inputs)
+        sampler = SteeredSampler(inputs, critic, self.beta, self.top_k)
 
+        def decode(items: Sequence[PromptItem], seeds: Sequence[int]) -> list[DecodedResponse]:
+            decoding = sampler.steered(items, seeds)
+            columns = (decoding.tokens, decoding.mask, decoding.logp)
+            batch = assemble(inputs.policy, items, 1, columns, version=0, stops=decoding.stops)
+            texts, kl = inputs.rewarded(batch.items, sampled_texts(batch)), decoding.kl.double().sum(1).tolist()
+            return [DecodedResponse(text, kl[row], "by_token", text.tokens, 1) for row, text in enumerate(texts)]
 
-class ValueAugmentedDecoder:
-    rows_a_response = 1
-
-    def __init__(self, sampler: "SteeredSampler", inputs: DecodingInputs, figures: dict[str, Any]) -> None:
-        self.sampler, self.inputs, self.facts = sampler, inputs, {"values": figures}
-
-    def decode(self, items: Sequence[PromptItem], seeds: Sequence[int]) -> list[DecodedResponse]:
-        decoding = self.sampler.steered(items, seeds)
-        columns = (decoding.tokens, decoding.mask, decoding.logp)
-        batch = assemble(self.inputs.policy, items, 1, columns, version=0, stops=decoding.stops)
-        texts = self.inputs.rewarded(batch.items, sampled_texts(batch))
-        kl = decoding.kl.double().sum(1).tolist()
-        return [DecodedResponse(text, kl[row], "by_token", text.tokens, 1) for row, text in enumerate(texts)]
+        return decode
 
 
 class SteeredSampler(TransformersSampler):
@@ -81,14 +79,13 @@ class SteeredSampler(TransformersSampler):
 
     def steered(self, items: Sequence[PromptItem], seeds: Sequence[int]) -> "SteeredDecoding":
         """A response to each item, generated."""
-        decoding = self._decoding(items, 1, seeds)
+        ids, seen = pad_left(generation_ids(self.policy, items), int(self.policy.tokenizer.pad_token_id))
+        uniforms = group_uniforms(seeds, 1, self.sampling.max_new_tokens)
+        stops = StopStrings(self.policy.tokenizer, self.sampling.stop)
+        decoding = SteeredDecoding(self, ids, seen, 1, uniforms, at_once=self.sampling.rows_at_once, stops=stops)
         for _ in decoding.run():
             pass
-        assert isinstance(decoding, SteeredDecoding)
         return decoding
-
-    def _new_decoding(self, *prompts: Any, **options: Any) -> "SteeredDecoding":
-        return SteeredDecoding(self, *prompts, **options)
 
 
 class SteeredDecoding(Decoding):

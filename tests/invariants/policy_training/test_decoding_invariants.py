@@ -126,7 +126,7 @@ def test_a_trained_value_raises_the_reward_and_beta_buys_it_with_kl(
     rewards, kls = [], []
     for beta in (0.0, 8.0, 24.0):
         plan = ValueAugmented(beta=beta, top_k=300, samples=16, epochs=6, batch_rows=8, lr=3e-3)
-        decoded = plan.open(inputs).decode(many, seeds)
+        decoded = plan.open(inputs)(many, seeds)
         rewards.append(sum(row.chosen.reward for row in decoded) / len(decoded))
         kls.append(sum(row.kl for row in decoded) / len(decoded))
     assert rewards[2] > rewards[0] + 0.1
@@ -137,16 +137,16 @@ def test_blocks_of_one_candidate_and_best_of_1_are_samples_and_more_candidates_a
     inputs: DecodingInputs, items: list[PromptItem]
 ) -> None:
     seeds = [11, 12, 13, 14]
-    plain = Beam(block_tokens=3, candidates=1).open(inputs).decode(items, seeds)
+    plain = Beam(block_tokens=3, candidates=1).open(inputs)(items, seeds)
     assert [(row.kl, row.generated) for row in plain] == [(0.0, row.chosen.tokens) for row in plain]
-    wide = Beam(block_tokens=3, candidates=6, width=2).open(inputs).decode(items, seeds)
+    wide = Beam(block_tokens=3, candidates=6, width=2).open(inputs)(items, seeds)
     assert sum(row.chosen.reward for row in wide) > sum(row.chosen.reward for row in plain)
     assert [row.scored for row in wide] == [36] * 4
-    best = BestOfN(n=5).open(inputs).decode(items, seeds)
+    best = BestOfN(n=5).open(inputs)(items, seeds)
     for row in best:
         assert row.chosen.reward == max(row.candidates)
         assert row.kl == pytest.approx(kl_best_of(5))
-    (one,) = BestOfN(n=1).open(inputs).decode(items[:1], seeds[:1])
+    (one,) = BestOfN(n=1).open(inputs)(items[:1], seeds[:1])
     rollout = TransformersSampler(inputs.policy, inputs.sampling).rollout(items[:1], 1, seed=seeds[:1], version=0)
     assert one.chosen.text == rollout.responses[0]
 
@@ -155,11 +155,11 @@ def test_a_stop_string_that_begins_in_an_earlier_block_ends_the_response(
     inputs: DecodingInputs, items: list[PromptItem]
 ) -> None:
     plan = Beam(block_tokens=3, candidates=1)
-    free = plan.open(inputs).decode(items[:1] * 40, list(range(40)))
+    free = plan.open(inputs)(items[:1] * 40, list(range(40)))
     # A token is a byte: where the first four characters are ASCII, the third and the fourth are in two blocks.
     seed, text = next((n, r.chosen.text) for n, r in enumerate(free) if r.chosen.text[:4].isascii())
     sampling = replace(inputs.sampling, stop=(text[2:4],))
-    (cut,) = plan.open(replace(inputs, sampling=sampling)).decode(items[:1], [seed])
+    (cut,) = plan.open(replace(inputs, sampling=sampling))(items[:1], [seed])
     assert (cut.chosen.text, cut.chosen.tokens, cut.chosen.finished) == (text[:4], 4, True)
 
 

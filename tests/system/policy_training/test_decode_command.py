@@ -46,7 +46,7 @@ def test_best_of_n_resumes_and_estimates_the_best_of_fewer(
 ) -> None:
     run = captured(capsys)
     command = ("decode", "best_of_n", "tiny", *arguments(workspace, prompts), "--set", "n=4", "--samples", "2")
-    code, out, err = run(*command, "--out", prompts.parent / "out.jsonl")
+    code, out, err = run(*command)
     assert code == 0, err
     first = json.loads(out)
     assert json.loads((workspace.runs / first["run"] / "decoding.json").read_text()) == first
@@ -55,7 +55,6 @@ def test_best_of_n_resumes_and_estimates_the_best_of_fewer(
     assert first["best_of_m"][2]["mean"] == pytest.approx(first["reward"]["mean"])
     assert first["best_of_m"][0]["mean"] <= first["best_of_m"][1]["mean"] <= first["reward"]["mean"]
     written = (workspace.runs / first["run"] / "responses.jsonl").read_bytes()
-    assert (prompts.parent / "out.jsonl").read_bytes() == written
     rows = [json.loads(line) for line in written.splitlines()]
     assert all(row["reward"] == row["parts"]["share"] == max(row["candidates"]) for row in rows)
     assert rows[0]["verified"] in (0.0, 1.0)
@@ -71,7 +70,14 @@ def test_best_of_n_resumes_and_estimates_the_best_of_fewer(
     ]
     assert again[0]["response"] == "marked"  # read, not decoded again
     assert again[1:] == rows[1:]
-    code, out, err = run("measure", "support", f"a={prompts.parent / 'out.jsonl'}", "b=tiny", *command[3:7], "--json")
+    code, out, err = run(
+        "measure",
+        "support",
+        f"a={workspace.runs / first['run'] / 'responses.jsonl'}",
+        "b=tiny",
+        *command[3:7],
+        "--json",
+    )
     assert code == 0, err  # the rows are samples to `assay measure`
 
 
@@ -126,7 +132,6 @@ def test_a_failed_reward_is_no_number_and_is_asked_for_again(
         (("best_of_n", "tiny", "--set", "m=2"), "no setting of decoder 'best_of_n' is named 'm'"),
         (("beam", "tiny", "--set", "width"), "KEY=VALUE"),
         (("vas", "tiny", "--set", "beta=-1"), "decoder.beta"),
-        (("best_of_n", "tiny", "--out", "/nowhere/at/all.jsonl"), "--out"),
         (("best_of_n", "nowhere/model"), "nowhere/model"),
     ],
 )

@@ -76,6 +76,8 @@ class TransformersSampler:
         return self._start_decoding(ids, seen, group_size, uniforms)
 
     def _start_decoding(self, ids: Tensor, seen: Tensor, group_size: int, uniforms: Tensor) -> "Decoding":
+        from assay_policy_training.plugins.samplers.decoding import Decoding  # imports transformers
+
         most = self.sampling.rows_at_once
         # A group larger than what may be generated at once is drawn as several equal ones of the same prompt.
         pieces = next(n for n in range(1, group_size + 1) if group_size % n == 0 and group_size // n <= most)
@@ -83,12 +85,7 @@ class TransformersSampler:
         ids, seen = ids.repeat_interleave(pieces, 0), seen.repeat_interleave(pieces, 0)
         stops = StopStrings(self.policy.tokenizer, self.sampling.stop)
         options: dict[str, Any] = {"at_once": most // size, "stops": stops, "mixture": self.mixture}
-        return self._new_decoding(ids, seen, size, uniforms, **options)
-
-    def _new_decoding(self, *prompts: Any, **options: Any) -> "Decoding":
-        from assay_policy_training.plugins.samplers.decoding import Decoding  # imports transformers
-
-        return Decoding(self.policy, self._scaled, *prompts, **options)
+        return Decoding(self.policy, self._scaled, ids, seen, size, uniforms, **options)
 
     def _scaled(self, logits: Tensor) -> Tensor:
         """[rows,V] logits of the distribution that tokens are drawn from."""
