@@ -18,6 +18,7 @@ from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.models import spec
 from assay.models.contamination import read_uses
 from assay.models.hub import hub_id
+from assay.runs.evaluation_table import HEAD, evaluation_tables
 from assay.runs.record import MODEL_KINDS, find_artifact
 from assay.system.atomic_files import replacing_folder
 from assay.workspace import Workspace
@@ -126,35 +127,14 @@ def policy_card(workspace: Workspace, artifact: str, path: Path) -> str:
 
 
 def _evaluation_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """A table of what was measured on held-out prompts before and after; every set with its coverage."""
-    sets = metrics.get("sets") or ({"held-out prompts": metrics} if metrics.get("before") else {})
-    if not sets:
+    """A table for each set of held-out prompts; its head has the coverage."""
+    tables = list(evaluation_tables(metrics))
+    if not tables:
         yield "Not evaluated (`--evaluate`)."
-        return
-    yield from ("95 % intervals by prompt.", "")
-    yield from ("| prompts | measure | before | after | change |", "|---|---|---|---|---|")
-    for name, part in sets.items():
-        before, after, change = part["before"], part["after"], part["change"]
-        head = f"{_public(name)}: {after['prompts']}, {after['samples']} responses each"
-        missing = f", {after['rewards_missing']} rewards missing" if after.get("rewards_missing") else ""
-        pairs = [("reward", before.get("reward_mean"), after.get("reward_mean"), change.get("reward"))]
-        if before.get("verifier") and after.get("verifier"):
-            shares = (values["verifier"]["share"] for values in (before, after))
-            pairs.append(("pass rate", *shares, change.get("pass_rate")))
-        pairs.append(("length in tokens", before.get("length_mean"), after.get("length_mean"), None))
-        for measure, old, new, difference in pairs:
-            yield f"| {head + missing} | {measure} | {_number(old)} | {_number(new)} | {_change(difference)} |"
-
-
-def _change(value: Mapping[str, Any] | None) -> str:
-    if value is None or value.get("value") is None:
-        return ""
-    bounds = "undetermined" if value.get("low") is None else f"{value['low']:+.3f} to {value['high']:+.3f}"
-    return f"{value['value']:+.3f} [{bounds}]"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+    for title, rows in tables:
+        yield from (_public(title), "", f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|")
+        yield from (f"| {' | '.join(map(_cell, row))} |" for row in rows)
+        yield ""
 
 
 def _located(workspace: Workspace, name: str) -> tuple[Path, str]:

@@ -48,7 +48,11 @@ def test_a_policy_is_written_with_its_card_and_pushed(
     card = (target / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: text-generation\n")
     assert "| rewards | mine.py:letters |" in card
-    assert "| held-out prompts: 2, 4 responses each | reward |" in card
+    assert (
+        "\nHeld-out prompts: 2 prompts, 4 responses each\n\n| measure | before | after | change, 95 % by prompt |\n"
+        in card
+    )
+    assert "\n| reward | " in card
     assert "| steps | 1 of 1 |" in card
     assert str(tmp_path) not in card
     assert str(workspace.root) not in card

@@ -1,5 +1,6 @@
 """The charts of a policy training: reward and its parts, the held-out watch, distance, optimiser, sampler, time."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 from assay_web.run_charts.chart import CurveChart, MetricCurve, MetricExtents, Row, with_available_curves
@@ -7,6 +8,8 @@ from assay_web.run_charts.chart import CurveChart, MetricCurve, MetricExtents, R
 _STAGES = ("publish", "sample", "reward", "score", "advantage", "update", "critic", "wait", "gather")
 _LENGTHS = {"mean": "length_mean", "90 %": "length_p90", "99 %": "length_p99", "longest": "length_max"}
 WATCH = "Over-optimisation"
+#: Figure of an evaluation -> title, whether a share.
+_EVALUATED = {"reward_mean": ("Reward", False), "pass_rate": ("Pass rate", True), "kl_k3": ("KL a token", False)}
 #: (title, unit, whether a share, {name of the curve: key of the row}), by section.
 _CHARTS: dict[str, tuple[tuple[str, str, bool, dict[str, str]], ...]] = {
     "Distance and spread": (
@@ -37,7 +40,7 @@ _CHARTS: dict[str, tuple[tuple[str, str, bool, dict[str, str]], ...]] = {
 
 def policy_charts(measured: MetricExtents) -> list[CurveChart]:
     """The charts that have data."""
-    charts = [*_rewards(measured), *_watched(measured)]
+    charts = [*_rewards(measured), *_watched(measured), *_evaluated(measured)]
     charts += [
         CurveChart(section, title, tuple(MetricCurve(name, key) for name, key in curves.items()), unit, share)
         for section, rows in _CHARTS.items()
@@ -67,6 +70,20 @@ def _rewards(measured: MetricExtents) -> Iterator[CurveChart]:
     yield CurveChart("Reward", "Verifier pass rate", (passed,), share=True)
     if "rewards_missing" in extents and extents["rewards_missing"].high > 0:
         yield CurveChart("Reward", "Rollouts without a reward", (MetricCurve("rollouts", "rewards_missing"),))
+
+
+def _evaluated(measured: MetricExtents) -> Iterator[CurveChart]:
+    """Evaluations on held-out prompts during training, a curve for each set."""
+    for name, (title, share) in _EVALUATED.items():
+        keys = [key for key in measured.step if re.fullmatch(rf"eval_(.+_)?{name}", key)]
+        curves = tuple(MetricCurve(key[len("eval_") : -len(name) - 1] or "held-out prompts", key) for key in keys)
+        yield CurveChart("Evaluation during training", title, curves, share=share)
+    passes = [key for key in measured.step if re.fullmatch(r"eval_(.+_)?pass_at_\d+", key)]
+    labels = tuple(
+        MetricCurve(key.removeprefix("eval_").replace("_pass_at_", ", k = ").replace("pass_at_", "k = "), key)
+        for key in passes
+    )
+    yield CurveChart("Evaluation during training", "One of k samples passes (pass@k)", labels, share=True)
 
 
 def _watched(measured: MetricExtents) -> Iterator[CurveChart]:

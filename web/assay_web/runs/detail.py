@@ -28,6 +28,7 @@ from assay_web.runs.records import (
     stop_note,
 )
 from assay_web.runs.replies import ComparedRuns, RunDetail, RunLink, SettingDifference
+from assay_web.runs.tables import tables_of
 from assay_web.service import WebService
 
 MOST_RUNS = 64
@@ -96,6 +97,7 @@ def _detail(facts: StoredRun, service: WebService, folder: Path) -> RunDetail:
         folder=str(folder),
         config=named_values(flattened(settings)),
         figures=named_values(flattened({k: v for k, v in record.results.items() if k != "warnings"})),  # in `run`
+        tables=tables_of(record.results),
         inputs=facts.inputs,
         outputs=facts.outputs,
         more_links=facts.more_links,

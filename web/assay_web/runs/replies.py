@@ -60,6 +60,14 @@ class NamedValue(BaseModel):
     value: str
 
 
+class RunTable(BaseModel):
+    """What a run measured: cells as text, under the columns of `head`."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+
+
 class RunLink(BaseModel):
     """An input or output of a run. `label`: its display name."""
 
@@ -87,6 +95,7 @@ class RunDetail(BaseModel):
     folder: str
     config: list[NamedValue]
     figures: list[NamedValue]
+    tables: list[RunTable]
     inputs: list[RunLink]
     outputs: list[RunLink]
     more_links: int

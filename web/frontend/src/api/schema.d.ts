@@ -4746,6 +4746,8 @@ export interface components {
             /** Samples */
             samples: boolean;
             stop: components["schemas"]["StopNote"] | null;
+            /** Tables */
+            tables: components["schemas"]["RunTable"][];
         };
         /**
          * RunLink
@@ -4818,6 +4820,18 @@ export interface components {
             cost: number | null;
             /** Tokens */
             tokens: number;
+        };
+        /**
+         * RunTable
+         * @description What a run measured: cells as text, under the columns of `head`.
+         */
+        RunTable: {
+            /** Head */
+            head: string[];
+            /** Rows */
+            rows: string[][];
+            /** Title */
+            title: string;
         };
         /**
          * SampleReply

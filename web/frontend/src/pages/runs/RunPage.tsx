@@ -16,6 +16,7 @@ import { RunLinks } from "./RunLinks";
 import { RunSamples } from "./RunSamples";
 import { RunSettings } from "./RunSettings";
 import { RunStatus } from "./RunStatus";
+import { RunTables } from "./RunTables";
 import { StopRun } from "./StopRun";
 
 type Detail = Schemas["RunDetail"];
@@ -155,18 +156,20 @@ function NoSamples() {
   );
 }
 
-const TABS = ["curves", "samples", "settings", "lineage"] as const;
+const TABS = ["curves", "measures", "samples", "settings", "lineage"] as const;
 
 function RunTabs({ detail, curves }: { detail: Detail; curves: React.ReactNode }) {
   const { run } = detail;
   const navigate = useNavigate();
   const requested = useLocation().pathname.split("/")[3];
   const has = detail.curves || goesOn(run.status);
-  const current = TABS.find((tab) => tab === requested) ?? (has ? "curves" : "settings");
+  const measured = detail.tables.length > 0;
+  const current = TABS.find((tab) => tab === requested) ?? (has ? "curves" : measured ? "measures" : "settings");
   return (
     <Tabs value={current} onChange={(tab) => void navigate(tab === "curves" ? `/runs/${run.id}` : `/runs/${run.id}/${tab}`)} keepMounted={false}>
       <Tabs.List mb="sm">
         {has && <Tabs.Tab value="curves">Curves</Tabs.Tab>}
+        {measured && <Tabs.Tab value="measures">Measures</Tabs.Tab>}
         {detail.samples && <Tabs.Tab value="samples">Samples</Tabs.Tab>}
         <Tabs.Tab value="settings">Settings</Tabs.Tab>
         <Tabs.Tab value="lineage">Lineage</Tabs.Tab>
@@ -174,6 +177,9 @@ function RunTabs({ detail, curves }: { detail: Detail; curves: React.ReactNode }
       <Tabs.Panel value="curves">
         {curves}
         {run.kind === "train" && !detail.samples && <NoSamples />}
+      </Tabs.Panel>
+      <Tabs.Panel value="measures">
+        <RunTables tables={detail.tables} />
       </Tabs.Panel>
       <Tabs.Panel value="samples">
         <RunSamples id={run.id} running={goesOn(run.status)} />

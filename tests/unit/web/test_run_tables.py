@@ -1,0 +1,51 @@
+"""Tables of a run on its page: a measure's table, and evaluations with their coverage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assay_web.run_charts.chart import MetricExtents
+from assay_web.run_charts.policy import policy_charts
+from assay_web.runs.tables import MOST_ROWS, tables_of
+
+
+def evaluation(reward: float, share: float, at_2: float) -> dict[str, Any]:
+    passes = [{"k": k, "value": value, "low": None, "high": None, "prompts": 3} for k, value in ((1, share), (2, at_2))]
+    counts = {"prompts": 3, "samples": 2, "rewards_missing": 1, "length_mean": 8.0, "entropy": None, "kl_k3": 0.0}
+    return {"reward_mean": reward, "verifier": {"share": share}, "pass_at_k": passes, **counts}
+
+
+def test_an_evaluation_shows_before_after_and_change_with_its_coverage() -> None:
+    change = {
+        "reward": {"value": 0.5, "low": 0.25, "high": 0.75, "prompts": 3},
+        "pass_rate": {"value": 0.1, "low": None, "high": None, "prompts": 3},
+        "pass_at_k": [{"k": 1, "value": 0.1}, {"k": 2, "value": 0.2, "low": -0.1, "high": 0.5, "prompts": 3}],
+    }
+    part = {"before": evaluation(1.0, 0.25, 0.4), "after": evaluation(1.5, 0.35, 0.6), "change": change}
+    (table,) = tables_of(part)
+    assert table.title == "Held-out prompts: 3 prompts, 2 responses each, 1 rewards missing"
+    assert table.rows == [
+        ["reward", "1", "1.5", "+0.500 [+0.250 to +0.750]"],
+        ["pass rate", "0.25", "0.35", "+0.100 [undetermined]"],
+        ["pass@2", "0.4", "0.6", "+0.200 [-0.100 to +0.500]"],
+        ["length in tokens", "8", "8", ""],
+        ["KL a token (k3)", "0", "0", ""],
+    ]
+    first, second = tables_of({**part, "sets": {"easy": part, "hard": part}})
+    assert (first.title[:6], second.title[:6]) == ("easy: ", "hard: ")
+    assert tables_of({"steps": 3}) == []
+
+
+def test_a_measure_shows_its_tables_and_of_long_ones_a_part() -> None:
+    answers = [{"answer": str(n), "lost": n} for n in range(MOST_ROWS + 1)]
+    results = {"measure": "support", "table": [{"policy": "a", "kept": 0.5}, {"policy": "b"}], "answers": answers}
+    table, rows = tables_of({**results, "base": "a"})
+    assert (table.title, table.head, table.rows) == ("support", ["policy", "kept"], [["a", "0.5"], ["b", ""]])
+    assert (rows.title, len(rows.rows)) == (f"answers, {MOST_ROWS} of {MOST_ROWS + 1} rows", MOST_ROWS)
+
+
+def test_evaluations_during_training_are_curves_by_set() -> None:
+    figures = {"eval_easy_reward_mean": 1.0, "eval_hard_reward_mean": 2.0, "eval_easy_pass_at_4": 0.5}
+    charts = policy_charts(MetricExtents.of_rows([{"step": step, "reward_mean": 1.0, **figures} for step in (1, 2)]))
+    curves = {chart.title: [curve.name for curve in chart.curves] for chart in charts if chart.section != "Reward"}
+    assert curves == {"Reward": ["easy", "hard"], "One of k samples passes (pass@k)": ["easy, k = 4"]}

@@ -1,0 +1,40 @@
+import { Table, Title } from "@mantine/core";
+
+import type { Schemas } from "../../api/client";
+
+type RunTable = Schemas["RunTable"];
+
+/** What a run measured, a table for each measure or set of prompts. */
+export function RunTables({ tables }: { tables: RunTable[] }) {
+  return tables.map((table) => (
+    <section key={table.title} className="panel" aria-label={table.title} style={{ marginBottom: 12 }}>
+      <Title order={2} mb={4}>
+        {table.title}
+      </Title>
+      <Table.ScrollContainer minWidth={480} scrollAreaProps={{ viewportProps: { tabIndex: 0, role: "group", "aria-label": `${table.title}, table` } }}>
+        <Table>
+          <Table.Thead>
+            <Table.Tr>
+              {table.head.map((name) => (
+                <Table.Th key={name} scope="col">
+                  {name.replaceAll("_", " ")}
+                </Table.Th>
+              ))}
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {table.rows.map((row, number) => (
+              <Table.Tr key={number}>
+                {row.map((cell, column) => (
+                  <Table.Td key={table.head[column]} style={{ overflowWrap: "anywhere" }}>
+                    {cell}
+                  </Table.Td>
+                ))}
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      </Table.ScrollContainer>
+    </section>
+  ));
+}
