@@ -19,7 +19,7 @@ def decode(
     policy: Annotated[str, typer.Argument(help="A model: name, folder or hub id.", show_default=False)],
     reward: Annotated[list[str], typer.Option(help="As in assay rl; repeatable, the parts are added.")],
     prompts: Annotated[str, typer.Option(metavar="SOURCE", help="As in assay rl; generated: the held-out split.")],
-    limit: Annotated[int, typer.Option(min=1, help="Prompts, at most.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, help="Prompts of a source, at most.")] = 1000,
     samples: Annotated[int, typer.Option(min=1, help="Responses a prompt.")] = 1,
     settings: Annotated[
         list[str] | None,
@@ -83,7 +83,7 @@ def decode(
         folder.mkdir(exist_ok=True)
 
         def training_items() -> list[Any]:
-            items = load_prompts(value_prompts or prompts, seed=seed, split="train", workspace=target)
+            items = load_prompts(value_prompts or prompts, seed=seed, split="train", workspace=target)[:limit]
             return select_prompts(items, model.renderer, sampling).items
 
         inputs = DecodingInputs(model, sampling, opened, seed, training_items, reward_key(reward, opened), folder)

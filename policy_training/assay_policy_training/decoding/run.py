@@ -43,9 +43,10 @@ def decode(
 
     Raises BadInputError where another process is decoding the same.
     """
+    decode_prompts = decoder.open(inputs)
     name = f"{type(decoder).__module__}:{type(decoder).__qualname__}"
     content = [inputs.policy.version, inputs.reward_key, inputs.seed, samples, asdict(inputs.sampling), name]
-    content += [repr(decoder), *[item.to_dict() for item in items]]
+    content += [repr(decoder), inputs.facts, *[item.to_dict() for item in items]]
     key = hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:24]
     repeated = [item for item in items for _ in range(samples)]
     seeds = group_seeds(inputs.seed, len(repeated))
@@ -56,7 +57,6 @@ def decode(
         write_rows(path, stored.values())  # without failures, and a line that an interruption cut off
         on_rows(len(stored))
         missing = [row for row in range(len(repeated)) if row not in stored]
-        decode_prompts = decoder.open(inputs)
         at_once = max(1, inputs.sampling.rows_at_once // decoder.rows_a_response)
         for start in range(0, len(missing), at_once):
             part = missing[start : start + at_once]

@@ -84,7 +84,7 @@ def value_critic(training: ValueTraining, inputs: DecodingInputs) -> tuple[Value
                 for name, parameter in critic.parameters.items():
                     parameter.copy_(stored["parameters"][name])
             return critic, stored["figures"]
-        figures = _trained(critic, training, inputs, items)
+        figures = {"key": key, **_trained(critic, training, inputs, items)}
         with replacing(path) as temporary:
             torch.save({"parameters": critic.tensors()["parameters"], "figures": figures}, temporary)
     return critic, figures

@@ -99,6 +99,12 @@ def test_beams_and_values_decode_and_another_beta_trains_no_other_value_model(
         kls.append(payload["kl"]["mean"])
     assert len(list((workspace.root / "decoding").glob("values-*.pt"))) == 1
     assert kls[0] < 1e-6 < kls[1]
+    responses = len(list((workspace.root / "decoding").glob("*.jsonl")))
+    other = prompts.parent / "other.jsonl"
+    other.write_text('{"prompt": "why?"}\n', encoding="utf-8")
+    code, out, err = run("decode", "vas", "tiny", *common, *settings, "--value-prompts", other)
+    assert code == 0, err
+    assert len(list((workspace.root / "decoding").glob("*.jsonl"))) == responses + 1, "other values, other responses"
 
 
 def test_a_failed_reward_is_no_number_and_is_asked_for_again(
