@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -114,27 +115,13 @@ def exact(languages: int) -> dict[str, Any]:
         logits = [draw.normal(size=(TOKENS,) * (depth + 1)) for depth in range(DEPTH)]
         policy = distribution(logits)
         rewards = draw.normal(size=policy.shape)
-        order = np.argsort(rewards, axis=None)
-        reached = np.cumsum(policy.flat[order])
         values = {"exact values": expected_values(policy, rewards, prior=0.0)}
         for samples in (200, 2000):
             counts = draw.multinomial(samples, policy.ravel()).reshape(policy.shape)
             values[f"{samples} samples"] = expected_values(counts, rewards, prior=1.0)
 
-        def best_of(n: float, reached: Any = reached, order: Any = order, shape: Any = policy.shape) -> Any:
-            chosen = np.empty(len(order))
-            chosen[order] = np.diff((reached / reached[-1]) ** n, prepend=0.0)
-            return chosen.reshape(shape)
-
-        def tilted(beta: float, policy: Any = policy, rewards: Any = rewards) -> Any:
-            weights = policy * np.exp(beta * (rewards - rewards.max()))
-            return weights / weights.sum()
-
-        arms = {"optimum": tilted, "best-of-n": lambda n, best_of=best_of: best_of(1 + n)}
-        for name, learnt in values.items():
-            arms[f"VAS, {name}"] = lambda beta, learnt=learnt, logits=logits: distribution(
-                [logit + beta * (v - v.mean(-1, keepdims=True)) for logit, v in zip(logits, learnt, strict=True)]
-            )
+        arms = {"optimum": partial(optimum, policy, rewards), "best-of-n": partial(best_by_n, policy, rewards)}
+        arms |= {f"VAS, {name}": partial(augmented_by, logits, learnt) for name, learnt in values.items()}
         base = float((policy * rewards).sum())
         for target in (0.5, 1.0, 2.0):
             added = {name: float((at_kl(arm, policy, target) * rewards).sum()) - base for name, arm in arms.items()}
@@ -148,6 +135,24 @@ def exact(languages: int) -> dict[str, Any]:
     for name, (mean, half) in figures.items():
         print(f"exact, {name}: {mean:.3f} +- {half:.3f} of the optimum's gain", flush=True)
     return figures
+
+
+def optimum(policy: Any, rewards: Any, beta: float) -> Any:
+    weights = policy * np.exp(beta * (rewards - rewards.max()))
+    return weights / weights.sum()
+
+
+def best_by_n(policy: Any, rewards: Any, more: float) -> Any:
+    """The best of 1 + `more` samples."""
+    order, chosen = np.argsort(rewards, axis=None), np.empty(rewards.size)
+    reached = np.cumsum(policy.flat[order])
+    chosen[order] = np.diff((reached / reached[-1]) ** (1 + more), prepend=0.0)
+    return chosen.reshape(policy.shape)
+
+
+def augmented_by(logits: Sequence[Any], values: Sequence[Any], beta: float) -> Any:
+    centred = [v - v.mean(-1, keepdims=True) for v in values]
+    return distribution([logit + beta * v for logit, v in zip(logits, centred, strict=True)])
 
 
 def distribution(logits: Sequence[Any]) -> Any:
@@ -269,10 +274,10 @@ def best_of_n(proxy: Any, gold: Any, tokens: Any, size: int) -> dict[str, list[d
         out[arm] = []
         for n in SIZES:
             ties = float(np.mean([kl_with_ties(order[rows], n) for rows in lists]))
-            point = {"label": f"n {n}", "kl": kl_best_of(n) if arm == "best-of-n" else ties, "kl_with_ties": ties}
+            point = {"kl": kl_best_of(n) if arm == "best-of-n" else ties, "kl_with_ties": ties}
             point |= {name: float(values[n - 1]) for name, values in columns.items()}
             point["generated"] = n * float(tokens.mean())
-            out[arm].append({k: v if isinstance(v, str) else round(v, 4) for k, v in point.items()})
+            out[arm].append({"label": f"n {n}", **{name: round(value, 4) for name, value in point.items()}})
     return out
 
 
@@ -441,7 +446,7 @@ def reward_model(
     command += ["--eval-data", str(files["test"]), "--base", str(base), "--name", "proxy", "--json"]
     command += ["--epochs", "4", "--lr", "1e-3", "-w", str(folder / "workspace")]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    scorer = TransformersScorer.load(ModelConfig(str(folder / "workspace" / "models" / "proxy")))
+    scorer: Any = TransformersScorer.load(ModelConfig(str(folder / "workspace" / "models" / "proxy")))
     asked = [ScoreItem(prompt_of(row["prompt"]), row[side]) for row in pairs["test"] for side in ("chosen", "rejected")]
     rewards = [score.reward for score in scorer.score(asked)]
     right = [a > b for a, b in zip(rewards[::2], rewards[1::2], strict=True)]

@@ -197,7 +197,8 @@ def full_kl(logits: Tensor, teacher_logits: Tensor) -> Tensor:
     further than the other, both distributions are those over the ids that both have.
     """
     width = min(logits.shape[-1], teacher_logits.shape[-1])
-    logits, log_q = logits[..., :width], teacher_logits[..., :width].log_softmax(-1)
+    logits = logits[..., :width]
+    log_q = teacher_logits[..., :width].log_softmax(-1).masked_fill(logits.isinf(), 0.0)
     normaliser = logits.logsumexp(-1, keepdim=True)
     finite = logits.masked_fill(logits.isinf(), 0.0)
     return ((logits - normaliser).exp() * (finite - normaliser - log_q)).sum(-1)

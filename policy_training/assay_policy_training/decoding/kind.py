@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from assay.registry import Kind
 
 if TYPE_CHECKING:
-    from assay.score import Score, ScoreFailure
     from assay_policy_training.core.policy import Policy
     from assay_policy_training.core.prompt import PromptItem
     from assay_policy_training.core.sampling import Sampling
@@ -28,15 +27,13 @@ KlKind: TypeAlias = Literal["by_token", "bound"]
 
 @dataclass(frozen=True)
 class RewardedText:
-    """A response, or the start of one, with its reward; NaN = missing, for the reasons in `failures`."""
+    """A response, or the start of one, with its reward; NaN = missing, for the reasons in its record."""
 
     text: str
     tokens: int
     finished: bool
     reward: float = math.nan
-    parts: Mapping[str, float] = field(default_factory=dict)
-    scores: Mapping[str, Score] = field(default_factory=dict)
-    failures: tuple[ScoreFailure, ...] = ()
+    record: Mapping[str, Any] = field(default_factory=dict)  #: `parts`, `failures` and `scores`, as in `rollouts.jsonl`
 
     @property
     def rank(self) -> float:
@@ -78,16 +75,14 @@ class DecodingInputs:
 
         answers = gather_rewards(self.rewards, items, [text.text for text in texts])
         rewards = composed(Composition(), answers).tolist()
-        return [
-            replace(
-                text,
-                reward=rewards[row],
-                parts={name: float(part[row]) for name, part in answers.parts.items()},
-                scores=answers.scores[row],
-                failures=answers.failures[row],
-            )
-            for row, text in enumerate(texts)
-        ]
+        rewarded = []
+        for row, text in enumerate(texts):
+            parts = {name: None if part[row].isnan() else float(part[row]) for name, part in answers.parts.items()}
+            record: dict[str, Any] = {"parts": parts}
+            record["failures"] = [failure.to_dict()["error"] for failure in answers.failures[row]]
+            record["scores"] = {name: score.to_dict() for name, score in answers.scores[row].items()}
+            rewarded.append(replace(text, reward=rewards[row], record=record))
+        return rewarded
 
 
 #: One response to each prompt, drawn by its seed; a prompt may be there several times.

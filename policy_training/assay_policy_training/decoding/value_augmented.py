@@ -19,7 +19,7 @@ from torch import Tensor
 
 from assay.models.attention.packing import unwrapped
 from assay.models.heads import head_outputs, position_ids
-from assay_policy_training.core.logprobs import trunk
+from assay_policy_training.core.logprobs import full_kl, trunk
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import group_uniforms
 from assay_policy_training.core.settings import Finite
@@ -37,13 +37,6 @@ from assay_policy_training.plugins.samplers.transformers import TransformersSamp
 def steered(logits: Tensor, candidates: Tensor, values: Tensor, beta: float) -> Tensor:
     """Logits [N,V] with beta (value - mean of the candidates' values) added at `candidates` [N,k]; `values` [N,k]."""
     return logits.scatter_add(-1, candidates, beta * (values - values.mean(-1, keepdim=True)))
-
-
-def token_kl(logits: Tensor, base: Tensor) -> Tensor:
-    """[N] KL(softmax(logits) || softmax(base)) in nats; both [N,V], -inf in `base` where it is in `logits`."""
-    logp = logits.log_softmax(-1)
-    ratio = (logp - base.log_softmax(-1)).masked_fill(logp.isinf(), 0.0)
-    return (logp.exp() * ratio).sum(-1)
 
 
 class ValueAugmented(ValueTraining, section="decoder"):
@@ -111,7 +104,7 @@ class SteeredDecoding(Decoding):
         candidates = base.topk(min(self.sampler.top_k, base.shape[-1])).indices
         values = self._candidate_values(ids, seen, position, candidates, critics)
         logits = steered(base, candidates, values, self.sampler.beta)
-        self._step_kl = token_kl(logits, base)
+        self._step_kl = full_kl(logits, base)
         return logits
 
     def _sample(self, rows: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:

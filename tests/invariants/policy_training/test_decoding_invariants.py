@@ -11,6 +11,7 @@ import torch
 
 from assay.domain import Message
 from assay.statistics.best_of_n import kl_best_of
+from assay_policy_training.core.logprobs import full_kl
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
@@ -18,7 +19,7 @@ from assay_policy_training.decoding.beam import Beam
 from assay_policy_training.decoding.best_of_n import BestOfN
 from assay_policy_training.decoding.kind import DecodingInputs, RewardedText
 from assay_policy_training.decoding.token_values import ValueTraining, value_critic, with_last_states
-from assay_policy_training.decoding.value_augmented import SteeredSampler, ValueAugmented, token_kl
+from assay_policy_training.decoding.value_augmented import SteeredSampler, ValueAugmented
 from assay_policy_training.plugins.critics.value_model import ValueCritic
 from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
@@ -100,7 +101,7 @@ def test_candidates_side_by_side_have_the_values_of_rows_of_their_own(
             expected[0, candidates] += beta * (torch.tensor(values) - sum(values) / top_k)
             logp = expected.log_softmax(-1)[0, written[t]]
             assert float(decoding.logp[row, t]) == pytest.approx(float(logp), abs=1e-4)
-            assert float(decoding.kl[row, t]) == pytest.approx(float(token_kl(expected, base)), abs=1e-4)
+            assert float(decoding.kl[row, t]) == pytest.approx(float(full_kl(expected, base)), abs=1e-4)
         assert float(decoding.kl[row].sum()) > 0.01
 
 

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from assay.statistics.best_of_n import expected_best, kl_best_of, kl_with_ties
+from assay_policy_training.core.logprobs import full_kl
 from assay_policy_training.decoding.beam import Beam
-from assay_policy_training.decoding.value_augmented import steered, token_kl
+from assay_policy_training.decoding.value_augmented import steered
 from assay_policy_training.measures.tilted import divergence, tilted
 
 TOKENS, LENGTH = 4, 3
@@ -30,7 +31,7 @@ def test_card_9_7_steers_the_candidates_by_their_values_around_the_mean() -> Non
 def test_the_kl_of_a_token_is_that_of_the_two_distributions_and_cut_tokens_do_not_count() -> None:
     p, q = torch.tensor([[0.7, 0.2, 0.1, 0.0]]), torch.tensor([[0.9, 0.05, 0.05, 0.0]])
     exact = 0.7 * math.log(0.7 / 0.9) + 0.2 * math.log(4) + 0.1 * math.log(2)
-    assert token_kl(p.log(), q.log()).tolist() == pytest.approx([exact], abs=1e-6)
+    assert full_kl(p.log(), q.log()).tolist() == pytest.approx([exact], abs=1e-6)
 
 
 class Language:
@@ -74,7 +75,7 @@ class Language:
             reach = dict.fromkeys(range(TOKENS), 0.0)
             for row in rows:
                 reach[self.sequences[row][len(prefix)]] = probabilities[row]
-            kl += sum(reach.values()) * float(token_kl(out, base))
+            kl += sum(reach.values()) * float(full_kl(out, base))
         return probabilities, kl
 
 
