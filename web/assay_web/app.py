@@ -1,7 +1,5 @@
 """The FastAPI application of `assay web`: routes of every area, middleware, the page and the lifespan."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

@@ -1,7 +1,5 @@
 """The five attributes by a language model: strict JSON, one retry, every failure counted."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

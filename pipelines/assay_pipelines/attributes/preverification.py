@@ -4,8 +4,6 @@ As in Skywork-Reward-V2: shown alone, a response cannot look right beside a wors
 it makes no decision and is separate from `principle_judgments`, which come from annotators' feedback.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`assay annotate`: votes on a queue's items, in a terminal."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Annotated
 

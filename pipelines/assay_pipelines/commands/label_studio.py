@@ -1,7 +1,5 @@
 """`assay label-studio ...`: create, push, pull, serve-webhook, status."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from dataclasses import asdict, replace

@@ -4,8 +4,6 @@ Both rescore the vectors they return in float64 and break ties by id, so that a 
 threads or order.
 """
 
-from __future__ import annotations
-
 import tempfile
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence, Set

@@ -1,7 +1,5 @@
 """Error-driven adaptive retrieval (Skywork-Reward-V2, stage 1, step 2): more neighbours for gold pairs got wrong."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass

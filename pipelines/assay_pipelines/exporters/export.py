@@ -1,7 +1,5 @@
 """Export: a snapshot or a selection of pools in another trainer's format, complete or not at all."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path

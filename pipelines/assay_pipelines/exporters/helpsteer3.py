@@ -6,8 +6,6 @@ Preference rows: negative is better for response 1, 0 a tie; a missing or barely
 the least that HelpSteer3 can say. The order of people's votes differs from row to row and export to export.
 """
 
-from __future__ import annotations
-
 from assay_pipelines.exporters.job import JUDGMENTS, LINES, RESOLVED, ExportFormat, ExportJob, Written, person_of
 from assay_pipelines.exporters.single_responses import selected_responses, write_responses
 from assay_pipelines.principles.filtering import KEPT

@@ -4,8 +4,6 @@ Metadata of the sources, record ids, times and decisions' reasons are left out, 
 has counts, licences, lineage and what was left out, as a README of the Hugging Face Hub.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import asdict, dataclass

@@ -2,8 +2,6 @@
 pseudonyms of people, one per person within an export, another in the next export.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The tasks fit Assay's labelling interface (`annotation.label_studio.config`). Th
 because they would bias annotators. People are numbered in an order that differs from export to export.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 from assay.domain import ANSWERS

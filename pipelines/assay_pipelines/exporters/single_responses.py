@@ -11,8 +11,6 @@ no comparison. Only unpaired rows hold more than texts. What was withdrawn is le
 - Steps, for `assay train steps`: the chance that each is right, the mean place on the labels' scales.
 """
 
-from __future__ import annotations
-
 from assay.errors import BadInputError
 from assay_pipelines.exporters.job import LINES, ExportFormat, ExportJob, Written
 from assay_pipelines.exporters.message_forms import EVERYTHING, MessageForm, left_out_notes

@@ -7,8 +7,6 @@ opposed     pair_key of those whose statements prefer different responses
 The normal form of a text is Unicode form NFC, without case and kinds of white space; cleaning compares by it too.
 """
 
-from __future__ import annotations
-
 from assay.browsing.pair_pages import PairPages
 from assay.compute.scratch_store import Scratch, row_pages
 from assay.runs.progress_bar import Advance, silent

@@ -7,8 +7,6 @@ that is connected to. Leaves out: finding images in rows (`assay.data.message_fo
 (`assay.store.media`).
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import ipaddress

@@ -1,7 +1,5 @@
 """An opened source, from a path or `hf:NAME`: its container and its layout, given or recognised from the first rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property

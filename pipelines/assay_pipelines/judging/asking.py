@@ -9,8 +9,6 @@ on the same comparison. Demonstrations and attributes are not part of it: they c
 must not ask again because of that. Model calls are reused only when every byte is equal (`llm.calls`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass

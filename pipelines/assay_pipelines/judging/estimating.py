@@ -7,8 +7,6 @@ longer words are several; of scripts without spaces a character is one. Leaves o
 what budgets reserve, the most a call can take (`assay_pipelines.llm.endpoint`).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Accepted principles as files in the fields of HelpSteer3-Principle, split by normalised prompt on request."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An extractor that asks a language model at a chat endpoint; in its answer the quote comes before the principle."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal

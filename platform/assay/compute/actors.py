@@ -5,8 +5,6 @@ may take. An actor ends with the process that made it, however that ends. Leaves
 (`assay.compute.stage`); what becomes of a call whose actor is gone, which the caller decides.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

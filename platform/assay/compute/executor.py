@@ -1,7 +1,5 @@
 """Where a job's shards are mapped: `local`, or a Ray cluster."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -4,8 +4,6 @@ A worker that is killed takes its unit's work with it: the unit is mapped again,
 the process that started them, however it ends.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

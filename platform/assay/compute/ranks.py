@@ -6,8 +6,6 @@ rank 0 prints, and starting all again after a lost node or a killed rank. Leaves
 command resumes (its caller).
 """
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import os

@@ -7,8 +7,6 @@ that driver and nodes share, each renamed into place when it is whole: a unit th
 Leaves out: Ray's own retries, restarts, data sets and object transfers of tables.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import platform

@@ -1,7 +1,5 @@
 """Routes for administrators: accounts, membership in projects, invitations, the audit log."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request

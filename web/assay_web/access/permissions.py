@@ -6,8 +6,6 @@ runs and lineage are records, which annotators may not read: what somebody has r
 queue opens. Leaves out: who is a member of which project (`assay_web.accounts.projects`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias, TypeVar

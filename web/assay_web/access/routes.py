@@ -1,7 +1,5 @@
 """Routes of a person's own access: the session, the password, accepting an invitation."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response

@@ -4,8 +4,6 @@ Each function is one unit of work on the access file, used by the routes and the
 (`assay_web.access.guard`), links that create accounts (`invitations`).
 """
 
-from __future__ import annotations
-
 import sqlite3
 import time
 import unicodedata

@@ -4,8 +4,6 @@ Only the token's digest is stored: a link is shown once, when it is created. The
 (`/invitation#TOKEN`), which browsers do not send and servers and proxies do not log. Leaves out: who may invite.
 """
 
-from __future__ import annotations
-
 import secrets
 import sqlite3
 import time

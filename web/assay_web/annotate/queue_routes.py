@@ -4,8 +4,6 @@ what the votes come to and deciding by them.
 Leaves out: annotation sessions (`session_routes`), how votes decide (`assay_pipelines.annotation.resolution`).
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 

@@ -4,8 +4,6 @@ Covers: one round trip that casts a vote, durably, and brings the next item. Lea
 (`queue_routes`), the rules (`assay_pipelines.annotation.service`).
 """
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
 from typing import Literal

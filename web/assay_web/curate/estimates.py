@@ -6,8 +6,6 @@ of the workspace and the hub, administrators any folder. Leaves out: computing e
 writing them takes access to the workspace's folder. Stages without judges or people cost only time.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Reply models of the curation routes, besides records of lower packages that are returned unchanged."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field

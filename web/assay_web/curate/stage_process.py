@@ -9,8 +9,6 @@ Leaves out: the commands (`stage_settings`), run records (`assay.runs.record`), 
     WORKSPACE/stages/ID/            stage.json, output.txt, pause.json, exit.json
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

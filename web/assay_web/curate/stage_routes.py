@@ -3,8 +3,6 @@
 Resuming is starting the same settings again: every stage resumes where it stopped, and asks nobody twice.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Annotated
 

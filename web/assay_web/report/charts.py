@@ -5,8 +5,6 @@ Leaves out: the marks of a chart, which are in the template, and their colours, 
 Logarithmic axes are not offered: every chart of a report so far reads well without.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

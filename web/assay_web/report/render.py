@@ -7,8 +7,6 @@ matplotlib's SVG can neither follow the colour setting nor carry hover titles wi
 content, the layout of charts (`charts`).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from functools import cache

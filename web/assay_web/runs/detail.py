@@ -2,8 +2,6 @@
 once only, so that watching does not delay it.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence

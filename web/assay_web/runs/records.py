@@ -5,8 +5,6 @@ record of who requested it. Leaves out: curves and samples (`metrics_reader`, `r
 (`assay.runs.process`), the training's reaction (`assay.system.graceful_stop`).
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

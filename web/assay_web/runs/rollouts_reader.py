@@ -5,8 +5,6 @@ In a file of another format, at most `_FOREIGN` bytes in a row are read in searc
 rollouts mean.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

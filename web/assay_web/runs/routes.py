@@ -1,7 +1,5 @@
 """Routes of runs: the list, one run, its curves and samples, comparison, stopping."""
 
-from __future__ import annotations
-
 import threading
 from functools import lru_cache
 from pathlib import Path

@@ -7,8 +7,6 @@ requests, or of sign-ins, would block votes. Requests over a limit wait here wit
 (`assay.http.connections`), waiting for the store (`WebService.store`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

@@ -6,8 +6,6 @@ aborted one leaves nothing behind. Leaves out: selecting and splitting (`assay.d
 other formats and larger snapshots, which are `assay data export`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

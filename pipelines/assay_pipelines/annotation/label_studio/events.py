@@ -4,8 +4,6 @@ An event waits as one durable file, written before it is acknowledged and remove
 projects and tasks change nothing: a poll sees whatever an event could have said.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

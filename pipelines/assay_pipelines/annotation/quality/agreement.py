@@ -5,8 +5,6 @@ Krippendorff's alpha there: interval for ratings, ordinal for steps, nominal for
 character by character of the response, over those that anybody marked.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ not reveal which item was a gold check, since a missed check could then be taken
 each with its share of checks (`assignment.check_is_due`), and first answers only.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

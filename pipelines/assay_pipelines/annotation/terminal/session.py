@@ -3,8 +3,6 @@
 Keys are single presses in a terminal, which is restored afterwards whatever happens, or the same characters of a pipe.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import sys

@@ -8,8 +8,6 @@ Covers: the choice, page by page, and the posteriors it rests on; where a loop b
 over its categories by a hash. Leaves out: asking (`labelling`).
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence, Set
 from dataclasses import replace

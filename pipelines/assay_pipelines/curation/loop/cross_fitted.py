@@ -4,8 +4,6 @@ Covers: one model a fold of comparisons, trained on gold and on what the answers
 they are worth; their common temperature, on gold. Leaves out: what is done with it (`choosing`, `source_pass`).
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

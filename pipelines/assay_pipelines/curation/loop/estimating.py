@@ -4,8 +4,6 @@ Stage 1: its next step exactly where known, later iterations by their bounds; st
 models are loaded; retries and what `not_counted` names are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -9,8 +9,6 @@ Covers: measuring judges on gold, spending judges, deciding, the check on gold b
 new labels by a model alone (`relabelling`), agreement of reward models (`stage2`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ seed -> people, judges;  then per iteration: train on silver, choose on gold -> 
 -> retrieve around its errors -> people and judges label -> decide
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace

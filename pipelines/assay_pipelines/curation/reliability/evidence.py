@@ -7,8 +7,6 @@ P(A) = s(sum of +-log(r / (1 - r)) + m) with r the annotator's reliability and m
 where annotators and model err independently of each other (Nitzan and Paroush 1982), which sources of one make do not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

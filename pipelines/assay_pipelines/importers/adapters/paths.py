@@ -6,8 +6,6 @@ whose whole name has dots comes first. Everything else is a JMESPath expression 
 takes values as they stand in a record and raises RowError for others, so that the record is rejected.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ Arrow IPC files and streams (Feather, and what `datasets` saves) are mapped into
 compressed is unpacked as one piece, as Arrow demands: that much memory is the file's own choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Columns that several layouts share: optional texts, labels, strengths, scores and metadata of untrusted records."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

@@ -9,8 +9,6 @@ HaluEval's hallucinated passages (`spans`), Fine-Grained RLHF's errors, missing 
 (`feedback_on_prediction_1`). A passage that is not in the response word for word has the whole response as its span.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

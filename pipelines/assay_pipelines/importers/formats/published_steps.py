@@ -6,8 +6,6 @@ and the chosen steps together are one. Math-Shepherd marks the end of each step 
 or -.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

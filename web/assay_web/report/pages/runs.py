@@ -6,8 +6,6 @@ Leaves out: what a calibration measures (`assay_rm_training.calibration`), the d
 runs.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
