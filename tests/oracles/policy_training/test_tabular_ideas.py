@@ -34,7 +34,7 @@ def interval(values: list[float] | Array) -> Interval:
 def test_option_values_of_straight_walks_are_exact(option: int) -> None:
     method = OptionValues(option, rate=1.0, batches=400)
     values = method.learn(noisy_walks(20, 60, 30, forward=1.0, seed=0), 19, 20, seed=0)
-    assert values == pytest.approx(method.exact(np.arange(19.0, -1.0, -1.0)), abs=1e-9)
+    assert values == pytest.approx(method.exact(np.flip(np.arange(20, dtype=np.float64))), abs=1e-9)
     with pytest.raises(BadInputError, match="option"):
         OptionValues(0)
 
@@ -219,8 +219,8 @@ def test_iterated_values_end_in_the_optimum_and_the_horizon_has_its_numbers() ->
     task = lock(3, 0.3, seed=0)
     assert task.iterated(task.steps) == pytest.approx(task.optimal())
     assert task.iterated(1)[0, 0].max() == pytest.approx(0.3), "the random policy's Q prefers the decoy"
-    for task, k, gap in ((task, 3, 0.7), (lock(1, 0.9, seed=0), 1, 0.1)):
-        least, horizon = effective_horizon(task)
+    for depth, decoy, k, gap in ((3, 0.3, 3, 0.7), (1, 0.9, 1, 0.1)):
+        least, horizon = effective_horizon(lock(depth, decoy, seed=0))
         assert least == k
         assert horizon == pytest.approx(k + np.log(1 / gap**2) / np.log(3))
 
