@@ -6,7 +6,8 @@ process of its own; loading and encoding are not counted. Ratios are of pairs a 
 to ours: above 1 Assay is faster.
 
 TRL is in the extra `bench`, or in another environment: --trl-python PATH. It runs a pair a forward pass;
---tune measures its other settings. padding_free is not available in TRL 1.16.
+--tune measures its other settings. padding_free is not available in TRL 1.16. --parity trains both in the same order,
+with the same optimiser, and prints how far losses, margins and ranking accuracies are apart at the most.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 #: Pairs of one forward pass and the order of pairs, as TRL names it.
 TUNED = {"rows": 1, "sampling": "random"}
-TO_TUNE = [{"rows": rows, "sampling": how} for rows in (1, 2, 4) for how in ("random", "group_by_length")]
+#: More pairs a pass are padded to the longest: only together with pairs of their length.
+TO_TUNE = [TUNED, *({"rows": rows, "sampling": "group_by_length"} for rows in (2, 4))]
 
 
 def main() -> None:
@@ -37,11 +39,13 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--trl-python", default=os.environ.get("ASSAY_TRL_PYTHON", sys.executable))
     parser.add_argument("--model", default="smollm2", help="base model: smollm2, tiny, a folder or a hub id")
-    parser.add_argument("--pairs", type=int, default=None, help="pairs of one training (default: 32; quick: 8)")
+    parser.add_argument("--pairs", type=int, default=None, help="pairs of one training (default: 32; quick: 4)")
     parser.add_argument("--rounds", type=int, default=None, help="rounds (default: 3; quick: 1)")
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--tune", action="store_true", help="measure TRL's settings instead, once each")
+    parser.add_argument("--parity", action="store_true", help="compare the curves of one training each instead")
+    parser.add_argument("--lr", type=float, default=1e-6)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         run(options, Path(scratch))
@@ -50,7 +54,7 @@ def main() -> None:
 def run(options: argparse.Namespace, scratch: Path) -> None:
     from measure import ChildResult, Report, Spread, interleaved, ratio, run_child, versions
 
-    number, rounds = (8, 1) if options.quick else (32, 3)
+    number, rounds = (4, 1) if options.quick else (32, 3)
     settings = training_settings(options, options.pairs or number, scratch)
     results: dict[str, list[ChildResult]] = {"assay": [], "TRL": []}
 
@@ -66,6 +70,12 @@ def run(options: argparse.Namespace, scratch: Path) -> None:
         print(f"{name}: {parts}, {child.peak_mb:.0f} MB {peer or ''}", flush=True)
         return len(settings["pairs"]) / float(row["seconds"])
 
+    if options.parity:
+        ours, theirs = both(settings)
+        for name in ("losses", "margins", "accuracies"):
+            differences = [abs(one - other) for one, other in zip(ours[name], theirs[name], strict=True)]
+            print(f"{name}: {len(differences)} steps, {max(differences):.2g} apart at most, last {ours[name][-3:]}")
+        return
     if options.tune:
         print(f"best: {max(TO_TUNE, key=lambda peer: contender('TRL', peer))}")
         return
@@ -110,11 +120,25 @@ def training_settings(options: argparse.Namespace, number: int, scratch: Path) -
         "pairs": [(item.chosen.tolist(), item.rejected.tolist(), list(item.starts)) for item in data.items],
         "batch_size": options.batch_size,
         "max_length": 1024,
-        "lr": 1e-6,
+        "lr": options.lr,
+        "betas": (0.9, 0.98),
+        "eps": 1e-12,
         "beta": 0.1,
         "threads": options.threads,
         "folder": str(scratch / "out"),
     }
+
+
+def both(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """One training each, in our order of the pairs."""
+    from assay_rm_training.training.batch_order import StepPlan
+    from assay_rm_training.training_config import TrainingConfig
+
+    pairs, size = settings["pairs"], settings["batch_size"]
+    plan = StepPlan(len(pairs), TrainingConfig(settings["model"], batch_size=size))
+    ordered = [pairs[index] for step in range(1, plan.total + 1) for index in plan.batch(step)]
+    ours = train_ours(settings)
+    return ours, train_trl(settings | {"pairs": ordered, "peer": {"rows": 1, "sampling": "sequential"}})
 
 
 def train_ours(settings: dict[str, Any]) -> dict[str, Any]:
@@ -134,6 +158,8 @@ def train_ours(settings: dict[str, Any]) -> dict[str, Any]:
     config = TrainingConfig(
         base=settings["model"],
         lr=settings["lr"],
+        betas=tuple(settings["betas"]),
+        eps=settings["eps"],
         batch_size=settings["batch_size"],
         schedule="constant",
         warmup_ratio=0.0,
@@ -155,13 +181,15 @@ def train_ours(settings: dict[str, Any]) -> dict[str, Any]:
     measured = time.perf_counter()
     summary = train(trainable, method.task(trainable, config), data, config, folder)
     ended, cpu_ended = time.perf_counter(), time.process_time()
-    losses = [row["loss"] for row in read_metrics(folder) if row["kind"] == "train"]
+    logged = [row for row in read_metrics(folder) if row["kind"] == "train"]
     return {
         "seconds": ended - began,
         "reference_s": measured - began,
         "cpu_s": cpu_ended - cpu_began,
         "computed": summary.computed_tokens,
-        "losses": losses,
+        "losses": [row["loss"] for row in logged],
+        "margins": [row["margin"] for row in logged],
+        "accuracies": [row["accuracy"] for row in logged],
     }
 
 
@@ -187,6 +215,9 @@ def train_trl(settings: dict[str, Any]) -> dict[str, Any]:
         num_train_epochs=1,
         max_length=settings["max_length"],
         learning_rate=settings["lr"],
+        adam_beta1=settings["betas"][0],
+        adam_beta2=settings["betas"][1],
+        adam_epsilon=settings["eps"],
         weight_decay=0.0,
         max_grad_norm=1.0,
         lr_scheduler_type="constant",
@@ -230,12 +261,15 @@ def train_trl(settings: dict[str, Any]) -> dict[str, Any]:
         began, cpu_began = time.perf_counter(), time.process_time()
         trainer.train()
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu_began
+    logged = [row for row in trainer.state.log_history if "loss" in row]
     return {
         "seconds": seconds + reference["seconds"],
         "reference_s": reference["seconds"],
         "cpu_s": cpu + reference["cpu_s"],
         "computed": sum(computed),
-        "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
+        "losses": [row["loss"] for row in logged],
+        "margins": [row["rewards/margins"] for row in logged],
+        "accuracies": [row["rewards/accuracies"] for row in logged],
         "version": trl.__version__,
     }
 
