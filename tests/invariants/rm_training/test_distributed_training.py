@@ -27,10 +27,13 @@ from assay.models.parallelism.distributed import torch_process_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
 from assay.runs.json_log import read_metrics
 from assay_rm_training.data.encoded_dataset import EncodedDataset
-from assay_rm_training.data.pair_dataset import encode_pairs
+from assay_rm_training.data.response_labels import UnpairedResponse
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.odin import Odin
 from assay_rm_training.objectives.objective import Objective
+from assay_rm_training.preference.method import PolicyMethod
+from assay_rm_training.preference.pairs import Dpo
+from assay_rm_training.preference.unpaired import Kto
 from assay_rm_training.training.loop import train
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
@@ -60,9 +63,17 @@ SCENARIOS = {
     "fsdp-lora-checkpointing": replace(BASE, parallel="fsdp", lora=LORA, gradient_checkpointing=True, keep="best"),
     "fsdp-odin": replace(BASE, parallel="fsdp", batch_size=7, epochs=1),
     "fsdp-ties": replace(BASE, parallel="fsdp", epochs=1),
+    "fsdp-dpo": replace(BASE, parallel="fsdp", epochs=1),
+    "ddp-kto": replace(BASE, parallel="ddp", batch_size=7, epochs=1, eval_every=0),
 }
-#: Where it is not Bradley-Terry alone: a second head and a term of the whole batch; one number beside the model.
-METHODS = {"fsdp-odin": Odin(), "fsdp-ties": BradleyTerry(Objective("rao_kupper"))}
+#: Where it is not Bradley-Terry alone: a second head and a term of the whole batch; one number beside the model; a
+#: language model with a reference, and with a term of the whole batch (whose evaluations take it from each pass).
+METHODS = {
+    "fsdp-odin": Odin(),
+    "fsdp-ties": BradleyTerry(Objective("rao_kupper")),
+    "fsdp-dpo": Dpo(),
+    "ddp-kto": Kto(),
+}
 #: What two processes do, in functions of this file.
 TOGETHER = ("every_scenario", "one_fails")
 
@@ -71,8 +82,8 @@ class StoppedError(Exception):
     """A process that ends on its own account."""
 
 
-def pairs(count: int = 13) -> EncodedDataset[Any]:
-    rows = [
+def encoded(method: Any, count: int = 13) -> EncodedDataset[Any]:
+    rows: list[Any] = [
         PreferencePair(
             (Message("user", f"number {i}"),),
             f"{'so ' * (i % 5)}{i} it is",
@@ -82,15 +93,25 @@ def pairs(count: int = 13) -> EncodedDataset[Any]:
         )
         for i in range(count)
     ]
-    return encode_pairs(rows, Renderer(load_tokenizer("tiny"), max_length=256))
+    if isinstance(method, Kto):
+        rows = [
+            UnpairedResponse(pair.prompt, response, good, pair.weight)
+            for pair in rows
+            for response, good in ((pair.chosen, True), (pair.rejected, False))
+        ]
+    data: EncodedDataset[Any] = method.encode(rows, Renderer(load_tokenizer("tiny"), max_length=256))
+    return data
 
 
 def run(
     name: str, folder: Path, parallel: SingleProcess, *, resume: bool = False, stop_after: int = 0
 ) -> dict[str, torch.Tensor]:
     """Train a scenario; the first process's whole weights."""
-    config, method = SCENARIOS[name], METHODS.get(name, BradleyTerry())
+    config, method = SCENARIOS[name], METHODS.get(name) or BradleyTerry()
     trainable = method.load(config, CPU)
+    data = encoded(method)
+    if isinstance(method, PolicyMethod):
+        data, _ = method.prepare(trainable, config, data, None)
     parallel.prepare(trainable)
     made = 0
 
@@ -100,7 +121,6 @@ def run(
         if stop_after and made >= stop_after:
             raise StoppedError(f"stopped after {made} steps")
 
-    data = pairs()
     task = method.task(trainable, config)
     train(trainable, task, data, config, folder, eval_data=data, resume=resume, parallel=parallel, advance=advance)
     trainable = parallel.assembled(trainable, lambda: method.load(config, CPU))

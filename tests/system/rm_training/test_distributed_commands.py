@@ -187,11 +187,15 @@ def test_the_same_command_ends_a_training_of_two_nodes_of_which_one_was_killed(
     assert [row["loss"] for row in rows] == pytest.approx(expected, abs=1e-3)
 
 
-def test_two_processes_make_one_model(pairs: Path, workspace: Workspace) -> None:
+@pytest.mark.parametrize(
+    ("method", "parallel"),
+    [("bt", "fsdp"), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("dpo", "fsdp"), ("kto", "ddp")))],
+)
+def test_two_processes_make_one_model(method: str, parallel: str, pairs: Path, workspace: Workspace) -> None:
     done = subprocess.run(
         torchrun(
-            *["train", "bt", "--data", str(pairs), "--eval-data", str(pairs), *SETTINGS, "--eval-every", "2"],
-            *["--keep", "best", "--parallel", "fsdp", "--name", "two", "--json", "-w", str(workspace.root)],
+            *["train", method, "--data", str(pairs), "--eval-data", str(pairs), *SETTINGS, "--eval-every", "2"],
+            *["--keep", "best", "--parallel", parallel, "--name", "two", "--json", "-w", str(workspace.root)],
         ),
         capture_output=True,
         text=True,
@@ -201,7 +205,7 @@ def test_two_processes_make_one_model(pairs: Path, workspace: Workspace) -> None
     assert done.returncode == 0, done.stderr
     payload = json.loads(done.stdout)  # one process alone speaks
     assert payload["parity"] == "passed"
-    assert (payload["training"]["processes"], payload["training"]["parallel"]) == (2, "fsdp")
+    assert (payload["training"]["processes"], payload["training"]["parallel"]) == (2, parallel)
     assert "metrics are biased upwards" in payload["chosen"]
     assert payload["chosen"] in (workspace.models / "two" / "README.md").read_text()
     _, status, _, config, _ = run_of(workspace)
