@@ -117,7 +117,12 @@ def training_settings(options: argparse.Namespace, number: int, scratch: Path) -
     data = encode_pairs(hh_pairs(number), Renderer(load_tokenizer(options.model), max_length=1024))
     return {
         "model": resolve_model(options.model),
-        "pairs": [(item.chosen.tolist(), item.rejected.tolist(), list(item.starts)) for item in data.items],
+        # TRL has one prompt a pair: not where it was cut for one side.
+        "pairs": [
+            (item.chosen.tolist(), item.rejected.tolist(), list(item.starts))
+            for item in data.items
+            if item.starts[0] == item.starts[1] <= item.common
+        ],
         "batch_size": options.batch_size,
         "max_length": 1024,
         "lr": options.lr,

@@ -122,7 +122,8 @@ def run(
             raise StoppedError(f"stopped after {made} steps")
 
     task = method.task(trainable, config)
-    train(trainable, task, data, config, folder, eval_data=data, resume=resume, parallel=parallel, advance=advance)
+    held = data if config.eval_every else None
+    train(trainable, task, data, config, folder, eval_data=held, resume=resume, parallel=parallel, advance=advance)
     trainable = parallel.assembled(trainable, lambda: method.load(config, CPU))
     if not parallel.main:
         return {}
