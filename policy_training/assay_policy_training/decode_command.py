@@ -63,16 +63,18 @@ def decode(
     from assay_policy_training.plugins.prompts.source import load_prompts
     from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
     from assay_policy_training.rollouts.prompt_length import select_prompts
+    from assay_policy_training.rollouts.reward_uri import recorded_reward
 
     decoder = DECODERS.create(name, values_of_settings(settings or ()))
     sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
     target = Workspace.find(workspace)
+    reward = [recorded_reward(reference, None, workspace=target) for reference in reward]
     config = {"decoder": name, "settings": settings or [], "policy": policy, "prompts": prompts, "limit": limit}
     config |= {"samples": samples, "rewards": reward, "value_prompts": value_prompts, "seed": seed}
     config |= {"max_new_tokens": max_new_tokens, "temperature": temperature}
     listed = load_prompts(prompts, seed=seed, split="heldout", workspace=target)[:limit]
     with ExitStack() as stack:
-        opened = open_rewards(stack, reward, keys_of(reward, None), wait=None, deadline=600.0)
+        opened = open_rewards(stack, reward, keys_of(reward, None), wait=None, deadline=600.0, device=device)
         location, artifact = locate_model(target, policy, kinds=("policy",))
         model = Policy(location, device=local_device(device), max_prompt_tokens=sampling.max_prompt_tokens)
         selection = select_prompts(listed, model.renderer, sampling)
