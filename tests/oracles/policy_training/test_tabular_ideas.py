@@ -10,6 +10,7 @@ from tabular.boosted_trees import BoostedActorCritic, grow
 from tabular.decision_process import Array, DecisionProcess, random_process, softmax
 from tabular.dual_values import implicit_maximum, regressed_value, solve_dual
 from tabular.effective_horizon import effective_horizon, lock, sqirl
+from tabular.hypervolume_search import REFERENCE, TREASURES, Learner, hypervolume, quality, random_search
 from tabular.option_values import OptionValues, noisy_walks, sign_accuracy
 from tabular.twin_distributional_critic import GaussianCritic, optimal_actions
 from tabular.value_gradient_model import distracted, fit, value_error
@@ -239,3 +240,23 @@ def test_the_effective_horizon_predicts_where_sqirl_succeeds() -> None:
     correlation = clustered_correlation(rankdata(horizons), rankdata(successes), [str(n) for n in range(25)])
     assert correlation is not None
     assert correlation.high < -0.5
+
+
+# MORL-HPO
+
+
+def test_hypervolumes() -> None:
+    corner = np.zeros(2)
+    assert hypervolume(np.array([[1.0, 3.0], [2.0, 2.0], [3.0, 1.0]]), corner) == 6
+    assert hypervolume(np.array([[1.0, 1.0], [2.0, 2.0], [-1.0, 5.0]]), corner) == 4, "what is dominated adds nothing"
+
+
+def test_searched_hyperparameters_find_more_of_the_front_on_seeds_of_their_own() -> None:
+    def draw(rng: np.random.Generator) -> Learner:
+        return Learner(int(rng.integers(2, 9)), float(10 ** rng.uniform(-2, 0)), float(rng.uniform(0.02, 1)))
+
+    searched = random_search(draw, trials=12, seeds=range(3), episodes=400)
+    fresh, most = range(100, 120), hypervolume(TREASURES, REFERENCE)
+    first, best = (quality(learner, fresh, 400) / most for learner in (Learner(2, 0.5, 0.05), searched))
+    assert interval(best - first).low > 0.2
+    assert interval(best).low > 0.8
