@@ -155,13 +155,14 @@ def test_refined_critics_do_not_overestimate_and_serve_every_scale_of_rewards() 
     refined = errors(GaussianCritic(), 1.0)
     assert interval(plain.mean(axis=(1, 2))).low > 0.3, "a single critic with sampled targets overestimates"
     assert interval(refined.mean(axis=(1, 2))).high < 0
-    spreads = []
-    for adjusted in (True, False):
-        runs = [errors(GaussianCritic(adjusted=adjusted), scale) for scale in (0.1, 10.0)]
-        sizes = [np.sqrt(np.nan_to_num(run, nan=np.inf) ** 2).mean() for run in runs]
-        spreads.append(max(sizes) / min(sizes))
-    assert spreads[0] < 2.5
-    assert spreads[1] > 10
+    adjusted, fixed = (
+        [np.sqrt((errors(GaussianCritic(adjusted=on), scale) ** 2).mean(axis=(1, 2))) for scale in (0.1, 10.0)]
+        for on in (True, False)
+    )
+    size = float(np.sqrt((truth**2).mean()))
+    assert max(interval(sizes).high for sizes in adjusted) < 0.3 * size
+    assert interval(fixed[1]).low > 0.95 * size, "at large rewards nothing is learnt"
+    assert fixed[0].max() > 10 * size, "at small ones a run diverges"
 
 
 # VaGraM
@@ -208,7 +209,7 @@ def test_shared_trees_earn_the_same_with_half_as_many_and_meet_new_contexts() ->
         focus.append(float(np.mean([f in (0, 1) for tree, _ in shared.ensemble for f, _ in tree.splits])))
     assert interval(difference).low > -0.06
     assert interval(difference).high < 0.03
-    assert interval(unseen).low > 0.85
+    assert interval(unseen).low > 0.8
     assert interval(generalisation).low > -0.05
     assert interval(focus).low > 0.5  # by chance 0.4
 
