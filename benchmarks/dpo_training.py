@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 #: Pairs of one forward pass and the order of pairs, as TRL names it.
 TUNED = {"rows": 1, "sampling": "random"}
 #: More pairs a pass are padded to the longest: only together with pairs of their length.
-TO_TUNE = [TUNED, *({"rows": rows, "sampling": "group_by_length"} for rows in (2, 4))]
+TO_TUNE: list[dict[str, Any]] = [TUNED, *({"rows": rows, "sampling": "group_by_length"} for rows in (2, 4))]
 
 
 def main() -> None:

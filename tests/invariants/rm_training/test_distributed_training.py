@@ -29,6 +29,7 @@ from assay.runs.json_log import read_metrics
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.response_labels import UnpairedResponse
 from assay_rm_training.methods.bradley_terry import BradleyTerry
+from assay_rm_training.methods.method import Method
 from assay_rm_training.methods.odin import Odin
 from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.preference.method import PolicyMethod
@@ -68,7 +69,7 @@ SCENARIOS = {
 }
 #: Where it is not Bradley-Terry alone: a second head and a term of the whole batch; one number beside the model; a
 #: language model with a reference, and with a term of the whole batch (whose evaluations take it from each pass).
-METHODS = {
+METHODS: dict[str, Method] = {
     "fsdp-odin": Odin(),
     "fsdp-ties": BradleyTerry(Objective("rao_kupper")),
     "fsdp-dpo": Dpo(),
