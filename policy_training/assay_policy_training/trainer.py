@@ -22,7 +22,7 @@ from assay_policy_training.plugins.prompts import mixtures
 from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.recipe.schema import Recipe
-from assay_policy_training.rollouts.functions.source import CallSettings, FunctionReward
+from assay_policy_training.rollouts.functions.source import FunctionReward
 from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
 from assay_policy_training.rollouts.reward_uri import recorded_reward
 from assay_policy_training.training.config import PolicyRunConfig
@@ -83,6 +83,7 @@ class PolicyTrainer:
         the recipe, `{"kl.coefficient": 0.01}`. `options`: `RECIPE_OPTIONS` and fields of `PolicyRunConfig`."""
         here = Workspace.of(workspace)
         rewards: list[Reward] = [*reward] if isinstance(reward, Sequence) and not isinstance(reward, str) else [reward]
+        rewards = [recorded_reward(r, None, workspace=here) if isinstance(r, str) else r for r in rewards]
         keys = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in (settings or {}).items()]
         sets = eval_prompts if isinstance(eval_prompts, Mapping) else {"held-out": eval_prompts}
         held_out = [f"{label}={named_data(here, data)}" for label, data in sets.items() if data is not None]
@@ -92,6 +93,7 @@ class PolicyTrainer:
             rewards=tuple(map(_reference, rewards)),
             prompts=(named_data(here, prompts),),
             evaluation_prompts=tuple(held_out),
+            watch=tuple(recorded_reward(each, None, "--watch", here) for each in of_run.pop("watch", ())),
             **{"evaluate": 64 if held_out else 0, **of_run},
         )
         plan = new_plan(config, load_recipe(recipe, [*keys, *recipe_overrides(options)]), name)
@@ -104,28 +106,33 @@ class PolicyTrainer:
     def train(self, *, resume: str | None = None, on_start: Callable[[Path], None] = lambda _: None) -> TrainedPolicy:
         """Train, evaluate and save the policy as a recorded run. Parameters and errors as of `train_policy`."""
         with ExitStack() as stack:
-            rewards, watched = (
-                [self._opened(reward, stack) for reward in rewards] for rewards in (self.rewards, self.watch)
-            )
             return train_policy(
                 self.workspace,
                 self.plan,
                 self.prompts,
-                rewards,
+                self._opened(self.rewards, stack),
                 held_out=self.held_out,
-                watched=watched,
+                watched=self._opened(self.watch, stack, "--watch"),
                 resume=resume,
                 on_start=on_start,
                 callbacks=self.callbacks,
             )
 
-    def _opened(self, reward: Reward, stack: ExitStack) -> RewardSource:
-        calls = CallSettings(self.plan.reward_timeout, self.plan.on_reward_error)
-        if isinstance(reward, str):
-            return open_rewards(stack, [reward], keys_of([reward], None), wait=None, deadline=600.0, calls=calls)[0]
-        if isinstance(reward, RewardSource):
-            return reward
-        return stack.enter_context(closing(FunctionReward(reward, settings=calls)))
+    def _opened(self, rewards: Sequence[Reward], stack: ExitStack, option: str = "--reward") -> list[RewardSource]:
+        """$ASSAY_API_KEY goes to the first reward's host only, as in `assay rl`."""
+        plan, named = self.plan, [reward for reward in rewards if isinstance(reward, str)]
+        keys = keys_of(named, None) if option == "--reward" else [""] * len(named)
+        opening: dict[str, Any] = {"wait": None, "deadline": 600.0, "option": option, "device": plan.device}
+        opened = iter(open_rewards(stack, named, keys, **opening, calls=plan.calls))
+        sources: list[RewardSource] = []
+        for reward in rewards:
+            if isinstance(reward, str):
+                sources.append(next(opened))
+            elif isinstance(reward, RewardSource):
+                sources.append(reward)
+            else:
+                sources.append(stack.enter_context(closing(FunctionReward(reward, settings=plan.calls))))
+        return sources
 
 
 def new_plan(config: PolicyRunConfig, recipe: Recipe, name: str | None = None, *, parallel: Parallel = "auto") -> Plan:
@@ -150,5 +157,5 @@ def recipe_overrides(options: Mapping[str, Any]) -> list[str]:
 def _reference(reward: Reward) -> str:
     """As the record has it."""
     if isinstance(reward, str):
-        return recorded_reward(reward, None)
+        return reward
     return f"{reward.__module__}:{getattr(reward, '__qualname__', type(reward).__name__)}"

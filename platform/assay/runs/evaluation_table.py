@@ -11,7 +11,8 @@ HEAD = ("measure", "before", "after", "change, 95 % by prompt")
 
 def evaluation_tables(results: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
     """(prompts with their number, rows under `HEAD`) of each set that the run's results have."""
-    sets = results.get("sets") or ({"": results} if results.get("before") else {})
+    # Other runs have a `before` and an `after` of their own (calibrations, judges), which are not compared.
+    sets = results.get("sets") or ({"": results} if results.get("change") else {})
     for name, part in sets.items():
         after = part["after"]
         title = f"{name or 'Held-out prompts'}: {after['prompts']} prompts, {after['samples']} responses each"

@@ -60,10 +60,10 @@ class JsonLog:
         if not self.path.is_file():
             return []
         rows = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
+        for line in self.path.read_bytes().splitlines():  # of bytes: a text has more line ends, which rows may contain
             try:
                 rows.append(json.loads(line))
-            except json.JSONDecodeError:
+            except ValueError:  # not JSON, or cut within a character
                 break
         return rows
 

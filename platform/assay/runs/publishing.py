@@ -24,7 +24,7 @@ from assay.system.atomic_files import replacing_folder
 from assay.workspace import Workspace
 
 CARD = "README.md"
-_ABSOLUTE = re.compile(r"""(?<![\w:/.])/[^\s`"'|,:;()]+""")
+_ABSOLUTE = re.compile(r"""(?<![\w/.])/(?!/)[^\s`"'|,:;()@]+""")
 
 
 def write_model(workspace: Workspace, name: str, target: Path) -> None:
@@ -44,8 +44,7 @@ def write_model(workspace: Workspace, name: str, target: Path) -> None:
             (folder / CARD).write_text(policy_card(workspace, artifact, path), encoding="utf-8")
         for file in (folder / CARD, folder / spec.FILE):
             if file.is_file():
-                text = file.read_text(encoding="utf-8")
-                file.write_text(_ABSOLUTE.sub(_last_part, text), encoding="utf-8")
+                file.write_text(_without_folders(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def push_model(workspace: Workspace, name: str, repository: str, *, public: bool = False, revision: str = "") -> str:
@@ -150,17 +149,21 @@ def _public(value: Any) -> Any:
         return {key: _public(part) for key, part in value.items()}
     if isinstance(value, list):
         return [_public(part) for part in value]
-    if not isinstance(value, str) or "://" not in value:
+    if not isinstance(value, str) or not ("://" in value or value.startswith("ray:")):
         return value
     address, _, model = value.partition("#")
     name = f"{address.partition('=')[0]}=" if "=" in address.partition("://")[0] else ""
     return f"{name}a server" + (f" of {model}" if model else "")
 
 
-def _last_part(match: re.Match[str]) -> str:
-    """Of a file or folder of this machine; other text is left as it is."""
-    path = Path(match[0])
-    return path.name if path.exists() else match[0]
+def _without_folders(text: str) -> str:
+    """The text with files and folders of this machine, which may be gone, by their names alone."""
+
+    def name(match: re.Match[str]) -> str:
+        path = Path(match[0])
+        return path.name if len(path.parts) > 3 or path.exists() else match[0]
+
+    return _ABSOLUTE.sub(name, text)
 
 
 def _cell(value: object) -> str:

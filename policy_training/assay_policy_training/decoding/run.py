@@ -19,7 +19,7 @@ import numpy as np
 from assay.ids import prompt_id
 from assay.runs.json_log import JsonLog
 from assay.statistics.best_of_n import expected_best, kl_best_of, kl_with_ties
-from assay.statistics.intervals import bounds, clustered_mean
+from assay.statistics.intervals import Interval, bounds, clustered_mean, share_interval
 from assay.statistics.pass_at_k import powers_to
 from assay.system.atomic_files import replacing
 from assay.system.name_lock import locked_name
@@ -46,7 +46,7 @@ def decode(
     decode_prompts = decoder.open(inputs)
     name = f"{type(decoder).__module__}:{type(decoder).__qualname__}"
     content = [inputs.policy.version, inputs.reward_key, inputs.seed, samples, asdict(inputs.sampling), name]
-    content += [repr(decoder), inputs.facts, *[item.to_dict() for item in items]]
+    content += [code_digest(decoder), repr(decoder), inputs.facts, *[item.to_dict() for item in items]]
     key = hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:24]
     repeated = [item for item in items for _ in range(samples)]
     seeds = group_seeds(inputs.seed, len(repeated))
@@ -74,10 +74,17 @@ def reward_key(references: Sequence[str], rewards: Sequence[RewardSource]) -> st
     """Identity of rewards: how they were named, versions of their models, contents of the files they come from."""
     parts: list[str] = []
     for reference, source in zip(references, rewards, strict=True):
-        file = inspect.getsourcefile(inspect.unwrap(source.function)) if isinstance(source, FunctionReward) else None
-        version = source.scorer.info.version if isinstance(source, ModelReward | ProcessReward) else ""
-        parts += [reference, version, "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()]
+        modelled = isinstance(source, ModelReward | ProcessReward)
+        code = source.function if isinstance(source, FunctionReward) else source
+        parts += [reference, source.scorer.info.version if modelled else code_digest(code)]
     return json.dumps(parts)
+
+
+def code_digest(thing: Any) -> str:
+    """SHA-256 of the file that has the code of a function, or of an object's class."""
+    function = inspect.unwrap(getattr(thing, "func", thing))  # func: of a functools.partial
+    file = inspect.getsourcefile(function if inspect.isroutine(function) else type(function))
+    return "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def record(item: PromptItem, response: DecodedResponse) -> dict[str, Any]:
@@ -110,7 +117,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "responses": len(rows),
         "rewards_missing": len(rows) - len(rewarded),
         "reward": _mean(rewarded, "reward"),
-        "verified": _mean([row for row in rows if row["verified"] is not None], "verified"),
+        "verified": _mean([row for row in rows if row["verified"] is not None], "verified", share_interval),
         "kl": kl if kind == "by_token" else kl | {"low": None, "high": None},
         "kl_kind": kind,
         **{name: _mean(rows, name)["mean"] for name in ("tokens", "finished", "generated_tokens", "scored")},
@@ -140,9 +147,11 @@ def write_rows(path: Path, rows: Any) -> None:
         JsonLog(temporary).append(rows)
 
 
-def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, float | None]:
+def _mean(
+    rows: Sequence[Mapping[str, Any]], name: str, interval_of: Callable[..., Interval | None] = clustered_mean
+) -> dict[str, float | None]:
     values = [float(row[name]) for row in rows]
-    interval = clustered_mean(values, [row["prompt_id"] for row in rows]) if values else None
+    interval = interval_of(values, [row["prompt_id"] for row in rows]) if values else None
     return dict(
         zip(("mean", "low", "high"), (sum(values) / len(values) if values else None, *bounds(interval)), strict=True)
     )

@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 
 
 class ValueTraining(RecipeSettings, section="decoder"):
-    """`samples`: responses to each training prompt; `lam`: 1 = Monte Carlo; `base`: what the critic starts from, None =
-    the policy; `lora_rank` 0: all its weights learn."""
+    """`samples`: responses to each training prompt; `lam`: 1 = Monte Carlo; `lora_rank` 0: all weights
+    of the critic, a copy of the policy, learn."""
 
     samples: Annotated[int, Ge(1)] = 8
     lam: Annotated[float, Ge(0), Le(1)] = 0.95
@@ -48,14 +48,12 @@ class ValueTraining(RecipeSettings, section="decoder"):
     micro_batch_rows: Annotated[int, Ge(1)] = 8  #: of a batch in one pass; bounds memory
     lr: Annotated[float, Gt(0)] = 5e-5
     lora_rank: Annotated[int, Ge(0)] = 0
-    base: str | None = None
 
     def critic(self, inputs: DecodingInputs, rows: int) -> ValueCritic:
         """Untrained. Raises BadInputError for a model that cannot value several next tokens in one pass."""
         plan = ValueModel(
             lr=self.lr,
             clip=None,
-            base=self.base,
             lora=Lora(self.lora_rank),
             minibatches=-(-rows // self.batch_rows),
             micro_batch_rows=self.micro_batch_rows,
@@ -63,7 +61,7 @@ class ValueTraining(RecipeSettings, section="decoder"):
         critic = plan.open(inputs.policy)
         if not can_pack(critic.model):
             name = type(unwrapped(critic.model)).__name__
-            raise BadInputError(f"cannot value several next tokens in one pass of a {name}", field="decoder.base")
+            raise BadInputError(f"cannot value several next tokens in one pass of a {name}", field="POLICY")
         return critic
 
 

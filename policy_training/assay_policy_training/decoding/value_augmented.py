@@ -108,8 +108,7 @@ class SteeredDecoding(Decoding):
         return logits
 
     def _sample(self, rows: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-        kl = self._step_kl.repeat_interleave(len(rows) // len(self._step_kl))
-        self.kl[rows, self._lengths[rows]] = kl
+        self.kl[rows, self._lengths[rows]] = self._step_kl
         return super()._sample(rows, logits)
 
     def _candidate_values(self, ids: Tensor, seen: Tensor, position: Tensor, candidates: Tensor, cache: Any) -> Tensor:

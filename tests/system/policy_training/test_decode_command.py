@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -128,6 +130,36 @@ def test_a_failed_reward_is_no_number_and_is_asked_for_again(
     code, out, err = run(*command)
     assert code == 0, err
     assert (json.loads(out)["rewards_missing"], json.loads(out)["reward"]["mean"]) == (0, 2.0)
+
+
+CODE = """
+from assay_policy_training.plugins.protocols import Rewards
+
+class Fixed:
+    name = "fixed"
+
+    def score(self, items, responses):
+        return Rewards.of(self.name, [1.0] * len(responses))
+
+def fixed(response):
+    return 1.0
+"""
+
+
+@pytest.mark.parametrize("name", ["Fixed", "fixed"])
+def test_a_reward_whose_code_has_changed_is_asked_again(
+    workspace: Workspace, prompts: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    means = []
+    for number in (1.0, 2.25):  # in two processes, of which each imports the file once
+        file = prompts.parent / "changing.py"
+        file.write_text(CODE.replace("1.0", str(number)), encoding="utf-8")
+        sys.modules.pop(f"assay_file_{hashlib.sha256(str(file).encode()).hexdigest()[:16]}", None)
+        command = ("decode", "best_of_n", "tiny", *arguments(workspace, prompts), "--set", "n=1")
+        code, out, err = captured(capsys)(*[f"{file}:{name}" if "mine.py" in str(word) else word for word in command])
+        assert code == 0, err
+        means.append(json.loads(out)["reward"]["mean"])
+    assert means == [1.0, 2.25]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ import pytest
 
 from assay.cli.main import main
 from assay.errors import BackendError
+from assay.workspace import Workspace
 from assay_policy_training.rollouts import open_rewards as opening_rewards
 from assay_policy_training.rollouts.open_rewards import keys_of
+from assay_policy_training.rollouts.reward_uri import RewardReference
+from assay_policy_training.trainer import PolicyTrainer
 from assay_serving.client import RewardClient
 
 
@@ -59,3 +63,28 @@ def test_another_host_is_not_told_the_first_ones_key() -> None:
     asked = ["verifier", "a=http://one.test:80/x", "b=http://one.test:80/y#m", "c=http://two.test", "row:quality"]
     assert keys_of(asked, "secret") == ["", "secret", "secret", "", ""]
     assert keys_of(["http://one.test"], None) == [None], "the client may look for the environment's"
+
+
+def test_python_sends_the_environments_key_to_the_first_host_only(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: dict[str, str | None] = {}
+
+    def served(_: ExitStack, target: RewardReference, key: str | None, *__: Any) -> None:
+        keys[target.url] = key
+        if "watch" in target.url:
+            raise BackendError("far enough")
+
+    monkeypatch.setattr(opening_rewards, "_served", served)
+    rewards = ["a=http://one.test", "b=http://two.test"]
+    trainer = PolicyTrainer.from_recipe(
+        "grpo",
+        reward=rewards,
+        policy="tiny",
+        prompts="constrained:2",
+        watch=("http://watch.test",),
+        workspace=workspace,
+    )
+    with pytest.raises(BackendError, match="far enough"):
+        trainer.train()
+    assert keys == {"http://one.test": None, "http://two.test": "", "http://watch.test": ""}

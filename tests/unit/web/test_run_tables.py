@@ -34,6 +34,8 @@ def test_an_evaluation_shows_before_after_and_change_with_its_coverage() -> None
     first, second = tables_of({**part, "sets": {"easy": part, "hard": part}})
     assert (first.title[:6], second.title[:6]) == ("easy: ", "hard: ")
     assert tables_of({"steps": 3}) == []
+    figures = {"accuracy": 0.5}  # of a calibration, or a judge trained by RL
+    assert tables_of({"before": figures, "after": figures}) == []
 
 
 def test_a_measure_shows_its_tables_and_of_long_ones_a_part() -> None:

@@ -4,6 +4,8 @@ Covers: the registered kind, opening the trackers of a run, the names under whic
 out: metrics.jsonl and the run record, which every run has.
 """
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,6 +28,9 @@ TRACKERS: Kind[Any] = Kind(
     makes=("on_step", "on_evaluation", "close"),
     option="--track",
 )
+
+
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"]+@")
 
 
 class Tracker(Callback):
@@ -68,11 +73,13 @@ def require_trackers(names: Sequence[str]) -> None:
 def open_trackers(
     names: Sequence[str], folder: Path, settings: Mapping[str, Any], *, keep_to_step: int
 ) -> Iterator[list[Callback]]:
-    """The trackers of these names. Raises as `require_trackers`, and what a tracker raises."""
+    """The trackers of these names; `settings` go to them without credentials in URLs. Raises as `require_trackers`, and
+    what a tracker raises."""
+    public = json.loads(_CREDENTIALS.sub("", json.dumps(settings, default=str)))
     with ExitStack() as stack:
         trackers = []
         for name in names:
-            arguments = {"folder": folder, "settings": settings, "keep_to_step": keep_to_step}
+            arguments = {"folder": folder, "settings": public, "keep_to_step": keep_to_step}
             trackers.append(TRACKERS.create(name, arguments))
             stack.callback(trackers[-1].close)
         yield trackers

@@ -1,0 +1,46 @@
+"""What a card, and a tracker, get of a run's settings: no addresses, folders or passwords of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.runs.publishing import _public, _without_folders
+from assay.runs.trackers import Tracker, open_trackers
+
+RECEIVED: list[Mapping[str, Any]] = []
+
+
+class SettingsTracker(Tracker):
+    def __init__(self, folder: Path, settings: Mapping[str, Any], keep_to_step: int) -> None:
+        RECEIVED.append(settings)
+
+
+def test_addresses_of_servers_and_clusters_are_left_out() -> None:
+    settings = {"asynchrony": {"run_on": "ray:10.0.0.5:6379"}, "rewards": ["q=http://me:pw@host:1#safety", "verifier"]}
+    assert _public(settings) == {"asynchrony": {"run_on": "a server"}, "rewards": ["q=a server of safety", "verifier"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "public"),
+    [
+        ("| r | dpo:/home/me/gone/pol@/home/me/gone/ref |", "| r | dpo:pol@ref |"),
+        (
+            "| p | maths=/home/me/gone/a.jsonl@0.7, /home/me/gone/b.jsonl@0.3 |",
+            "| p | maths=a.jsonl@0.7, b.jsonl@0.3 |",
+        ),
+        ("/home/me/gone/mine.py:letters", "mine.py:letters"),
+        ("https://example.org/a/b/c and/or </s> /no_think", "https://example.org/a/b/c and/or </s> /no_think"),
+    ],
+)
+def test_folders_are_left_out_also_where_they_are_gone(text: str, public: str) -> None:
+    assert _without_folders(text) == public
+
+
+def test_a_tracker_gets_no_password_of_an_address(tmp_path: Path) -> None:
+    settings = {"rewards": ["http://me:pw@host:1/x", "https://host/@y"], "prompts": "a.jsonl@0.7"}
+    with open_trackers([f"{__name__}:SettingsTracker"], tmp_path, settings, keep_to_step=0):
+        assert RECEIVED == [{"rewards": ["http://host:1/x", "https://host/@y"], "prompts": "a.jsonl@0.7"}]
