@@ -74,9 +74,8 @@ def reward_key(references: Sequence[str], rewards: Sequence[RewardSource]) -> st
     """Identity of rewards: how they were named, versions of their models, contents of the files they come from."""
     parts: list[str] = []
     for reference, source in zip(references, rewards, strict=True):
-        modelled = isinstance(source, ModelReward | ProcessReward)
-        code = source.function if isinstance(source, FunctionReward) else source
-        parts += [reference, source.scorer.info.version if modelled else code_digest(code)]
+        version = source.scorer.info.version if isinstance(source, ModelReward | ProcessReward) else ""
+        parts += [reference, version or code_digest(source.function if isinstance(source, FunctionReward) else source)]
     return json.dumps(parts)
 
 

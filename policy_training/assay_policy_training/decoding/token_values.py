@@ -19,7 +19,6 @@ from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay.models.attention.packing import can_pack, unwrapped
 from assay.system.atomic_files import replacing
 from assay.system.name_lock import locked_name
 from assay_policy_training.core.batch import RolloutBatch, merge_batches
@@ -50,7 +49,7 @@ class ValueTraining(RecipeSettings, section="decoder"):
     lora_rank: Annotated[int, Ge(0)] = 0
 
     def critic(self, inputs: DecodingInputs, rows: int) -> ValueCritic:
-        """Untrained. Raises BadInputError for a model that cannot value several next tokens in one pass."""
+        """Untrained."""
         plan = ValueModel(
             lr=self.lr,
             clip=None,
@@ -58,11 +57,7 @@ class ValueTraining(RecipeSettings, section="decoder"):
             minibatches=-(-rows // self.batch_rows),
             micro_batch_rows=self.micro_batch_rows,
         )
-        critic = plan.open(inputs.policy)
-        if not can_pack(critic.model):
-            name = type(unwrapped(critic.model)).__name__
-            raise BadInputError(f"cannot value several next tokens in one pass of a {name}", field="POLICY")
-        return critic
+        return plan.open(inputs.policy)
 
 
 def value_critic(training: ValueTraining, inputs: DecodingInputs) -> tuple[ValueCritic, dict[str, Any]]:

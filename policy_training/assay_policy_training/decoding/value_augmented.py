@@ -17,7 +17,8 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
-from assay.models.attention.packing import unwrapped
+from assay.errors import BadInputError
+from assay.models.attention.packing import can_pack, unwrapped
 from assay.models.heads import head_outputs, position_ids
 from assay_policy_training.core.logprobs import full_kl, trunk
 from assay_policy_training.core.prompt import PromptItem
@@ -49,6 +50,16 @@ class ValueAugmented(ValueTraining, section="decoder"):
     rows_a_response: ClassVar[int] = 1
 
     def open(self, inputs: DecodingInputs) -> DecodePrompts:
+        """Raises BadInputError for a model that cannot value several next tokens in one pass, before values are
+        trained."""
+        sampling, model = inputs.sampling, inputs.policy.model
+        longest = sampling.max_prompt_tokens + sampling.max_new_tokens + self.top_k
+        if not can_pack(model, longest):
+            name = type(unwrapped(model)).__name__
+            problem = (
+                f"cannot value {self.top_k} next tokens in one pass of a {name} with up to {longest} tokens in all"
+            )
+            raise BadInputError(problem, field="POLICY")
         training = ValueTraining(**{name: getattr(self, name) for name in ValueTraining.__dataclass_fields__})
         critic, inputs.facts["values"] = value_critic(training, inputs)
         sampler = SteeredSampler(inputs, critic, self.beta, self.top_k)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import MistralConfig, MistralForCausalLM
 
 from assay.domain import Message
+from assay.errors import BadInputError
 from assay.statistics.best_of_n import kl_best_of
 from assay_policy_training.core.logprobs import full_kl
 from assay_policy_training.core.policy import Policy
@@ -162,6 +165,17 @@ def test_a_stop_string_that_begins_in_an_earlier_block_ends_the_response(
     sampling = replace(inputs.sampling, stop=(text[2:4],))
     (cut,) = plan.open(replace(inputs, sampling=sampling))(items[:1], [seed])
     assert (cut.chosen.text, cut.chosen.tokens, cut.chosen.finished) == (text[:4], 4, True)
+
+
+def test_a_window_shorter_than_the_rows_is_refused_before_values_are_trained(inputs: DecodingInputs) -> None:
+    config = MistralConfig(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, vocab_size=9)
+    config.sliding_window = 539
+    policy = copy(inputs.policy)
+    policy.model = MistralForCausalLM(config)
+    with pytest.raises(
+        BadInputError, match=r"POLICY.*20 next tokens in one pass of a MistralForCausalLM with up to 540"
+    ):
+        ValueAugmented().open(replace(inputs, policy=policy))
 
 
 def test_what_has_no_reward_ranks_below_all_others() -> None:

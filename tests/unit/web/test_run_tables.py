@@ -46,6 +46,12 @@ def test_a_measure_shows_its_tables_and_of_long_ones_a_part() -> None:
     assert (rows.title, len(rows.rows)) == (f"answers, {MOST_ROWS} of {MOST_ROWS + 1} rows", MOST_ROWS)
 
 
+def test_decoding_shows_the_best_of_fewer() -> None:
+    curve = [{"m": 1, "mean": 0.25, "kl_bound": 0.0}, {"m": 2, "mean": 0.5, "kl_bound": 0.19315}]
+    (table,) = tables_of({"decoder": "best_of_n", "reward": {"mean": 0.5}, "best_of_m": curve})
+    assert (table.title, table.rows) == ("best of m", [["1", "0.25", "0"], ["2", "0.5", "0.1931"]])
+
+
 def test_evaluations_during_training_are_curves_by_set() -> None:
     figures = {"eval_easy_reward_mean": 1.0, "eval_hard_reward_mean": 2.0, "eval_easy_pass_at_4": 0.5}
     charts = policy_charts(MetricExtents.of_rows([{"step": step, "reward_mean": 1.0, **figures} for step in (1, 2)]))

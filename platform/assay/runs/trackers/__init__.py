@@ -40,6 +40,8 @@ class Tracker(Callback):
     `keep_to_step` after which a resumed training writes; earlier ones may be there.
     """
 
+    failed = False  #: when it is closed: whether the training did not end well
+
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         raise NotImplementedError
 
@@ -82,4 +84,9 @@ def open_trackers(
             arguments = {"folder": folder, "settings": public, "keep_to_step": keep_to_step}
             trackers.append(TRACKERS.create(name, arguments))
             stack.callback(trackers[-1].close)
-        yield trackers
+        try:
+            yield trackers
+        except BaseException:
+            for tracker in trackers:
+                tracker.failed = True
+            raise

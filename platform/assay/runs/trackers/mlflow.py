@@ -41,4 +41,4 @@ class MlflowTracker(Tracker):
         self._client.log_batch(self._run, metrics=rows)
 
     def close(self) -> None:
-        self._client.set_terminated(self._run)
+        self._client.set_terminated(self._run, "FAILED" if self.failed else "FINISHED")

@@ -33,4 +33,4 @@ class WandbTracker(Tracker):
         self._run.log(dict(metrics), step=step)
 
     def close(self) -> None:
-        self._run.finish()
+        self._run.finish(exit_code=int(self.failed))

@@ -12,11 +12,15 @@ from assay.runs.publishing import _public, _without_folders
 from assay.runs.trackers import Tracker, open_trackers
 
 RECEIVED: list[Mapping[str, Any]] = []
+CLOSED: list[bool] = []
 
 
 class SettingsTracker(Tracker):
     def __init__(self, folder: Path, settings: Mapping[str, Any], keep_to_step: int) -> None:
         RECEIVED.append(settings)
+
+    def close(self) -> None:
+        CLOSED.append(self.failed)
 
 
 def test_addresses_of_servers_and_clusters_are_left_out() -> None:
@@ -44,3 +48,13 @@ def test_a_tracker_gets_no_password_of_an_address(tmp_path: Path) -> None:
     settings = {"rewards": ["http://me:pw@host:1/x", "https://host/@y"], "prompts": "a.jsonl@0.7"}
     with open_trackers([f"{__name__}:SettingsTracker"], tmp_path, settings, keep_to_step=0):
         assert RECEIVED == [{"rewards": ["http://host:1/x", "https://host/@y"], "prompts": "a.jsonl@0.7"}]
+
+
+def test_a_tracker_is_closed_as_failed_after_an_error(tmp_path: Path) -> None:
+    del CLOSED[:]
+    opening = ([f"{__name__}:SettingsTracker"], tmp_path, {})
+    with open_trackers(*opening, keep_to_step=0):
+        pass
+    with pytest.raises(KeyboardInterrupt), open_trackers(*opening, keep_to_step=0):
+        raise KeyboardInterrupt
+    assert CLOSED == [False, True]
