@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.row_files import Data, named_data
+from assay.errors import BadInputError
 from assay.runs.callbacks import Callback
 from assay.runs.record import locate_model
 from assay.workspace import Workspace
@@ -38,10 +39,12 @@ class RewardModelTrainer:
         callbacks: Sequence[Callback] = (),
         **settings: Any,
     ) -> None:
+        if settings.get("preset") is not None:  # of TrainingConfig, which only records it
+            raise BadInputError("is applied by assay train --preset; here, pass its settings", field="preset")
         self.workspace = here = Workspace.of(workspace)
         if isinstance(method, str):
-            own = {field.name for field in fields(TRAINING_METHODS.find(method, field="method"))}
-            method = method_of({"name": method, **{key: settings.pop(key) for key in own & settings.keys()}})
+            names = {field.name for field in fields(TRAINING_METHODS.find(method, field="method"))}
+            method = method_of({"name": method, **{key: settings.pop(key) for key in names & settings.keys()}})
         if (reference := getattr(method, "reference", None)) is not None:
             method = replace(method, reference=locate_model(here, reference)[0])  # type: ignore[type-var]
         config = TrainingConfig(base=locate_model(here, base)[0], **settings)

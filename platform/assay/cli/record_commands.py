@@ -160,10 +160,10 @@ def publish(
 
     if (to is None) == (hub is None):
         raise BadInputError("say where: --to FOLDER or --hub OWNER/NAME")
-    place = Workspace.find(workspace)
+    target = Workspace.find(workspace)
     if to is not None:
-        publishing.write_model(place, name, to)
+        publishing.write_model(target, name, to)
         emit({"model": name, "folder": str(to)}, f"{name} with its card: {to}", as_json=as_json)
     else:
-        url = publishing.push_model(place, name, str(hub), public=public, revision=revision)
+        url = publishing.push_model(target, name, str(hub), public=public, revision=revision)
         emit({"model": name, "url": url}, f"pushed {name}: {url}", as_json=as_json)

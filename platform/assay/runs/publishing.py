@@ -137,10 +137,10 @@ def _evaluation_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _located(workspace: Workspace, name: str) -> tuple[Path, str]:
-    found = find_artifact(workspace, name, MODEL_KINDS)
-    if found is None or not found[0].exists():
+    model = find_artifact(workspace, name, MODEL_KINDS)
+    if model is None or not model[0].exists():
         raise NotFoundError(f"no model {name!r} in {workspace.root}; assay models lists them")
-    return found
+    return model
 
 
 def _public(value: Any) -> Any:

@@ -110,10 +110,10 @@ class SteeredDecoding(Decoding):
 
     @torch.no_grad()
     def _forward(self, ids: Tensor, seen: Tensor, position: Tensor, cache: Any) -> Tensor:
-        own, critics = split_cache(cache, self._depth)
-        base = self.sampler._scaled(self._logits(self.policy.model, ids, seen, position, own).float())
+        policy_cache, critic_cache = split_cache(cache, self._depth)
+        base = self.sampler._scaled(self._logits(self.policy.model, ids, seen, position, policy_cache).float())
         candidates = base.topk(min(self.sampler.top_k, base.shape[-1])).indices
-        values = self._candidate_values(ids, seen, position, candidates, critics)
+        values = self._candidate_values(ids, seen, position, candidates, critic_cache)
         logits = steered(base, candidates, values, self.sampler.beta)
         self._step_kl = full_kl(logits, base)
         return logits

@@ -173,6 +173,8 @@ def test_a_wrong_row_or_setting_is_named(workspace: Workspace) -> None:
         RewardModelTrainer(data=[{"prompt": object()}], base="tiny", workspace=workspace)
     with pytest.raises(TypeError, match="unexpected keyword argument 'batchsize'"):
         RewardModelTrainer(data=PAIRS, base="tiny", workspace=workspace, batchsize=3)
+    with pytest.raises(BadInputError, match=r"preset.*is applied by assay train"):
+        RewardModelTrainer(data=PAIRS, base="tiny", workspace=workspace, preset="skywork-v2")
     with pytest.raises(TypeError, match="unexpected keyword argument 'groupsize'"):
         PolicyTrainer.from_recipe("grpo", reward="verifier", workspace=workspace, groupsize=3)
     with pytest.raises(BadInputError, match="cannot tell how to call"):
