@@ -32,6 +32,10 @@ def test_wandb_and_mlflow_get_every_number(
     assert (mlflow["name"], mlflow["status"], mlflow["lr"]) == (seen["run"], "FINISHED", "0.001")
     assert mlflow["losses"] == losses
     assert "eval/nll" in mlflow["metrics"]
+    status, message = seen["failed"]
+    assert status == "FAILED"
+    assert message.startswith("MLflow: ")
+    assert "\n" not in message
 
 
 TRACKER = """

@@ -126,7 +126,7 @@ class PolicyLoop:
         metrics of each new step. Where a bound was broken the policy has the weights of the last good checkpoint.
 
         Raises BackendError when no rollout of a step got a reward, and what the reward sources raise. In a single
-        process, Ctrl-C ends the training after the step, with a checkpoint, and a step that fails leaves one.
+        process, Ctrl-C ends the training after the step, with a checkpoint; a step or callback that fails leaves one.
         """
         rows = []
         last_step = self.recipe.steps if steps is None else steps
@@ -144,7 +144,6 @@ class PolicyLoop:
                     raise
                 self.step += 1
                 rows.append(row)
-                _call(callbacks, row)
                 if len(rows) == 1 and self.policy.parallel.main:
                     for warning in missing_metrics(self.recipe.stop, row):
                         log.warning(warning)
@@ -152,6 +151,12 @@ class PolicyLoop:
                 reasons = [rule.reason(row) for rule in self.recipe.stop]  # each has its memory
                 broken = next((position for position, reason in enumerate(reasons) if reason), None)
                 self.stopped = None if broken is None else reasons[broken]
+                try:
+                    _call(callbacks, row)
+                except Exception:
+                    if parallel.world == 1:
+                        self.save_checkpoint()
+                    raise
                 due = parallel.share(schedule.due(self.step) or best if parallel.main else None)
                 if end.requested or due:
                     path = self.save_checkpoint()

@@ -13,6 +13,8 @@ from mlflow import MlflowClient
 from wandb.proto import wandb_internal_pb2
 
 from assay.cli.main import main
+from assay.errors import BackendError
+from assay.runs.trackers.mlflow import MlflowTracker
 
 BLOCK = 32768
 
@@ -61,6 +63,21 @@ def tracked_by_mlflow() -> dict[str, object]:
     }
 
 
+def failed_training(folder: Path) -> tuple[str, str]:
+    """What MLflow has of a training that failed, and the error for a run that is deleted there."""
+    tracker, client = MlflowTracker(folder, {}, 0), MlflowClient()
+    tracker.failed = True
+    tracker.close()
+    experiment = client.get_experiment_by_name("assay")
+    (run,) = client.search_runs([experiment.experiment_id], "attributes.run_name = 'failed'")
+    client.delete_run(run.info.run_id)
+    try:
+        tracker.log({"loss": 1.0}, 1)
+    except BackendError as error:
+        return run.info.status, str(error)
+    return run.info.status, ""
+
+
 workspace, pairs = map(Path, sys.argv[1:])
 train = ["train", "bt", "--base", "tiny", "--data", str(pairs), "--eval-data", str(pairs), "--eval-every", "1"]
 train += ["--device", "cpu", "--batch-size", "2", "--lr", "0.001", "--track", "wandb", "--track", "mlflow"]
@@ -68,4 +85,5 @@ with suppress(SystemExit):
     main([*train, "--workspace", str(workspace)])
 (folder,) = (workspace / "runs").glob("run-*")
 (file,) = folder.glob("wandb/offline-run-*/*.wandb")
-print(json.dumps({"run": folder.name, "wandb": tracked_by_wandb(file), "mlflow": tracked_by_mlflow()}))
+tracked = {"run": folder.name, "wandb": tracked_by_wandb(file), "mlflow": tracked_by_mlflow()}
+print(json.dumps({**tracked, "failed": failed_training(folder.with_name("failed"))}))

@@ -136,7 +136,7 @@ def test_a_callback_that_raises_ends_the_run_and_python_resumes_it(workspace: Wo
     with pytest.raises(BackendError, match="the tracker is away"):
         PolicyTrainer.from_recipe("dr_grpo", name="ended", callbacks=[Stop()], **options).train(on_start=folders.append)
     resumed = PolicyTrainer.from_recipe("dr_grpo", name="ended", **options).train(resume=folders[0].name)
-    assert resumed.metrics["resumed_at"] == 2
+    assert resumed.metrics["resumed_at"] == 3
     assert [row["step"] for row in resumed.steps] == [1, 2, 3]
 
 

@@ -4,7 +4,8 @@ in this folder; $MLFLOW_EXPERIMENT_NAME, else `assay`."""
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class MlflowTracker(Tracker):
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], keep_to_step: int) -> None:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "assay")
-        try:
+        with _one_line():
             self._client: Any = MlflowClient()
             experiment = self._client.get_experiment_by_name(name)
             number = experiment.experiment_id if experiment else self._client.create_experiment(name)
@@ -32,13 +33,22 @@ class MlflowTracker(Tracker):
             self._run = self._client.create_run(number, run_name=folder.name, tags=tags).info.run_id
             texts = {key: str(value)[:_LONGEST] for key, value in settings.items()}
             self._client.log_batch(self._run, params=[Param(key, text) for key, text in texts.items()])
-        except MlflowException as error:
-            raise BackendError(f"MLflow: {' '.join(str(error).split())}") from error
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         now = int(time.time() * 1000)
         rows = [Metric(_REFUSED.sub("_", name), float(value), now, step) for name, value in metrics.items()]
-        self._client.log_batch(self._run, metrics=rows)
+        with _one_line():
+            self._client.log_batch(self._run, metrics=rows)
 
     def close(self) -> None:
-        self._client.set_terminated(self._run, "FAILED" if self.failed else "FINISHED")
+        with _one_line():
+            self._client.set_terminated(self._run, "FAILED" if self.failed else "FINISHED")
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Raises MLflow's errors as BackendError."""
+    try:
+        yield
+    except MlflowException as error:
+        raise BackendError(f"MLflow: {' '.join(str(error).split())}") from error
