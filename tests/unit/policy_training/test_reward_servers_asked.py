@@ -10,6 +10,7 @@ import pytest
 
 from assay.cli.main import main
 from assay.errors import BackendError
+from assay.runs.record import start_run
 from assay.workspace import Workspace
 from assay_policy_training.rollouts import open_rewards as opening_rewards
 from assay_policy_training.rollouts.open_rewards import keys_of
@@ -88,3 +89,15 @@ def test_python_sends_the_environments_key_to_the_first_host_only(
     with pytest.raises(BackendError, match="far enough"):
         trainer.train()
     assert keys == {"http://one.test": None, "http://two.test": "", "http://watch.test": ""}
+
+
+def test_python_locates_the_models_of_an_implicit_reward_in_the_workspace(workspace: Workspace) -> None:
+    folder = workspace.models / "aligned"
+    with start_run(workspace, "train", {}) as run:
+        folder.mkdir(parents=True)
+        run.add_artifact("policy", "aligned", folder, content_hash="0")
+    options: dict[str, Any] = {"policy": "tiny", "prompts": "constrained:2", "workspace": workspace}
+    trainer = PolicyTrainer.from_recipe("grpo", reward="dpo:aligned@tiny", watch=("q=dpo:aligned@tiny",), **options)
+    located = f"dpo:{folder}@tiny"
+    assert (trainer.plan.rewards, trainer.rewards) == ((located,), [located])
+    assert trainer.watch == (f"q={located}",)
