@@ -55,8 +55,12 @@ def running_hub() -> Iterator[Hub]:
             self.wfile.write(content)
 
         def do_GET(self) -> None:
-            repository = self.path.removeprefix("/api/models/").partition("/")
-            self.answer({"error": f"no {repository}"}, 404)
+            name, _, branch = self.path.partition("?")[0].removeprefix("/api/models/").partition("/tree/")
+            if branch:
+                files = hub.files.get((name, branch), {})
+                self.answer([{"type": "file", "path": path, "size": 1, "oid": "0"} for path in files])
+            else:
+                self.answer({"id": name, "private": hub.private[name], "siblings": [], "tags": [], "downloads": 0})
 
         def do_PUT(self) -> None:
             hub.objects[self.path.rpartition("/")[2]] = self.body()
@@ -69,7 +73,7 @@ def running_hub() -> Iterator[Hub]:
             if path == "/api/repos/create":
                 body = json.loads(content)
                 name = f"{body['organization']}/{body['name']}"
-                hub.private[name] = body.get("private", body.get("visibility") == "private")
+                hub.private.setdefault(name, body.get("private", body.get("visibility") == "private"))
                 self.answer({"url": f"{hub.url}/{name}"})
             elif path == "/api/validate-yaml":
                 self.answer({"errors": [], "warnings": []})
@@ -97,6 +101,8 @@ def running_hub() -> Iterator[Hub]:
                     value = row["value"]
                     if row["key"] == "file":
                         committed[value["path"]] = base64.b64decode(value["content"])
+                    elif row["key"] == "deletedFile":
+                        committed.pop(value["path"])
                     elif row["key"] == "lfsFile":
                         committed[value["path"]] = hub.objects[value["oid"]]
                 commit = "0" * 40

@@ -27,10 +27,11 @@ OnOption = Annotated[
 ]
 
 
-def check_place(on: str, field: str) -> None:
-    """Raises BadInputError where `on` is no place to work; `field`: the option or setting to blame."""
-    if re.fullmatch(r"local(:\d*)?|ray(:.*)?", on) is None:
-        places = "local, local:N, ray://HOST:PORT, ray:HOST:PORT or ray"
+def check_place(on: str, field: str, *, processes: bool = True) -> None:
+    """Raises BadInputError where `on` is no place to work; `field`: the option or setting to blame. `processes`:
+    whether local:N is one."""
+    if re.fullmatch(r"local(:\d*)?|ray(:.*)?", on) is None or (on.startswith(f"{LOCAL}:") and not processes):
+        places = f"local, {'local:N, ' if processes else ''}ray://HOST:PORT, ray:HOST:PORT or ray"
         raise BadInputError(f"{on!r} is no place to work: {places}", field=field)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from assay import __version__
-from assay.errors import BackendError, BadInputError, NotFoundError
+from assay.errors import AssayError, BackendError, BadInputError, NotFoundError
 from assay.models import spec
 from assay.models.contamination import read_uses
 from assay.models.hub import hub_id
@@ -24,6 +24,7 @@ from assay.system.atomic_files import replacing_folder
 from assay.workspace import Workspace
 
 CARD = "README.md"
+WEIGHTS = ["*.safetensors", "*.safetensors.index.json", "*.bin"]  #: of an earlier push, which a new one replaces
 _ABSOLUTE = re.compile(r"""(?<![\w/.])/(?!/)[^\s`"'|,:;()@]+""")
 
 
@@ -65,11 +66,21 @@ def push_model(workspace: Workspace, name: str, repository: str, *, public: bool
         api = HfApi(library_name="assay", library_version=__version__)
         try:
             api.create_repo(repository, private=not public, exist_ok=True)
+            if not public and not api.repo_info(repository).private:
+                raise BadInputError(
+                    f"{repository} is there already and public: push to it with --public", field="--hub"
+                )
             if revision:
                 api.create_branch(repository, branch=revision, exist_ok=True)
             commit = api.upload_folder(
-                repo_id=repository, folder_path=folder, commit_message=f"{name}, by Assay", revision=revision or None
+                repo_id=repository,
+                folder_path=folder,
+                commit_message=f"{name}, by Assay",
+                revision=revision or None,
+                delete_patterns=WEIGHTS,
             )
+        except AssayError:
+            raise
         except HFValidationError as error:
             raise BadInputError(_line(error), field="--hub") from error
         except Exception as error:  # the hub's library raises its HTTP client's errors, too, another in each version

@@ -66,7 +66,7 @@ class Asynchrony(RecipeSettings, section="asynchrony"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_place(self.run_on, "asynchrony.run_on")
+        check_place(self.run_on, "asynchrony.run_on", processes=False)
         for_actors = {"groups": self.groups > 1, "window": self.window > 0, "devices": bool(self.devices)}
         problems = {name: "is for actors: give asynchrony.actors" for name, on in for_actors.items() if on}
         problems = {} if self.actors else problems

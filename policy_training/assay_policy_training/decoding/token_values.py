@@ -61,7 +61,8 @@ class ValueTraining(RecipeSettings, section="decoder"):
 
 
 def value_critic(training: ValueTraining, inputs: DecodingInputs) -> tuple[ValueCritic, dict[str, Any]]:
-    """The critic and the figures of its training; it is trained once for equal weights, prompts, rewards and settings.
+    """The critic and the figures of its training; it is trained once for equal weights, prompts, rewards and settings,
+    where no reward failed.
 
     Raises BadInputError where no sample has a reward, and where another process is training the same.
     """
@@ -78,8 +79,9 @@ def value_critic(training: ValueTraining, inputs: DecodingInputs) -> tuple[Value
                     parameter.copy_(stored["parameters"][name])
             return critic, stored["figures"]
         figures = {"key": key, **_trained(critic, training, inputs, items)}
-        with replacing(path) as temporary:
-            torch.save({"parameters": critic.tensors()["parameters"], "figures": figures}, temporary)
+        if not figures["rewards_missing"]:  # else they are trained again, as the rewards are asked for again
+            with replacing(path) as temporary:
+                torch.save({"parameters": critic.tensors()["parameters"], "figures": figures}, temporary)
     return critic, figures
 
 

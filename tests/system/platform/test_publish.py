@@ -65,7 +65,13 @@ def test_a_policy_is_written_with_its_card_and_pushed(
         assert finished.stdout == f"pushed pol: {hub.url}/acme/pol/commit/{'0' * 40}\n"
         assert hub.private == {"acme/pol": True}
         assert hub.tokens == {"Bearer hf_secret"}
-        assert hub.files["acme/pol", "trial"] == {path.name: path.read_bytes() for path in target.iterdir()}
+        expected = {path.name: path.read_bytes() for path in target.iterdir()}
+        assert hub.files["acme/pol", "trial"] == expected
+        hub.files["acme/open", "main"] = {"model-00001-of-00002.safetensors": b"old", "LICENSE": b"mine"}
+        hub.private["acme/open"] = False
+        assert "acme/open is there already and public" in pushed(workspace, hub, policy, "--hub", "acme/open").stderr
+        assert pushed(workspace, hub, policy, "--hub", "acme/open", "--public").returncode == 0
+        assert hub.files["acme/open", "main"] == {**expected, "LICENSE": b"mine"}, "old weights are replaced"
         hub.refuse = 507
         refused = pushed(workspace, hub, policy, "--hub", "acme/pol", "--public")
         assert refused.returncode != 0

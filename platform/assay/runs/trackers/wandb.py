@@ -13,7 +13,7 @@ from assay.runs.trackers import Tracker
 
 
 class WandbTracker(Tracker):
-    """The run has Assay's id, and is in the group of its model's name; a resumed training is a run of its own."""
+    """The run has Assay's id, and a policy's is in the group of its name; a resumed training is a run of its own."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], keep_to_step: int) -> None:
         try:
