@@ -52,9 +52,9 @@ def test_a_tracker_gets_no_password_of_an_address(tmp_path: Path) -> None:
 
 def test_a_tracker_is_closed_as_failed_after_an_error(tmp_path: Path) -> None:
     del CLOSED[:]
-    opening = ([f"{__name__}:SettingsTracker"], tmp_path, {})
-    with open_trackers(*opening, keep_to_step=0):
+    names = [f"{__name__}:SettingsTracker"]
+    with open_trackers(names, tmp_path, {}, keep_to_step=0):
         pass
-    with pytest.raises(KeyboardInterrupt), open_trackers(*opening, keep_to_step=0):
+    with pytest.raises(KeyboardInterrupt), open_trackers(names, tmp_path, {}, keep_to_step=0):
         raise KeyboardInterrupt
     assert CLOSED == [False, True]
