@@ -1,10 +1,14 @@
-"""Does a policy learn? Held-out verifier pass rate of SmolLM2-135M over the steps of GRPO and of PPO, several seeds.
+"""Does a policy learn? Held-out verifier pass rate of SmolLM2-135M over the steps of a recipe, several seeds.
 
 Prompts state constraints that a program checks (our generator; topics of the held-out split were never trained on). The
 reward is the share of a prompt's constraints that the response meets; what is reported is whether it meets all of them.
 Beside the curve: length, KL to the base, and the IFEval prompts of --ifeval FILE, of a distribution never trained on,
 before and after. Each seed's change is tested on its own prompts (bootstrap over prompts), and the mean over seeds has
 an interval of Student's t. Nothing is chosen by what is reported.
+
+`dpo` is no recipe: the base draws the responses that so many steps would draw, the verifier makes a pair of each
+prompt's best and worst one, and one epoch of `assay train dpo` learns from them. Each point of its curve is a training
+of its own.
 
     python benchmarks/policy_learning.py --recipe grpo ppo --save-baseline --plot docs/policy-training/learning.svg
 """
@@ -33,6 +37,7 @@ SETTINGS = (
     *("steps", "every", "prompts_per_step", "group_size", "max_new_tokens", "lr", "train_prompts", "held_out"),
     *("samples", "ifeval_prompts", "ifeval_tokens", "overrides", "policy"),
 )
+DPO = "dpo"
 OVERRIDES = {
     "grpo": ["kl.coefficient=0.0", "report_kl=false"],
     "ppo": ["report_kl=false", "shaping=[]", "critic.lr=5e-5", "critic.minibatches=1", "optimisation.minibatches=1"],
@@ -73,7 +78,7 @@ def main() -> None:
     runs = []
     for seed in range(options.seeds):
         for recipe in options.recipe:
-            runs.append(learn(options, recipe, seed))
+            runs.append(learn_offline(options, seed) if recipe == DPO else learn(options, recipe, seed))
     for recipe in options.recipe:
         add_figures(report, recipe, [run for run in runs if run["recipe"] == recipe])
     if options.plot:
@@ -86,8 +91,7 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     import torch
 
     from assay_policy_training.core.policy import Policy
-    from assay_policy_training.core.prompt import PromptItem
-    from assay_policy_training.plugins.prompts.constrained import Split, generate_prompts
+    from assay_policy_training.plugins.prompts.constrained import generate_prompts
     from assay_policy_training.plugins.samplers.transformers import TransformersSampler
     from assay_policy_training.recipe.loading import load_recipe
     from assay_policy_training.rollouts.rewards import VerifierReward
@@ -99,10 +103,6 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     if logged_runs and logged_runs[-1]["step"] == options.steps:
         return {"recipe": name, "seed": seed, "curve": logged_runs}
     bases = [e for e in earlier if e["step"] == 0]  # the same policy, prompts and random numbers in every training
-
-    def prompts(n: int, split: Split, drawn: int) -> list[PromptItem]:
-        generated = generate_prompts(n, drawn, kinds=KINDS, split=split)
-        return [PromptItem(p.prompt, p.constraints, p.to_meta()) for p in generated]
 
     overrides = [
         f"seed={seed}",
@@ -123,8 +123,8 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
         autocast=recipe.optimisation.autocast,
         with_reference=recipe.needs_reference,
     )
-    items = prompts(options.train_prompts, "train", seed)
-    held_out = prompts(options.held_out, "heldout", 1000)  # the same for every seed
+    items = items_of(generate_prompts(options.train_prompts, seed, kinds=KINDS, split="train"))
+    held_out = items_of(generate_prompts(options.held_out, 1000, kinds=KINDS, split="heldout"))  # of every seed
     other = ifeval_items(options.ifeval, options.ifeval_prompts)
     longer = TransformersSampler(policy, replace(recipe.sampling, max_new_tokens=options.ifeval_tokens))
     curve: list[dict[str, Any]] = []
@@ -161,6 +161,60 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
             rows = trainer.train(min(step, options.steps))
             evaluate(min(step, options.steps), rows)
     return {"recipe": name, "seed": seed, "curve": curve}
+
+
+def learn_offline(options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """DPO on pairs of the base's own responses, by the number of steps whose responses they are."""
+    import torch
+
+    from assay_policy_training.core.policy import Policy
+    from assay_policy_training.core.sampling import Sampling
+    from assay_policy_training.plugins.prompts.constrained import generate_prompts
+    from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+    from assay_policy_training.rollouts.rewards import VerifierReward
+    from assay_rm_training.trainer import RewardModelTrainer
+
+    base = options.policy or ("tiny" if options.quick else "smollm2")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    sampling = Sampling(max_new_tokens=options.max_new_tokens)
+
+    def sampler_of(model: str) -> TransformersSampler:
+        return TransformersSampler(Policy(model, device=device, max_prompt_tokens=512, autocast=True), sampling)
+
+    held_out = items_of(generate_prompts(options.held_out, 1000, kinds=KINDS, split="heldout"))
+    items = items_of(generate_prompts(options.train_prompts, seed, kinds=KINDS, split="train"))
+    drawer, started = sampler_of(base), time.perf_counter()
+    pairs: list[dict[str, Any]] = []
+    curve = [{"step": 0, "held-out": passes(drawer, held_out, options.samples), "training_seconds": 0, "pairs": 0}]
+    for step in range(1, options.steps + 1):
+        first = (step - 1) * options.prompts_per_step
+        prompts = [items[(first + k) % len(items)] for k in range(options.prompts_per_step)]
+        batch = drawer.rollout(prompts, options.group_size, seed=1000 * seed + step, version=0)
+        (values,) = VerifierReward().score(batch.items, batch.responses).parts.values()
+        values = values.view(len(prompts), -1)
+        for group, item in enumerate(prompts):
+            best, worst = int(values[group].argmax()), int(values[group].argmin())
+            if values[group, best] > values[group, worst]:
+                start = group * options.group_size
+                texts = batch.responses[start + best], batch.responses[start + worst]
+                pairs.append({"prompt": item.prompt[0].text, "chosen": texts[0], "rejected": texts[1]})
+        if (step % options.every and step < options.steps) or not pairs:
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            settings = {"batch_size": 8, "lr": options.lr, "seed": seed, "device": str(device)}
+            trained = RewardModelTrainer("dpo", data=pairs, base=base, workspace=scratch, **settings).train()
+            figures = {"held-out": passes(sampler_of(str(trained.path)), held_out, options.samples)}
+        seconds = round(time.perf_counter() - started)
+        curve.append({"step": step, **figures, "training_seconds": seconds, "pairs": len(pairs)})
+        print(f"{DPO}, seed {seed}, step {step}: held-out {statistics.mean(figures['held-out']):.3f}", flush=True)
+    return {"recipe": DPO, "seed": seed, "curve": curve}
+
+
+def items_of(generated: Sequence[Any]) -> list[Any]:
+    """Prompts with constraints as a trainer takes them."""
+    from assay_policy_training.core.prompt import PromptItem
+
+    return [PromptItem(p.prompt, p.constraints, p.to_meta()) for p in generated]
 
 
 def logged(path: Path | None) -> list[dict[str, Any]]:
