@@ -178,8 +178,10 @@ def learn_offline(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     sampling = Sampling(max_new_tokens=options.max_new_tokens)
 
+    autocast = "optimisation.autocast=false" not in options.overrides
+
     def sampler_of(model: str) -> TransformersSampler:
-        return TransformersSampler(Policy(model, device=device, max_prompt_tokens=512, autocast=True), sampling)
+        return TransformersSampler(Policy(model, device=device, max_prompt_tokens=512, autocast=autocast), sampling)
 
     held_out = items_of(generate_prompts(options.held_out, 1000, kinds=KINDS, split="heldout"))
     items = items_of(generate_prompts(options.train_prompts, seed, kinds=KINDS, split="train"))
