@@ -43,14 +43,15 @@ def decode(
     """Write responses chosen by a reward: best-of-n, reward-guided beam search, Value Augmented Sampling.
 
     The policy is not changed. Equal weights, prompts, rewards and settings are decoded once: an interrupted command
-    resumes, and responses whose reward failed are decoded again. responses.jsonl and decoding.json (reward, KL from the
-    policy, length, coverage) are in the run's folder.
+    resumes, and responses whose reward failed are decoded again; while there are any, the exit code is 2.
+    responses.jsonl and decoding.json (reward, KL from the policy, length, coverage) are in the run's folder.
 
     Example: `assay decode best_of_n smollm2 --reward verifier --prompts constrained:32 --set n=8`
     """
     import json
     from contextlib import ExitStack
 
+    from assay.errors import BadInputError
     from assay.models.parallelism.distributed import local_device
     from assay.runs.progress_bar import progress_bar
     from assay.runs.record import locate_model, start_run
@@ -101,3 +102,5 @@ def decode(
     figures = [{"figure": key, **value} for key, value in payload.items() if isinstance(value, dict) and "low" in value]
     values = {f"values_{key}": value for key, value in payload.get("values", {}).items()}
     emit(payload, table_text(figures, payload | values), as_json=as_json)
+    if payload["rewards_missing"]:
+        raise typer.Exit(BadInputError.exit_code)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from assay.errors import BackendError
 from assay.runs.publishing import _public, _without_folders
 from assay.runs.trackers import Tracker, open_trackers
 
@@ -21,6 +22,11 @@ class SettingsTracker(Tracker):
 
     def close(self) -> None:
         CLOSED.append(self.failed)
+
+
+class BrokenTracker(SettingsTracker):
+    def close(self) -> None:
+        raise BackendError("no connection")
 
 
 def test_addresses_of_servers_and_clusters_are_left_out() -> None:
@@ -48,6 +54,12 @@ def test_a_tracker_gets_no_password_of_an_address(tmp_path: Path) -> None:
     settings = {"rewards": ["http://me:pw@host:1/x", "https://host/@y"], "prompts": "a.jsonl@0.7"}
     with open_trackers([f"{__name__}:SettingsTracker"], tmp_path, settings, keep_to_step=0):
         assert RECEIVED == [{"rewards": ["http://host:1/x", "https://host/@y"], "prompts": "a.jsonl@0.7"}]
+
+
+def test_a_tracker_that_cannot_be_closed_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_trackers([f"{__name__}:BrokenTracker"], tmp_path, {}, keep_to_step=0):
+        pass
+    assert caplog.messages == ["a tracker was not closed: no connection"]
 
 
 def test_a_tracker_is_closed_as_failed_after_an_error(tmp_path: Path) -> None:

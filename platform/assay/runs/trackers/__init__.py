@@ -5,12 +5,14 @@ out: metrics.jsonl and the run record, which every run has.
 """
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from assay.errors import AssayError
 from assay.registry import Kind
 from assay.runs.callbacks import Callback
 
@@ -30,6 +32,7 @@ TRACKERS: Kind[Any] = Kind(
 )
 
 
+log = logging.getLogger(__name__)
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"]+@")
 
 
@@ -71,19 +74,26 @@ def require_trackers(names: Sequence[str]) -> None:
         TRACKERS.find(name)
 
 
+def _close(tracker: Tracker) -> None:
+    try:
+        tracker.close()
+    except AssayError as error:
+        log.warning("a tracker was not closed: %s", error)
+
+
 @contextmanager
 def open_trackers(
     names: Sequence[str], folder: Path, settings: Mapping[str, Any], *, keep_to_step: int
 ) -> Iterator[list[Callback]]:
     """The trackers of these names; `settings` go to them without credentials in URLs. Raises as `require_trackers`, and
-    what a tracker raises."""
+    what a tracker raises; one that cannot be closed is a warning: the training is done, metrics.jsonl has it all."""
     public = json.loads(_CREDENTIALS.sub("", json.dumps(settings, default=str)))
     with ExitStack() as stack:
         trackers = []
         for name in names:
             arguments = {"folder": folder, "settings": public, "keep_to_step": keep_to_step}
             trackers.append(TRACKERS.create(name, arguments))
-            stack.callback(trackers[-1].close)
+            stack.callback(_close, trackers[-1])
         try:
             yield trackers
         except BaseException:
