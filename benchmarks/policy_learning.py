@@ -22,7 +22,9 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,7 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--recipe", nargs="+", default=["grpo", "ppo"])
     parser.add_argument("--seeds", type=int, default=None, help="seeds 0, 1, ... (default: 3; quick: 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time, each in a process of its own")
     parser.add_argument("--steps", type=int, default=None, help="default: 60; quick: 2")
     parser.add_argument("--every", type=int, default=10, help="steps between evaluations")
     parser.add_argument("--prompts-per-step", type=int, default=4)
@@ -75,15 +78,21 @@ def main() -> None:
     options.held_out = options.held_out or (8 if options.quick else 64)
     report = Report("policy_learning")
     report.figures = {name: getattr(options, name) for name in SETTINGS if name != "overrides"}
-    runs = []
-    for seed in range(options.seeds):
-        for recipe in options.recipe:
-            runs.append(learn_offline(options, seed) if recipe == DPO else learn(options, recipe, seed))
+    cells = [(options, recipe, seed) for seed in range(options.seeds) for recipe in options.recipe]
+    if options.jobs > 1:
+        with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+            runs = list(pool.map(train, *zip(*cells, strict=True)))
+    else:
+        runs = [train(*cell) for cell in cells]
     for recipe in options.recipe:
         add_figures(report, recipe, [run for run in runs if run["recipe"] == recipe])
     if options.plot:
         draw(runs, options.plot)
     report.finish(options)
+
+
+def train(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
+    return learn_offline(options, seed) if name == DPO else learn(options, name, seed)
 
 
 def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
