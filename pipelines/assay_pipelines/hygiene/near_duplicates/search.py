@@ -24,7 +24,7 @@ from assay.workspace import Workspace
 from assay_pipelines.hygiene.near_duplicates.documents import Documents, Over, documents
 from assay_pipelines.hygiene.near_duplicates.jobs import Shingling, Sketching
 from assay_pipelines.hygiene.near_duplicates.similarity import ShingleSets
-from assay_pipelines.hygiene.near_duplicates.sketches import BandFiles, Candidates, banding, candidates
+from assay_pipelines.hygiene.near_duplicates.sketches import BandFiles, CollidingPairs, banding, candidates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,7 +65,7 @@ class NearDuplicateConfig:
 @dataclass
 class NearDuplicateReport:
     """`items` were read, `members` of them are in `clusters`, `extra` of those are not kept. `opposite`: of the extra
-    comparisons, those whose label contradicts that of the kept one. `large_groups`: see `sketches.Candidates`."""
+    comparisons, those whose label contradicts that of the kept one. `large_groups`: see `sketches.CollidingPairs`."""
 
     items: int
     candidates: int = 0
@@ -106,7 +106,7 @@ def find_near_duplicates(
             for unit in in_order(map_stage(stage, executor, advance=advance)):
                 keys = pq.read_table(unit.result).column("keys").combine_chunks()
                 files.add(keys.flatten().to_numpy().reshape(-1, bands))
-            pairs = candidates(files, preference) if docs.items else Candidates(preference, preference, 0)
+            pairs = candidates(files, preference) if docs.items else CollidingPairs(preference, preference, 0)
             similarity, crossed = _verify(docs, config, pairs, executor, counting)
         report.candidates, report.large_groups = len(pairs.first), pairs.large_groups
         near = similarity >= config.threshold
@@ -148,7 +148,7 @@ def discard_near_duplicates(workspace: Workspace, config: NearDuplicateConfig, r
 
 
 def _verify(
-    docs: Documents, config: NearDuplicateConfig, pairs: Candidates, executor: Executor, counting: Counting
+    docs: Documents, config: NearDuplicateConfig, pairs: CollidingPairs, executor: Executor, counting: Counting
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """(similarity, crossed) of the pairs."""
     import numpy as np

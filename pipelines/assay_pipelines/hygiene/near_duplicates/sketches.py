@@ -83,7 +83,7 @@ def band_keys(
 
 
 @dataclass(frozen=True)
-class Candidates:
+class CollidingPairs:
     """Pairs of items, `first` before `second` by number, each once. `large_groups`: keys shared by so many items that
     not all of their pairs are candidates."""
 
@@ -92,7 +92,7 @@ class Candidates:
     large_groups: int
 
 
-def candidates(files: BandFiles, preference: npt.NDArray[np.int64]) -> Candidates:
+def candidates(files: BandFiles, preference: npt.NDArray[np.int64]) -> CollidingPairs:
     """Items that share a key. Of a large group, each is paired with the most preferred, and with its neighbours."""
     import numpy as np
 
@@ -115,7 +115,7 @@ def candidates(files: BandFiles, preference: npt.NDArray[np.int64]) -> Candidate
             pairs.append(_pack(item[inside], item[inside - step]))
         large += int(np.sum(np.bincount(start)[np.unique(start)] > NEIGHBOURS + 2))
         packed = np.unique(np.concatenate([packed, *pairs]))
-    return Candidates(
+    return CollidingPairs(
         (packed >> np.uint64(32)).astype(np.int64), (packed & np.uint64(0xFFFFFFFF)).astype(np.int64), large
     )
 

@@ -1,0 +1,1 @@
+"""Which pairs of a policy's responses are worth a label."""
