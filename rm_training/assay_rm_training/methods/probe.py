@@ -73,8 +73,10 @@ def fit_head(
     l2: float,
     label_smoothing: float | Floats = 0.0,
     start: Floats | None = None,
+    towards: Floats | float = 0.0,
 ) -> Floats:
-    """The w [H] that minimises sum_i v_i loss(w . d_i) / sum_i v_i + l2/2 |w|^2 over d = chosen - rejected [N, H].
+    """The w [H] that minimises sum_i v_i loss(w . d_i) / sum_i v_i + l2/2 |w - towards|^2 over d = chosen - rejected
+    [N, H].
 
     loss(z) = -(1-e) log s(z) - e log s(-z), with one e, or one for each pair [N]. Strictly convex: Newton steps, halved
     until the objective falls, each solved by conjugate gradients, which need no H x H matrix. `start`: initial value;
@@ -85,12 +87,12 @@ def fit_head(
 
     def objective(w: Floats) -> float:
         z = differences @ w
-        return float(v @ (np.logaddexp(0.0, -z) + label_smoothing * z) + 0.5 * l2 * w @ w)
+        return float(v @ (np.logaddexp(0.0, -z) + label_smoothing * z) + 0.5 * l2 * (w - towards) @ (w - towards))
 
     value = objective(w)
     for _ in range(STEPS):
         p = sigmoid(differences @ w)
-        gradient = differences.T @ (v * (p - (1.0 - label_smoothing))) + l2 * w
+        gradient = differences.T @ (v * (p - (1.0 - label_smoothing))) + l2 * (w - towards)
         if float(np.abs(gradient).max()) < TOLERANCE:
             break
         step = _newton_step(differences, v * p * (1 - p), l2, gradient)
@@ -143,7 +145,8 @@ def train_probe(
             z = ((gold_chosen - gold_rejected) / scale) @ head
             candidates[l2] = (float((z > 0).mean()), float(np.logaddexp(0.0, -z).mean()))
     elif len(config.l2) > 1:
-        candidates = _cross_validated(d, weights, smoothing, [pairs[i] for i in used], config)
+        prompts = [int(ids.prompt_id(pairs[i].prompt)[-8:], 16) for i in used]
+        candidates = cross_validated(d, weights, smoothing, np.array(prompts) % config.folds, config.l2)
     best = min(candidates, key=lambda l2: (candidates[l2][1], -l2)) if candidates else config.l2[0]
     head = fit_head(d, weights, l2=best, label_smoothing=smoothing) / scale
     return Probe(
@@ -162,15 +165,15 @@ def _smoothing(pairs: Sequence[PreferencePair], believed: float) -> Floats:
     return believed + (1.0 - 2.0 * believed) * wrong
 
 
-def _cross_validated(
-    d: Floats, weights: Floats, smoothing: Floats, pairs: Sequence[PreferencePair], config: ProbeConfig
+def cross_validated(
+    d: Floats, weights: Floats, smoothing: Floats, folds: npt.NDArray[np.int64], l2_path: Sequence[float]
 ) -> dict[float, tuple[float, float]]:
-    """Penalty -> (accuracy, NLL) on pairs whose prompt was left out of the fit; empty where there is one fold only."""
-    folds = np.array([int(ids.prompt_id(pair.prompt)[-8:], 16) % config.folds for pair in pairs])
+    """Penalty -> (accuracy, NLL) on pairs whose fold [N] was left out of the fit; empty where there is one fold
+    only."""
     used = sorted(set(folds.tolist()))
     if len(used) < 2:
         return {}
-    penalties = sorted(config.l2, reverse=True)
+    penalties = sorted(l2_path, reverse=True)
     z = {l2: np.empty(len(d)) for l2 in penalties}
     for fold in used:
         out = folds == fold
