@@ -8,12 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.attention import varlen
 
 from assay.errors import BadInputError
 from assay.models.attention import packed_attention
-from assay.models.attention.packed_attention import NAME, Layout, Segments, Span, by_block_mask, by_groups, register
+from assay.models.attention.packed_attention import (
+    NAME,
+    Layout,
+    Segments,
+    Span,
+    by_block_mask,
+    by_groups,
+    by_segments,
+    has_varlen,
+    register,
+)
 from assay.models.attention.packing import (
     PACKED,
     TokenGroup,
@@ -282,6 +294,54 @@ def test_all_ways_to_attend_agree() -> None:
     q_ends, k_ends, keys = layout.on_device(torch.device("cpu"))
     assert q_ends[-1] == start
     assert k_ends[-1] == len(keys)
+
+
+def varlen_of_torch_2_11(
+    q: Any,
+    k: Any,
+    v: Any,
+    q_ends: Any,
+    k_ends: Any,
+    max_q: int,
+    max_k: int,
+    *,
+    scale: Any = None,
+    window_size: tuple[int, int] = (-1, -1),
+) -> torch.Tensor:
+    """By each sequence's own attention: [tokens, heads, width], as many key heads as query heads."""
+    assert (window_size, k.shape[1]) == ((-1, 0), q.shape[1])
+    outs = []
+    for i in range(len(q_ends) - 1):
+        own_q, own_k, own_v = q[q_ends[i] : q_ends[i + 1]], k[k_ends[i] : k_ends[i + 1]], v[k_ends[i] : k_ends[i + 1]]
+        sees = torch.ones(len(own_q), len(own_k), dtype=torch.bool).tril(len(own_k) - len(own_q))
+        one, two, three = (t.transpose(0, 1) for t in (own_q, own_k, own_v))
+        out = F.scaled_dot_product_attention(one, two, three, sees, scale=scale)
+        outs.append(out.transpose(0, 1))
+    return torch.cat(outs)
+
+
+def test_variable_length_kernels_of_older_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.11 has no grouped heads there, torch 2.10 no window: seen as a TypeError in the first step on a GPU."""
+    layout = Layout([Span(0, 3, (2, 4)), Span(9, 0, (5,))])
+    q, k, v = (torch.randn(1, heads, 14, 8, generator=torch.Generator().manual_seed(heads)) for heads in (4, 2, 2))
+    monkeypatch.setattr(varlen, "varlen_attn", varlen_of_torch_2_11)
+    assert has_varlen()
+    assert torch.allclose(by_segments(q, k, v, layout), by_groups(q, k, v, layout), atol=1e-6)
+    monkeypatch.setattr(varlen, "varlen_attn", lambda query, key, value, is_causal=False: query)
+    assert not has_varlen()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("key_heads", [4, 2])
+def test_all_ways_to_attend_agree_on_a_gpu(key_heads: int) -> None:
+    layout = Layout([Span(0, 30, (20, 40)), Span(90, 0, (50,))])
+    shapes = (4, key_heads, key_heads)
+    q, k, v = (torch.randn(1, n, 140, 64, device="cuda", dtype=torch.bfloat16) for n in shapes)
+    exact = by_groups(q.float(), k.float(), v.float(), layout)
+    ways = [by_segments(q, k, v, layout)] if has_varlen() else []
+    for out in (*ways, by_block_mask(q, k, v, layout)):
+        assert torch.allclose(out.float(), exact, atol=2e-2)
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), min_size=1, max_size=5))

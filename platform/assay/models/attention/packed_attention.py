@@ -233,10 +233,19 @@ def _fused(
 
 
 def has_varlen() -> bool:
-    """Whether torch has its variable-length attention (2.10 on)."""
+    """Whether torch has its variable-length attention with a window (2.11 on)."""
     from importlib.util import find_spec
 
-    return find_spec("torch.nn.attention.varlen") is not None
+    return find_spec("torch.nn.attention.varlen") is not None and "window_size" in _varlen_options()
+
+
+def _varlen_options() -> frozenset[str]:
+    """The parameters of torch's variable-length attention, which grow from release to release."""
+    from inspect import signature
+
+    from torch.nn.attention.varlen import varlen_attn
+
+    return frozenset(signature(varlen_attn).parameters)
 
 
 def by_segments(
@@ -250,17 +259,24 @@ def by_segments(
 
     q_ends, k_ends, keys = layout.on_device(query.device)
     lengths = layout.segments
+    own_keys, own_values = key[0].transpose(0, 1)[keys], value[0].transpose(0, 1)[keys]
+    grouped: dict[str, Any] = {}
+    if (repeats := query.shape[1] // key.shape[1]) > 1:
+        if "enable_gqa" in _varlen_options():
+            grouped["enable_gqa"] = True
+        else:  # torch 2.11
+            own_keys, own_values = (part.repeat_interleave(repeats, 1) for part in (own_keys, own_values))
     out = varlen_attn(
         query[0].transpose(0, 1).contiguous(),
-        key[0].transpose(0, 1)[keys],
-        value[0].transpose(0, 1)[keys],
+        own_keys,
+        own_values,
         q_ends,
         k_ends,
         max(lengths.q_lengths),
         max(lengths.k_lengths),
         scale=scaling,
         window_size=(-1, 0),
-        enable_gqa=key.shape[1] != query.shape[1],
+        **grouped,
     )
     return out.transpose(0, 1)[None]  # type: ignore[union-attr]
 
