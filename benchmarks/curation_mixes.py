@@ -22,7 +22,7 @@ import numpy.typing as npt
 from assay.domain import Answer, Comparison, PreferencePair, Prompt, prompt_of
 from assay.runs.progress_bar import Advance, silent
 from assay_pipelines.embedding.encoder_loader import open_encoder
-from assay_rm_training.methods.hidden_states import FeatureResult, Features
+from assay_serving.engines.frozen_backbone import FeatureResult, Features
 from assay_serving.scorer import ScoreItem
 
 Side = Literal["A", "B"]

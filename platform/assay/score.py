@@ -8,6 +8,9 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
+#: Begins the names of the parts that are an ensemble's members, in their order: member-0, member-1, ...
+MEMBER = "member-"
+
 
 @dataclass(frozen=True, slots=True)
 class ScorePart:
@@ -44,11 +47,16 @@ class Score:
     uncertainty: float | None = None  #: standard deviation of the reward where the model gives one
     principle: str | None = None
     calibration: str | None = None  #: id of the calibration that gave `probability`
-    parts: tuple[ScorePart, ...] = ()  #: of a composed reward, in the order of its file
+    parts: tuple[ScorePart, ...] = ()  #: of a composed reward, in the order of its file; of an ensemble, its members
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.reward):
             raise ValueError(f"a score must be finite, not {self.reward}: return a ScoreFailure")
+
+    @property
+    def members(self) -> tuple[float, ...]:
+        """Rewards of an ensemble's members, on their common scale; empty of every other model."""
+        return tuple(p.value for p in self.parts if p.name.startswith(MEMBER) and p.value is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; `parts` only where there are any."""

@@ -22,12 +22,14 @@ def is_url(reference: str) -> bool:
 
 
 def kind_of(reference: str) -> str:
-    """The kind in its spec; scalar for a model without one; "ensemble" or "composed" for the description of one,
-    "implicit" for `dpo:POLICY@REFERENCE`."""
+    """The kind in its spec; scalar for a model without one; "ensemble", "head_ensemble" or "composed" for the
+    description of one, "implicit" for `dpo:POLICY@REFERENCE`."""
     if implicit_parts(reference) is not None:
         return "implicit"
     if is_composed(reference):
         return "composed"
+    if is_head_ensemble(reference):
+        return "head_ensemble"
     if is_ensemble(reference):
         return "ensemble"
     spec = known_spec(reference)
@@ -35,26 +37,39 @@ def kind_of(reference: str) -> str:
 
 
 def is_ensemble(reference: str) -> bool:
-    """Whether it is the description of an ensemble, or a folder that holds one."""
+    """Whether it is the description of an ensemble of models, or a folder that holds one."""
     path = Path(reference).expanduser()
     if path.suffix in (".yaml", ".yml"):
-        return path.is_file() and not is_composed(reference)
+        return path.is_file() and not is_composed(reference) and not is_head_ensemble(reference)
     return (path / "ensemble.yaml").is_file()
 
 
 def is_composed(reference: str) -> bool:
     """Whether it is a file that says `kind: composed`, or a folder that holds composed.yaml."""
-    path = Path(reference).expanduser()
+    return _describes(Path(reference).expanduser(), "composed", "composed.yaml")
+
+
+def is_head_ensemble(reference: str) -> bool:
+    """Whether it is a file that says `kind: head_ensemble`, or a folder that holds heads.yaml."""
+    return _describes(Path(reference).expanduser(), "head_ensemble", "heads.yaml")
+
+
+def _describes(path: Path, kind: str, file: str) -> bool:
     if path.suffix not in (".yaml", ".yml"):
-        return (path / "composed.yaml").is_file()
+        return (path / file).is_file()
     # Not parsed: the reader of the right kind reports a file that is not quite YAML.
-    declaration = re.compile(rb"""^(\{\s*)?["']?kind["']?\s*:\s*["']?composed\b""", re.MULTILINE)
+    declaration = re.compile(rb"""^(\{\s*)?["']?kind["']?\s*:\s*["']?%s\b""" % kind.encode(), re.MULTILINE)
     return path.is_file() and declaration.search(path.read_bytes()) is not None
+
+
+def is_description(reference: str) -> bool:
+    """Whether it is made of other models, which it names, and so has no spec of its own."""
+    return is_ensemble(reference) or is_head_ensemble(reference) or is_composed(reference)
 
 
 def known_spec(reference: str) -> "RewardModelSpec | None":
     """The spec in the model's folder; None for a model without one and for what is made of several models."""
-    if implicit_parts(reference) is not None or is_ensemble(reference) or is_composed(reference):
+    if implicit_parts(reference) is not None or is_description(reference):
         return None
     from assay.models.loading import resolve_model
     from assay.models.spec import RewardModelSpec

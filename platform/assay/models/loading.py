@@ -76,6 +76,11 @@ def load_config(name: str) -> PretrainedConfig:
     return _load(AutoConfig.from_pretrained, resolve_model(name), name)  # type: ignore[no-any-return]
 
 
+def has_reward_head(base: str) -> bool:
+    """Whether `base` already is a sequence classifier. Raises NotFoundError for an unknown model."""
+    return any("SequenceClassification" in kind for kind in (load_config(base).architectures or []))
+
+
 def load_causal_lm(
     name: str, tokenizer: PreTrainedTokenizerBase, *, dtype: torch.dtype, device: torch.device
 ) -> PreTrainedModel:
@@ -84,8 +89,7 @@ def load_causal_lm(
     from transformers import AutoModelForCausalLM
 
     source = resolve_model(name)
-    config = load_config(name)
-    if any("SequenceClassification" in kind for kind in (config.architectures or [])):
+    if has_reward_head(name):
         raise BadInputError(f"{name} is a reward model, not a language model that can be a policy")
     model, info = _load(
         AutoModelForCausalLM.from_pretrained,
@@ -121,7 +125,7 @@ def load_scalar_model(
 
     source = resolve_model(name)
     config = load_config(name)
-    has_head = any("SequenceClassification" in kind for kind in (config.architectures or []))
+    has_head = has_reward_head(name)
     if has_head and new_head:
         raise BadInputError(f"{name} already is a reward model; continue from it with its own head, or name its base")
     if not has_head and not new_head:

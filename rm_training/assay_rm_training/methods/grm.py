@@ -16,14 +16,14 @@ import torch
 import torch.nn.functional as F
 
 from assay.errors import BadInputError
-from assay.models.loading import load_causal_lm, spec_of
+from assay.models.loading import has_reward_head, load_causal_lm, spec_of
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import EncodedPair
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.response_logprobs import Head, checked_starts, response_log_probs, with_references
 from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.packed_forward import GroupForward, GroupTask, rewards_of, tokens_of
-from assay_rm_training.model.trainable_model import TrainableModel, attach, auxiliary_module, has_reward_head
+from assay_rm_training.model.trainable_model import TrainableModel, attach, auxiliary_module
 from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.objectives.regularisers import text_dpo, text_nll, text_sft
 from assay_rm_training.training_config import TrainingConfig

@@ -2,7 +2,8 @@
 
 Covers: fitting k heads by three methods, each head the exact optimum of its loss (`probe.fit_head`), and the posterior
 at the optimum of all pairs; refitting from earlier heads. Leaves out: features (`hidden_states`), serving
-(`assay_serving.engines.head_ensemble`), whether the uncertainty is worth anything (`head_calibration`).
+(`assay_serving.engines.head_ensemble`), whether the uncertainty is worth anything
+(`assay_rm_training.calibration.uncertainty`).
 
 - bootstrap: each member weighs every prompt by its own draw of Exp(1) (Rubin 1981, "The Bayesian bootstrap"): mean and
   variance of a prompt's weight are those of resampling with replacement, and no prompt is lost where there are few.
@@ -18,7 +19,7 @@ the order in which prompts first appear alone: a refit on more pairs of the same
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
@@ -26,10 +27,14 @@ import numpy.typing as npt
 from annotated_types import Ge, Gt, Lt
 from scipy.linalg import cholesky, solve_triangular
 
+from assay import ids
+from assay.domain import PreferencePair
 from assay.errors import BadInputError
+from assay.runs.progress_bar import Advance, silent
 from assay.settings import Help, check_settings
 from assay_rm_training.calibration.measures import sigmoid
-from assay_rm_training.methods.probe import L2_PATH, cross_validated, fit_head
+from assay_rm_training.methods.hidden_states import FeatureCache
+from assay_rm_training.methods.probe import L2_PATH, cross_validated, fit_head, sides, wrong_labels
 from assay_serving.engines.heads import Heads, Posterior
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -53,11 +58,14 @@ class HeadsConfig:
 
 @dataclass(frozen=True)
 class FittedHeads(Heads):
-    """`l2`: the penalty used. `effective`: n of the posterior, pairs of equal weight that would say as much."""
+    """`l2`: the penalty used. `effective`: n of the posterior, pairs of equal weight that would say as much.
+    `left_out`: pairs with a side that has no features."""
 
+    method: HeadsMethod
     l2: float
     pairs: int
     effective: float
+    left_out: int = 0
 
 
 def fit_heads(
@@ -116,7 +124,26 @@ def fit_heads(
             )
     centre = np.concatenate([better, worse]).mean(axis=0)
     posterior = Posterior(best / scale, factor / scale[:, None])
-    return FittedHeads(heads / scale, centre, posterior, l2, len(v), effective)
+    return FittedHeads(heads / scale, centre, posterior, config.method, l2, len(v), effective)
+
+
+def train_heads(
+    cache: FeatureCache,
+    pairs: Sequence[PreferencePair],
+    config: HeadsConfig,
+    *,
+    label_smoothing: float = 0.0,
+    start: Heads | None = None,
+    advance: Advance = silent,
+) -> FittedHeads:
+    """`fit_heads` on the pairs that have features on both sides, with their own weights and soft labels, where
+    `label_smoothing` is the share of labels believed to be flipped. Raises as it does."""
+    chosen, rejected, used = sides(cache, pairs, advance)
+    some = [pairs[i] for i in used]
+    prompts = [int(ids.prompt_id(pair.prompt)[-15:], 16) for pair in some]
+    weights, wrong = [pair.weight for pair in some], wrong_labels(some, label_smoothing)
+    heads = fit_heads(chosen, rejected, weights, config, np.array(prompts, dtype=np.int64), wrong=wrong, start=start)
+    return replace(heads, left_out=len(pairs) - len(used))
 
 
 def _start(start: Heads | None, j: int, scale: Floats, shape: tuple[int, ...], best: Floats) -> Floats:

@@ -21,7 +21,7 @@ from assay.models.chat.principle_renderer import QUESTION, PrincipleRenderer
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_dtype
 from assay.models.heads import answer_logits
-from assay.models.loading import load_causal_lm, load_tokenizer
+from assay.models.loading import has_reward_head, load_causal_lm, load_tokenizer
 from assay.models.spec import Kind
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
@@ -32,7 +32,7 @@ from assay_rm_training.evaluation.principle import PrincipleEvaluation, evaluate
 from assay_rm_training.evaluation.principle_split import base_rates, divide, with_cells
 from assay_rm_training.methods.method import MethodFields
 from assay_rm_training.methods.task import BatchLoss
-from assay_rm_training.model.trainable_model import TrainableModel, has_reward_head, prepare
+from assay_rm_training.model.trainable_model import TrainableModel, prepare
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.principle import PrincipleScorer, question_fields
 from assay_serving.scorer import UNLIMITED, ScoreItem, Scorer

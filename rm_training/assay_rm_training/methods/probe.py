@@ -126,7 +126,7 @@ def train_probe(
 
     Raises BadInputError where not one pair has features on both sides.
     """
-    chosen, rejected, used = _sides(cache, pairs, advance)
+    chosen, rejected, used = sides(cache, pairs, advance)
     if not len(used):
         raise BadInputError("no pair to train on: none has both sides within the model's length")
     d = (chosen - rejected).astype(np.float64)
@@ -135,8 +135,8 @@ def train_probe(
     weights = np.array([pairs[i].weight for i in used], dtype=np.float64)
     if not weights.sum() > 0:
         raise BadInputError("no pair to train on: every weight is 0")
-    smoothing = _smoothing([pairs[i] for i in used], config.label_smoothing)
-    gold_chosen, gold_rejected, some = _sides(cache, gold, advance)
+    smoothing = wrong_labels([pairs[i] for i in used], config.label_smoothing)
+    gold_chosen, gold_rejected, some = sides(cache, gold, advance)
     candidates: dict[float, tuple[float, float]] = {}
     if len(some):
         head = None
@@ -159,7 +159,7 @@ def train_probe(
     )
 
 
-def _smoothing(pairs: Sequence[PreferencePair], believed: float) -> Floats:
+def wrong_labels(pairs: Sequence[PreferencePair], believed: float) -> Floats:
     """P(the label is wrong) [N]: of a pair's own soft label, flipped with the share `believed` beside."""
     wrong = 1.0 - np.array([pair.preference for pair in pairs], dtype=np.float64)
     return believed + (1.0 - 2.0 * believed) * wrong
@@ -264,7 +264,7 @@ def probe_spec(cache: FeatureCache, *, snapshot: str | None, run_id: str | None)
     )
 
 
-def _sides(
+def sides(
     cache: FeatureCache, pairs: Sequence[PreferencePair], advance: Advance
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], list[int]]:
     """Features of chosen [n, H] and rejected [n, H], and the indices of their pairs."""

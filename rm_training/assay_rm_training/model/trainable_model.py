@@ -22,7 +22,7 @@ import torch
 
 from assay.errors import BadInputError
 from assay.models.heads import HEAD
-from assay.models.loading import load_config, load_scalar_model, load_tokenizer
+from assay.models.loading import has_reward_head, load_scalar_model, load_tokenizer
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
 if TYPE_CHECKING:
@@ -53,11 +53,6 @@ class TrainableModel:
             self.model = self.adapter.merge_and_unload()
             self.adapter = None
         return self.model
-
-
-def has_reward_head(base: str) -> bool:
-    """Whether `base` already is a sequence classifier. Raises NotFoundError for an unknown model."""
-    return any("SequenceClassification" in kind for kind in (load_config(base).architectures or []))
 
 
 def load_trainable(config: TrainingConfig, device: torch.device) -> TrainableModel:

@@ -26,8 +26,9 @@ from assay_rm_training.runs.recorded import recorded_run
 from assay_rm_training.runs.train import was_trained_on
 from assay_serving.engines.ensemble import FILE as ENSEMBLE_FILE
 from assay_serving.engines.ensemble import EnsembleSpec
+from assay_serving.engines.head_ensemble import HeadEnsembleSpec
 from assay_serving.model_loader import load_scorer
-from assay_serving.model_reference import is_composed, is_ensemble, kind_of, known_spec
+from assay_serving.model_reference import is_composed, is_ensemble, is_head_ensemble, kind_of, known_spec
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,8 @@ def keep_calibration(
     if is_ensemble(str(model)):
         file = model / ENSEMBLE_FILE if model.is_dir() else model
         EnsembleSpec.read(file).calibrated(calibration).contaminated(uses).write(file)
+    elif is_head_ensemble(str(model)):
+        file = HeadEnsembleSpec.read(model).calibrated(calibration).contaminated(uses).write(model)
     else:
         file = model / FILE
         spec = RewardModelSpec.read(model)
@@ -165,6 +168,8 @@ def calibration_of(model: Path, *, correct: str | None = None) -> Calibration | 
     """The current calibration of the model in this folder (or the ensemble of this file); None for other models."""
     if is_ensemble(str(model)):
         return EnsembleSpec.read(model / ENSEMBLE_FILE if model.is_dir() else model).calibration
+    if is_head_ensemble(str(model)):
+        return HeadEnsembleSpec.read(model).calibration
     spec = RewardModelSpec.read(model) if model.is_dir() else None
     if spec is None or correct is None:
         return spec.calibration if spec is not None else None

@@ -21,7 +21,8 @@ from assay_rm_training.runs.recorded import snapshot_id
 from assay_serving.composition.part_loader import models_of
 from assay_serving.engines.ensemble import FILE as ENSEMBLE_FILE
 from assay_serving.engines.ensemble import EnsembleSpec
-from assay_serving.model_reference import is_composed, is_ensemble
+from assay_serving.engines.head_ensemble import HeadEnsembleSpec
+from assay_serving.model_reference import is_composed, is_ensemble, is_head_ensemble
 
 _DECIDING = """
     WITH deciding AS (
@@ -48,6 +49,8 @@ def uses_of_model(workspace: Workspace | None, source: str) -> tuple[BenchmarkUs
         beside = [(file.parent / member.model, member.model) for member in ensemble.members]
         sources = [str(folder.resolve()) if folder.exists() else name for folder, name in beside]
         return union(ensemble.contamination, *(uses_of_model(workspace, member) for member in sources))
+    if path.exists() and is_head_ensemble(source):
+        return HeadEnsembleSpec.read(path).contamination
     if path.exists() and is_composed(source):
         return union(*(uses_of_model(workspace, model) for model in models_of(path, workspace)))
     spec = RewardModelSpec.read(path) if path.is_dir() else None

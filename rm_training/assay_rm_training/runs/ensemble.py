@@ -4,7 +4,6 @@ Covers: the description file under `workspace.models / NAME`, held-out accuracy 
 accuracy by uncertainty. Leaves out: combining scores (`assay_serving.engines.ensemble`).
 """
 
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from assay_rm_training.checkpoints.card_sections import CARD, render_card
 from assay_rm_training.evaluation.metrics import Accuracy
 from assay_rm_training.run_settings import EnsembleConfig
 from assay_rm_training.runs.contamination_lineage import uses_of_model
+from assay_rm_training.runs.heads import as_written
 from assay_rm_training.runs.recorded import inputs_of
 from assay_serving.engines.ensemble import (
     FILE,
@@ -83,7 +83,7 @@ def build_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsembl
             load_scorer(config.model_config(source, served_as=member), workspace.root)
             for member, (source, _) in zip(config.members, located, strict=True)
         ]
-        names = [_as_written(source, target, workspace) for source, _ in located]
+        names = [as_written(source, target, workspace) for source, _ in located]
         items = [ScoreItem(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
         with progress_bar("scoring", len(items) * len(scorers), unit="responses") as advance:
             members, used = standardised_members(names, scorers, items, advance)
@@ -127,15 +127,6 @@ def ensemble_spec(config: EnsembleConfig, members: tuple[EnsembleMember, ...]) -
         config.scale,  # type: ignore[arg-type]
         config.data,
     )
-
-
-def _as_written(source: str, target: Path, workspace: Workspace) -> str:
-    """How the description names a member: relative to itself within the workspace, so that the workspace may move."""
-    path = Path(source).expanduser()
-    if not path.exists():
-        return source
-    path = path.resolve()
-    return os.path.relpath(path, target) if path.is_relative_to(workspace.root) else str(path)
 
 
 def _figures(

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from assay_serving.engines.ensemble import Combine, EnsembleMember, EnsembleSpec, Variance
+from assay_serving.engines.aggregation import Combine, MemberAggregation, Variance
 
 
 class Value(NamedTuple):
@@ -310,12 +310,8 @@ class Ensemble(SymmetricCombination):
 
     def combine(self, values: Mapping[str, Value]) -> Value:
         rewards = np.array([[values[name].reward for name in self.of]])
-        return Value(float(self._spec.combined(rewards)[0]), float(self._spec.spread(rewards)[0]))
-
-    @property
-    def _spec(self) -> EnsembleSpec:
-        members = tuple(EnsembleMember(name) for name in self.of)
-        return EnsembleSpec(members, self.combine_by, self.weight, self.beta, self.variance, scale="raw")
+        by = MemberAggregation(self.combine_by, self.weight, self.beta, self.variance)
+        return Value(float(by.combined(rewards)[0]), float(by.spread(rewards)[0]))
 
 
 AnyCombination = WeightedSum | Minimum | Product | Gate | GatedSum | ConstraintPenalty | Ensemble

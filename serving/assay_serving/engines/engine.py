@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from assay.errors import BadInputError
 from assay.registry import Kind
 from assay_serving.model_config import ModelConfig
-from assay_serving.model_reference import is_composed, is_ensemble, kind_of, known_spec
+from assay_serving.model_reference import is_description, kind_of, known_spec
 from assay_serving.scorer import Scorer
 
 REWARD_SERVER = "reward-server"
@@ -42,6 +42,7 @@ SCORERS: Kind[Any] = Kind(
         "generative": "assay_serving.generative.engine:GenerativeScorer",
         "implicit": "assay_serving.engines.implicit:ImplicitScorer",
         "ensemble": "assay_serving.engines.ensemble:EnsembleScorer",
+        "head_ensemble": "assay_serving.engines.head_ensemble:HeadEnsembleScorer",
         "composed": "assay_serving.composition.part_loader:PartLoader",
     },
     requires=("load",),
@@ -50,7 +51,7 @@ SCORERS: Kind[Any] = Kind(
 )
 #: Field of a scalar model's spec -> the scorer that reads it.
 SCALAR_SCORERS = {"stepwise": "process_reward", "ratings": "ratings"}
-DESCRIPTIONS = ("ensemble", "composed")
+DESCRIPTIONS = ("ensemble", "composed")  #: whose parts may be principle models
 
 
 class ModelLoader(Protocol):
@@ -80,10 +81,7 @@ class TransformersEngine:
 
 def checked_kind(config: ModelConfig) -> str:
     """The kind of model; raises BadInputError where `question` is set and it is no principle model."""
-    if config.kind is None or is_ensemble(config.reference) or is_composed(config.reference):
-        kind = kind_of(config.reference)
-    else:
-        kind = config.kind
+    kind = kind_of(config.reference) if config.kind is None or is_description(config.reference) else config.kind
     if config.question is not None and kind != "principle" and kind not in DESCRIPTIONS:
         raise BadInputError(f"a question is for principle models, and {config.reference} is {kind}", field="question")
     return kind

@@ -1,14 +1,10 @@
 """Several reward models as one: combined rewards, and their spread as the uncertainty of every score.
 
-Covers: the ways to combine (mean, worst case, less variance or deviation, the KL-robust family), members brought to one
-scale on a common set, the description file `ensemble.yaml`. Leaves out: averaging weights (`assay merge`), loading one
-member (`assay_serving.model_loader`).
+Covers: members brought to one scale on a common set, the description file `ensemble.yaml`. Leaves out: the ways to
+combine (`aggregation`), averaging weights (`assay merge`), loading one member (`assay_serving.model_loader`).
 
-Sources: Coste et al., arXiv 2310.02743 (mean, min, mean - weight * variance; the official code takes the population
-variance for best-of-n and the unbiased one for PPO, so the convention is a setting here); the KL-robust family
--beta ln mean exp(-R / beta), arXiv 2606.09073: the mean for large beta, the minimum for small. A member with a larger
-scale would dominate every minimum and variance, so members are standardised unless the file has `scale: raw`. Errors
-that all members share, for example from the same pretraining, do not show in the spread.
+A member with a larger scale would dominate every minimum and variance, so members are standardised unless the file has
+`scale: raw`. Errors that all members share, for example from the same pretraining, do not show in the spread.
 """
 
 from __future__ import annotations
@@ -17,12 +13,12 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import yaml
 from annotated_types import Ge, Gt, Lt
 
@@ -30,9 +26,10 @@ from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 from assay.models.contamination import BenchmarkUse, union, uses_from
 from assay.runs.progress_bar import Advance, silent
-from assay.score import Score, ScoreFailure, ScoreResult
+from assay.score import MEMBER, Score, ScoreFailure, ScorePart, ScoreResult
 from assay.settings import check_settings
 from assay.system.atomic_files import replacing
+from assay_serving.engines.aggregation import Combine, Floats, MemberAggregation, Variance
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import UNLIMITED, ModelInfo, ReadInOtherWays, ReadsRendered, Repeatable, ScoreItem, Scorer
 
@@ -42,9 +39,6 @@ if TYPE_CHECKING:
 
 FILE = "ensemble.yaml"
 KIND = "ensemble"
-Floats = npt.NDArray[np.float64]
-Combine = Literal["mean", "min", "uwo", "lower_bound", "kl_robust"]
-Variance = Literal["population", "unbiased"]
 Scale = Literal["standardised", "raw"]
 
 
@@ -60,11 +54,8 @@ class EnsembleMember:
 
 @dataclass(frozen=True)
 class EnsembleSpec:
-    """`weight`: of the variance in `uwo` (0.5 for best-of-n, 0.1 for PPO in the paper), of the deviation in
-    `lower_bound` (mean - weight * std). `beta`: of `kl_robust`.
-
-    `variance`: divides by k ("population") or k - 1 ("unbiased"), in `uwo` and in every score's uncertainty.
-    `contamination`: of the members and the calibration.
+    """`combine`, `weight`, `beta`, `variance`: see `MemberAggregation`. `contamination`: of the members and the
+    calibration.
     `scale`: "standardised" members carry mean and std, of the responses of `standardised_on`.
     """
 
@@ -94,32 +85,14 @@ class EnsembleSpec:
     @classmethod
     def read(cls, path: Path) -> EnsembleSpec:
         """Raises BadInputError naming the file for anything that is not a description of an ensemble."""
-        try:
-            payload: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-            if not isinstance(payload, dict) or payload.pop("kind", None) != KIND:
-                raise BadInputError(f"not an ensemble: it must have `kind: {KIND}` or `kind: composed`", file=path)
-            calibration = payload.pop("calibration", None)
-            contamination = uses_from(payload.pop("contamination", None))
+        with description_of(path, KIND, "an ensemble") as payload:
             listed = payload.pop("members", [])
             members = tuple(EnsembleMember(m) if isinstance(m, str) else EnsembleMember(**m) for m in listed)
-            return cls(
-                members,
-                **payload,
-                calibration=Calibration.from_dict(calibration) if calibration else None,
-                contamination=contamination,
-            )
-        except BadInputError as error:
-            raise error if error.file else BadInputError(str(error), file=path) from error
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError) as error:
-            raise BadInputError(f"not an ensemble: {str(error).splitlines()[0]}", file=path) from error
+            return cls(members, **payload)
 
     def write(self, path: Path) -> None:
         """Write the description, whole or not at all."""
-        payload = {"kind": KIND, **asdict(self)}
-        # Through JSON: plain lists and numbers, which any YAML reader takes.
-        text = yaml.safe_dump(json.loads(json.dumps(payload)), sort_keys=False, allow_unicode=True)
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_description(path, KIND, asdict(self))
 
     def calibrated(self, calibration: Calibration) -> EnsembleSpec:
         return replace(self, calibration=calibration)
@@ -132,23 +105,9 @@ class EnsembleSpec:
         means, stds = (np.array([getattr(m, name) for m in self.members]) for name in ("mean", "std"))
         return np.asarray((rewards - means) / stds)
 
-    def combined(self, rewards: Floats) -> Floats:
-        """One reward an item [B] of the members' rewards [B, k], already on one scale."""
-        mean: Floats = rewards.mean(axis=1)
-        if self.combine == "min":
-            return np.asarray(rewards.min(axis=1))
-        if self.combine == "uwo":
-            return np.asarray(mean - self.weight * self.spread(rewards) ** 2)
-        if self.combine == "lower_bound":
-            return np.asarray(mean - self.weight * self.spread(rewards))
-        if self.combine == "kl_robust":
-            low = rewards.min(axis=1, keepdims=True)  # factored out: no exponent above 0
-            return np.asarray(low[:, 0] - self.beta * np.log(np.exp(-(rewards - low) / self.beta).mean(axis=1)))
-        return mean
-
-    def spread(self, rewards: Floats) -> Floats:
-        """Standard deviation over members [B] of rewards [B, k], by the convention of `variance`."""
-        return np.asarray(rewards.std(axis=1, ddof=1 if self.variance == "unbiased" else 0))
+    @property
+    def aggregation(self) -> MemberAggregation:
+        return MemberAggregation(self.combine, self.weight, self.beta, self.variance)
 
 
 class EnsembleScorer:
@@ -166,6 +125,7 @@ class EnsembleScorer:
                     f"{described.version}; rebuild the ensemble with: assay ensemble"
                 )
         self.spec, self.members = spec, tuple(members)
+        self._aggregation = spec.aggregation
         infos = [member.info for member in members]
         together = info_of_parts(name, infos, version=_version(spec, infos), kind="scalar")
         self._info = replace(
@@ -227,7 +187,7 @@ class EnsembleScorer:
                 return ScoreFailure(result.code, f"member {member.info.name}: {result.message}", self._info.name)
         scores = [result for result in row if isinstance(result, Score)]
         rewards = self.spec.standardised(np.array([[score.reward for score in scores]]))
-        reward = float(self.spec.combined(rewards)[0])
+        reward = float(self._aggregation.combined(rewards)[0])
         if not math.isfinite(reward):
             return ScoreFailure("non_finite", f"the ensemble's reward is {reward}", self._info.name)
         calibration = self.spec.calibration
@@ -239,9 +199,13 @@ class EnsembleScorer:
             tokens=max(score.tokens for score in scores),
             truncated=any(score.truncated for score in scores),
             probability=calibration.probability(reward) if calibration is not None else None,
-            uncertainty=float(self.spec.spread(rewards)[0]),
+            uncertainty=float(self._aggregation.spread(rewards)[0]),
             principle=scores[0].principle,
             calibration=self._info.calibration,
+            parts=tuple(
+                ScorePart(f"{MEMBER}{number}", score.reward, value, model=score.model, version=score.version)
+                for number, (score, value) in enumerate(zip(scores, rewards[0].tolist(), strict=True))
+            ),
         )
 
 
@@ -311,6 +275,34 @@ def _version(spec: EnsembleSpec, infos: Sequence[ModelInfo]) -> str:
     settings["members"] = [[info.version, m.mean, m.std] for info, m in zip(infos, spec.members, strict=True)]
     settings.pop("standardised_on")
     return digest(settings)
+
+
+@contextmanager
+def description_of(path: Path, kind: str, what: str) -> Iterator[dict[str, Any]]:
+    """The fields of a YAML file that says `kind: kind`, without it, calibration and contamination read. Within the
+    block errors become BadInputError that names the file."""
+    try:
+        payload: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(payload, dict) or payload.pop("kind", None) != kind:
+            raise BadInputError(
+                f"not {what}: it must have `kind: {kind}`" + (" or `kind: composed`" if kind == KIND else "")
+            )
+        calibration = payload.pop("calibration", None)
+        payload["calibration"] = Calibration.from_dict(calibration) if calibration else None
+        payload["contamination"] = uses_from(payload.pop("contamination", None))
+        yield payload
+    except BadInputError as error:
+        raise error if error.file else BadInputError(str(error), file=path) from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError, KeyError) as error:
+        raise BadInputError(f"not {what}: {str(error).splitlines()[0]}", file=path) from error
+
+
+def write_description(path: Path, kind: str, fields: dict[str, Any]) -> None:
+    """Inverse of `description_of`: whole or not at all."""
+    # Through JSON: plain lists and numbers, which any YAML reader takes.
+    text = yaml.safe_dump(json.loads(json.dumps({"kind": kind, **fields})), sort_keys=False, allow_unicode=True)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def digest(content: object) -> str:

@@ -5,7 +5,7 @@ fitting (`assay_rm_training.methods.head_ensemble`), scoring with them (`head_en
 """
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +46,7 @@ class Heads:
         """Of every member [n, k] for hidden states [n, H]."""
         return np.asarray((features - self.centre) @ self.heads.T)
 
-    def spread_by(self, factor: float) -> "Heads":
+    def spread_by(self, factor: float) -> Self:
         """The same means, and deviations (of the members about theirs, of the belief) `factor` times as large."""
         middle = self.heads.mean(axis=0)
         wider = replace(self.posterior, factor=self.posterior.factor * factor)

@@ -1,5 +1,6 @@
 """Ensembles of heads on frozen features: each head is the stated optimum, the posterior the inverse Hessian."""
 
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -7,9 +8,19 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from assay.domain import Message, PreferencePair
 from assay.errors import BadInputError
-from assay_rm_training.methods.head_ensemble import FittedHeads, HeadsConfig, fit_heads
+from assay.runs.record import start_run
+from assay.score import Score
+from assay.workspace import Workspace
+from assay_rm_training.methods.head_ensemble import FittedHeads, HeadsConfig, fit_heads, train_heads
+from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_rm_training.methods.probe import fit_head
+from assay_rm_training.runs.heads import save_heads
+from assay_serving.engines.frozen_backbone import Features
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import open_scorer
+from assay_serving.scorer import ScoreItem
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 METHODS = ("bootstrap", "laplace", "prior")
@@ -146,3 +157,38 @@ def test_bad_input_is_refused_by_name(change: dict[str, Any], field: str) -> Non
     with pytest.raises(BadInputError) as caught:
         fit()
     assert caught.value.field == field
+
+
+@pytest.fixture(scope="module")
+def cache() -> FeatureCache:
+    return FeatureCache(FrozenBackbone("tiny", max_length=128))
+
+
+@pytest.fixture(scope="module")
+def answers() -> list[PreferencePair]:
+    asked = [(Message("user", f"Question {n} about {'abcd'[n % 4]}?"),) for n in range(40)]
+    pairs = [PreferencePair(p, f"A good answer {n}.", f"bad {n}") for n, p in enumerate(asked)]
+    return [*pairs, replace(pairs[0], chosen="word " * 400)]
+
+
+def test_saved_heads_score_as_they_were_fitted(
+    cache: FeatureCache, answers: list[PreferencePair], workspace: Workspace
+) -> None:
+    heads = train_heads(cache, answers, HeadsConfig("prior", 4, 0.1))
+    assert (heads.pairs, heads.left_out) == (40, 1)
+    with start_run(workspace, "loop", {}) as run:
+        artifact, folder, spec = save_heads(run, cache, heads, "heads", data="answers.jsonl")
+        _, second, _ = save_heads(run, cache, heads.spread_by(2.0), "heads", data="answers.jsonl")
+    assert (folder.name, second.name) == ("heads", "heads-v2")
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 100_000
+    scorer = open_scorer(ModelConfig(str(folder), device="cpu"), workspace.root)
+    items = [ScoreItem(pair.prompt, side) for pair in answers[:5] for side in (pair.chosen, pair.rejected)]
+    features = [f for f in cache.of(items) if isinstance(f, Features)]
+    expected = heads.rewards(np.stack([f.vector for f in features]).astype(np.float64))
+    for row, score in enumerate(scorer.score(items)):
+        assert isinstance(score, Score)
+        assert np.allclose(score.members, expected[row], atol=1e-4)
+        assert (score.version, score.tokens) == (spec.version, features[row].tokens)
+    card = (folder / "README.md").read_text()
+    assert "4 Bradley-Terry heads on the frozen `tiny`" in card
+    assert artifact

@@ -18,8 +18,9 @@ from assay.errors import BadInputError
 from assay.score import Score, ScoreFailure
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.checkpoint import TOLERANCE, save_checkpoint
-from assay_rm_training.methods.hidden_states import FeatureCache, FeatureResult, Features, FrozenBackbone
+from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_rm_training.methods.probe import ProbeConfig, ProbeScorer, fit_head, probe_spec, train_probe, with_head
+from assay_serving.engines.frozen_backbone import FeatureResult, Features
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem

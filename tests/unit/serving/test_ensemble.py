@@ -61,6 +61,11 @@ def test_combined_reward_and_spread() -> None:
     assert (first.reward, first.uncertainty, first.model, first.truncated) == (1.5, 0.5, "both", False)
     assert (second.reward, second.uncertainty, second.truncated) == (1.0, 0.0, True)
     assert sum(done) == 2
+    assert [(part.name, part.reward, part.value, part.model) for part in first.parts] == [
+        ("member-0", 2, 2.0, "a"),
+        ("member-1", 1, 1.0, "b"),
+    ]
+    assert (first.members, second.members) == ((2.0, 1.0), (1.0, 1.0))
 
 
 def test_one_failing_member_fails_the_item_and_no_other() -> None:
