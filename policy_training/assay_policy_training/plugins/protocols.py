@@ -456,6 +456,31 @@ class StopRule(Protocol):
     def reason(self, row: Mapping[str, Any]) -> str | None: ...
 
 
+@dataclass(frozen=True)
+class Course:
+    """How a run goes on after a step. `stop`: why it ends. `take_up`: the newest checkpoint no later than this step
+    gives weights and optimiser from now on; steps, logs and plug-ins go on. `good`: the last step known to be good,
+    whose checkpoint is kept."""
+
+    stop: str | None = None
+    take_up: int | None = None
+    good: int | None = None
+
+
+@runtime_checkable
+class SteersRun(Protocol):
+    """S16, of a run beside its recipe: asked after every step, before a checkpoint of it is made."""
+
+    def course(self) -> Course: ...
+
+
+@runtime_checkable
+class ShapesRewards(Protocol):
+    """S16, of a run beside its recipe, that also shapes rewards: after the recipe's shapers, see `RewardShaper`."""
+
+    def shape(self, batch: RolloutBatch) -> RolloutBatch: ...
+
+
 class RecipeView(Protocol):
     """What a plug-in may read of the recipe that it is part of (`ChecksRecipe`)."""
 

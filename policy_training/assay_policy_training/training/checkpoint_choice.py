@@ -25,6 +25,7 @@ class CheckpointChoice:
     keep: Keep = "last"
     best: tuple[int, float] | None = field(init=False, default=None)  #: step and value of the metric
     good: dict[int, int] = field(init=False, default_factory=dict)  #: rule (its position) -> last step within its bound
+    steered: int | None = field(init=False, default=None)  #: the last good step by the word of `SteersRun`
 
     def note(self, row: Mapping[str, Any], rules: Sequence[StopRule]) -> bool:
         """Call with the metrics of each step in order; returns whether it is the best so far."""
@@ -46,7 +47,7 @@ class CheckpointChoice:
         steps = set(earlier[len(earlier) - self.newest + 1 :]) if self.newest > 1 else set()
         if self.best is not None:
             steps.add(self.best[0])
-        good = [at_most([*earlier, coming], step) for step in self.good.values()]
+        good = [at_most([*earlier, coming], step) for step in (*self.good.values(), self.steered) if step is not None]
         return steps | {step for step in good if step is not None}
 
     def final(self, saved: Sequence[int], broken: int | None) -> int | None:

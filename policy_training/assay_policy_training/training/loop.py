@@ -38,6 +38,8 @@ from assay_policy_training.plugins.protocols import (
     ReportsMetrics,
     RewardSource,
     Sampler,
+    ShapesRewards,
+    SteersRun,
     StepMetrics,
     StepReport,
     UsesPolicy,
@@ -53,7 +55,7 @@ from assay_policy_training.training.checkpoint_choice import CheckpointChoice
 from assay_policy_training.training.gradients import Gradients
 from assay_policy_training.training.metrics import reward_versions, rollout_measures, rollout_records
 from assay_policy_training.training.parallel_checks import check_parallel
-from assay_policy_training.training.resume import StepStart, restore, return_to, save
+from assay_policy_training.training.resume import StepStart, restore, return_to, save, take_up
 
 log = logging.getLogger(__name__)
 ROLLOUTS_FILE = "rollouts.jsonl"
@@ -65,7 +67,7 @@ class PolicyLoop:
     Of several processes (`policy.parallel`) each has a trainer and makes every call: it generates and computes its
     share, sees the whole batch, and decides the same. Only the first process measures and writes.
 
-    `sampler`: instead of the recipe's. `extra`: more plug-ins that only measure (S16). `on`: where rollout actors are
+    `sampler`: instead of the recipe's. `extra`: more plug-ins of S16: they measure, and may steer the run or shape rewards. `on`: where rollout actors are
     (`assay.compute.executor.OnOption`). `choice`: which checkpoints are kept, and whose weights the policy has in the
     end; default: the newest, and where a bound was broken the last good one. The recipe's plug-ins are copied, so their
     state belongs to this trainer.
@@ -151,6 +153,7 @@ class PolicyLoop:
                 reasons = [rule.reason(row) for rule in self.recipe.stop]  # each has its memory
                 broken = next((position for position, reason in enumerate(reasons) if reason), None)
                 self.stopped = None if broken is None else reasons[broken]
+                self._steer()
                 try:
                     _call(callbacks, row)
                 except Exception:
@@ -167,6 +170,18 @@ class PolicyLoop:
                     raise KeyboardInterrupt
             self._choose_weights(broken)
         return rows
+
+    def _steer(self) -> None:
+        """What plug-ins of the run, which the first process alone has, say of its course."""
+        steering = [plugin.course() for plugin in self.extra if isinstance(plugin, SteersRun)]
+        for course in self.policy.parallel.share(steering if self.policy.parallel.main else None):
+            self.choice.steered = course.good if course.good is not None else self.choice.steered
+            self.stopped = self.stopped or course.stop
+            if course.take_up is not None and self.stopped is None:
+                step = take_up(self, course.take_up)
+                self.collector.generator.published = None
+                if step is None:
+                    log.warning("no checkpoint as early as step %d: the weights stay", course.take_up)
 
     def _choose_weights(self, broken: int | None) -> None:
         """At the end of training. After a broken bound the checkpoints behind the last good one go: the run would
@@ -257,7 +272,7 @@ class PolicyLoop:
         metrics: dict[str, float] = {}
         if batch.logp_old is not None:
             metrics |= mismatch_metrics(batch.logp_old, batch.logp_mu, policy_tokens(batch))
-        for shaper in recipe.shaping:
+        for shaper in (*recipe.shaping, *(plugin for plugin in self.extra if isinstance(plugin, ShapesRewards))):
             batch = shaper.shape(batch)
         for correction in recipe.corrections:  # they narrow `loss_mask` only: no statistic of an estimator changes
             corrected = correction.correct(batch)

@@ -26,7 +26,7 @@ from assay_policy_training.training.checkpoint import (
     save_checkpoint,
     step_of,
 )
-from assay_policy_training.training.checkpoint_choice import CheckpointChoice
+from assay_policy_training.training.checkpoint_choice import CheckpointChoice, at_most
 
 
 class ResumableTrainer(Protocol):
@@ -136,6 +136,20 @@ def return_to(trainer: ResumableTrainer, step: int) -> None:
     checkpoint = read_checkpoint(checkpoint_folder(trainer.folder, step)) if parallel.main else None
     _copy_weights(trainer, checkpoint)
     trainer.updates = parallel.share(int(checkpoint.state["updates"]) if checkpoint is not None else None)
+
+
+def take_up(trainer: ResumableTrainer, step: int) -> int | None:
+    """Weights and optimiser of the newest checkpoint no later than `step`, for a training that goes on; returns its
+    step, None where there is none. All processes call this; the first reads."""
+    parallel = trainer.policy.parallel
+    saved = list(map(step_of, checkpoints(trainer.folder))) if parallel.main else []
+    found = parallel.share([at_most(saved, step)] if parallel.main else None)[0]
+    if found is None:
+        return None
+    checkpoint = read_checkpoint(checkpoint_folder(trainer.folder, found)) if parallel.main else None
+    _copy_weights(trainer, checkpoint)
+    scatter_optimizer(checkpoint.tensors["optimiser"] if checkpoint is not None else None, trainer.optimiser, parallel)
+    return int(found)
 
 
 @torch.no_grad()

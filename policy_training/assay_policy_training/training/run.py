@@ -134,13 +134,14 @@ def train_policy(
     resume: str | None = None,
     on_start: Callable[[Path], None] = lambda folder: None,
     callbacks: Sequence[Callback] = (),
+    extra: Callable[[Run], Sequence[StepMetrics]] = lambda run: (),
 ) -> TrainedPolicy:
     """Train, evaluate and save `workspace.models / plan.name`, with progress on standard error.
 
     `held_out`: prompts to evaluate on, of several sets by name. `watched`: rewards that are not trained on
     (`held_out_reward`).
     `resume`: id of the interrupted run whose plan this is; training continues from its newest checkpoint, in a new run.
-    `on_start` is called with the run's folder. Raises BadInputError for a name that exists or that another run is about
+    `on_start` is called with the run's folder. `extra`: given the run, plug-ins of S16 for it alone. Raises BadInputError for a name that exists or that another run is about
     to give, for resuming a run that has not ended, and all that the parts raise.
     """
     mark_dead_runs(workspace)
@@ -163,7 +164,7 @@ def train_policy(
             copy_checkpoint(workspace.runs / resume, run.folder)
         on_start(run.folder)
         sets = held_out if isinstance(held_out, Mapping) else {"": held_out} if held_out else {}
-        return _train(run, plan, prompts, rewards, sets, watched, target, callbacks)
+        return _train(run, plan, prompts, rewards, sets, watched, target, callbacks, extra(run))
 
 
 def _require_ended(workspace: Workspace, run_id: str) -> None:
@@ -184,6 +185,7 @@ def _train(
     watched: Sequence[RewardSource],
     target: Path,
     callbacks: Sequence[Callback],
+    more: Sequence[StepMetrics],
 ) -> TrainedPolicy:
     recipe = plan.recipe
     base = locate_model(run.workspace, plan.policy)[0]
@@ -236,6 +238,7 @@ def _train(
     extra: list[StepMetrics] = [HeldOutReward(watched, run.folder, settings)] if watched else []
     if plan.eval_every and selected:
         extra.append(ScheduledEvaluation(plan.eval_every, evaluate))
+    extra += more  # last: they read what the others measured
     choice = CheckpointChoice(plan.keep_checkpoints, plan.best_by, plan.keep)
     with process_group(plan.parallel, plan.device, config) as (parallel, device):
         trainer = config.begin(parallel, device, rewards, run.folder, extra, choice)

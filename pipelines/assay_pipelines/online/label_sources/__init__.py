@@ -1,0 +1,1 @@
+"""Who labels the pairs that a selector picks: programs, judges, reward models, people."""

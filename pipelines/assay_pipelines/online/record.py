@@ -1,0 +1,75 @@
+"""What a loop puts into the store: pairs, decisions on their labels, and the snapshot that a refit reads.
+
+With these a vote can be followed: judgment -> decision -> snapshot -> refit -> reward model -> score -> rollout. Leaves
+out: judgments, which their sources write.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.data.snapshots import Selection, Snapshot, create_snapshot
+from assay.domain import Pool
+from assay.store.intake import pair_schema, store_pairs
+from assay.store.records import Decision, Evidence, insert_decisions
+from assay.workspace import Workspace
+from assay_pipelines.online.journal import LabelRow
+
+RULE = "online_label"
+TRAINING, HELD_OUT = "training", "held-out"  #: categories of a loop's pairs
+
+
+@dataclass(frozen=True)
+class LoopRecord:
+    """`name`: the source under which the store has the loop's pairs. `pool`: of what its label source says."""
+
+    workspace: Workspace
+    name: str
+    pool: Pool
+
+    def add_pairs(self, rows: Sequence[LabelRow], metas: Sequence[Mapping[str, Any]], run_id: str) -> None:
+        """Before they are asked about: a label source finds them in the store. `metas`: of the prompts, JSON-ready."""
+        import pyarrow as pa
+
+        pairs = [
+            {
+                "row": number,
+                "messages": [{"role": m["role"], "content": m["content"]} for m in row.prompt],
+                "first": row.responses[0],
+                "second": row.responses[1],
+                "source": self.name,
+                "record_id": f"{row.step}/{row.comparison_id}",
+                "category": HELD_OUT if row.held_out else TRAINING,
+                "meta": json.dumps({**meta, "step": row.step, "selector": row.selector, "why": dict(row.why)}),
+            }
+            for number, (row, meta) in enumerate(zip(rows, metas, strict=True), 1)
+        ]
+        with self.workspace.store.unit() as db:
+            store_pairs(db, pa.Table.from_pylist(pairs, pair_schema()), run_id)
+
+    def decide(self, rows: Iterable[LabelRow], run_id: str) -> None:
+        """Each label as a decision that rests on its judgments."""
+        decisions = [
+            Decision(
+                row.comparison_id,
+                self.pool,
+                row.label,
+                RULE,
+                f"{self.name}: {row.source} said {row.label}",
+                basis=[Evidence("counted", judgment) for judgment in row.judgments],
+            )
+            for row in rows
+            if row.label is not None
+        ]
+        with self.workspace.store.unit() as db:
+            insert_decisions(db, decisions, run_id)
+
+    def snapshot(self, labels: Iterable[LabelRow], run_id: str) -> Snapshot:
+        """Of the labels that are trained on, so far."""
+        said = sorted(f"{row.comparison_id}{row.label}" for row in labels if row.label and not row.held_out)
+        digest = hashlib.sha256("\n".join([self.name, *said]).encode()).hexdigest()[:8]
+        name = "-".join("".join(c if c.isalnum() or c in "_.+" else " " for c in self.name).split())
+        selection = Selection(sources=(self.name,), categories=(TRAINING,))
+        return create_snapshot(self.workspace, f"{name}-{digest}", selection, run_id, keep=True)
