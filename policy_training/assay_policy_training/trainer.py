@@ -17,9 +17,10 @@ from assay.errors import BadInputError
 from assay.models.parallelism.distributed import Parallel
 from assay.runs.callbacks import Callback
 from assay.runs.model_run import model_folder
+from assay.runs.record import Run
 from assay.workspace import Workspace
 from assay_policy_training.plugins.prompts import mixtures
-from assay_policy_training.plugins.protocols import RewardSource
+from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.functions.source import FunctionReward
@@ -45,7 +46,7 @@ RECIPE_OPTIONS = {
 
 class PolicyTrainer:
     """One policy training of a workspace. `rewards` and `watch` are opened by `train`; they begin as the plan names
-    them. Reads the prompts; raises BadInputError for a plan that cannot run."""
+    them. `extra`: as of `train_policy`. Reads the prompts; raises BadInputError for a plan that cannot run."""
 
     def __init__(self, workspace: Workspace, plan: Plan, callbacks: Sequence[Callback] = ()) -> None:
         if plan.evaluation_prompts and not plan.evaluate:
@@ -57,6 +58,7 @@ class PolicyTrainer:
         self.workspace, self.plan, self.callbacks = workspace, plan, callbacks
         self.rewards: Sequence[Reward] = plan.rewards
         self.watch: Sequence[Reward] = plan.watch
+        self.extra: Callable[[Run], Sequence[StepMetrics]] = lambda run: ()
         reading = {"seed": plan.recipe.seed, "columns": plan.columns_by_field, "workspace": workspace}
         self.prompts = mixtures.load_mixture(plan.prompts, **reading)
         sources = plan.evaluation_prompts or (f"constrained:{plan.evaluate}",)
@@ -116,6 +118,7 @@ class PolicyTrainer:
                 resume=resume,
                 on_start=on_start,
                 callbacks=self.callbacks,
+                extra=self.extra,
             )
 
     def _opened(self, rewards: Sequence[Reward], stack: ExitStack, option: str = "--reward") -> list[RewardSource]:

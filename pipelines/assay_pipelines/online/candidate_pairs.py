@@ -55,9 +55,7 @@ def candidate_pairs(batch: RolloutBatch, asked: Collection[str] = ()) -> Candida
             if comparison not in asked:
                 pairs[comparison] = rows[a], rows[b]
     columns = np.array(list(pairs.values()), dtype=np.int64).reshape(-1, 2)
-    return CandidatePairs(
-        batch.items, batch.responses, prompts, responses, columns[:, 0], columns[:, 1], tuple(pairs)
-    )
+    return CandidatePairs(batch.items, batch.responses, prompts, responses, columns[:, 0], columns[:, 1], tuple(pairs))
 
 
 def member_rewards(batch: RolloutBatch) -> Floats | None:

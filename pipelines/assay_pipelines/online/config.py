@@ -55,6 +55,7 @@ class LabelPlan(_Checked):
 
     selector: Mapping[str, Any] = field(default_factory=lambda: {"kind": "disagreement"})
     source: Mapping[str, Any] = field(default_factory=lambda: {"kind": "verifier"})
+    other: Annotated[str | None, Help("A second reward, named as --reward, for selectors that compare two.")] = None
     every: Annotated[int, Ge(1), Help("Steps between two purchases.")] = 5
     count: Annotated[int, Ge(1), Help("Labels of a purchase.")] = 8
     refit_after: Annotated[int, Ge(1), Help("New labels that are enough for a refit.")] = 1

@@ -67,10 +67,10 @@ class PolicyLoop:
     Of several processes (`policy.parallel`) each has a trainer and makes every call: it generates and computes its
     share, sees the whole batch, and decides the same. Only the first process measures and writes.
 
-    `sampler`: instead of the recipe's. `extra`: more plug-ins of S16: they measure, and may steer the run or shape rewards. `on`: where rollout actors are
-    (`assay.compute.executor.OnOption`). `choice`: which checkpoints are kept, and whose weights the policy has in the
-    end; default: the newest, and where a bound was broken the last good one. The recipe's plug-ins are copied, so their
-    state belongs to this trainer.
+    `sampler`: instead of the recipe's. `extra`: more plug-ins of S16: they measure, and may steer the run or shape
+    rewards. `on`: where rollout actors are (`assay.compute.executor.OnOption`). `choice`: which checkpoints are kept,
+    and whose weights the policy has in the end; default: the newest, and where a bound was broken the last good one.
+    The recipe's plug-ins are copied, so their state belongs to this trainer.
     Raises BadInputError at once when a plug-in needs what the set-up does not supply.
     """
 

@@ -141,8 +141,9 @@ def train_policy(
     `held_out`: prompts to evaluate on, of several sets by name. `watched`: rewards that are not trained on
     (`held_out_reward`).
     `resume`: id of the interrupted run whose plan this is; training continues from its newest checkpoint, in a new run.
-    `on_start` is called with the run's folder. `extra`: given the run, plug-ins of S16 for it alone. Raises BadInputError for a name that exists or that another run is about
-    to give, for resuming a run that has not ended, and all that the parts raise.
+    `on_start` is called with the run's folder. `extra`: given the run, plug-ins of S16 for it alone. Raises
+    BadInputError for a name that exists or that another run is about to give, for resuming a run that has not ended,
+    and all that the parts raise.
     """
     mark_dead_runs(workspace)
     if resume is not None:

@@ -1,0 +1,104 @@
+"""The beginning of a loop: its first reward model, from a name, from pairs, or from labels bought on the rollouts of
+the untrained policy.
+
+Leaves out: all that happens once the policy trains (`labelling`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assay.data.pairs import load_pairs_or_file
+from assay.errors import BadInputError
+from assay.models.devices import pick_device
+from assay.runs.record import Run, locate_model
+from assay.workspace import Workspace
+from assay_pipelines.online.candidate_pairs import candidate_pairs
+from assay_pipelines.online.config import LoopConfig
+from assay_pipelines.online.journal import Journal, LabelRow
+from assay_pipelines.online.label_sources.kind import LabelSource
+from assay_pipelines.online.labelling import InitialPairs, fitted_version
+from assay_pipelines.online.purchase import LabelPurchase, Limits
+from assay_pipelines.online.record import LoopRecord
+from assay_pipelines.online.refit import HeadsRefit, RewardVersion, TrainingPair
+from assay_pipelines.online.selectors.candidates import Candidates
+from assay_pipelines.online.selectors.kind import SELECTORS
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.sampling import derived_seed
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.training.run import Plan
+from assay_rm_training.runs.recorded import snapshot_id
+
+GROUP = 4  #: rollouts of a prompt that the first labels are bought on
+
+
+@dataclass(frozen=True)
+class LoopStart:
+    """`rows`: the labels that were bought."""
+
+    version: RewardVersion
+    initial: InitialPairs | None
+    rows: tuple[LabelRow, ...] = ()
+
+
+def first_version(
+    run: Run,
+    config: LoopConfig,
+    plan: Plan,
+    prompts: Sequence[PromptItem],
+    refit: HeadsRefit,
+    record: LoopRecord,
+    source: LabelSource,
+) -> LoopStart:
+    """Raises BadInputError for a start that makes no model, and what the label source raises."""
+    reward, initial = config.reward, initial_pairs(run.workspace, config)
+    if reward.start is not None:
+        return LoopStart(refit.load(Path(locate_model(run.workspace, reward.start)[0])), None)
+    seed = plan.recipe.seed
+    purchase = LabelPurchase(record, source, Journal(run.folder), run, seed, config.labels.held_out)
+    if reward.labels:
+        batch = _untrained_rollouts(run.workspace, plan, prompts, reward.labels)
+        pairs = candidate_pairs(batch)
+        candidates = Candidates(pairs.first, pairs.second, pairs.prompt_numbers, np.full(len(batch), np.nan))
+        limits = Limits(money=config.budget.money)
+        rows = purchase.buy(0, SELECTORS.create("random"), pairs, candidates, reward.labels, limits)
+        if not any(row.label in ("A", "B") and not row.held_out for row in rows):
+            raise BadInputError(
+                f"none of the first {len(rows)} labels prefers one of two responses: more of them (reward.labels), "
+                "or another start",
+                field="reward.labels",
+            )
+    version = fitted_version(refit, purchase, config, initial)
+    return LoopStart(version, initial, tuple(purchase.rows.values()))
+
+
+def initial_pairs(workspace: Workspace, config: LoopConfig) -> InitialPairs | None:
+    """As `reward.pairs` names them."""
+    data = config.reward.pairs
+    if data is None:
+        return None
+    pairs = tuple(map(TrainingPair.of_pair, load_pairs_or_file(workspace, data)))
+    return InitialPairs(snapshot_id(workspace, data) or str(Path(data).resolve()), pairs)
+
+
+def _untrained_rollouts(workspace: Workspace, plan: Plan, prompts: Sequence[PromptItem], labels: int) -> RolloutBatch:
+    """Of so many prompts that each needs to give one label, as far as there are so many."""
+    recipe = plan.recipe
+    policy = Policy(
+        locate_model(workspace, plan.policy)[0],
+        device=pick_device(plan.device),
+        max_prompt_tokens=recipe.sampling.max_prompt_tokens,
+        autocast=recipe.optimisation.autocast,
+        chat=recipe.chat,
+    )
+    items: list[Any] = list(prompts)[:labels]
+    sampler = TransformersSampler(policy, recipe.sampling)
+    seed = derived_seed(recipe.seed, 0, "first labels")
+    return sampler.rollout(items, GROUP, seed=seed, version=0).with_(
+        items=tuple(item for item in items for _ in range(GROUP))
+    )
