@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from assay import ids
-from assay.score import Score
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
 
@@ -60,17 +59,12 @@ def candidate_pairs(batch: RolloutBatch, asked: Collection[str] = ()) -> Candida
 
 def member_rewards(batch: RolloutBatch) -> Floats | None:
     """[r, k] rewards of an ensemble's members, NaN for a row without a score; None where no score names members."""
-    rows = [_members(next(iter(scores.values()), None)) for scores in batch.scores]
-    width = max((len(row) for row in rows), default=0)
+    listed = [next(iter(scores.values()), None) for scores in batch.scores]
+    rows = [() if score is None else score.members for score in listed]
+    width = max(map(len, rows), default=0)
     if width < 2:
         return None
     return np.array([row if len(row) == width else [np.nan] * width for row in rows], dtype=np.float64)
-
-
-def _members(score: Score | None) -> list[float]:
-    if score is None:
-        return []
-    return [float(part.reward) for part in score.parts if part.name.startswith("member-") and part.reward is not None]
 
 
 def sequence_logp(logp: Any, mask: Any) -> Floats:

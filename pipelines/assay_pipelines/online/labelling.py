@@ -262,7 +262,7 @@ def fitted_version(
     settings = {"loop": config.name, "pairs": len(pairs), **asdict(refit.config)}
     with start_run(refit.workspace, "loop-refit", settings, inputs=inputs) as run:
         heads = refit.fit(pairs, None if before is None else before.heads)
-        version = refit.save(run, heads, data=list(inputs))
+        version = refit.save(run, heads, data=next(iter(inputs)))
         run.metrics.update({"pairs": len(pairs), "model": version.name})
     return version
 

@@ -5,11 +5,11 @@ scorers, which share the backbone. Leaves out: the fit (`assay_rm_training.metho
 rollouts (`reward_host`), whether a version takes over (`shadow`).
 """
 
-import json
-import math
+import hashlib
+import shutil
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,21 @@ import numpy.typing as npt
 from assay import ids
 from assay.domain import PreferencePair, prompt_of
 from assay.errors import BadInputError
+from assay.models.spec import RewardModelSpec
 from assay.runs.model_run import reserved_folder
 from assay.runs.progress_bar import Advance, silent
 from assay.runs.record import Run, find_artifact
-from assay.score import Score, ScoreFailure, ScorePart, ScoreResult
 from assay.workspace import Workspace
 from assay_pipelines.online.config import RewardPlan
 from assay_pipelines.online.journal import LabelRow
-from assay_rm_training.methods.head_ensemble import HeadsConfig, fit_heads
-from assay_rm_training.methods.hidden_states import FeatureResult, Features, FrozenBackbone
-from assay_serving.engines.heads import Heads, Posterior
-from assay_serving.scorer import ModelInfo, ScoreItem
+from assay_rm_training.methods.head_ensemble import FittedHeads, HeadsConfig, fit_heads
+from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
+from assay_rm_training.runs.heads import write_head_ensemble
+from assay_serving.engines.aggregation import MemberAggregation
+from assay_serving.engines.frozen_backbone import FeatureResult, Features
+from assay_serving.engines.head_ensemble import HeadEnsembleScorer, HeadEnsembleSpec, read_heads
+from assay_serving.engines.heads import Heads
+from assay_serving.scorer import ScoreItem
 
 Floats = npt.NDArray[np.float64]
 RECENT = 8192  #: responses whose hidden states are kept, beside the labelled ones
@@ -83,45 +87,13 @@ class RecentFeatures:
         return np.array([r.vector if isinstance(r, Features) else empty for r in rows], dtype=np.float64)
 
 
-class HeadsScorer:
-    """Scores with one version's heads."""
+class LoopReward(HeadEnsembleScorer):
+    """Scores with one version's heads, on hidden states that the versions share."""
 
-    def __init__(self, features: RecentFeatures, heads: Heads, info: ModelInfo, plan: RewardPlan) -> None:
-        self.features, self.heads, self.info, self.plan = features, heads, info, plan
+    states: RecentFeatures
 
-    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
-        return [self._scored(result) for result in self.features.of(items, on_progress)]
-
-    def rewards(self, features: Floats) -> Floats:
-        """[n] of hidden states [n, H]."""
-        return self._combined(self.heads.rewards(features))
-
-    def _combined(self, members: Floats) -> Floats:
-        mean, spread = members.mean(axis=1), members.std(axis=1)
-        if self.plan.combine == "min":
-            return np.asarray(members.min(axis=1))
-        weight = {"mean": 0.0, "uwo": spread, "lower_bound": 1.0}[self.plan.combine] * self.plan.weight
-        return np.asarray(mean - weight * spread)
-
-    def _scored(self, result: FeatureResult) -> ScoreResult:
-        if isinstance(result, ScoreFailure):
-            return result
-        members = self.heads.rewards(result.vector[None].astype(np.float64))
-        reward = float(self._combined(members)[0])
-        if not math.isfinite(reward):
-            return ScoreFailure("non_finite", f"the model answered {reward}", self.info.name)
-        info = self.info
-        parts = tuple(ScorePart(f"member-{j}", float(value)) for j, value in enumerate(members[0]))
-        return Score(
-            reward,
-            info.name,
-            info.version,
-            info.template_hash,
-            result.tokens,
-            result.truncated,
-            uncertainty=float(members.std()),
-            parts=parts,
-        )
+    def features(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[FeatureResult]:
+        return self.states.of(items, on_progress)
 
 
 @dataclass(frozen=True)
@@ -130,7 +102,7 @@ class RewardVersion:
 
     name: str
     folder: Path
-    scorer: HeadsScorer
+    scorer: LoopReward
 
     @property
     def heads(self) -> Heads:
@@ -143,19 +115,23 @@ class HeadsRefit:
     def __init__(self, workspace: Workspace, name: str, plan: RewardPlan, base: str, device: str, seed: int) -> None:
         self.workspace, self.name, self.plan = workspace, name, plan
         backbone = FrozenBackbone(base, max_length=plan.max_length, device=device)
-        self.features = RecentFeatures(backbone)
+        self._cache, self.features = FeatureCache(backbone), RecentFeatures(backbone)
         self.config = HeadsConfig(method=plan.uncertainty, members=plan.members, l2=plan.l2, seed=seed)
         self._labelled: dict[tuple[Any, str], FeatureResult] = {}
 
-    def fit(self, pairs: Sequence[TrainingPair], start: Heads | None = None) -> Heads:
+    def fit(self, pairs: Sequence[TrainingPair], start: Heads | None = None) -> FittedHeads:
         """Raises BadInputError where too few pairs have features on both sides."""
         self._keep([item for pair in pairs for item in (pair.chosen, pair.rejected)])
         sides = [(self._vector(pair.chosen), self._vector(pair.rejected), pair) for pair in pairs]
         used = [(c, r, pair) for c, r, pair in sides if c is not None and r is not None]
-        if not used:
-            raise BadInputError("no pair to fit the reward on: none is decided, with both sides within its length")
         numbers: dict[str, int] = {}
         groups = [numbers.setdefault(ids.prompt_id(pair.chosen.prompt), len(numbers)) for _, _, pair in used]
+        if len(numbers) < 2:
+            raise BadInputError(
+                f"{len(pairs)} decided labels of {len(numbers)} prompts are too few to fit the reward on: buy more "
+                "(reward.labels), or begin with another start",
+                field="reward",
+            )
         return fit_heads(
             np.stack([c for c, _, _ in used]),
             np.stack([r for _, r, _ in used]),
@@ -166,46 +142,37 @@ class HeadsRefit:
             start=start,
         )
 
-    def save(self, run: Run, heads: Heads, *, data: Sequence[str]) -> RewardVersion:
-        """Under a name of its content; what is there already is taken. `data`: snapshots and files it was fitted on."""
-        payload = _packed(heads)
-        digest = ids.digest("".join(f"{k}{v.tobytes().hex()}" for k, v in payload.items()))
-        name = f"{self.name}-{digest[:8]}"
+    def save(self, run: Run, heads: FittedHeads, *, data: str) -> RewardVersion:
+        """Under a name of its content; what is there already is taken. `data`: the snapshot or file fitted on."""
+        name = f"{self.name}-{_digest(heads)[:8]}"
         if (found := find_artifact(self.workspace, name, ("reward_model",))) is not None and found[0].is_dir():
             return self.load(found[0])
-        folder = self.workspace.models / name
-        if not folder.is_dir():
-            with reserved_folder(self.workspace, name) as (folder, set_owner):
-                set_owner(run.id)
-                scratch = folder.with_name(f".{folder.name}.part")
-                scratch.mkdir(parents=True, exist_ok=True)
-                np.savez(scratch / "heads.npz", **payload)  # type: ignore[arg-type]
-                about = {"backbone": self.features.backbone.name, "plan": asdict(self.plan), "data": list(data)}
-                (scratch / "heads.json").write_text(json.dumps(about), encoding="utf-8")
-                scratch.rename(folder)
-        version = self.load(folder)
-        spec = {"version": version.scorer.info.version, "base": self.features.backbone.base, "data": list(data)}
-        run.add_artifact("reward_model", name, folder, content_hash=version.scorer.info.version, spec=spec)
-        return version
+        shutil.rmtree(self.workspace.models / name, ignore_errors=True)  # of a life that was killed while it wrote
+        with reserved_folder(self.workspace, name) as (folder, set_owner):
+            set_owner(run.id)
+            aggregation = MemberAggregation(self.plan.combine, self.plan.weight)
+            write_head_ensemble(run, self._cache, heads, folder, data=data, aggregation=aggregation)
+        return self.load(folder)
 
     def load(self, folder: Path) -> RewardVersion:
-        """Raises BadInputError for the heads of another backbone."""
-        about = json.loads((folder / "heads.json").read_text(encoding="utf-8"))
-        backbone = self.features.backbone
-        if about["backbone"] != backbone.name:
-            raise BadInputError(f"its heads read {about['backbone']}, not {backbone.name}", file=folder)
-        with np.load(folder / "heads.npz") as packed:
-            heads = Heads(packed["heads"], packed["centre"], Posterior(packed["mean"], packed["factor"]))
-        info = ModelInfo(
-            name=self.name,
-            version=ids.digest("".join(f"{k}{v.tobytes().hex()}" for k, v in _packed(heads).items())),
-            template_hash=backbone.renderer.template_hash,
-            max_length=backbone.renderer.max_length,
-            dtype="float32",
-            device=str(backbone.trainable.model.device),
-            bradley_terry=True,
+        """Raises BadInputError for the heads of another backbone, and for what is no ensemble of heads."""
+        spec, backbone = HeadEnsembleSpec.read(folder), self._cache.backbone
+        if (spec.backbone_version, spec.width) != (backbone.version, backbone.width):
+            raise BadInputError(
+                f"its heads read {spec.backbone}, and not {backbone.base}: reward.backbone", file=folder
+            )
+        described = RewardModelSpec(
+            "scalar",
+            spec.backbone,
+            spec.template_hash,
+            spec.max_length,
+            spec.version,
+            contamination=spec.contamination,
+            ranked=spec.aggregation.combine == "mean",
         )
-        return RewardVersion(folder.name, folder, HeadsScorer(self.features, heads, info, self.plan))
+        scorer = LoopReward(backbone.trainable.model, backbone.renderer, described, name=self.name)
+        scorer.states, scorer.aggregation, scorer.heads = self.features, spec.aggregation, read_heads(folder, spec)
+        return RewardVersion(folder.name, folder, scorer)
 
     def _keep(self, items: Sequence[ScoreItem]) -> None:
         missing = list({_key(item): item for item in items if _key(item) not in self._labelled}.values())
@@ -220,5 +187,9 @@ def _key(item: ScoreItem) -> tuple[Any, str]:
     return item.prompt, str(item.response)
 
 
-def _packed(heads: Heads) -> dict[str, Floats]:
-    return {"heads": heads.heads, "centre": heads.centre, "mean": heads.mean, "factor": heads.posterior.factor}
+def _digest(heads: Heads) -> str:
+    """Of the heads as they are stored."""
+    hasher = hashlib.sha256()
+    for values in (heads.heads, heads.centre, heads.mean, heads.posterior.factor):
+        hasher.update(np.ascontiguousarray(values, dtype=np.float32).tobytes())
+    return hasher.hexdigest()
