@@ -5,22 +5,15 @@ selectors (`kind`), making the pairs out of rollouts.
 """
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from assay_serving.engines.heads import Posterior
+
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
-
-
-class LinearPosterior(Protocol):
-    """Normal belief of a linear head's weights: `mean` [H], and `factor` [H, m] with covariance `factor @ factor.T`."""
-
-    @property
-    def mean(self) -> Floats: ...
-    @property
-    def factor(self) -> Floats: ...
 
 
 @dataclass(frozen=True)
@@ -36,7 +29,7 @@ class Candidates:
     features: Floats | None = None  #: [r, H] of the frozen backbone
     logp: Floats | None = None  #: [r] log-probability of the response under the policy that drew it
     logp_ref: Floats | None = None  #: [r] under the reference policy
-    posterior: LinearPosterior | None = None  #: of the head on the features
+    posterior: Posterior | None = None  #: of the head on the features
 
     def __len__(self) -> int:
         return len(self.first)

@@ -1,4 +1,8 @@
-"""Pairs on which the members of an ensemble disagree most, by their margins or by their votes on the order."""
+"""Pairs on which the members of an ensemble disagree most.
+
+Source: Christiano et al., arXiv 1706.03741 (recalled): the pairs whose predicted preference has the highest variance
+over the ensemble. The spread of margins also ranks pairs high whose order no member doubts.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -8,11 +12,7 @@ import numpy as np
 from assay.settings import Help, check_settings
 from assay_pipelines.online.selectors.candidates import Candidates, Floats, most_urgent
 from assay_pipelines.online.selectors.kind import Pick
-
-
-def spread(members: Floats) -> Floats:
-    """Standard deviation (ddof 0) over members of the differences [n, k] -> [n]. Constants of single members cancel."""
-    return np.asarray(members.std(axis=1), dtype=np.float64)
+from assay_rm_training.calibration.measures import sigmoid
 
 
 def agreement(members: Floats) -> Floats:
@@ -24,11 +24,12 @@ def agreement(members: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class MemberDisagreement:
-    """The pairs with the largest spread of the members' margins first, or with the most even vote, equals by spread."""
+    """The largest standard deviation over members first, of the preference or of the margin; or the most even vote."""
 
     by: Annotated[
-        Literal["margin", "order"], Help("margin: spread of the members' margins. order: how even their votes are.")
-    ] = "margin"
+        Literal["preference", "margin", "order"],
+        Help("preference: spread of P(first better). margin: of the margins. order: how even the votes are."),
+    ] = "preference"
 
     needs: ClassVar[frozenset[str]] = frozenset({"members"})
 
@@ -38,11 +39,19 @@ class MemberDisagreement:
     def choose(self, candidates: Candidates, count: int, rng: np.random.Generator) -> list[Pick]:
         assert candidates.members is not None
         members = candidates.difference(candidates.members)
-        spreads, agreements = spread(members), agreement(members)
-        # agreements differ by at least 1 / (2 k), so the spread, in [0, 1) by itself, orders only equals
-        even = -agreements + spreads / (1 + spreads) / (4 * members.shape[1])
-        urgency = spreads if self.by == "margin" else even
+        margin, chance = members.std(axis=1), sigmoid(members).std(axis=1)
+        agreed = agreement(members)
+        # agreements differ by at least 1 / (2 k) and a spread of preferences is at most 1/2: it orders only equals
+        even = -agreed + chance / (2 * members.shape[1])
+        urgency = {"preference": chance, "margin": margin, "order": even}[self.by]
         return [
-            Pick(pair, {"spread": float(spreads[pair]), "agreement": float(agreements[pair])})
+            Pick(
+                pair,
+                {
+                    "preference_spread": float(chance[pair]),
+                    "spread": float(margin[pair]),
+                    "agreement": float(agreed[pair]),
+                },
+            )
             for pair in most_urgent(urgency, count, rng)
         ]
