@@ -1,7 +1,7 @@
 """Attention over many sequences laid end to end in one row, where sequences of a group share their beginning.
 
 Covers: `Layout`, which says where each group's prefix and branches lie, and an attention function that transformers
-calls in every layer: exact, a group at a time on the CPU, by variable-length kernels or a block mask on CUDA; no
+calls in every layer: exact, a group at a time, on CUDA also by variable-length kernels or a block mask; no
 position attends outside its own sequence and no padding is computed. Leaves out: the model's pass (`packing`),
 sliding windows, soft caps.
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 NAME = "assay_packed"
 #: Tokens of a sequence up to which attention probabilities are kept for the backward pass.
 LONGEST = 1024
+#: Tokens of a row from which FlexAttention is worth what its compilation costs each process.
+COMPILED_FROM = 8192
 
 
 class Span(NamedTuple):
@@ -158,16 +160,16 @@ def packed_attention(
         )
     import torch
 
-    if query.device.type != "cuda":
-        out = by_groups(query, key, value, packed_layout, dropout=dropout, scaling=scaling)
+    on_gpu = query.device.type == "cuda"
+    if on_gpu and torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    if on_gpu and query.dtype in (torch.bfloat16, torch.float16) and has_varlen():
+        out = by_segments(query, key, value, packed_layout, scaling=scaling)
+    elif on_gpu and query.shape[2] >= COMPILED_FROM:
+        out = by_block_mask(query, key, value, packed_layout, scaling=scaling)
     else:
-        if torch.is_autocast_enabled("cuda"):
-            dtype = torch.get_autocast_dtype("cuda")
-            query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-        if query.dtype in (torch.bfloat16, torch.float16) and has_varlen():
-            out = by_segments(query, key, value, packed_layout, scaling=scaling)
-        else:
-            out = by_block_mask(query, key, value, packed_layout, scaling=scaling)
+        out = by_groups(query, key, value, packed_layout, dropout=dropout, scaling=scaling)
     return out.transpose(1, 2).contiguous(), None
 
 
