@@ -164,7 +164,10 @@ def run(options: argparse.Namespace, keys: Sequence[Key]) -> None:
         while running:
             ended = next(as_completed(running))
             running.discard(ended)
-            keep(ended.result())
+            if (error := ended.exception()) is not None:
+                print(f"a cell failed, and is tried again by the next call: {error}", file=sys.stderr, flush=True)
+            else:
+                keep(ended.result())
             if not late() and (key := next(waiting, None)) is not None:
                 running.add(pool.submit(train, options, key))
 
