@@ -445,7 +445,8 @@ class Replay(Protocol):
 
 
 class StepMetrics(Protocol):
-    """S16. Reads a finished step, returns metrics."""
+    """S16. Reads a finished step, returns metrics. One with `reads_metrics = True` is called after the others, and
+    finds their numbers in `report.metrics`."""
 
     def measure(self, report: StepReport) -> dict[str, float]: ...
 

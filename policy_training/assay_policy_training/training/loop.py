@@ -379,7 +379,7 @@ class PolicyLoop:
         new_tokens = float(batch.loss_mask.sum())  # a window's earlier tokens belong to another step
         metrics["tokens_per_second"] = new_tokens / max(metrics["seconds"], 1e-9)
         report = StepReport(step, metrics, batch, trained)
-        for metric in self.extra:
+        for metric in sorted(self.extra, key=lambda plugin: getattr(plugin, "reads_metrics", False)):
             metrics |= metric.measure(report)
         for plugin in self.plugins().values():
             if isinstance(plugin, ReportsMetrics):

@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
+from statistics import fmean
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 from assay import ids
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import POLICY
+from assay_policy_training.plugins.shaping.repetition import repeated_share
 
 
 def rollout_measures(batch: RolloutBatch, keep: Tensor) -> dict[str, float]:
@@ -28,7 +30,12 @@ def rollout_measures(batch: RolloutBatch, keep: Tensor) -> dict[str, float]:
         "length_max": int(batch.lengths.max()),
         **{f"length_p{q}": float(batch.lengths.double().quantile(q / 100)) for q in (90, 99)},
         "truncated_share": float(batch.truncated.double().mean()),
+        "repeated_trigrams": fmean(
+            repeated_share(tokens[own].tolist(), 3) for tokens, own in zip(batch.tokens, batch.mask, strict=True)
+        ),
     }
+    if stated := [s.uncertainty for row in batch.scores for s in row.values() if s.uncertainty is not None]:
+        measures["reward_uncertainty_mean"] = fmean(stated)
     if batch.unfinished is not None:
         measures["rollouts_unfinished"] = int(batch.unfinished.sum())
     measures |= _spread("reward", batch.scored_reward)

@@ -158,7 +158,7 @@ def test_plug_in_in_its_own_slot() -> None:
             "'own_plugins:Nothing' is no modulator: it has no needs and no modulate",
         ),
         ("estimator.kind=own_plugins:Halved", "is no estimator: it has no __call__"),
-        ("metrics=[{kind: nonsense}]", "no policy_metric is named 'nonsense'; none is installed"),
+        ("metrics=[{kind: nonsense}]", "no policy_metric is named 'nonsense'"),
     ],
 )
 def test_plug_in_in_the_wrong_slot_is_refused_at_the_start(override: str, complaint: str) -> None:
