@@ -65,6 +65,16 @@ class Score:
         return payload | ({"parts": [part.to_dict() for part in self.parts]} if self.parts else {})
 
 
+def margin_deviation(a: Score, b: Score) -> float | None:
+    """Standard deviation of reward a - reward b. Over an ensemble's members, whose errors the two share; of other
+    models as if the two errors were independent. None where a reward has none."""
+    if a.members and len(a.members) == len(b.members):
+        margins = [x - y for x, y in zip(a.members, b.members, strict=True)]
+        mean = sum(margins) / len(margins)
+        return math.sqrt(sum((margin - mean) ** 2 for margin in margins) / len(margins))
+    return None if a.uncertainty is None or b.uncertainty is None else math.hypot(a.uncertainty, b.uncertainty)
+
+
 @dataclass(frozen=True, slots=True)
 class ScoreFailure:
     """Why there is no score. Trainers mask the sample; nobody replaces it by 0.0."""

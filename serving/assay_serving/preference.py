@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from assay.models.calibration import Calibration
-from assay.score import Score, ScoreFailure, ScoreResult, score_from_dict
+from assay.score import Score, ScoreFailure, ScoreResult, margin_deviation, score_from_dict
 from assay.statistics.logistic import sigmoid
 from assay_serving.scorer import ModelInfo
 
@@ -46,8 +46,7 @@ class Preference:
     """A comparison of two responses. All but the results is None where one of them has no score.
 
     `margin`: reward of a - reward of b. `probability`: P(a is preferred), by `basis`. `uncertainty`: standard
-    deviation of the margin where both rewards have one, as if their errors were independent; errors that the two share
-    make it smaller.
+    deviation of the margin where both rewards have one (`margin_deviation`).
     """
 
     a: ScoreResult
@@ -105,10 +104,7 @@ def prefer(a: ScoreResult, b: ScoreResult, rule: PairRule) -> Preference:
         return Preference(a, b)
     margin = a.reward - b.reward
     probability, basis = rule.probability(margin)
-    uncertainty = None
-    if a.uncertainty is not None and b.uncertainty is not None:
-        uncertainty = math.hypot(a.uncertainty, b.uncertainty)
-    return Preference(a, b, margin, probability, basis, uncertainty)
+    return Preference(a, b, margin, probability, basis, margin_deviation(a, b))
 
 
 def rank(results: Sequence[ScoreResult], tie_margin: float = 0.0) -> Ranking:

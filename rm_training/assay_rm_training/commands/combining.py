@@ -18,6 +18,7 @@ def ensemble(config: EnsembleConfig, workspace: WorkspaceOption = None, as_json:
     from rich.table import Table
 
     from assay.workspace import Workspace
+    from assay_rm_training.commands.evaluation_tables import print_rows
     from assay_rm_training.runs.ensemble import build_ensemble
 
     trained = build_ensemble(Workspace.find(workspace), config)
@@ -37,9 +38,8 @@ def ensemble(config: EnsembleConfig, workspace: WorkspaceOption = None, as_json:
         table.add_row(config.members[index], f"{member.mean:.4g}", f"{member.std:.4g}", *_accuracy(figures, index))
     table.add_row(f"{trained.path.name} ({config.combine})", "", "", *_accuracy(figures, len(config.members)))
     Console().print(table)
-    if trained.unsure:
-        uncertainties = ", ".join(f"{value:.3f}" for value in trained.unsure)
-        typer.echo(f"accuracy by thirds of the pairs, from the least uncertain: {uncertainties}")
+    if trained.uncertainty is not None:
+        print_rows("", trained.uncertainty.rows())
     typer.echo(f"ensemble {trained.path} ({trained.artifact_id}), run {trained.run_id}")
 
 

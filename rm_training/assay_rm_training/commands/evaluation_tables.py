@@ -75,6 +75,8 @@ def print_evaluation(evaluation: PairEvaluation) -> None:
         rows.insert(-1, (f"  calibrated, {_fitted(evaluation.calibrated)}", _calibration(evaluation.calibrated)))
     if evaluation.reward_length_correlation is not None:
         rows.append(("correlation of reward and length in characters", f"{evaluation.reward_length_correlation:.3f}"))
+    if evaluation.uncertainty is not None:
+        rows += evaluation.uncertainty.rows()
     if evaluation.failures:
         failed = ", ".join(f"{n} ({code})" for code, n in evaluation.failures.items())
         rows.append(("left out, could not be scored", failed))

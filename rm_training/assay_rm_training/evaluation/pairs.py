@@ -7,7 +7,6 @@ A pair with a side that could not be scored is left out of the accuracy, and cou
 accuracy if those pairs counted as wrong.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,9 +20,10 @@ from assay.errors import BadInputError
 from assay.models.spec import Calibration
 from assay.runs.coverage import Coverage
 from assay.runs.progress_bar import Advance, silent
-from assay.score import Score, ScoreResult
+from assay.score import Score, ScoreResult, margin_deviation
 from assay.statistics.intervals import interval_text
 from assay_rm_training.calibration.measures import CalibrationReport, calibration_report
+from assay_rm_training.calibration.uncertainty import UncertaintyReport, measure_uncertainty
 from assay_rm_training.data.encoded_dataset import tags_of
 from assay_rm_training.evaluation.metrics import (
     Accuracy,
@@ -42,7 +42,7 @@ from assay_serving.scorer import ScoreItem, Scorer
 class ScoredPair:
     """One pair's outcome: both rewards, or the codes of what failed.
 
-    `uncertainty`: deviation of the margin where the model gives each reward one, taken as independent.
+    `uncertainty`: deviation of the margin where the model gives each reward one (`margin_deviation`).
     """
 
     comparison_id: str
@@ -82,6 +82,7 @@ class PairEvaluation(EvaluationReport):
     calibrated: CalibrationReport | None  #: with the model's calibration, where it has one
     truncated_share: float
     slices: tuple[Slice, ...]
+    uncertainty: UncertaintyReport | None  #: of a model whose scores have one
     seed: int
     items: tuple[ScoredPair, ...] = field(repr=False)
 
@@ -106,6 +107,7 @@ class PairEvaluation(EvaluationReport):
             ("mean margin", f"{self.margin_mean:.4f}"),
             ("expected calibration error", f"{self.calibration.ece:.4f} (uncalibrated)"),
             ("truncated", f"{self.truncated_share:.4f} of the scored pairs"),
+            *(self.uncertainty.rows() if self.uncertainty is not None else ()),
         ]
 
     def rewards(self) -> tuple[list[float], list[float]]:
@@ -161,6 +163,7 @@ def evaluate(
         calibrated=calibration_report(d, calibration=calibration, seed=seed, groups=prompts) if calibration else None,
         truncated_share=sum(item.truncated for _, item in scored_rows) / len(scored_rows),
         slices=slices([tags_of(pair) for pair in scored_pairs], d),
+        uncertainty=_uncertainty([item for _, item in scored_rows]),
         seed=seed,
         items=items,
     )
@@ -182,10 +185,13 @@ def _scored(pair: PreferencePair, chosen: ScoreResult, rejected: ScoreResult) ->
         rejected=rejected.reward if isinstance(rejected, Score) else None,
         truncated=any(result.truncated for result in both),
         failure=", ".join(codes) or None,
-        uncertainty=_of_margin(both),
+        uncertainty=margin_deviation(*both) if len(both) == 2 else None,
     )
 
 
-def _of_margin(both: Sequence[Score]) -> float | None:
-    deviations = [score.uncertainty for score in both if score.uncertainty is not None]
-    return math.hypot(*deviations) if len(deviations) == 2 else None
+def _uncertainty(scored: Sequence[ScoredPair]) -> UncertaintyReport | None:
+    """None where a pair's uncertainty is not known, and for few pairs."""
+    known = [
+        (i.margin, i.uncertainty, i.prompt_id) for i in scored if i.margin is not None and i.uncertainty is not None
+    ]
+    return measure_uncertainty(*zip(*known, strict=True)) if len(known) == len(scored) else None

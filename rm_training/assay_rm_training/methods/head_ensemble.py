@@ -33,6 +33,7 @@ from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.settings import Help, check_settings
 from assay_rm_training.calibration.measures import sigmoid
+from assay_rm_training.calibration.uncertainty import UncertaintyReport, measure_uncertainty
 from assay_rm_training.methods.hidden_states import FeatureCache
 from assay_rm_training.methods.probe import L2_PATH, cross_validated, fit_head, sides, wrong_labels
 from assay_serving.engines.heads import Heads, Posterior
@@ -47,7 +48,7 @@ FOLDS = 4
 class HeadsConfig:
     """`l2`: for features of deviation 1, as in `ProbeConfig`; None: chosen by cross-validation over prompts."""
 
-    method: Annotated[HeadsMethod, Help("How the heads come to differ.")] = "bootstrap"
+    method: Annotated[HeadsMethod, Help("How the heads come to differ.")] = "prior"
     members: Annotated[int, Ge(2), Help("Heads.")] = 8
     l2: Annotated[float | None, Gt(0), Lt(math.inf), Help("Penalty; by cross-validation without one.")] = None
     seed: Annotated[int, Ge(0), Help("Of the draws.")] = 0
@@ -144,6 +145,19 @@ def train_heads(
     weights, wrong = [pair.weight for pair in some], wrong_labels(some, label_smoothing)
     heads = fit_heads(chosen, rejected, weights, config, np.array(prompts, dtype=np.int64), wrong=wrong, start=start)
     return replace(heads, left_out=len(pairs) - len(used))
+
+
+def scaled_heads(
+    cache: FeatureCache, heads: FittedHeads, pairs: Sequence[PreferencePair], advance: Advance = silent
+) -> tuple[FittedHeads, UncertaintyReport | None]:
+    """The heads with the spread by which they predict these held-out pairs best, and what the uncertainty of their mean
+    margin is worth on them; as they are, and None, where too few pairs have features."""
+    chosen, rejected, used = sides(cache, pairs, advance)
+    margins = heads.rewards(chosen) - heads.rewards(rejected)
+    report = measure_uncertainty(
+        margins.mean(axis=1), margins.std(axis=1), [ids.prompt_id(pairs[i].prompt) for i in used]
+    )
+    return (heads if report is None else heads.spread_by(report.factor)), report
 
 
 def _start(start: Heads | None, j: int, scale: Floats, shape: tuple[int, ...], best: Floats) -> Floats:

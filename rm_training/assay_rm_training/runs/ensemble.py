@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from assay.data.pairs import load_pairs_or_file
 from assay.errors import BadInputError
 from assay.models.contamination import union
@@ -18,6 +16,7 @@ from assay.runs.progress_bar import progress_bar
 from assay.runs.record import folder_digest, locate_model
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
+from assay_rm_training.calibration.uncertainty import UncertaintyReport
 from assay_rm_training.checkpoints.card_sections import CARD, render_card
 from assay_rm_training.evaluation.metrics import Accuracy
 from assay_rm_training.run_settings import EnsembleConfig
@@ -37,8 +36,8 @@ from assay_serving.scorer import ScoreItem
 
 @dataclass(frozen=True)
 class BuiltEnsemble:
-    """`accuracies`: of each member and of the ensemble on the evaluation pairs, empty without any. `unsure`: accuracy
-    by thirds of those pairs, from the least uncertain."""
+    """`accuracies`: of each member and of the ensemble on the evaluation pairs, empty without any. `uncertainty`: what
+    the members' spread is worth there."""
 
     path: Path
     artifact_id: str
@@ -47,7 +46,7 @@ class BuiltEnsemble:
     spec: EnsembleSpec
     responses: int
     accuracies: dict[str, Accuracy] = field(default_factory=dict)
-    unsure: tuple[float, ...] = ()
+    uncertainty: UncertaintyReport | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -58,7 +57,7 @@ class BuiltEnsemble:
             "spec": asdict(self.spec),
             "responses": self.responses,
             "accuracies": {name: asdict(accuracy) for name, accuracy in self.accuracies.items()},
-            "accuracy_by_uncertainty": list(self.unsure),
+            "uncertainty": self.uncertainty.to_dict() if self.uncertainty is not None else None,
         }
 
 
@@ -93,13 +92,14 @@ def build_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsembl
         spec = ensemble_spec(config, members).contaminated(uses)
         ensemble = EnsembleScorer(spec, scorers, name=target.name)
         accuracies: dict[str, Accuracy] = {}
-        unsure: tuple[float, ...] = ()
+        uncertainty: UncertaintyReport | None = None
         if judged:
-            accuracies, unsure = _figures(ensemble, config, judged)
+            accuracies, uncertainty = _figures(ensemble, config, judged)
         target.mkdir(parents=True)
         spec.write(target / FILE)
         with replacing(target / CARD) as temporary:
-            figures: dict[str, Any] = {"eval_data": config.eval_data, "accuracies": accuracies, "unsure": unsure}
+            figures: dict[str, Any] = {"eval_data": config.eval_data, "accuracies": accuracies}
+            figures["uncertainty"] = uncertainty
             card = render_card("ensemble", name=target.name, spec=spec, version=ensemble.info.version, **figures)
             temporary.write_text(card, encoding="utf-8")
         artifact = run.add_artifact(
@@ -110,7 +110,7 @@ def build_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsembl
             spec={"version": ensemble.info.version, **asdict(spec)},
         )
         outcome = BuiltEnsemble(
-            target, artifact, run.id, ensemble.info.version, spec, used, accuracies=accuracies, unsure=unsure
+            target, artifact, run.id, ensemble.info.version, spec, used, accuracies=accuracies, uncertainty=uncertainty
         )
         run.metrics.update(outcome.to_dict())
         return outcome
@@ -131,7 +131,7 @@ def ensemble_spec(config: EnsembleConfig, members: tuple[EnsembleMember, ...]) -
 
 def _figures(
     ensemble: EnsembleScorer, config: EnsembleConfig, judged: list[Any]
-) -> tuple[dict[str, Accuracy], tuple[float, ...]]:
+) -> tuple[dict[str, Accuracy], UncertaintyReport | None]:
     from assay_rm_training.evaluation.pairs import evaluate
 
     accuracies = {}
@@ -140,10 +140,4 @@ def _figures(
             accuracies[member.info.name] = evaluate(member, judged, seed=config.seed, advance=advance).accuracy
         evaluation = evaluate(ensemble, judged, seed=config.seed, advance=advance)
     accuracies[ensemble.info.name] = evaluation.accuracy
-    right, doubt = [], []
-    for item in evaluation.items:
-        if item.margin is not None and item.uncertainty is not None:
-            right.append(float(item.margin > 0))
-            doubt.append(item.uncertainty)
-    thirds = np.array_split(np.argsort(doubt, kind="stable"), 3) if len(right) >= 3 else []
-    return accuracies, tuple(float(np.mean([right[i] for i in third])) for third in thirds)
+    return accuracies, evaluation.uncertainty

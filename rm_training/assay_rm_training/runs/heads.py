@@ -5,17 +5,18 @@ Leaves out: fitting (`methods.head_ensemble`), the run of `assay train probe` (`
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from assay.models.contamination import union
-from assay.runs.contamination_gate import BenchmarkState, contamination_of
+from assay.models.contamination import BenchmarkUse, union
+from assay.runs.contamination_gate import contamination_of
 from assay.runs.coverage import Coverage
 from assay.runs.model_run import reserved_folder
 from assay.runs.record import Run, folder_digest
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
+from assay_rm_training.calibration.uncertainty import UncertaintyReport
 from assay_rm_training.checkpoints.card_sections import CARD, render_card
 from assay_rm_training.methods.head_ensemble import FittedHeads
 from assay_rm_training.methods.hidden_states import FeatureCache
@@ -33,14 +34,19 @@ def save_heads(
     *,
     data: str,
     aggregation: MemberAggregation | None = None,
+    report: UncertaintyReport | None = None,
+    report_on: str | None = None,
 ) -> tuple[str, Path, HeadEnsembleSpec]:
     """Write the heads as a model of the workspace, under `name` or, where that is taken, NAME-v2, -v3, ...
 
-    `data`: the snapshot or file that they were fitted on. Returns artifact id, folder and description.
+    `data`: the snapshot or file that they were fitted on. `report`, `report_on`: of `scaled_heads`, and its pairs.
+    Returns artifact id, folder and description.
     """
     with reserved_folder(run.workspace, name, force=True) as (folder, set_owner):
         set_owner(run.id)
-        artifact, spec = write_head_ensemble(run, cache, heads, folder, data=data, aggregation=aggregation)
+        artifact, spec = write_head_ensemble(
+            run, cache, heads, folder, data=data, aggregation=aggregation, report=report, report_on=report_on
+        )
     return artifact, folder, spec
 
 
@@ -52,13 +58,15 @@ def write_head_ensemble(
     *,
     data: str,
     aggregation: MemberAggregation | None = None,
-    selecting: Sequence[BenchmarkState] = (),
+    report: UncertaintyReport | None = None,
+    report_on: str | None = None,
+    uses: Iterable[BenchmarkUse] = (),
 ) -> tuple[str, HeadEnsembleSpec]:
-    """As `save_heads`, into a reserved folder. `selecting`: uses of the pairs that chose the penalty."""
+    """As `save_heads`, into a reserved folder. `uses`: of benchmarks by other pairs than those fitted on."""
     backbone, snapshot = cache.backbone, snapshot_id(run.workspace, data)
-    uses = union(
+    carried = union(
         as_uses(contamination_of(run.workspace, snapshot, run_id=run.id), "training", data, folder.name),
-        as_uses(selecting, "selection", "gold", folder.name),
+        uses,
         uses_of_model(run.workspace, backbone.base),
         uses_of_judges(run.workspace, snapshot),
     )
@@ -75,7 +83,10 @@ def write_head_ensemble(
         pairs=heads.pairs,
         weights=write_heads(folder, heads),
         aggregation=aggregation or MemberAggregation(),
-        contamination=uses,
+        spread=report.factor if report is not None else 1.0,
+        spread_on=report_on if report is not None else None,
+        uncertainty=report.to_dict() if report is not None else None,
+        contamination=carried,
         snapshot=snapshot,
         run_id=run.id,
     )
@@ -83,7 +94,9 @@ def write_head_ensemble(
     left_out = {"a side is too long": heads.left_out} if heads.left_out else {}
     warnings = Coverage(heads.pairs + heads.left_out, heads.pairs, "pairs", left_out).of_training()
     with replacing(folder / CARD) as temporary:
-        card = render_card("heads", name=folder.name, spec=spec, heads=heads, data=data, warnings=warnings)
+        card = render_card(
+            "heads", name=folder.name, spec=spec, heads=heads, data=data, warnings=warnings, report=report
+        )
         temporary.write_text(card, encoding="utf-8")
     digest, described = folder_digest(folder), {"version": spec.version, **asdict(spec)}
     return run.add_artifact("reward_model", folder.name, folder, content_hash=digest, spec=described), spec

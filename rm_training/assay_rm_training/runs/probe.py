@@ -5,7 +5,7 @@ Covers: what `assay train probe` and the curation loop share. Leaves out: the fi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from assay.domain import PreferencePair
@@ -20,6 +20,7 @@ from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import render_card
 from assay_rm_training.checkpoints.checkpoint import save_checkpoint
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
+from assay_rm_training.methods.head_ensemble import HeadsConfig, scaled_heads, train_heads
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_rm_training.methods.probe import Probe, ProbeConfig, probe_spec, train_probe, with_head
 from assay_rm_training.runs.contamination_lineage import (
@@ -29,9 +30,12 @@ from assay_rm_training.runs.contamination_lineage import (
     uses_of_judges,
     uses_of_model,
 )
+from assay_rm_training.runs.heads import write_head_ensemble
 from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run
-from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.engines.aggregation import MemberAggregation
+from assay_serving.engines.head_ensemble import HeadEnsembleSpec
 from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import load_scorer
 from assay_serving.scorer import ScoreItem
 
 SAMPLE = 16  # pairs of the parity check
@@ -39,7 +43,8 @@ SAMPLE = 16  # pairs of the parity check
 
 @dataclass(frozen=True)
 class ProbePlan:
-    """Settings of the run. `data`, `gold`, `eval_data`: snapshots or files; `gold` selects the penalty."""
+    """Settings of the run. `data`, `gold`, `eval_data`: snapshots or files; `gold` selects the penalty. `heads`: fit an
+    ensemble of heads instead of one, with that penalty (its own is not used), combined by `aggregation`."""
 
     config: ProbeConfig
     base: str
@@ -50,17 +55,19 @@ class ProbePlan:
     max_length: int | None = None
     device: str = "auto"
     force: bool = False
+    heads: HeadsConfig | None = None
+    aggregation: MemberAggregation = field(default_factory=MemberAggregation)
 
 
 @dataclass(frozen=True)
 class TrainedProbe:
-    """`path`: the checkpoint's folder."""
+    """`path`: the model's folder. `spec`: of the checkpoint, or of the ensemble of heads."""
 
     artifact_id: str
     path: Path
     run_id: str
     probe: Probe
-    spec: RewardModelSpec
+    spec: RewardModelSpec | HeadEnsembleSpec
     evaluation: PairEvaluation | None
     warnings: tuple[str, ...] = ()
 
@@ -94,13 +101,17 @@ def train_probe_model(
         with progress_bar("features", 2 * (len(pairs) + len(gold)), unit="responses") as advance:
             probe = train_probe(cache, pairs, plan.config, gold=gold, advance=advance)
         warnings = _coverage(probe).of_training()
-        artifact, spec = _save_probe(run, cache, probe, folder, data=plan.data, sample=pairs, selecting=selecting)
+        spec: RewardModelSpec | HeadEnsembleSpec
+        if plan.heads is None:
+            artifact, spec = _save_probe(run, cache, probe, folder, data=plan.data, sample=pairs, selecting=selecting)
+        else:
+            held_out = (plan.eval_data or "", eval_pairs or ())
+            artifact, spec = _save_ensemble(run, cache, plan, probe.l2, folder, pairs, held_out, selecting, waivers)
         evaluation = None
         if eval_pairs is not None:
             with progress_bar("evaluating", 2 * len(eval_pairs), unit="responses") as advance:
-                evaluation = evaluate(
-                    TransformersScorer.load(ModelConfig(str(folder), device=plan.device)), eval_pairs, advance=advance
-                )
+                scorer = load_scorer(ModelConfig(str(folder), device=plan.device), workspace.root)
+                evaluation = evaluate(scorer, eval_pairs, advance=advance)
             evaluation.write(run.folder)
             run.metrics["evaluation"] = evaluation.to_dict()
             warnings += [f"evaluation on {plan.eval_data}: {warning}" for warning in evaluation.warnings]
@@ -116,6 +127,42 @@ def train_probe_model(
             }
         )
         return TrainedProbe(artifact, folder, run.id, probe, spec, evaluation, tuple(warnings))
+
+
+def _save_ensemble(
+    run: Run,
+    cache: FeatureCache,
+    plan: ProbePlan,
+    l2: float,
+    folder: Path,
+    pairs: Sequence[PreferencePair],
+    held_out: tuple[str, Sequence[PreferencePair]],
+    selecting: Sequence[BenchmarkState],
+    waivers: Mapping[str, str] | None,
+) -> tuple[str, HeadEnsembleSpec]:
+    """Fit the heads with this penalty, scale their spread on the held-out pairs if there are any, and save them."""
+    assert plan.heads is not None
+    config, report = replace(plan.heads, l2=l2), None
+    heads = train_heads(cache, pairs, config, label_smoothing=plan.config.label_smoothing)
+    uses = as_uses(selecting, "selection", "gold", folder.name)
+    data, held = held_out
+    if held:
+        states = states_of_use(run.workspace, data, held, "calibration", waivers or {})
+        record_use(run, data, states)
+        uses = union(uses, as_uses(states, "calibration", data, folder.name))
+        with progress_bar("features", 2 * len(held), unit="responses") as advance:
+            heads, report = scaled_heads(cache, heads, held, advance)
+    return write_head_ensemble(
+        run,
+        cache,
+        heads,
+        folder,
+        data=plan.data,
+        aggregation=plan.aggregation,
+        report=report,
+        report_on=data or None,
+        uses=uses,
+    )
 
 
 def _coverage(probe: Probe) -> Coverage:

@@ -101,23 +101,23 @@ class HeadEnsembleSpec:
 
 def write_heads(folder: Path, heads: Heads) -> str:
     """Write the file of heads, in float32, into a folder that has no other weights; returns its digest."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     tensors = {"heads": heads.heads, "centre": heads.centre, "mean": heads.mean, "factor": heads.posterior.factor}
-    save_file(
-        {name: np.ascontiguousarray(value, dtype=np.float32) for name, value in tensors.items()}, folder / WEIGHTS
-    )
-    return _digest(folder)
+    packed = save({name: np.ascontiguousarray(value, dtype=np.float32) for name, value in tensors.items()})
+    (folder / WEIGHTS).write_bytes(packed)
+    return _digest(packed)
 
 
 def read_heads(folder: Path, spec: HeadEnsembleSpec) -> Heads:
     """Raises BadInputError for a file that is not the one of this description, and for numbers that are not finite."""
     from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    from safetensors.numpy import load
 
     path = folder / WEIGHTS
     try:
-        stored = {name: value.astype(np.float64) for name, value in load_file(path).items()}
+        packed = path.read_bytes()
+        stored = {name: value.astype(np.float64) for name, value in load(packed).items()}
         heads = Heads(stored["heads"], stored["centre"], Posterior(stored["mean"], stored["factor"]))
     except (OSError, SafetensorError, KeyError) as error:
         raise BadInputError(f"no heads: {error}", file=path) from error
@@ -125,7 +125,7 @@ def read_heads(folder: Path, spec: HeadEnsembleSpec) -> Heads:
         raise BadInputError(f"heads are {heads.heads.shape}, {FILE} says {(spec.members, spec.width)}", file=path)
     if not all(bool(np.isfinite(value).all()) for value in stored.values()):
         raise BadInputError("heads are not finite", file=path)
-    if _digest(folder) != spec.weights:
+    if _digest(packed) != spec.weights:
         raise BadInputError(f"is not the file that {FILE} describes", file=path)
     return heads
 
@@ -178,7 +178,7 @@ class HeadEnsembleScorer(FeatureReader):
             if isinstance(features, ScoreFailure):
                 results.append(features)
                 continue
-            rewards = self.heads.rewards(features.vector[None].astype(np.float64))
+            rewards = self.heads.rewards(features.vector[None])
             reward = float(self.aggregation.combined(rewards)[0])
             results.append(
                 Score(
@@ -197,5 +197,5 @@ class HeadEnsembleScorer(FeatureReader):
         return results
 
 
-def _digest(folder: Path) -> str:
-    return hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()[:16]
+def _digest(packed: bytes) -> str:
+    return hashlib.sha256(packed).hexdigest()[:16]

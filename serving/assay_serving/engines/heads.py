@@ -5,7 +5,7 @@ fitting (`assay_rm_training.methods.head_ensemble`), scoring with them (`head_en
 """
 
 from dataclasses import dataclass, replace
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -42,9 +42,9 @@ class Heads:
         """[H]: the one head that fits all pairs best, not the members' mean."""
         return self.posterior.mean
 
-    def rewards(self, features: Floats) -> Floats:
+    def rewards(self, features: npt.NDArray[np.floating[Any]]) -> Floats:
         """Of every member [n, k] for hidden states [n, H]."""
-        return np.asarray((features - self.centre) @ self.heads.T)
+        return np.asarray((features.astype(np.float64) - self.centre) @ self.heads.T)
 
     def spread_by(self, factor: float) -> Self:
         """The same means, and deviations (of the members about theirs, of the belief) `factor` times as large."""

@@ -15,6 +15,7 @@ from assay.cli.main import main
 from assay.domain import Message, PreferencePair
 from assay.models.spec import RewardModelSpec
 from assay.workspace import Workspace
+from assay_serving.engines.head_ensemble import HeadEnsembleSpec
 
 WORDS = ["red", "blue", "green", "tree", "stone", "river", "cloud", "apple"]
 
@@ -249,3 +250,43 @@ def test_a_length_correction_is_kept_under_its_name_and_used_on_request(
     code, _, err = run(capsys, *ask, "--correct", "other")
     assert code == 2
     assert "no length correction 'other'" in err
+
+
+def test_an_ensemble_of_heads_is_trained_measured_and_used_as_any_model(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--device", "cpu", "-w", place / "w")
+    command = ("train", "probe", "--data", place / "train.jsonl", "--base", "rm", "--name", "heads", "--l2", "0.3")
+    code, out, err = run(capsys, *command, "--members", "4", "--eval-data", place / "gold.jsonl", *where)
+    assert code == 0, err
+    assert "accuracy by thirds of uncertainty" in out
+    assert "4 heads (prior); deviations times " in out
+    folder = place / "w" / "models" / "heads"
+    spec = HeadEnsembleSpec.read(folder)
+    assert (spec.members, spec.l2, spec.backbone) == (4, 0.3, "../rm")
+    assert spec.uncertainty is not None
+    assert f"it {spec.uncertainty['verdict']}" in (folder / "README.md").read_text()
+
+    score = ("score", "--model", "heads", "--prompt", "2-1", "--response", "red!", "--json", *where)
+    code, out, err = run(capsys, *score)
+    assert code == 0, err
+    [told] = json.loads(out)["scores"]
+    assert told["version"] == spec.version
+    assert sum(part["value"] for part in told["parts"]) / 4 == pytest.approx(told["reward"])
+    code, out, err = run(capsys, "calibrate", "--model", "heads", "--data", place / "gold.jsonl", *where)
+    assert code == 0, err
+    assert HeadEnsembleSpec.read(folder).calibration is not None
+    code, out, err = run(capsys, "eval", "--model", "heads", "--data", place / "gold.jsonl", "--json", *where)
+    assert code == 0, err
+    assert json.loads(out)["uncertainty"]["factor"] == pytest.approx(1.0, rel=0.05)  # it was scaled on these pairs
+
+    code, _, err = run(capsys, *command[:-4], "--name", "h2", "--combine", "min", *where)
+    assert code == 2
+    assert "--members" in err
+    code, _, err = run(capsys, *command[:-4], "--name", "h2", "--members", "1", *where)
+    assert (code, "members" in err) == (2, True)
+    (place / "w" / "models" / "rm" / "generation_config.json").write_text("{}")  # another version of the backbone
+    code, _, err = run(capsys, *score)
+    (place / "w" / "models" / "rm" / "generation_config.json").unlink()
+    assert code == 2
+    assert f"its heads were fitted on ../rm of version {spec.backbone_version}, which is now" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 from assay.runs.progress_bar import Advance, silent
-from assay.score import Score, ScoreFailure, ScoreResult
+from assay.score import Score, ScoreFailure, ScoreResult, margin_deviation
 from assay_serving.engines.ensemble import EnsembleMember, EnsembleScorer, EnsembleSpec, standardised_members
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
@@ -66,6 +67,9 @@ def test_combined_reward_and_spread() -> None:
         ("member-1", 1, 1.0, "b"),
     ]
     assert (first.members, second.members) == ((2.0, 1.0), (1.0, 1.0))
+    assert margin_deviation(first, second) == 0.5  # of 1 and 0
+    assert margin_deviation(replace(first, parts=()), second) == 0.5  # hypot of 0.5 and 0
+    assert margin_deviation(first, replace(first, model="again")) == 0.0
 
 
 def test_one_failing_member_fails_the_item_and_no_other() -> None:

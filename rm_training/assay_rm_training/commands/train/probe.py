@@ -23,6 +23,17 @@ def probe(
         list[float] | None, typer.Option("--l2", help="Penalty to try; repeatable. Default: seven from 10 to 0.01.")
     ] = None,
     label_smoothing: Annotated[float, typer.Option(help="Believed share of flipped labels, 0 to 0.5.")] = 0.0,
+    members: Annotated[
+        int | None, typer.Option(help="Fit so many heads instead of one: a model whose scores have an uncertainty.")
+    ] = None,
+    uncertainty: Annotated[
+        str | None, typer.Option(help="How heads come to differ: bootstrap, laplace or prior. Default: prior.")
+    ] = None,
+    combine: Annotated[
+        str | None, typer.Option(help="Reward of the heads: mean (default), min, uwo, lower_bound or kl_robust.")
+    ] = None,
+    weight: Annotated[float, typer.Option(help="Of the variance in uwo, of the deviation in lower_bound.")] = 0.5,
+    seed: Annotated[int, typer.Option(help="Of the heads' draws.")] = 0,
     max_length: Annotated[
         int | None,
         typer.Option(help="Tokens of a conversation; older turns are dropped. Default: the base's own length."),
@@ -34,18 +45,27 @@ def probe(
 ) -> None:
     """Fit a Bradley-Terry head on a frozen model, to the exact optimum. Features are cached.
 
+    With --members its uncertainty is scaled on the --eval-data, and whether it orders these pairs is printed.
+
     Example: `assay train probe --data gold --base smollm2 --name gold-rm`
     """
     from assay.data.pairs import load_pairs_or_file
+    from assay.errors import BadInputError
     from assay.runs.record import locate_model
     from assay.workspace import Workspace
     from assay_rm_training.commands.evaluation_tables import print_evaluation
     from assay_rm_training.commands.train.options import waivers_of
+    from assay_rm_training.methods.head_ensemble import HeadsConfig
     from assay_rm_training.methods.probe import ProbeConfig
     from assay_rm_training.runs.probe import ProbePlan, train_probe_model
     from assay_rm_training.runs.train import default_name
+    from assay_serving.engines.aggregation import MemberAggregation
+    from assay_serving.engines.head_ensemble import HeadEnsembleSpec
 
     here = Workspace.find(workspace)
+    if members is None and (uncertainty or combine):
+        raise BadInputError("is for an ensemble of heads: add --members 8", field="--uncertainty, --combine")
+    heads = HeadsConfig(uncertainty or HeadsConfig.method, members, seed=seed) if members is not None else None  # type: ignore[arg-type]
     config = ProbeConfig(l2=tuple(l2) if l2 else ProbeConfig.l2, label_smoothing=label_smoothing)
     plan = ProbePlan(
         config,
@@ -57,6 +77,8 @@ def probe(
         max_length,
         device,
         force,
+        heads,
+        MemberAggregation(combine or "mean", weight),  # type: ignore[arg-type]  # checked by the class
     )
     trained = train_probe_model(
         here,
@@ -76,6 +98,8 @@ def probe(
         "left_out": fitted.left_out,
         "warnings": list(trained.warnings),
         "l2": fitted.l2,
+        "members": members,
+        "uncertainty": trained.spec.uncertainty if isinstance(trained.spec, HeadEnsembleSpec) else None,
         "chosen_on": fitted.chosen_on,
         "candidates": [
             {"l2": penalty, "accuracy": accuracy, "nll": nll} for penalty, (accuracy, nll) in fitted.candidates.items()
@@ -95,6 +119,12 @@ def probe(
         typer.echo(f"  {penalty:>6g}  accuracy {accuracy:.3f}  NLL {nll:.4f}{'  <' if penalty == fitted.l2 else ''}")
     if trained.evaluation is not None:
         print_evaluation(trained.evaluation)
+    if isinstance(trained.spec, HeadEnsembleSpec):
+        scaled = f"deviations times {trained.spec.spread:.3g}, fitted on {trained.spec.spread_on}"
+        typer.echo(
+            f"{members} heads ({trained.spec.method}); "
+            + (scaled if trained.spec.spread_on else "WARNING: nothing tells what their uncertainty is worth")
+        )
     typer.echo(f"model {_short(trained.path)} ({trained.artifact_id}), run {trained.run_id}")
 
 
