@@ -191,7 +191,7 @@ def _scored(pair: PreferencePair, chosen: ScoreResult, rejected: ScoreResult) ->
 
 def _uncertainty(scored: Sequence[ScoredPair]) -> UncertaintyReport | None:
     """None where a pair's uncertainty is not known, and for few pairs."""
-    known = [
+    rows = [
         (i.margin, i.uncertainty, i.prompt_id) for i in scored if i.margin is not None and i.uncertainty is not None
     ]
-    return measure_uncertainty(*zip(*known, strict=True)) if len(known) == len(scored) else None
+    return measure_uncertainty(*zip(*rows, strict=True)) if len(rows) == len(scored) else None
