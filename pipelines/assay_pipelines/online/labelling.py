@@ -88,7 +88,8 @@ class OnlineLabelling:
         batch = self._batch(report)
         pairs = candidate_pairs(batch, self.purchase.rows.keys()) if batch is not None else None
         members = member_rewards(batch) if batch is not None else None
-        if wanted and batch is not None and pairs is not None and self._may_buy(report.step, control):
+        scored = batch is not None and any(batch.scores)  # else nothing tells one pair from another
+        if wanted and scored and batch is not None and pairs is not None and self._may_buy(report.step, control):
             self.owed -= owed
             candidates = self._candidates(batch, pairs, members)
             limits = Limits.of(self.config.budget, control)

@@ -64,7 +64,7 @@ class LabelPurchase:
     run: Run
     seed: int
     held_out: float
-    lived: int = 0  #: the last step of the run that this one resumes: what came from outside until then is known
+    lived: int = -1  #: the last step of the run that this one resumes: what came from outside until then is known
     rows: dict[str, LabelRow] = field(default_factory=dict)  #: the last row of each comparison
 
     def load(self, rows: Iterable[LabelRow]) -> None:
@@ -77,7 +77,7 @@ class LabelPurchase:
 
     @property
     def waiting(self) -> list[str]:
-        return [comparison for comparison, row in self.rows.items() if row.label is None]
+        return [c for c, row in self.rows.items() if row.label is None and row.answered_at is None]
 
     @property
     def cost(self) -> float:
@@ -124,7 +124,7 @@ class LabelPurchase:
         self.record.add_pairs(asked, metas, self.run.id)
         money = None if limits.money is None else max(limits.money - self.cost, 0.0)
         answers = self._answers(step, asked, money)
-        return self._take(step, asked, answers)
+        return self._take(asked, answers)
 
     def collect(self, step: int) -> list[LabelRow]:
         """Answers that have come since, to what was asked about before."""
@@ -143,7 +143,7 @@ class LabelPurchase:
                 return []
             if answers:
                 self.journal.keep_reply(step, collected=[asdict(answer) for answer in answers])
-        return self._take(step, [self.rows[answer.comparison_id] for answer in answers], answers, new=False)
+        return self._take([self.rows[answer.comparison_id] for answer in answers], answers)
 
     def _answers(self, step: int, asked: Sequence[LabelRow], money: float | None) -> list[Answer]:
         comparisons = [row.comparison_id for row in asked]
@@ -167,31 +167,19 @@ class LabelPurchase:
             self.journal.event(step, kind, source=self.source.name, pairs=unanswered, why="; ".join(problems))
         return answers
 
-    def _take(
-        self, step: int, rows: Sequence[LabelRow], answers: Sequence[Answer], *, new: bool = True
-    ) -> list[LabelRow]:
+    def _take(self, rows: Sequence[LabelRow], answers: Sequence[Answer]) -> list[LabelRow]:
         by_comparison = {answer.comparison_id: answer for answer in answers}
         now, taken = time.time(), []
         for row in rows:
-            answer = by_comparison.get(row.comparison_id)
-            if answer is None or answer.label is None:
+            if (answer := by_comparison.get(row.comparison_id)) is None:
                 taken.append(row)
                 continue
-            taken.append(
-                replace(
-                    row,
-                    label=answer.label,
-                    answered_at=now,
-                    cost=answer.cost,
-                    judgments=tuple(answer.judgments),
-                    contradicts=answer.contradicts,
-                )
-            )
+            about = {name: getattr(answer, name) for name in ("label", "cost", "judgments", "contradicts")}
+            taken.append(replace(row, answered_at=now, **about))
         answered = [row for row in taken if row.label is not None]
         self.record.decide(answered, self.run.id)
-        kept = taken if new else answered
-        self.journal.add_labels(kept)
-        for row in kept if self.source.waits else answered:
+        self.journal.add_labels(taken)
+        for row in taken if self.source.waits else answered:
             self.rows[row.comparison_id] = row
         return answered
 

@@ -16,6 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import typer
+
 from assay.domain import Pool
 from assay.errors import BadInputError
 from assay.models.parallelism.distributed import world_size
@@ -32,8 +35,9 @@ from assay_pipelines.online.labelling import OnlineLabelling
 from assay_pipelines.online.purchase import LabelPurchase
 from assay_pipelines.online.record import LoopRecord
 from assay_pipelines.online.refit import HeadsRefit
-from assay_pipelines.online.reward_host import InProcessReward, RewardHost
-from assay_pipelines.online.selectors.kind import SELECTORS, Selector
+from assay_pipelines.online.reward_host import InProcessReward, RewardHost, ServedReward
+from assay_pipelines.online.selectors.candidates import Candidates
+from assay_pipelines.online.selectors.kind import SELECTORS, Selector, require
 from assay_pipelines.online.start import LoopStart, first_version, initial_pairs
 from assay_policy_training.plugins.protocols import StepMetrics
 from assay_policy_training.recipe.loading import load_recipe
@@ -44,6 +48,7 @@ from assay_policy_training.trainer import PolicyTrainer, new_plan
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_policy_training.training.config import PolicyRunConfig
 from assay_policy_training.training.run import Plan, TrainedPolicy
+from assay_serving.engines.heads import Posterior
 
 LOOP_FILE = "loop.json"
 #: What may be changed when an unfinished loop goes on.
@@ -94,12 +99,19 @@ def run_loop(
         with start_run(workspace, "loop", config.to_dict()) as run:
             record = LoopRecord(workspace, f"loop {config.name} {run.id}", pool)
             start = first_version(run, config, plan, trainer.prompts, refit, record, source)
+            logs = run.folder
     else:
         record = LoopRecord(workspace, unfinished.record, pool)
         version = refit.load(workspace.models / unfinished.model)
-        start = LoopStart(version, initial_pairs(workspace, config), unfinished.rows)
+        start, logs = LoopStart(version, initial_pairs(workspace, config), unfinished.rows), unfinished.folder
     with ExitStack() as stack:
-        host: RewardHost = stack.enter_context(closing(InProcessReward(start.version)))
+        host: RewardHost
+        if config.reward.host == "serve":
+            host = ServedReward(start.version, logs, device=plan.device, port=config.reward.port)
+            typer.echo(f"the reward is served at {host.url}", err=True)
+        else:
+            host = InProcessReward(start.version)
+        stack.enter_context(closing(host))
         trainer.rewards = [ModelReward(host)]
         named = [] if config.labels.other is None else [recorded_reward(config.labels.other, None, workspace=workspace)]
         opening: dict[str, Any] = {"wait": None, "deadline": 600.0, "option": "labels.other", "device": plan.device}
@@ -124,9 +136,13 @@ def run_loop(
 
 
 def selector_of(config: LoopConfig, folder: Path | None = None) -> Selector:
-    """Raises BadInputError for an unknown one, or a wrong setting of it."""
+    """Raises BadInputError for an unknown one, a wrong setting of it, and one that needs what the loop has not."""
     settings = dict(config.labels.selector)
     selector: Selector = SELECTORS.create(str(settings.pop("kind")), settings, folder=folder, field="labels.selector")
+    rows, none = np.zeros(0, dtype=np.int64), np.zeros((0, 1))
+    other = None if config.labels.other is None else none[:, 0]
+    posterior = Posterior(none[:, 0], none)
+    require(selector, Candidates(rows, rows, rows, none[:, 0], none, other, none, none[:, 0], none[:, 0], posterior))
     return selector
 
 

@@ -4,12 +4,14 @@ the untrained policy.
 Leaves out: all that happens once the policy trains (`labelling`).
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 
 from assay.data.pairs import load_pairs_or_file
 from assay.errors import BadInputError
@@ -34,6 +36,7 @@ from assay_policy_training.plugins.samplers.transformers import TransformersSamp
 from assay_policy_training.training.run import Plan
 from assay_rm_training.runs.recorded import snapshot_id
 
+LOOK_S = 0.5  #: between two looks for answers of people
 GROUP = 4  #: rollouts of a prompt that the first labels are bought on
 
 
@@ -67,6 +70,7 @@ def first_version(
         candidates = Candidates(pairs.first, pairs.second, pairs.prompt_numbers, np.full(len(batch), np.nan))
         limits = Limits(money=config.budget.money)
         rows = purchase.buy(0, SELECTORS.create("random"), pairs, candidates, reward.labels, limits)
+        rows += _awaited(purchase)
         if not any(row.label in ("A", "B") and not row.held_out for row in rows):
             raise BadInputError(
                 f"none of the first {len(rows)} labels prefers one of two responses: more of them (reward.labels), "
@@ -75,6 +79,17 @@ def first_version(
             )
     version = fitted_version(refit, purchase, config, initial)
     return LoopStart(version, initial, tuple(purchase.rows.values()))
+
+
+def _awaited(purchase: LabelPurchase) -> list[LabelRow]:
+    """The answers of people, without which there is no first model."""
+    rows: list[LabelRow] = []
+    if purchase.waiting:
+        typer.echo(f"waiting for {len(purchase.waiting)} first labels: {purchase.source.name}", err=True)
+    while purchase.waiting:
+        time.sleep(LOOK_S)
+        rows += purchase.collect(0)
+    return rows
 
 
 def initial_pairs(workspace: Workspace, config: LoopConfig) -> InitialPairs | None:

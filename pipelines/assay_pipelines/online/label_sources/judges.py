@@ -40,17 +40,20 @@ class JudgeLabels:
         spending = Spending(Budget(cost=money))
         report = ask(self.workspace, self.judge, questions, run.id, budget=spending)
         annotator = annotator_of(self.judge).id
-        stored = opinions(self.workspace, [pair.comparison_id for pair in pairs], [annotator])
+        stored = opinions(self.workspace, [pair.comparison_id for pair in pairs])
         each = self.price + spending.cost / max(report.answered, 1)
         problem = report.stopped or ", ".join(f"{code}: {count}" for code, count in sorted(report.failures.items()))
         answers = []
         for pair in pairs:
-            opinion = stored.get(pair.comparison_id, {}).get(annotator)
+            said = stored.get(pair.comparison_id, {})
+            opinion = said.get(annotator)
             label = None if opinion is None else preference(opinion.answer)
+            others = {preference(each.answer) for each in said.values()}
             if opinion is None or label is None:
                 answers.append(Answer(pair.comparison_id, None, problem=problem or "no opinion"))
             else:
-                answers.append(Answer(pair.comparison_id, label, opinion.judgment_ids, each))
+                contradicts = {"A", "B"} <= others
+                answers.append(Answer(pair.comparison_id, label, opinion.judgment_ids, each, contradicts=contradicts))
         return answers
 
     def collect(self, waiting: Sequence[str], run: Run) -> list[Answer]:

@@ -36,7 +36,7 @@ class Answer:
     judgments: tuple[str, ...] = ()
     cost: float = 0.0
     problem: str = ""
-    contradicts: bool = False  #: those who were asked said different things; this is what most said
+    contradicts: bool = False  #: others, or others of those asked, said the opposite of this pair
 
 
 class LabelSource(Protocol):

@@ -1,0 +1,228 @@
+"""An online loop on `tiny`: labels change the reward that a policy is trained on, and kill -9 changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import online_labels
+import pytest
+import torch
+
+from assay import ids
+from assay.domain import prompt_of
+from assay.errors import AssayError
+from assay.runs.callbacks import Callback
+from assay.runs.json_log import read_metrics
+from assay.runs.lineage import lineage
+from assay.workspace import Workspace
+from assay_pipelines.online.config import LoopConfig, loop_of
+from assay_pipelines.online.journal import Control, Journal
+from assay_pipelines.online.refit import HeadsRefit
+from assay_pipelines.online.reward_host import ServedReward
+from assay_pipelines.online.run import run_loop
+from assay_policy_training.training.checkpoint import checkpoint_folder, read_checkpoint
+from assay_policy_training.training.loop import PolicyLoop
+
+JUDGE = "online_labels:LongerIsBetter"
+SMALL = {"sampling.prompts_per_step": 4, "sampling.group_size": 4, "sampling.max_new_tokens": 8, "checkpoint_every": 2}
+
+
+def loop(**changes: Any) -> LoopConfig:
+    plan: dict[str, Any] = {
+        "name": "looped",
+        "policy": "tiny",
+        "set": {**SMALL, "steps": 6, "optimisation.lr": 1e-3},
+        "training": {"prompts": ["constrained:24"], "device": "cpu"},
+        "reward": {"labels": 12, "members": 3, "l2": 0.1},
+        "labels": {"every": 2, "count": 4, "source": {"kind": "judge", "judge": {"kind": JUDGE}}},
+    }
+    for name, value in changes.items():
+        plan[name] = {**plan.get(name, {}), **value} if isinstance(value, dict) else value
+    return loop_of(plan)
+
+
+def rows(folder: Path, name: str, *without: str) -> list[dict[str, Any]]:
+    listed = [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines()]
+    return [{key: value for key, value in row.items() if key not in without} for row in listed]
+
+
+def life(folder: Path, kill: Callable[[pytest.MonkeyPatch], None] | None) -> int:
+    """One process of the loop, killed where `kill` says; its wait status."""
+    if (pid := os.fork()) == 0:
+        patch = pytest.MonkeyPatch()
+        if kill is not None:
+            kill(patch)
+        code = 1
+        try:
+            run_loop(Workspace.of(folder), loop())
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitpid(pid, 0)[1]
+
+
+def killed_at(owner: Any, name: str, call: int, *, after: bool = False) -> Callable[[pytest.MonkeyPatch], None]:
+    """Kill the process at the start of a call of a method, or at its end."""
+
+    def patched(patch: pytest.MonkeyPatch) -> None:
+        made, calls = getattr(owner, name), [0]
+
+        def killing(*arguments: Any, **named: Any) -> Any:
+            calls[0] += 1
+            if calls[0] == call and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = made(*arguments, **named)
+            if calls[0] == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        patch.setattr(owner, name, killing)
+
+    return patched
+
+
+def test_a_loop_that_is_killed_again_and_again_is_as_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(online_labels.NOTES, str(tmp_path / "whole"))
+    whole = run_loop(Workspace.of(tmp_path / "a"), loop())
+    monkeypatch.setenv(online_labels.NOTES, str(tmp_path / "parts"))
+    kills = [
+        killed_at(online_labels.LongerIsBetter, "judge", 1),  # of the first labels: the loop has no run yet
+        killed_at(Journal, "keep_reply", 1),  # answered, and in no file of the run; no checkpoint yet
+        killed_at(Journal, "add_labels", 2),  # in the replies only
+        killed_at(HeadsRefit, "save", 1, after=True),  # a model that nothing uses
+        killed_at(PolicyLoop, "_step", 5),  # between two checkpoints
+        killed_at(Journal, "event", 2, after=True),  # step 6: swapped, and no step recorded
+    ]
+    for kill in kills:
+        assert os.WTERMSIG(life(tmp_path / "b", kill)) == signal.SIGKILL
+    assert life(tmp_path / "b", None) == 0
+    workspace = Workspace.of(tmp_path / "b")
+    resumed = max(workspace.runs.glob("*/loop.json"), key=lambda path: path.stat().st_mtime).parent
+    times = ("asked_at", "answered_at", "at", "seconds")
+    for name in ("labels.jsonl", "events.jsonl"):
+        assert rows(resumed, name, *times) == rows(whole.folder, name, *times)
+    stopwatches = {name for row in read_metrics(resumed) for name in row if name.startswith("seconds")}
+    timed = (*stopwatches, "tokens_per_second")
+    assert rows(resumed, "metrics.jsonl", *timed) == rows(whole.folder, "metrics.jsonl", *timed)
+    for file in whole.policy.glob("*.safetensors"):
+        assert (workspace.models / "looped" / file.name).read_bytes() == file.read_bytes()
+    asked = (tmp_path / "parts").read_text(encoding="utf-8").splitlines()
+    assert sorted(asked) == sorted((tmp_path / "whole").read_text(encoding="utf-8").splitlines())
+    assert len(set(asked)) == len(asked)
+
+
+ALARM = {"metrics": [{"kind": "online_labels:AlarmAt", "step": 4}]}
+
+
+def kinds(folder: Path) -> list[tuple[int, str]]:
+    return [(row["step"], row["kind"]) for row in rows(folder, "events.jsonl")]
+
+
+def test_after_an_alarm_the_policy_takes_up_the_last_good_weights_and_labels_are_bought_there(
+    workspace: Workspace,
+) -> None:
+    plan = {"set": ALARM | {"checkpoint_every": 1, "steps": 5}, "labels": {"every": 100}}
+    kept = {"training": {"keep_checkpoints": 5}}
+    made = run_loop(workspace, loop(**plan, **kept, alarm={"action": "return", "labels": 2}))
+    assert kinds(made.folder) == [(4, "alarm"), (4, "returned"), (5, "refit"), (5, "swap")]
+    steps = made.steps
+    assert [row["labels_spent"] for row in steps] == [12, 12, 12, 12, 14]
+    weights = {step: read_checkpoint(checkpoint_folder(made.folder, step)).tensors["parameters"] for step in (3, 4, 5)}
+    assert all(torch.equal(weights[3][name], value) for name, value in weights[4].items())
+    assert not all(torch.equal(weights[4][name], value) for name, value in weights[5].items())
+
+
+@pytest.mark.parametrize("action", ["stop", "label", "penalty"])
+def test_other_actions_on_an_alarm(workspace: Workspace, action: str) -> None:
+    plan = {"set": ALARM | {"steps": 5}, "labels": {"every": 100}}
+    made = run_loop(workspace, loop(**plan, alarm={"action": action, "labels": 3, "kl": 0.1, "length": 0.5}))
+    events = kinds(made.folder)
+    assert events[0] == (4, "alarm")
+    assert len(made.steps) == (4 if action == "stop" else 5)
+    assert made.steps[-1]["labels_spent"] == (15 if action == "label" else 12)
+    assert ((4, "penalty") in events) == (action == "penalty")
+    if action == "stop":
+        assert made.metrics["stopped_early"] == "alarm at step 4"
+
+
+def test_orders_from_outside_and_a_limit(workspace: Workspace) -> None:
+    def order(folder: Path) -> None:
+        Control("stop", labels=13).write(folder)
+
+    made = run_loop(workspace, loop(budget={"labels": 40}), on_start=order)
+    assert made.metrics["stopped_early"] == "stopped by an order from outside"
+    assert len(made.steps) == 1
+
+    more = loop(name="limited", budget={"labels": 40})
+    limited = run_loop(workspace, more, on_start=lambda folder: Control(labels=13).write(folder))
+    assert [row["labels_spent"] for row in limited.steps] == [12, 13, 13, 13, 13, 13]
+    assert (4, "budget") in kinds(limited.folder)
+
+
+def test_a_vote_can_be_followed_to_the_reward_of_a_later_rollout(workspace: Workspace) -> None:
+    made = run_loop(workspace, loop(set={"steps": 4}, labels={"every": 1, "held_out": 0.0}))
+    swap = next(row for row in rows(made.folder, "events.jsonl") if row["kind"] == "swap")
+    labels = [row for row in rows(made.folder, "labels.jsonl") if row["step"] == swap["step"]]
+    vote = next(row["judgments"][0] for row in labels if row["label"] in ("A", "B"))
+    later = [row for row in rows(made.folder, "rollouts.jsonl") if row["step"] == swap["step"] + 1]
+    assert {score["version"] for row in later for score in row["scores"].values()} == {swap["version"]}
+    scored = {ids.response_id(ids.prompt_id(prompt_of(row["prompt"])), row["response"]) for row in later}
+    walked = {node.id: node.kind for node in lineage(workspace, vote, "down", depth=6, width=500).walk()}
+    assert scored <= walked.keys()
+    assert {"judgment", "decision", "snapshot", "run", "artifact", "response"} <= set(walked.values())
+
+
+def test_the_reward_may_be_served_by_a_child_process_that_is_started_again_when_it_ends(workspace: Workspace) -> None:
+    served: list[ServedReward] = []
+
+    class Killer(Callback):
+        def on_step(self, row: Mapping[str, Any]) -> None:
+            (host,) = served
+            if row["step"] == 3:  # after the swap of step 2
+                os.killpg(host._process.pid, signal.SIGKILL)
+
+    made_start = ServedReward._start
+
+    def noted(self: ServedReward, port: int) -> str:
+        served[:] = [self]
+        return made_start(self, port)
+
+    here = run_loop(workspace, loop(name="here"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ServedReward, "_start", noted)
+        made = run_loop(workspace, loop(reward={"host": "serve"}), callbacks=[Killer()])
+    assert served[0].restarts == 1
+    assert all(row["rewards_missing"] == 0 for row in made.steps)
+    assert made.steps[-1]["swaps"] == here.steps[-1]["swaps"] >= 2
+    assert [row["reward_mean"] for row in made.steps] == pytest.approx(
+        [row["reward_mean"] for row in here.steps], abs=1e-4
+    )
+    assert served[0]._process.poll() is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"reward": {"labels": 0}}, "begin with one of start, pairs and labels"),
+        ({"budget": {"labels": 0}}, "the first model needs 12 labels"),
+        ({"labels": {"selector": {"kind": "disagree"}}}, "no selector is named 'disagree'; did you mean disagreement"),
+        ({"labels": {"source": {"kind": "peple"}}}, "no label_source is named 'peple'; did you mean people"),
+        ({"labels": {"source": {"kind": "simulated", "acuracy": 1}}}, "did you mean accuracy"),
+        ({"training": {"prompt": []}}, "no option of a policy's training"),
+        ({"labels": {"source": {"kind": "reward", "model": "http://127.0.0.1:9"}}}, "127.0.0.1:9"),
+    ],
+)
+def test_a_loop_that_cannot_run_says_why_in_one_line(
+    workspace: Workspace, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AssayError) as error:
+        run_loop(workspace, loop(**changes))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
