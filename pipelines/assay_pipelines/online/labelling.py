@@ -25,7 +25,7 @@ from assay_pipelines.online.purchase import LabelPurchase, Limits
 from assay_pipelines.online.refit import HeadsRefit, RewardVersion, TrainingPair
 from assay_pipelines.online.reward_host import RewardHost
 from assay_pipelines.online.selectors.candidates import Candidates
-from assay_pipelines.online.selectors.disagreement import agreement, spread
+from assay_pipelines.online.selectors.disagreement import agreement
 from assay_pipelines.online.selectors.kind import Selector
 from assay_pipelines.online.shadow import compare
 from assay_policy_training.core.batch import RolloutBatch
@@ -290,5 +290,5 @@ def _ensemble(members: Any, pairs: CandidatePairs) -> dict[str, float]:
         return {}
     return {
         "ensemble_agreement": float(agreement(differences).mean()),
-        "ensemble_spread": float(spread(differences).mean()),
+        "ensemble_spread": float(differences.std(axis=1).mean()),
     }
