@@ -29,7 +29,7 @@ from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
 from assay_serving.scorer import ScoreItem
 
-PAIRS = [PreferencePair((Message("user", f"q {i}"),), "yes " * (2 + i % 4), "no " * (1 + i % 3)) for i in range(24)]
+PAIRS = [PreferencePair((Message("user", f"q {i}"),), "yes " * (2 + i % 4), "no " * (1 + i % 3)) for i in range(32)]
 ITEM = ScoreItem((Message("user", "q"),), "Gold.")
 Make = Callable[..., Path]
 
@@ -212,7 +212,8 @@ def test_an_ensemble_is_made_and_opens_by_its_name(make_member: Make, workspace:
     made = build_ensemble(workspace, config)
     assert made.responses == 2 * len(PAIRS)
     assert len(made.accuracies) == 4
-    assert len(made.unsure) == 3
+    assert made.uncertainty is not None
+    assert made.uncertainty.pairs == len(PAIRS)
     scorer = open_scorer(
         ModelConfig("ens", device="cpu"),
         workspace=workspace.root,
