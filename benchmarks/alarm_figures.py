@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import fmean, median
 from typing import Any
 
@@ -20,9 +21,16 @@ from assay.statistics.intervals import wilson
 from assay_policy_training.plugins.watch.alarm import DEFAULT_LIMITS, AlarmLimits, alarm_numbers, alarms
 
 WINDOW, COLLAPSE, DECLINE = 5, 0.20, 0.12  #: steps in a mean of gold; falls from its best, as shares of it
+LEAST = 0.5  #: a threshold's least, in weights
 MARGIN = 1.1  #: a threshold lies so far above the healthy runs that it must not ring in
-WEIGHTS = (0.0, 0.5, 1.0, 2.0)
+WEIGHTS = (0.1, 0.3, 1.0, 3.0)  #: none is 0, so that no set rests on one signal alone
 ROUNDS = 4
+FIRST_STEPS, WINDOWS = (3, 4, 5), (2, 3)
+MAIN_SET = "held-out reward"
+HEADER = """\
+# Limits of the over-optimisation alarm (`alarm.py`). A score is sum(weight x signal) / threshold, an alarm one above 1.
+# Fixed on the {runs} runs of the calibration half of benchmarks/alarm_rates.py.
+"""
 COMMON = ("reward", "kl", "length", "repetition")
 HELD_OUT = ("gap", "fall", "agreement")
 #: What a run may have, the most first: the alarm uses the first set that it has.
@@ -99,7 +107,7 @@ def _rates(runs: Sequence[Mapping[str, Any]], outcomes: Sequence[Outcome], limit
     for run in runs:
         numbers = alarms(run["rows"], limits)
         steps = [int(row["step"]) for row, each in zip(run["rows"], numbers, strict=True) if each.get("alarm")]
-        has = any("alarm" in each for each in numbers)
+        has = any("alarm_score" in each for each in numbers)
         rung.append((has, min(steps, default=None)))
     return _summary(outcomes, rung)
 
@@ -139,34 +147,49 @@ def _text(share: Mapping[str, Any]) -> str:
 
 
 def fit(runs: Sequence[Mapping[str, Any]]) -> None:
-    """Weights and thresholds of each set, into the shipped file, from these runs alone."""
-    limits = replace(AlarmLimits.load(), sets=())
-    outcomes = [outcome(run["rows"]) for run in runs]
-    signals = [[_signals(run["rows"][:end], limits) for end in range(1, len(run["rows"]) + 1)] for run in runs]
+    """First steps, window, weights and thresholds, into the shipped file, from these runs alone."""
+    outcomes, shipped = [outcome(run["rows"]) for run in runs], AlarmLimits.load()
+    print(f"{len(runs)} runs: {dict(Counter(each.state for each in outcomes))}")
+    tried = []
+    for first, window in product(FIRST_STEPS, WINDOWS):
+        limits = replace(shipped, first=first, window=window, sets=())
+        signals = [[_signals(run["rows"][:end], limits) for end in range(1, len(run["rows"]) + 1)] for run in runs]
+        healthy, doomed = _examples(outcomes, signals, SETS[MAIN_SET], limits)
+        _, _, detected, height = best_weights(healthy, doomed)
+        print(f"first {first}, window {window}: detected {detected:.2f}, height {height:.2f}")
+        tried.append((detected, height, limits, signals))
+    _, _, limits, signals = max(tried, key=lambda each: each[:2])
     sets: dict[str, dict[str, Any]] = {}
     for name, members in SETS.items():
-        healthy, doomed = [], []
-        for each, of_run in zip(outcomes, signals, strict=True):
-            steps = of_run if each.step is None else of_run[: each.step - 1]
-            rows = [
-                [min(max(step[m], 0.0), limits.cap) for m in members] for step in steps if set(members) <= step.keys()
-            ]
-            if rows and each.state != "declined":
-                (healthy if each.step is None else doomed).append(np.asarray(rows, dtype=np.float64))
+        healthy, doomed = _examples(outcomes, signals, members, limits)
         if len(healthy) < 3 or len(doomed) < 3:
             print(f"{name}: {len(healthy)} healthy and {len(doomed)} collapsing runs have it, too few to fix it on")
             continue
-        weights, threshold, detected = best_weights(healthy, doomed)
-        used = {m: float(w) for m, w in zip(members, weights, strict=True) if w}
+        weights, threshold, detected, _ = best_weights(healthy, doomed)
+        used = {member: float(weight) for member, weight in zip(members, weights, strict=True)}
         sets[name] = {"threshold": float(round(threshold, 3)), "weights": used}
         print(f"{name}: {used} over {threshold:.2f}; {len(healthy)} healthy, detected {detected:.2f} of {len(doomed)}")
-    header = "".join(line for line in DEFAULT_LIMITS.open() if line.startswith("# ") and "PROVISIONAL" not in line)
     body = {"first": limits.first, "window": limits.window, "cap": limits.cap}
     body |= {"floors": dict(limits.floors), "sets": sets}
-    fixed = f"# Fixed on the calibration half of benchmarks/alarm_rates.py: {len(runs)} runs.\n"
-    header = "".join(line for line in header.splitlines(keepends=True) if not line.startswith("# Fixed on"))
     text = yaml.safe_dump(body, sort_keys=False, default_flow_style=None, width=200)
-    DEFAULT_LIMITS.write_text(header + fixed + text)
+    DEFAULT_LIMITS.write_text(HEADER.format(runs=len(runs)) + text)
+
+
+def _examples(
+    outcomes: Sequence[Outcome],
+    signals: Sequence[Sequence[Mapping[str, float]]],
+    members: Sequence[str],
+    limits: AlarmLimits,
+) -> tuple[list[Floats], list[Floats]]:
+    """[steps, members] of each healthy run, and of each collapsing one before its collapse."""
+    healthy, doomed = [], []
+    for each, of_run in zip(outcomes, signals, strict=True):
+        steps = of_run if each.step is None else of_run[: each.step - 1]
+        rows = [[min(max(s[m], 0.0), limits.cap) for m in members] for s in steps if set(members) <= s.keys()]
+        if each.state != "declined" and any(set(members) <= s.keys() for s in of_run):
+            values = np.asarray(rows or [[0.0] * len(members)], dtype=np.float64)
+            (healthy if each.step is None else doomed).append(values)
+    return healthy, doomed
 
 
 def _signals(rows: Sequence[Mapping[str, float]], limits: AlarmLimits) -> dict[str, float]:
@@ -174,27 +197,29 @@ def _signals(rows: Sequence[Mapping[str, float]], limits: AlarmLimits) -> dict[s
     return {name.removeprefix("alarm_signal_"): value for name, value in numbers.items()}
 
 
-def best_weights(healthy: Sequence[Floats], doomed: Sequence[Floats]) -> tuple[list[float], float, float]:
-    """(weights, threshold, share detected). Arrays [steps, signals] of the healthy runs, and of the collapsing ones
-    before their collapse. The threshold lies MARGIN above the highest score of the healthy runs, but for one run in
-    fifty; weights by coordinate search for the share detected, then for how far the runs are above."""
-    count = healthy[0].shape[1]
-    spare = len(healthy) // 50
+def best_weights(healthy: Sequence[Floats], doomed: Sequence[Floats]) -> tuple[list[float], float, float, float]:
+    """(weights, threshold, share detected, mean height). Arrays [steps, signals] of the healthy runs, and of the
+    collapsing ones before their collapse. The threshold lies MARGIN above the highest score of the healthy runs, but
+    for one run in fifty; weights by coordinate search for the share detected, then for how far above the runs are,
+    then for how long before."""
+    count, spare = healthy[0].shape[1], len(healthy) // 50
 
-    def judged(weights: Sequence[float]) -> tuple[float, float, float]:
+    def judged(weights: Sequence[float]) -> tuple[tuple[float, float, float], float]:
         w = np.asarray(weights)
         peaks = sorted((float((run @ w).max()) for run in healthy), reverse=True)
-        threshold = max(MARGIN * peaks[spare], 0.1)
-        heights = [float((run @ w).max()) / threshold for run in doomed]
-        return fmean(height > 1 for height in heights), fmean(min(height, 2.0) for height in heights), threshold
+        threshold = max(MARGIN * peaks[spare], LEAST * float(w.sum()))
+        scores = [(run @ w) / threshold for run in doomed]
+        heights = [float(of_run.max()) for of_run in scores]
+        lead = fmean(float((of_run > 1).sum()) for of_run in scores)
+        return (fmean(height > 1 for height in heights), fmean(min(h, 2.0) for h in heights), lead), threshold
 
     best = [1.0] * count
     for _ in range(ROUNDS):
         before = list(best)
         for place in range(count):
-            tried = [[*best[:place], weight, *best[place + 1 :]] for weight in WEIGHTS]
-            best = max((each for each in tried if any(each)), key=lambda each: judged(each)[:2])
+            tried = [best, *([*best[:place], weight, *best[place + 1 :]] for weight in WEIGHTS)]
+            best = max(tried, key=lambda weights: judged(weights)[0])  # the first of equal ones: as it was
         if best == before:
             break
-    detected, _, threshold = judged(best)
-    return best, threshold, detected
+    (detected, height, _), threshold = judged(best)
+    return best, threshold, detected, height
