@@ -44,20 +44,20 @@ def greedy_design(deviations: Floats, margin: Floats, count: int, rng: np.random
     A label weighs w = p (1 - p), its information under Bradley-Terry. At x it takes log(1 + w |x|^2) / 2 nats off the
     entropy, and w x x^T / (1 + w |x|^2) off the identity between the x that are left.
     """
-    left = deviations.copy()
+    remaining = deviations.copy()
     chance = sigmoid(margin)
     weight = chance * (1 - chance)
     picks: list[Pick] = []
     while len(picks) < count:
-        gain = 0.5 * np.log1p(weight * np.square(left).sum(axis=1))
+        gain = 0.5 * np.log1p(weight * np.square(remaining).sum(axis=1))
         gain[[pick.pair for pick in picks]] = np.nan
         best = most_urgent(gain, 1, rng)
         if not best:
             break
         picks.append(Pick(best[0], {"gain": float(gain[best[0]])}))
-        direction = left[best[0]].copy()
+        direction = remaining[best[0]].copy()
         length = float(direction @ direction)
         if length > 0:
             shrink = (1 - 1 / np.sqrt(1 + weight[best[0]] * length)) / length
-            left -= np.outer(left @ direction, shrink * direction)
+            remaining -= np.outer(remaining @ direction, shrink * direction)
     return picks

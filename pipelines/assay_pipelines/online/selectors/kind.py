@@ -49,8 +49,8 @@ class Selector(Protocol):
 def require(selector: Selector, candidates: "Candidates") -> None:
     """Raises BadInputError where the candidates lack what the selector needs: what that is, and what supplies it."""
     if missing := sorted(need for need in selector.needs if getattr(candidates, need) is None):
-        made = made_by(selector)
-        name = made.name if made else type(selector).__name__
+        origin = made_by(selector)
+        name = origin.name if origin else type(selector).__name__
         what = " and ".join(f"{need} ({SUPPLIED_BY[need]})" for need in missing)
         raise BadInputError(f"{name} needs {what}, which this run does not have", field="selector")
 
