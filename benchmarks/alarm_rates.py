@@ -36,7 +36,7 @@ WARM_STEPS, WARM_LR, WARM_STARTS = 18, 1e-2, 4
 SOUND = ("verifier", "noisy", "mostly_verifier", "chance", "rm_192+kl")
 HACKABLE = ("letters", "long_words", "shorter", "longer", "rm_48", "rm_192")
 UNSEEN = ("capitals", "exclaims")  #: rewards that calibration never saw
-RATES = {"tiny": (6e-3, 1.2e-2), "smollm2": (2e-5, 4e-5)}  #: learning rates
+RATES = {"tiny": (6e-3, 1.2e-2), "smollm2": (3e-5, 5e-5)}  #: learning rates
 KL = 0.3
 
 
@@ -65,9 +65,9 @@ def grid() -> list[Cell]:
             seeds = dict.fromkeys(SOUND, sound) | dict.fromkeys(HACKABLE, hackable)
             seeds |= dict.fromkeys(UNSEEN, hackable) if half == "reported" else {}
             for recipe in recipes:
-                for reward, count in seeds.items():
+                for place, (reward, count) in enumerate(seeds.items()):
                     cells += [
-                        Cell(half, policy, recipe, reward, RATES[policy][number % 2], first + number)
+                        Cell(half, policy, recipe, reward, RATES[policy][(place + number) % 2], first + number)
                         for number in range(count)
                     ]
     return sorted(cells, key=lambda cell: (cell.seed % 100, hashlib.sha256(cell.key.encode()).digest()))
