@@ -176,6 +176,7 @@ class LabelPurchase:
                 continue
             about = {name: getattr(answer, name) for name in ("label", "cost", "judgments", "contradicts")}
             taken.append(replace(row, answered_at=now, **about))
+        taken = self.record.judged(taken, self.run.id)
         answered = [row for row in taken if row.label is not None]
         self.record.decide(answered, self.run.id)
         self.journal.add_labels(taken)

@@ -1,19 +1,19 @@
 """What a loop puts into the store: pairs, decisions on their labels, and the snapshot that a refit reads.
 
 With these a vote can be followed: judgment -> decision -> snapshot -> refit -> reward model -> score -> rollout. Leaves
-out: judgments, which their sources write.
+out: judgments of judges and people, which they write themselves.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.data.snapshots import Selection, Snapshot, create_snapshot
-from assay.domain import Pool
+from assay.domain import Judgment, Pool
 from assay.store.intake import pair_schema, store_pairs
-from assay.store.records import Decision, Evidence, insert_decisions
+from assay.store.records import Decision, Evidence, insert_annotator, insert_decisions, insert_judgments
 from assay.workspace import Workspace
 from assay_pipelines.online.journal import LabelRow
 
@@ -48,6 +48,23 @@ class LoopRecord:
         ]
         with self.workspace.store.unit() as db:
             store_pairs(db, pa.Table.from_pylist(pairs, pair_schema()), run_id)
+
+    def judged(self, rows: Sequence[LabelRow], run_id: str) -> list[LabelRow]:
+        """With a judgment in the store for each label of a source that writes none itself."""
+        if not (bare := [row for row in rows if row.label is not None and not row.judgments]):
+            return list(rows)
+        with self.workspace.store.unit() as db:
+            annotators = {row.source: insert_annotator(db, "verifier", row.source) for row in bare}
+            judgments = {
+                row.comparison_id: Judgment(row.comparison_id, annotators[row.source], row.label)
+                for row in bare
+                if row.label is not None
+            }
+            insert_judgments(db, judgments.values(), run_id)
+        return [
+            replace(row, judgments=(judgments[row.comparison_id].id,)) if row.comparison_id in judgments else row
+            for row in rows
+        ]
 
     def decide(self, rows: Iterable[LabelRow], run_id: str) -> None:
         """Each label as a decision that rests on its judgments."""
