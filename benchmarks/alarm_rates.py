@@ -70,7 +70,12 @@ def grid() -> list[Cell]:
                         Cell(half, policy, recipe, reward, RATES[policy][(place + number) % 2], first + number)
                         for number in range(count)
                     ]
-    return sorted(cells, key=lambda cell: (cell.seed % 100, hashlib.sha256(cell.key.encode()).digest()))
+    places: dict[Cell, float] = {}
+    for policy in RATES:
+        own = [cell for cell in cells if cell.policy == policy]
+        own.sort(key=lambda cell: (cell.seed % 100, hashlib.sha256(cell.key.encode()).digest()))
+        places |= {cell: place / len(own) for place, cell in enumerate(own)}
+    return sorted(cells, key=places.__getitem__)
 
 
 REPORTED = ("dr_grpo", "reinforce_pp", "cispo")
