@@ -12,6 +12,7 @@ from annotated_types import Ge
 from assay.errors import BadInputError
 from assay.models.length_correction import Form, Unit
 from assay.settings import Help, check_settings
+from assay_rm_training.attacks.attack import ATTACKS, POLICY
 from assay_rm_training.benchmarks.catalogue import BENCHMARKS
 from assay_serving.model_config import ModelConfig
 
@@ -132,6 +133,45 @@ class BenchmarkConfig(EvaluationSettings):
         super().__post_init__()
         if not (self.models or self.judges or self.scores):
             raise BadInputError("name what is evaluated: --model, --judge or --scores")
+
+
+@dataclass(frozen=True)
+class AttackConfig(EvaluationSettings):
+    """`attacks`: () = all that need nothing else, with `policy` also that of a policy. `settings`: of attacks, as
+    `ATTACK.SETTING=VALUE`. `judge`: ask `model` as a pairwise judge, as its spec may say already."""
+
+    model: Annotated[
+        str,
+        Help("What `assay eval` takes: a name or id of the workspace, a folder, a file, a hub id, a URL.", "MODEL"),
+    ]
+    data: Annotated[str, Help("Held-out pairs: a snapshot, or a file; the chosen side is the good response.")]
+    attacks: Annotated[
+        tuple[str, ...], Help(f"{ATTACKS.help()}; repeatable. Default: all but `{POLICY}`.", "--attack", "NAME")
+    ] = ()
+    settings: Annotated[
+        tuple[str, ...], Help("A setting of an attack, its value as JSON; repeatable.", "--set", "ATTACK.KEY=VALUE")
+    ] = ()
+    principle: Annotated[str | None, Help("Principle to judge by, for models that take one.")] = None
+    judge: Annotated[
+        bool, Help("MODEL is a pairwise judge: a language model, or the URL of a chat endpoint.", "--judge")
+    ] = False
+    server_model: Annotated[str | None, Help("Which model of the URL's server.")] = None
+    policy: Annotated[
+        str | None, Help("Attack with the best of its samples too: a policy's name, folder or hub id.")
+    ] = None
+    reference: Annotated[
+        str | None,
+        Help("A second reward, which says whether a policy's response is worse than the good one. Any MODEL."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.policy is not None or POLICY in self.attacks) and self.reference is None:
+            raise BadInputError("a policy's response may be good: which second reward says so?", field="reference")
+        if POLICY in self.attacks and self.policy is None:
+            raise BadInputError("whose samples? Name a policy", field="policy")
+        if len(set(self.attacks)) < len(self.attacks):
+            raise BadInputError("an attack is named twice", field="attacks")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 PANELS: dict[str, tuple[str, ...]] = {
     "Every day": ("init", "data", "annotate", "curate", "train", "eval", "serve", "rl", "web", "doctor"),
     "Data and judgments": ("queue", "judge", "principles", "label-studio"),
-    "Reward models": ("calibrate", "verify", "ensemble", "merge", "length-bias", "eval-judge"),
+    "Reward models": ("calibrate", "verify", "ensemble", "merge", "length-bias", "attack", "eval-judge"),
     "Serving": ("score", "compose", "serve-chat", "keys", "serve-admin"),
     "Policies": ("recipes", "export-policy", "measure"),
     "Runs and workspace": ("runs", "models", "publish", "lineage", "report", "backup", "restore", "rebuild", "plugins"),

@@ -6,6 +6,7 @@ from typing import Any
 
 from assay_web.run_charts.chart import MetricExtents
 from assay_web.run_charts.policy import policy_charts
+from assay_web.runs.key_figure import key_figure
 from assay_web.runs.tables import MOST_ROWS, tables_of
 
 
@@ -50,6 +51,17 @@ def test_decoding_shows_the_best_of_fewer() -> None:
     curve = [{"m": 1, "mean": 0.25, "kl_bound": 0.0}, {"m": 2, "mean": 0.5, "kl_bound": 0.19315}]
     (table,) = tables_of({"decoder": "best_of_n", "reward": {"mean": 0.5}, "best_of_m": curve})
     assert (table.title, table.rows) == ("best of m", [["1", "0.25", "0"], ["2", "0.5", "0.1931"]])
+
+
+def test_attacks_show_their_rates_and_variants() -> None:
+    rate = {"attack": "padding", "rate": 0.75, "low": 0.5, "high": None}
+    variant = {"attack": "format: bold", "rate": 0.25}
+    results = {"attacks": [rate], "variants": [variant], "worst": {"attack": "padding", "value": 0.75}, "pairs": 4}
+    rates, variants = tables_of(results)
+    assert (rates.title, rates.head, rates.rows) == ("attacks", [*rate], [["padding", "0.75", "0.5", ""]])
+    assert variants.rows == [["format: bold", "0.25"]]
+    figure = key_figure("attack", results)
+    assert figure is not None and (figure.label, figure.value) == ("worst attack", 0.75)
 
 
 def test_evaluations_during_training_are_curves_by_set() -> None:

@@ -18,6 +18,7 @@ _OF_RESULT: dict[str, Sequence[tuple[str, str, bool]]] = {
     ),
     "rl": (("last_step.verifier_pass_rate", "verifier pass rate", True), ("last_step.reward_mean", "reward", False)),
     "eval": (("accuracy.value", "accuracy", True), ("score", "score", True)),
+    "attack": (("worst.value", "worst attack", True),),
     "calibrate": (("after.ece", "calibration error", False),),
 }
 #: (key of a row, label, whether a share) for steps of reward-model training, most important first.

@@ -1,4 +1,5 @@
-"""Tables of a run: what `assay measure` measured, the best of m of `assay decode`, what a policy's evaluation came to.
+"""Tables of a run: what `assay measure` measured, the best of m of `assay decode`, the rates of `assay attack`, what a
+policy's evaluation came to.
 
 Leaves out: single figures, which are listed beside the settings.
 """
@@ -15,7 +16,7 @@ MOST_ROWS = 200
 def tables_of(results: Mapping[str, Any]) -> list[RunTable]:
     """Of a run's results, the measure's own table first; of a longer one the first rows, which the title says."""
     tables: list[RunTable] = []
-    if {"measure", "decoder"} & results.keys():
+    if {"measure", "decoder", "attacks"} & results.keys():
         for key, rows in results.items():
             if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
                 tables.append(_table(str(results["measure"]) if key == "table" else key, rows))

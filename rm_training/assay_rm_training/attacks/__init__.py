@@ -1,0 +1,1 @@
+"""Attacks on a reward: responses that carry nothing or less and are rewarded all the same, and how often they are."""
