@@ -40,10 +40,10 @@ class AttackedPair:
         return Comparison.of(self.prompt, self.good, self.attacked)[0].id
 
 
-def attacked_pairs(pairs: Sequence[PreferencePair], found: Sequence[JudgedAttack]) -> list[AttackedPair]:
+def attacked_pairs(pairs: Sequence[PreferencePair], fooled_by: Sequence[JudgedAttack]) -> list[AttackedPair]:
     """Of what fooled the model, each comparison once, without blank responses."""
     unique: dict[str, AttackedPair] = {}
-    for item in found:
+    for item in fooled_by:
         pair = pairs[item.row]
         if response_text(item.response).strip():
             one = AttackedPair(pair.prompt, pair.chosen, item.response, item.attack, item.margin or 0.0)

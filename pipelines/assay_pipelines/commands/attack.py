@@ -71,16 +71,16 @@ def attack(
     if file is not None:
         write_pairs(file, pairs)
         lines.append(f"{counted(len(pairs), 'pair')} written to {file}")
-    elif pairs and here is not None and result.run_id is not None and (queue or snapshot):
+    if pairs and here is not None and result.run_id is not None and (queue or snapshot):
         source = store_attacked(here, pairs, result.run_id, labelled=snapshot is not None)
         if snapshot is not None:
-            kept = snapshot_of(here, snapshot, source, result.run_id)
-            payload["snapshot"] = kept.id
-            lines.append(f"snapshot {kept.name}: {counted(kept.items, 'pair')} of the source {source!r}")
+            stored = snapshot_of(here, snapshot, source, result.run_id)
+            payload["snapshot"] = stored.id
+            lines.append(f"snapshot {stored.name}: {counted(stored.items, 'pair')} of the source {source!r}")
         if queue is not None:
-            made = queue_of(here, queue, pairs, result.run_id)
-            payload["queue"] = made.name
-            lines.append(f"{made.name}: {counted(made.items, 'item')}; vote with: assay annotate {made.name}")
+            created = queue_of(here, queue, pairs, result.run_id)
+            payload["queue"] = created.name
+            lines.append(f"{created.name}: {counted(created.items, 'item')}; vote with: assay annotate {created.name}")
     payload["pairs_kept"] = len(pairs)
     if as_json:
         emit(payload, "", as_json=True)

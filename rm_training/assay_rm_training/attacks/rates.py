@@ -51,16 +51,16 @@ class JudgedAttack:
         second: AttackVerdict | ScoreFailure | None = None,
     ) -> "JudgedAttack":
         """`second`: of the second reward, for a response that may be good."""
-        place = (attack, attacked.variant, attacked.row, ids.prompt_id(pair.prompt), attacked.response)
+        identity = (attack, attacked.variant, attacked.row, ids.prompt_id(pair.prompt), attacked.response)
         if isinstance(verdict, ScoreFailure):
-            return cls(*place, None, None, None, False, None, verdict.code)
+            return cls(*identity, None, None, None, False, None, verdict.code)
         fooled: bool | None = verdict.margin > 0
         failure = None
         if fooled and isinstance(second, ScoreFailure):
             fooled, failure = None, f"second reward: {second.code}"
         elif isinstance(second, AttackVerdict):
             fooled = fooled and second.margin < 0
-        return cls(*place, verdict.margin, verdict.reward, verdict.accepted, verdict.truncated, fooled, failure)
+        return cls(*identity, verdict.margin, verdict.reward, verdict.accepted, verdict.truncated, fooled, failure)
 
     @property
     def judged(self) -> bool:

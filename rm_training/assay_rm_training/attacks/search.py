@@ -60,11 +60,11 @@ class TokenSearch:
         words = list(self.words) or common_words([pairs[row] for row in rows], self.vocabulary)
         chosen: list[str] = []
         best: tuple[float, list[str]] = (-math.inf, chosen)
-        for place in [*range(self.length)] * (1 + self.sweeps):
-            tried = [[*chosen[:place], word, *chosen[place + 1 :]] for word in rng.sample(words, len(words))]
+        for position in [*range(self.length)] * (1 + self.sweeps):
+            tried = [[*chosen[:position], word, *chosen[position + 1 :]] for word in rng.sample(words, len(words))]
             means = _mean_margins([" ".join(text) for text in tried], rows, target)
             top = max(range(len(tried)), key=means.__getitem__)
-            chosen = tried[top]  # never worse than before where a place is tried again: its word is among the tried
+            chosen = tried[top]  # never worse than before where a position is tried again: its word is among the tried
             if means[top] > best[0]:
                 best = (means[top], chosen)
         if best[0] == -math.inf:
@@ -139,8 +139,8 @@ class PolicySearch:
         for start in range(0, len(items), at_once):
             part = items[start : start + at_once]
             batch = sampler.rollout(part, self.samples, seed=seeds[start : start + at_once], version=0)
-            for place, item in enumerate(part):
+            for number, item in enumerate(part):
                 texts[ids.prompt_id(item.prompt)] = list(
-                    batch.responses[place * self.samples : (place + 1) * self.samples]
+                    batch.responses[number * self.samples : (number + 1) * self.samples]
                 )
         return texts

@@ -46,7 +46,12 @@ class AttackRun:
 
     def to_dict(self) -> dict[str, Any]:
         folder = str(self.folder) if self.folder else None
-        return {**self.report.to_dict(), "false_positives": len(self.report.false_positives), "run_id": self.run_id, "folder": folder}
+        return {
+            **self.report.to_dict(),
+            "false_positives": len(self.report.false_positives),
+            "run_id": self.run_id,
+            "folder": folder,
+        }
 
 
 def attack_model(

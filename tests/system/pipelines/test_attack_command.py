@@ -74,10 +74,13 @@ def test_a_composed_reward_is_attacked_and_what_fools_it_is_kept(place: Path, ru
     assert (workspace.runs / found["run_id"] / "items.jsonl").read_text(encoding="utf-8").count("\n") == found[
         "coverage"
     ]["total"]
-    code, out, _ = run("attack", "lists.yaml", "--data", "held.jsonl", "--limit", "12", "--negatives", "n.jsonl")
+    code, out, _ = run(
+        "attack", "lists.yaml", "--data", "held.jsonl", "--limit", "12", "--negatives", "n.jsonl", "--queue", "more"
+    )
     assert code == 0
     assert "worse response" in out
     assert "written to n.jsonl" in out
+    assert get_queue(workspace, "more").items == 12
 
 
 def test_the_rates_are_in_the_card_of_a_model(place: Path, run: Run, tiny_reward_model: Path) -> None:
