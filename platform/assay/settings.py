@@ -82,6 +82,8 @@ class SettingField:
         if self.choices and value not in self.choices:
             raise BadInputError(f"unknown {self.name} {value!r}; one of {', '.join(self.choices)}", field=self.name)
         for words, limit, holds in self._bounds():
+            if not isinstance(value, int | float):
+                raise BadInputError(f"must be a number, not {value!r}", field=self.name)
             if not holds(value, limit):
                 raise BadInputError(f"must be {words} {limit:g}, not {value:g}", field=self.name)
 

@@ -102,5 +102,8 @@ def decode(
     figures = [{"figure": key, **value} for key, value in payload.items() if isinstance(value, dict) and "low" in value]
     values = {f"values_{key}": value for key, value in payload.get("values", {}).items()}
     emit(payload, table_text(figures, payload | values), as_json=as_json)
-    if payload["rewards_missing"]:
+    if missing := payload["rewards_missing"]:
+        failures = next(row["failures"] for row in rows if row["reward"] is None)
+        reason = "; ".join(f"{failure['model']}: {failure['message']}" for failure in failures) or "no reason given"
+        typer.echo(f"{missing} of {payload['responses']} responses have no reward, the first: {reason}", err=True)
         raise typer.Exit(BadInputError.exit_code)

@@ -161,4 +161,8 @@ def _reference(reward: Reward) -> str:
     """As the record has it."""
     if isinstance(reward, str):
         return reward
+    if not callable(reward) and not isinstance(reward, RewardSource):
+        raise BadInputError(
+            f"a function, a RewardSource, or a text as --reward takes it, not {reward!r}", field="reward"
+        )
     return f"{reward.__module__}:{getattr(reward, '__qualname__', type(reward).__name__)}"

@@ -17,7 +17,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Data and judgments": ("queue", "judge", "principles", "label-studio"),
     "Reward models": ("calibrate", "verify", "ensemble", "merge", "length-bias", "attack", "eval-judge"),
     "Serving": ("score", "compose", "serve-chat", "keys", "serve-admin"),
-    "Policies": ("recipes", "export-policy", "measure"),
+    "Policies": ("recipes", "export-policy", "measure", "decode"),
     "Runs and workspace": ("runs", "models", "publish", "lineage", "report", "backup", "restore", "rebuild", "plugins"),
     "Pages": ("up", "account", "demo"),
 }

@@ -109,8 +109,8 @@ class PolicyEvaluation:
         """The figures, without those of each prompt."""
         return {name: value for name, value in asdict(self).items() if not name.startswith("prompt_")}
 
-    def numbers(self) -> dict[str, float]:
-        """The figures that a step of training has, as far as they were measured."""
+    def figures(self) -> dict[str, float | None]:
+        """The figures that a step of training has; None: not measured."""
         figures = {
             "reward_mean": self.reward_mean,
             "rewards_missing": float(self.rewards_missing),
@@ -120,8 +120,8 @@ class PolicyEvaluation:
             "entropy": self.entropy,
             "kl_k3": self.kl_k3,
         }
-        figures |= {f"pass_at_{figure.k}": figure.value for figure in self.pass_at_k[1:]}  # the first is the pass rate
-        return {name: value for name, value in figures.items() if value is not None}
+        # the first is the pass rate
+        return figures | {f"pass_at_{figure.k}": figure.value for figure in self.pass_at_k[1:]}
 
 
 class ScheduledEvaluation:
@@ -140,13 +140,18 @@ class ScheduledEvaluation:
         if report.step % self.every or self._policy is None:
             return {}
         started = time.monotonic()
-        evaluations = self._evaluate(f"at step {report.step}", self._policy)
-        figures = {
-            f"eval_{f'{name}_' if len(evaluations) > 1 else ''}{figure}": value
-            for name, evaluation in evaluations.items()
-            for figure, value in evaluation.numbers().items()
-        }
-        return {**figures, "eval_seconds": time.monotonic() - started}
+        figures = step_figures(self._evaluate(f"at step {report.step}", self._policy))
+        measured = {name: value for name, value in figures.items() if value is not None}
+        return {**measured, "eval_seconds": time.monotonic() - started}
+
+
+def step_figures(evaluations: Mapping[str, PolicyEvaluation]) -> dict[str, float | None]:
+    """The figures of evaluations by set, under their names among the metrics of a step."""
+    return {
+        f"eval_{f'{name}_' if len(evaluations) > 1 else ''}{figure}": value
+        for name, evaluation in evaluations.items()
+        for figure, value in evaluation.figures().items()
+    }
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from assay.compute.executor import LOCAL
 from assay.errors import AssayError, BackendError, BadInputError
 from assay.runs.callbacks import Callback
 from assay.runs.json_log import METRICS_FILE, JsonLog
+from assay.score import ScoreFailure
 from assay.system import tracing
 from assay.system.graceful_stop import stop_on_signal
 from assay_policy_training.core.batch import RolloutBatch
@@ -353,7 +354,8 @@ class PolicyLoop:
             self.rollouts_log.append(records)
             self.metrics_log.append([{k: v for k, v in row.items() if not isinstance(v, float) or math.isfinite(v)}])
         if (completed := len(completed_rows(batch))) and not batch.valid.any():
-            reason = next((f.message for failures in batch.failures for f in failures), "no reason given")
+            first = next((f for failures in batch.failures for f in failures), ScoreFailure("", "no reason given"))
+            reason = f"{first.model}: {first.message}" if first.model else first.message
             raise BackendError(f"step {step}: none of {completed} rollouts got a reward ({reason})")
         return row
 

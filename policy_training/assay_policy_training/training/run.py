@@ -28,6 +28,7 @@ from assay.models.parallelism.distributed import Parallel, world_size
 from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.strategy import resolve
 from assay.models.spec import RewardModelSpec, weights_digest
+from assay.registry import unknown
 from assay.runs.callbacks import Callback, StepCallback
 from assay.runs.json_log import METRICS_FILE
 from assay.runs.model_run import RunPlan, copy_run_files, model_folder, model_run
@@ -56,6 +57,7 @@ from assay_policy_training.training.evaluation import (
     PolicyEvaluation,
     ScheduledEvaluation,
     evaluate_policy,
+    step_figures,
 )
 from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings
 from assay_policy_training.training.loop import ROLLOUTS_FILE, PolicyLoop
@@ -244,6 +246,9 @@ def _train(
     with process_group(plan.parallel, plan.device, config) as (parallel, device):
         trainer = config.begin(parallel, device, rewards, run.folder, extra, choice)
         before = evaluate("before", config.load(device) if parallel.equal_passes else trainer.policy)
+        best_by, figures = plan.best_by.removeprefix("-"), step_figures(before)
+        if plan.keep == "best" and best_by.startswith("eval_") and best_by not in figures:
+            raise unknown("metric of the evaluations", best_by, figures, field="--best-by")
         done = trainer.resume()
         with ExitStack() as stack, progress_bar("training the policy", recipe.steps, unit="steps") as advance:
             stack.enter_context(closing(trainer))

@@ -73,6 +73,7 @@ def score(
     from assay.runs.progress_bar import progress_bar
     from assay.system.name_lock import locked_name
     from assay_serving.model_loader import open_scorer, server_config
+    from assay_serving.model_reference import is_url
     from assay_serving.score_files import ScoreFile, ScoreRow, read_rows, score_rows
     from assay_serving.scorer import ScoreItem
 
@@ -86,6 +87,8 @@ def score(
         raise BadInputError("--json prints the summary on standard output; name --out for the scores")
     if (source := reward or model) is None:
         raise BadInputError("name what scores: --reward URL or --model RM")
+    if reward is not None and not is_url(reward):
+        raise BadInputError(f"is a server's URL; a model is named by --model {reward}", field="--reward")
     if ca is not None and reward is None:
         raise BadInputError("--ca is for a server: --reward https://...")
     if file is not None and not file.is_file():

@@ -277,7 +277,7 @@ def test_rows_that_are_carried_survive_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_reward_that_always_fails_is_an_error_when_the_first_rows_are_done(tmp_path: Path) -> None:
-    with pytest.raises(BackendError, match=r"step 3: none of \d rollouts got a reward \(out of order\)"):
+    with pytest.raises(BackendError, match=r"step 3: none of \d rollouts got a reward \(text: out of order\)"):
         trainer(tmp_path / "run", Recorder(broken=True)).train()
 
 

@@ -122,6 +122,7 @@ def test_a_failed_reward_is_no_number_and_is_asked_for_again(
     command = ("decode", "best_of_n", "tiny", *arguments(workspace, prompts, "broken"), "--set", "n=2")
     code, out, err = run(*command)
     assert code == 2, err
+    assert "3 of 3 responses have no reward, the first: broken: " in err
     payload = json.loads(out)
     assert (payload["rewards_missing"], payload["reward"]["mean"], payload["best_of_m"]) == (3, None, [])
     rows = [json.loads(line) for line in (workspace.runs / payload["run"] / "responses.jsonl").open(encoding="utf-8")]

@@ -240,6 +240,11 @@ def test_command_records_the_run(
         (["--reward", "verifier", "--set", "kl.beta=1"], 2, "'kl.beta': no key of kl is named 'beta'"),
         (["--reward", "verifier", "--prompts", "missing.jsonl"], 2, "missing.jsonl"),
         (["--reward", "verifier", "--policy", "nobody"], 3, "no model 'nobody'"),
+        (
+            ["--reward", "verifier", "--evaluate=1", "--eval-every=1", "--keep=best", "--best-by", "eval_reward"],
+            2,
+            "no metric of the evaluations is named 'eval_reward'; did you mean eval_reward_mean",
+        ),
     ],
 )
 def test_wrong_input_is_one_line(

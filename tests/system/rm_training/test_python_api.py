@@ -177,5 +177,7 @@ def test_a_wrong_row_or_setting_is_named(workspace: Workspace) -> None:
         RewardModelTrainer(data=PAIRS, base="tiny", workspace=workspace, preset="skywork-v2")
     with pytest.raises(TypeError, match="unexpected keyword argument 'groupsize'"):
         PolicyTrainer.from_recipe("grpo", reward="verifier", workspace=workspace, groupsize=3)
+    with pytest.raises(BadInputError, match=r"field 'reward': a function, a RewardSource.*not 3$"):
+        PolicyTrainer.from_recipe("grpo", reward=3, prompts=PROMPTS, workspace=workspace)  # type: ignore[arg-type]
     with pytest.raises(BadInputError, match="cannot tell how to call"):
         PolicyTrainer.from_recipe("grpo", reward=lambda x: 0.0, prompts=PROMPTS, workspace=workspace, **OPTIONS).train()

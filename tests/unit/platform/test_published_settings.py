@@ -25,6 +25,9 @@ class SettingsTracker(Tracker):
 
 
 class BrokenTracker(SettingsTracker):
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        raise ValueError("no\nroute")
+
     def close(self) -> None:
         raise BackendError("no connection")
 
@@ -70,3 +73,12 @@ def test_a_tracker_is_closed_as_failed_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), open_trackers(names, tmp_path, {}, keep_to_step=0):
         raise KeyboardInterrupt
     assert CLOSED == [False, True]
+
+
+def test_what_a_tracker_of_ones_own_raises_is_one_line_with_its_name(tmp_path: Path) -> None:
+    name = f"{__name__}:BrokenTracker"
+    with (
+        pytest.raises(BackendError, match=f"^tracker {name}: ValueError: no route$"),
+        open_trackers([name], tmp_path, {}, keep_to_step=0) as trackers,
+    ):
+        trackers[0].on_step({"step": 1, "loss": 0.5})

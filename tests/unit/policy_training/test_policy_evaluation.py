@@ -147,7 +147,7 @@ def test_pass_at_k_of_an_evaluation_is_that_of_its_verdicts_and_its_change_is_pa
     assert change.pass_at_k[2].value == pytest.approx(after.pass_at_k[1].value - two.value)
     assert before.to_dict()["pass_at_k"][1]["value"] == two.value
     assert "prompt_verdicts" not in before.to_dict()
-    assert before.numbers()["pass_at_2"] == two.value
+    assert before.figures()["pass_at_2"] == two.value
     assert change.to_dict()["pass_at_k"][1]["k"] == 2
     unjudged = replace(before, prompt_verdicts=((0, 0),) * 12, pass_at_k=())
     assert PolicyChange.between(unjudged, before).pass_at_k == {}

@@ -102,6 +102,7 @@ def test_columns_by_name_and_by_custom(tmp_path: Path) -> None:
         ("a.jsonl", b'{"prompt": ""}\n', r"a\.jsonl.*row 1.*prompt"),
         ("a.csv", b"prompt,answer\nx,1\ny\n", r"a\.csv.*row 2.*another number of columns"),
         ("a.csv", b"prompt,answer\n", "holds no prompts"),
+        ("a.csv", b"ask,right\nx,1\n", r"row 1, field 'prompt': missing; there are ask, right"),
         ("a.parquet", b"PAR", r"a\.parquet.*cannot be read as Parquet"),
     ],
 )

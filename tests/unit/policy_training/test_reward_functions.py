@@ -168,7 +168,7 @@ def test_every_bad_answer_fails_its_row_by_name() -> None:
     def moody(response: str) -> Any:
         match response:
             case "raise":
-                raise ValueError("bad mood")
+                raise ValueError("bad\n  mood")
             case "exit":
                 raise SystemExit(3)
             case _:

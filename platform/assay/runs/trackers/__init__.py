@@ -7,12 +7,12 @@ out: metrics.jsonl and the run record, which every run has.
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from assay.errors import AssayError
+from assay.errors import AssayError, BackendError
 from assay.registry import Kind
 from assay.runs.callbacks import Callback
 
@@ -27,7 +27,7 @@ TRACKERS: Kind[Any] = Kind(
             ("wandb", "WandbTracker"),
         )
     },
-    makes=("on_step", "on_evaluation", "close"),
+    makes=("on_step", "on_evaluation", "on_checkpoint", "close"),
     option="--track",
 )
 
@@ -74,11 +74,35 @@ def require_trackers(names: Sequence[str]) -> None:
         TRACKERS.find(name)
 
 
-def _close(tracker: Tracker) -> None:
-    try:
-        tracker.close()
-    except AssayError as error:
-        log.warning("a tracker was not closed: %s", error)
+class _Named(Callback):
+    """A tracker, which may be people's own code: what it raises is one line with its name."""
+
+    def __init__(self, name: str, tracker: Tracker) -> None:
+        self._name, self.tracker = name, tracker
+
+    def on_step(self, row: Mapping[str, Any]) -> None:
+        self._call(self.tracker.on_step, row)
+
+    def on_evaluation(self, row: Mapping[str, Any]) -> None:
+        self._call(self.tracker.on_evaluation, row)
+
+    def on_checkpoint(self, step: int, path: Path) -> None:
+        self._call(self.tracker.on_checkpoint, step, path)
+
+    def close(self) -> None:
+        try:
+            self._call(self.tracker.close)
+        except AssayError as error:
+            log.warning("a tracker was not closed: %s", error)
+
+    def _call(self, event: Callable[..., None], *arguments: Any) -> None:
+        try:
+            event(*arguments)
+        except AssayError:
+            raise
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise BackendError(f"tracker {self._name}: {reason}") from error
 
 
 @contextmanager
@@ -89,14 +113,14 @@ def open_trackers(
     what a tracker raises; one that cannot be closed is a warning: the training is done, metrics.jsonl has it all."""
     public = json.loads(_CREDENTIALS.sub("", json.dumps(settings, default=str)))
     with ExitStack() as stack:
-        trackers = []
+        trackers: list[_Named] = []
         for name in names:
             arguments = {"folder": folder, "settings": public, "keep_to_step": keep_to_step}
-            trackers.append(TRACKERS.create(name, arguments))
-            stack.callback(_close, trackers[-1])
+            trackers.append(_Named(name, TRACKERS.create(name, arguments)))
+            stack.callback(trackers[-1].close)
         try:
-            yield trackers
+            yield [*trackers]
         except BaseException:
-            for tracker in trackers:
-                tracker.failed = True
+            for named in trackers:
+                named.tracker.failed = True
             raise

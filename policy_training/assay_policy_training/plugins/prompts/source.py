@@ -139,7 +139,9 @@ def _read_item(source: str, row: int, record: dict[str, Any], columns: Mapping[s
     try:
         record = {**record, **{field: _entry(record, column) for field, column in columns.items()}}
         column = next((name for name in PROMPT_COLUMNS if record.get(name) is not None), "prompt")
-        prompt = prompt_of(prompt_turns(record.get(column), column))
+        if column not in record:
+            raise RowError(f"missing; there are {', '.join(map(str, record))} (--column prompt=NAME)", field=column)
+        prompt = prompt_of(prompt_turns(record[column], column))
         if prompt[-1].role == "assistant":
             raise RowError("ends with the assistant's turn; the policy answers what comes before it", field=column)
         listed = record.get("constraints") or []
