@@ -10,7 +10,7 @@ ensemble_agreement and ensemble_spread, means over the step's pairs, where the r
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -150,7 +150,7 @@ class OnlineLabelling:
         if reached is not None and self.spent is None:
             journal.event(step, "budget", reached=reached, then=self.config.budget.when_spent)
             if self.config.budget.when_spent == "stop":
-                self._course = Course(stop=f"the budget of labels is spent ({reached})")
+                self._course = replace(self._course, stop=f"the budget of labels is spent ({reached})", good=None)
         self.spent = reached
         return reached is None
 
@@ -164,7 +164,7 @@ class OnlineLabelling:
         good = int(report.metrics.get(f"{metric}_good_step", step))
         if value <= 0.5:
             self.good = good
-            self._course = Course(self._course.stop, good=good)
+            self._course = replace(self._course, good=None if self._course.stop else good)
             return
         if step < self.rest_until:
             return

@@ -459,9 +459,9 @@ class StopRule(Protocol):
 
 @dataclass(frozen=True)
 class Course:
-    """How a run goes on after a step. `stop`: why it ends. `take_up`: the newest checkpoint no later than this step
-    gives weights and optimiser from now on; steps, logs and plug-ins go on. `good`: the last step known to be good,
-    whose checkpoint is kept."""
+    """How a run goes on after a step. `stop`: why it ends, with `good` by the weights of that step's checkpoint.
+    `take_up`: the newest checkpoint no later than this step gives weights and optimiser from now on; steps, logs and
+    plug-ins go on. `good`: the last step known to be good, whose checkpoint is kept."""
 
     stop: str | None = None
     take_up: int | None = None

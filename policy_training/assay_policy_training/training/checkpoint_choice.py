@@ -14,6 +14,8 @@ from assay_policy_training.plugins.protocols import StopRule
 from assay_policy_training.plugins.watch.stop_rules import OutOfBounds
 from assay_policy_training.training.config import Keep
 
+STEERED = -1
+
 
 @dataclass
 class CheckpointChoice:
@@ -24,8 +26,8 @@ class CheckpointChoice:
     best_by: str = "eval_reward_mean"
     keep: Keep = "last"
     best: tuple[int, float] | None = field(init=False, default=None)  #: step and value of the metric
-    good: dict[int, int] = field(init=False, default_factory=dict)  #: rule (its position) -> last step within its bound
-    steered: int | None = field(init=False, default=None)  #: the last good step by the word of `SteersRun`
+    #: Rule (its position, `STEERED`: plug-ins that steer the run) -> last step within its bound.
+    good: dict[int, int] = field(init=False, default_factory=dict)
 
     def note(self, row: Mapping[str, Any], rules: Sequence[StopRule]) -> bool:
         """Call with the metrics of each step in order; returns whether it is the best so far."""
@@ -47,7 +49,7 @@ class CheckpointChoice:
         steps = set(earlier[len(earlier) - self.newest + 1 :]) if self.newest > 1 else set()
         if self.best is not None:
             steps.add(self.best[0])
-        good = [at_most([*earlier, coming], step) for step in (*self.good.values(), self.steered) if step is not None]
+        good = [at_most([*earlier, coming], step) for step in self.good.values()]
         return steps | {step for step in good if step is not None}
 
     def final(self, saved: Sequence[int], broken: int | None) -> int | None:

@@ -52,7 +52,7 @@ from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.collector import CollectedRollouts, RolloutCollector, without_reward
 from assay_policy_training.rollouts.generate import completed_rows
 from assay_policy_training.training.checkpoint import CheckpointSchedule, checkpoint_folder, checkpoints, step_of
-from assay_policy_training.training.checkpoint_choice import CheckpointChoice
+from assay_policy_training.training.checkpoint_choice import STEERED, CheckpointChoice
 from assay_policy_training.training.gradients import Gradients
 from assay_policy_training.training.metrics import reward_versions, rollout_measures, rollout_records
 from assay_policy_training.training.parallel_checks import check_parallel
@@ -154,7 +154,7 @@ class PolicyLoop:
                 reasons = [rule.reason(row) for rule in self.recipe.stop]  # each has its memory
                 broken = next((position for position, reason in enumerate(reasons) if reason), None)
                 self.stopped = None if broken is None else reasons[broken]
-                self._steer()
+                broken = self._steered(broken)
                 try:
                     _call(callbacks, row)
                 except Exception:
@@ -172,17 +172,21 @@ class PolicyLoop:
             self._choose_weights(broken)
         return rows
 
-    def _steer(self) -> None:
-        """What plug-ins of the run, which the first process alone has, say of its course."""
+    def _steered(self, broken: int | None) -> int | None:
+        """Follow what plug-ins of the run, which the first process alone has, say of its course; the rule that ends the
+        run, where one does."""
         steering = [plugin.course() for plugin in self.extra if isinstance(plugin, SteersRun)]
         for course in self.policy.parallel.share(steering if self.policy.parallel.main else None):
-            self.choice.steered = course.good if course.good is not None else self.choice.steered
-            self.stopped = self.stopped or course.stop
+            if course.good is not None:
+                self.choice.good[STEERED] = course.good
+            if course.stop is not None and self.stopped is None:
+                self.stopped, broken = course.stop, STEERED if course.good is not None else None
             if course.take_up is not None and self.stopped is None:
                 step = take_up(self, course.take_up)
                 self.collector.generator.published = None
                 if step is None:
                     log.warning("no checkpoint as early as step %d: the weights stay", course.take_up)
+        return broken
 
     def _choose_weights(self, broken: int | None) -> None:
         """At the end of training. After a broken bound the checkpoints behind the last good one go: the run would
@@ -190,7 +194,8 @@ class PolicyLoop:
         main = self.policy.parallel.main
         saved = [step_of(path) for path in checkpoints(self.folder)] if main else []
         step = self.policy.parallel.share([self.choice.final(saved, broken)] if main else None)[0]
-        if broken is not None and step is None and main and isinstance(self.recipe.stop[broken], OutOfBounds):
+        bounded = broken == STEERED or (broken is not None and isinstance(self.recipe.stop[broken], OutOfBounds))
+        if bounded and step is None and main:
             log.warning("no checkpoint of a step within the bound: the policy is that of step %d", self.step)
         if step is None or step == self.step:
             return

@@ -141,7 +141,7 @@ def test_after_an_alarm_the_policy_takes_up_the_last_good_weights_and_labels_are
 
 @pytest.mark.parametrize("action", ["stop", "label", "penalty"])
 def test_other_actions_on_an_alarm(workspace: Workspace, action: str) -> None:
-    plan = {"set": ALARM | {"steps": 5}, "labels": {"every": 100}}
+    plan = {"set": ALARM | {"steps": 5, "checkpoint_every": 1}, "labels": {"every": 100}}
     made = run_loop(workspace, loop(**plan, alarm={"action": action, "labels": 3, "kl": 0.1, "length": 0.5}))
     events = kinds(made.folder)
     assert events[0] == (4, "alarm")
@@ -149,7 +149,7 @@ def test_other_actions_on_an_alarm(workspace: Workspace, action: str) -> None:
     assert made.steps[-1]["labels_spent"] == (15 if action == "label" else 12)
     assert ((4, "penalty") in events) == (action == "penalty")
     if action == "stop":
-        assert made.metrics["stopped_early"] == "alarm at step 4"
+        assert (made.metrics["stopped_early"], made.metrics["saved_step"]) == ("alarm at step 4", 3)
 
 
 def test_orders_from_outside_and_a_limit(workspace: Workspace) -> None:
