@@ -81,9 +81,11 @@ class SettingField:
             return
         if self.choices and value not in self.choices:
             raise BadInputError(f"unknown {self.name} {value!r}; one of {', '.join(self.choices)}", field=self.name)
+        types = get_args(self.type) or (self.type,)
+        whole = int in types and float not in types
         for words, limit, holds in self._bounds():
-            if not isinstance(value, int | float):
-                raise BadInputError(f"must be a number, not {value!r}", field=self.name)
+            if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+                raise BadInputError(f"must be a {'whole ' * whole}number, not {value!r}", field=self.name)
             if not holds(value, limit):
                 raise BadInputError(f"must be {words} {limit:g}, not {value:g}", field=self.name)
 

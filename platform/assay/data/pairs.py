@@ -1,8 +1,8 @@
 """Preference pairs as training and evaluation read them: from a snapshot, or straight from a file.
 
-Covers: JSON Lines (also .gz, .zst) in TRL's explicit form and in the normalised form (`chosen`/`rejected` null where
-there is no decided pair). Leaves out: other formats, which go through `assay data import` first; nothing here needs a
-workspace unless a snapshot is named.
+Covers: JSON Lines (also .gz, .zst), Parquet and CSV in TRL's explicit form and in the normalised form
+(`chosen`/`rejected` null where there is no decided pair). Leaves out: other formats, which go through `assay data
+import` first; nothing here needs a workspace unless a snapshot is named.
 """
 
 from collections.abc import Callable, Collection, Iterable

@@ -1,10 +1,11 @@
-"""Typed rows of a JSON Lines file, all or none: what training reads directly, without a workspace.
+"""Typed rows of a JSON Lines, Parquet or CSV file, all or none: what training reads directly, without a workspace.
 
 Covers: naming file, row and field at the first bad row; rows that hold nothing of the kind, counted in a warning; rows
 of Python code as a file of the workspace.
 Leaves out: what the rows mean (each reader's), files whose good rows are to be taken (`assay data import`).
 """
 
+import csv
 import hashlib
 import json
 import logging
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 Row = TypeVar("Row")
 #: Data as Python code passes it: a file or another name, or its rows (also a `datasets.Dataset`).
 Data: TypeAlias = str | Path | Iterable[Mapping[str, Any] | str]
+NumberedRows: TypeAlias = Iterator[tuple[int, dict[str, Any]]]
 
 
 class RowFile(Collection[Row]):
@@ -44,6 +46,61 @@ class RowFile(Collection[Row]):
         return any(each == row for each in self)
 
 
+def file_rows(path: Path) -> NumberedRows:
+    """The rows of a file with their numbers, from 1: of Parquet, CSV or TSV (every value a text), else JSON Lines.
+
+    Raises BadInputError naming file and row.
+    """
+    match path.suffix.lower():
+        case ".parquet":
+            yield from enumerate(_parquet_rows(path), start=1)
+        case ".csv" | ".tsv":
+            yield from enumerate(_csv_rows(path), start=1)
+        case _:
+            for number, line in Lines(path):
+                try:
+                    row = parse_object(line)
+                except RowError as error:
+                    raise BadInputError(error.reason, file=path, row=number, field=error.field) from error
+                yield number, row
+
+
+def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
+    number = 0
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            table = csv.DictReader(stream, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            for number, row in enumerate(table, start=1):
+                if None in row or None in row.values():
+                    raise BadInputError("has another number of columns than the header", file=path, row=number)
+                yield row
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadInputError(f"cannot be read as CSV: {error}", file=path, row=number + 1) from error
+
+
+def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        for batch in parquet.ParquetFile(path).iter_batches():
+            yield from map(plain_row, batch.to_pylist())
+    except (pyarrow.ArrowException, OSError) as error:
+        raise BadInputError(f"cannot be read as Parquet: {str(error).splitlines()[0]}", file=path) from error
+
+
+def plain_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a table as JSON would hold it (dates as text), without the empty fields that a nested type adds."""
+    plain: dict[str, Any] = json.loads(json.dumps({k: _without_nulls(v) for k, v in row.items()}, default=str))
+    return plain
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
+    return [_without_nulls(entry) for entry in value] if isinstance(value, list) else value
+
+
 def read_rows(path: str | Path, parse: Callable[[dict[str, Any]], Iterable[Row]], *, what: str) -> list[Row]:
     """Every row that `parse` makes of the file's objects, in their order; an object may hold none, which is counted.
 
@@ -57,9 +114,9 @@ def _parsed_rows(
     path: Path, parse: Callable[[dict[str, Any]], Iterable[Row]], what: str, warn: Callable[..., None]
 ) -> Iterator[Row]:
     rows = without = 0
-    for number, line in Lines(path):
+    for number, row in file_rows(path):
         try:
-            parsed = list(parse(parse_object(line)))
+            parsed = list(parse(row))
         except RowError as error:
             raise BadInputError(error.reason, file=path, row=number, field=error.field) from error
         except BadInputError as error:

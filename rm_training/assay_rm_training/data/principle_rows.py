@@ -13,14 +13,14 @@ import json
 import logging
 import re
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from assay.conversation.message import response_form, stored_prompt, stored_response
 from assay.data.conversation import prompt_turns, text_of
-from assay.data.json_lines import Lines, RowError, parse_object
+from assay.data.json_lines import RowError
+from assay.data.row_files import file_rows
 from assay.domain import Prompt, Response, prompt_of
 from assay.errors import BadInputError, NotFoundError
 from assay.workspace import Workspace
@@ -61,11 +61,8 @@ def read_principle_file(path: str | Path) -> list[PrincipleRow]:
     path = Path(path)
     rows: list[PrincipleRow] = []
     partial = 0
-    records = _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)
-    for number, record in records:
+    for number, record in file_rows(path):
         try:
-            if isinstance(record, RowError):
-                raise record
             if str(record.get("fulfilment")).strip().lower() == "partially":
                 partial += 1
                 continue
@@ -181,31 +178,6 @@ def load_rows_or_file(workspace: Workspace | None, data: str | Path) -> list[Pri
         f"no such file of judged responses: {data} (or: {KEPT_ROWS}, the rows that assay principles filter kept; "
         "snapshots hold pairs, which assay eval --bench pairs --principle TEXT takes)"
     )
-
-
-def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:
-    for number, line in Lines(path):
-        try:
-            yield number, parse_object(line)
-        except RowError as error:
-            yield number, error
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    number = 0
-    try:
-        with pq.ParquetFile(path) as table:
-            for batch in table.iter_batches(batch_size=1024):
-                for record in batch.to_pylist():
-                    number += 1
-                    yield number, record
-    except FileNotFoundError as error:
-        raise BadInputError("no such file", file=path) from error
-    except (pa.ArrowException, OSError) as error:
-        raise BadInputError(f"not a Parquet file: {str(error).splitlines()[0]}", file=path) from error
 
 
 def principle_key(principle: str) -> str:

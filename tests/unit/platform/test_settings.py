@@ -107,7 +107,8 @@ def test_arguments_give_the_same_settings_back() -> None:
         ({"threshold": float("nan")}, "field 'threshold': must be above 0, not nan"),
         ({"words": 51}, "field 'words': must be at most 50, not 51"),
         ({"words": 0}, "field 'words': must be at least 1, not 0"),
-        ({"words": "two"}, "field 'words': must be a number, not 'two'"),
+        ({"words": "two"}, "field 'words': must be a whole number, not 'two'"),
+        ({"threshold": "high"}, "field 'threshold': must be a number, not 'high'"),
         ({"unit": "word"}, "field 'unit': unknown unit 'word'; one of pair, prompt"),
     ],
 )

@@ -165,7 +165,7 @@ def test_mistakes_are_named(workspace: Workspace) -> None:
         get_snapshot(workspace, "y")
 
 
-@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.parquet"])
 def test_export_reads_back_as_the_same_pairs(workspace: Workspace, tmp_path: Path, name: str) -> None:
     fill(workspace)
     create_snapshot(workspace, "all", Selection(), None)
@@ -207,6 +207,16 @@ def test_pair_files_name_the_bad_row(tmp_path: Path) -> None:
         read_pair_file(path)
     path.write_text("")
     with pytest.raises(BadInputError, match="holds no decided pair"):
+        read_pair_file(path)
+
+
+def test_pairs_of_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("prompt,chosen,rejected\nWhy?,So.,No.\n", encoding="utf-8")
+    (pair,) = read_pair_file(path)
+    assert (pair.prompt[0].content, pair.chosen, pair.rejected) == ("Why?", "So.", "No.")
+    path.write_text("prompt,chosen\nWhy?,So.\n", encoding="utf-8")
+    with pytest.raises(BadInputError, match=r"p\.csv, row 1, field 'rejected': missing"):
         read_pair_file(path)
 
 

@@ -103,6 +103,7 @@ def test_columns_by_name_and_by_custom(tmp_path: Path) -> None:
         ("a.csv", b"prompt,answer\nx,1\ny\n", r"a\.csv.*row 2.*another number of columns"),
         ("a.csv", b"prompt,answer\n", "holds no prompts"),
         ("a.csv", b"ask,right\nx,1\n", r"row 1, field 'prompt': missing; there are ask, right"),
+        ("a.csv", b"prompt\nx\n\xff\n", r"a\.csv, row \d: cannot be read as CSV: 'utf-8' codec"),
         ("a.parquet", b"PAR", r"a\.parquet.*cannot be read as Parquet"),
     ],
 )

@@ -68,7 +68,7 @@ def test_parquet_and_gzip(tmp_path: Path) -> None:
     assert [r.fulfilled for r in read_principle_file(tmp_path / "rows.parquet")] == [True, False]
     assert len(read_principle_file(tmp_path / "rows.jsonl.gz")) == 1
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-    with pytest.raises(BadInputError, match=r"broken\.parquet: not a Parquet file"):
+    with pytest.raises(BadInputError, match=r"broken\.parquet: cannot be read as Parquet"):
         read_principle_file(tmp_path / "broken.parquet")
 
 
