@@ -8,13 +8,15 @@ at the optimum of all pairs; refitting from earlier heads. Leaves out: features 
 - bootstrap: each member weighs every prompt by its own draw of Exp(1) (Rubin 1981, "The Bayesian bootstrap"): mean and
   variance of a prompt's weight are those of resampling with replacement, and no prompt is lost where there are few.
 - laplace: members are draws of the posterior N(w*, A^-1), A = n (sum_i v_i p_i (1 - p_i) d_i d_i^T + l2 I) with v
-  summing to 1, centred so that their mean is w* itself. n = (sum of weights)^2 / sum of their squares (Kish 1965), so
-  that the unit of weights does not matter; pairs count as independent, also those of one prompt.
+  summing to 1. n = (sum of weights)^2 / sum of their squares (Kish 1965), so that the unit of weights does not matter;
+  pairs count as independent, also those of one prompt.
 - prior: bootstrap, and every member is pulled towards its own draw of the prior N(0, I / (n l2)) instead of 0
   (randomised prior functions, Osband et al., arXiv 1806.03335): members differ also where no pair says anything.
 
-The errors of the backbone are all members' errors and show in none of these. Draws depend on the seed, the member and
-the order in which prompts first appear alone: a refit on more pairs of the same order keeps a member's earlier draws.
+Normal draws are centred over the members, and widened to keep their variance, so that the members' mean is w* itself
+(laplace) or has none of the prior's noise. The errors of the backbone are all members' errors and show in none of
+these. Draws depend on the seed, the member and the order in which prompts first appear alone: a refit on more pairs of
+the same order keeps a member's earlier draws.
 """
 
 import math
@@ -48,7 +50,7 @@ FOLDS = 4
 class HeadsConfig:
     """`l2`: for features of deviation 1, as in `ProbeConfig`; None: chosen by cross-validation over prompts."""
 
-    method: Annotated[HeadsMethod, Help("How the heads come to differ.")] = "prior"
+    method: Annotated[HeadsMethod, Help("How the heads come to differ.")] = "laplace"
     members: Annotated[int, Ge(2), Help("Heads.")] = 8
     l2: Annotated[float | None, Gt(0), Lt(math.inf), Help("Penalty; by cross-validation without one.")] = None
     seed: Annotated[int, Ge(0), Help("Of the draws.")] = 0
@@ -107,8 +109,8 @@ def fit_heads(
     drawn = np.stack(
         [np.random.default_rng([config.seed, j]).standard_normal(len(best)) for j in range(config.members)]
     )
+    drawn = (drawn - drawn.mean(axis=0)) * math.sqrt(config.members / (config.members - 1))
     if config.method == "laplace":
-        drawn = (drawn - drawn.mean(axis=0)) * math.sqrt(config.members / (config.members - 1))
         heads = best + drawn @ factor.T
     else:
         towards = drawn / math.sqrt(effective * l2) if config.method == "prior" else np.zeros_like(drawn)

@@ -260,7 +260,7 @@ def test_an_ensemble_of_heads_is_trained_measured_and_used_as_any_model(
     code, out, err = run(capsys, *command, "--members", "4", "--eval-data", place / "gold.jsonl", *where)
     assert code == 0, err
     assert "accuracy by thirds of uncertainty" in out
-    assert "4 heads (prior); deviations times " in out
+    assert "4 heads (laplace); deviations times " in out
     folder = place / "w" / "models" / "heads"
     spec = HeadEnsembleSpec.read(folder)
     assert (spec.members, spec.l2, spec.backbone) == (4, 0.3, "../rm")

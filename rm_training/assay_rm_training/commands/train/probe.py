@@ -27,7 +27,7 @@ def probe(
         int | None, typer.Option(help="Fit so many heads instead of one: a model whose scores have an uncertainty.")
     ] = None,
     uncertainty: Annotated[
-        str | None, typer.Option(help="How heads come to differ: bootstrap, laplace or prior. Default: prior.")
+        str | None, typer.Option(help="How heads come to differ: bootstrap, laplace or prior. Default: laplace.")
     ] = None,
     combine: Annotated[
         str | None, typer.Option(help="Reward of the heads: mean (default), min, uwo, lower_bound or kl_robust.")
