@@ -28,6 +28,7 @@ Item = TypeVar("Item")
 _BUFFER = 1 << 16  #: bytes of one file that are held back while writing
 #: Type of a number -> suffix of its file, and its form for `array` and for numpy.
 _NUMBERS = {int: ("ints", "q", "<i8"), float: ("floats", "d", "<f8"), bool: ("bools", "b", "|b1")}
+_ARRAYS = (np.ndarray, npt.NDArray)  #: origins of `NDArray[...]`; from numpy 2.5 on a type of its own
 
 
 class StoredItems(Sequence[Item], Generic[Item]):
@@ -106,7 +107,7 @@ def _writer(hint: Any, path: str, open_file: Callable[[str], BinaryIO]) -> Calla
         end += length
         write_end(array("q", (end,)))
 
-    if hint is str or get_origin(hint) is np.ndarray:
+    if hint is str or get_origin(hint) in _ARRAYS:
         write = open_file(f"{path}.{'text' if hint is str else 'tokens'}").write
 
         def append_whole(value: Any) -> None:
@@ -142,7 +143,7 @@ def _reader(hint: Any, path: str) -> Callable[[int], Any]:
     if hint is str:
         text = _mapped(f"{path}.text", "|u1")
         return lambda n: text[part(n)].tobytes().decode("utf-8", "surrogatepass")
-    if get_origin(hint) is np.ndarray:
+    if get_origin(hint) in _ARRAYS:
         tokens = _mapped(f"{path}.tokens", "<i4")
         return lambda n: tokens[part(n)]
     member, optional = _reader(_member(hint), f"{path}.each"), get_origin(hint) is not tuple

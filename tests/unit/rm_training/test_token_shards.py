@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_origin
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from assay.compute.stage import abandoned_stages
@@ -32,7 +33,7 @@ from assay_rm_training.data.encoded_dataset import EncodedDataset, Tags, tags_of
 from assay_rm_training.data.pair_dataset import EncodedPair
 from assay_rm_training.data.response_groups import encode_rows
 from assay_rm_training.data.stored_dataset import share_datasets, stored_dataset, token_folder
-from assay_rm_training.data.token_shards import StoredItems, write_items
+from assay_rm_training.data.token_shards import _ARRAYS, StoredItems, write_items
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.multi_objective import EncodedRating, RatingScale
 from assay_rm_training.methods.process_reward import EncodedSteps
@@ -290,3 +291,8 @@ def test_killed_while_encoding_the_next_run_encodes_again(
         assert "incomplete or of other data, encoded again" in caplog.text
         assert plain(next(islice(data.items, 149, None)).chosen) == plain(data.items[149].chosen)
     assert not folder.exists()
+
+
+def test_arrays_are_known_whatever_numpy_calls_their_type() -> None:
+    """From numpy 2.5 on `NDArray` is a type alias of its own, and no training could encode its rows."""
+    assert get_origin(npt.NDArray[np.int32]) in _ARRAYS

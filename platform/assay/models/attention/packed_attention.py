@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 NAME = "assay_packed"
 #: Tokens of a sequence up to which attention probabilities are kept for the backward pass.
 LONGEST = 1024
-#: Tokens of a row from which FlexAttention is worth what its compilation costs each process.
-COMPILED_FROM = 8192
 
 
 class Span(NamedTuple):
@@ -90,7 +88,9 @@ class Layout:
             shape = (longest, widest + longest)
             self._device[key] = torch.full(shape, -torch.inf, dtype=dtype, device=device).triu_(widest + 1)
         start = widest - prefix
-        return self._device[key][:n, start : start + prefix + n]  # type: ignore[no-any-return]
+        window = self._device[key][:n, start : start + prefix + n]
+        # torch's kernel on CUDA reads a mask in aligned pieces, and checks its width but not where it begins
+        return window.clone() if device.type == "cuda" else window  # type: ignore[no-any-return]
 
     @cached_property
     def _widest(self) -> tuple[int, int]:
@@ -164,10 +164,9 @@ def packed_attention(
     if on_gpu and torch.is_autocast_enabled("cuda"):
         dtype = torch.get_autocast_dtype("cuda")
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-    if on_gpu and query.dtype in (torch.bfloat16, torch.float16) and has_varlen():
-        out = by_segments(query, key, value, packed_layout, scaling=scaling)
-    elif on_gpu and query.shape[2] >= COMPILED_FROM:
-        out = by_block_mask(query, key, value, packed_layout, scaling=scaling)
+    if on_gpu and query.dtype in (torch.bfloat16, torch.float16):
+        attend = by_segments if has_varlen() else by_block_mask
+        out = attend(query, key, value, packed_layout, scaling=scaling)
     else:
         out = by_groups(query, key, value, packed_layout, dropout=dropout, scaling=scaling)
     return out.transpose(1, 2).contiguous(), None
