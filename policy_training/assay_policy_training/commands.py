@@ -12,6 +12,7 @@ from assay.cli.help_panels import option_panels
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.resume import is_given, refuse_changes
 from assay.cli.settings_options import settings_options
+from assay_policy_training.core.response_options import ConversationOptions
 from assay_policy_training.training.config import PolicyRunConfig
 
 if TYPE_CHECKING:
@@ -107,10 +108,12 @@ def export_policy(
     ),
     others_panel="More",
 )
+@settings_options(ConversationOptions)
 @settings_options(PolicyRunConfig)
 def rl(
     context: typer.Context,
     config: PolicyRunConfig,
+    conversation: ConversationOptions,
     recipe: Annotated[str, typer.Option(help="Name of a shipped recipe (`assay recipes`), or a YAML file.")] = "grpo",
     steps: Annotated[int | None, typer.Option(help="Total steps. Default: the recipe's.")] = None,
     prompts_per_step: Annotated[int | None, typer.Option(help="Default: the recipe's.")] = None,
@@ -118,19 +121,6 @@ def rl(
     max_new_tokens: Annotated[int | None, typer.Option(help="Default: the recipe's.")] = None,
     lr: Annotated[float | None, typer.Option(help="Default: the recipe's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Default: the recipe's.")] = None,
-    chat_template: Annotated[
-        Path | None, typer.Option(help="Jinja file instead of the model's chat template.", show_default=False)
-    ] = None,
-    chat_kwargs: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Variable of the chat template, e.g. enable_thinking=false."),
-    ] = None,
-    system_prompt: Annotated[
-        str | None, typer.Option(help="System turn of prompts that have none: a text, or @FILE.", show_default=False)
-    ] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="Text that ends a response, which has it; repeatable.")
-    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe, e.g. kl.coefficient=0.01."),
@@ -228,11 +218,11 @@ def rl(
             "prompts_per_step": prompts_per_step,
             "group_size": group_size,
             "max_new_tokens": max_new_tokens,
-            "stop": stop or None,
-            "chat_template": None if chat_template is None else _text_of(chat_template, "--chat-template"),
-            "system_prompt": None if system_prompt is None else _text_of(system_prompt, "--system-prompt"),
+            "stop": conversation.stop or None,
+            "chat_template": conversation.template,
+            "system_prompt": conversation.system,
         }
-        variables = [_chat_variable(text) for text in chat_kwargs or ()]
+        variables = [f"chat.kwargs.{text}" for text in conversation.chat_kwargs]
         watch = tuple(recorded_reward(reference, None, "--watch", target) for reference in config.watch)
         plan = new_plan(
             replace(config, rewards=rewards, watch=watch),
@@ -251,29 +241,6 @@ def rl(
         with _resume_hint(plan.recipe.checkpoint_every) as started:
             trained = trainer.train(resume=resume, on_start=started)
     emit(_payload(trained), _text(trained), as_json=as_json)
-
-
-def _text_of(value: str | Path, option: str) -> str:
-    """The text of a file (a path, or @FILE), or the text itself. Raises BadInputError."""
-    from assay.errors import BadInputError
-
-    text = str(value)
-    if isinstance(value, Path) or text.startswith("@"):
-        path = Path(text.removeprefix("@")).expanduser()
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInputError(f"cannot be read as text: {error}", file=path, field=option) from error
-    return text
-
-
-def _chat_variable(text: str) -> str:
-    from assay.errors import BadInputError
-
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise BadInputError(f"a variable is given as NAME=VALUE, not {text!r}", field="--chat-kwargs")
-    return f"chat.kwargs.{name}={value}"
 
 
 @contextmanager

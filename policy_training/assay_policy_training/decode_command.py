@@ -5,6 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import settings_options
+from assay_policy_training.core.response_options import ResponseOptions
 from assay_policy_training.decoding.kind import DECODERS
 from assay_policy_training.measure_command import table_text, values_of_settings
 
@@ -14,12 +16,13 @@ def register(app: typer.Typer) -> None:
     app.command("decode")(decode)
 
 
+@settings_options(ResponseOptions)
 def decode(
     name: Annotated[str, typer.Argument(metavar="DECODER", help=DECODERS.help(), show_default=False)],
     policy: Annotated[str, typer.Argument(help="A model: name, folder or hub id.", show_default=False)],
     reward: Annotated[list[str], typer.Option(help="As in assay rl; repeatable, the parts are added.")],
     prompts: Annotated[str, typer.Option(metavar="SOURCE", help="As in assay rl; generated: the held-out split.")],
-    limit: Annotated[int, typer.Option(min=1, help="Prompts of a source, at most.")] = 1000,
+    options: ResponseOptions,
     samples: Annotated[int, typer.Option(min=1, help="Responses a prompt.")] = 1,
     settings: Annotated[
         list[str] | None,
@@ -33,9 +36,6 @@ def decode(
             show_default=False,
         ),
     ] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1)] = 128,
-    temperature: Annotated[float, typer.Option()] = 1.0,
-    seed: Annotated[int, typer.Option()] = 0,
     device: DeviceOption = "auto",
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -53,31 +53,31 @@ def decode(
 
     from assay.errors import BadInputError
     from assay.models.parallelism.distributed import local_device
+    from assay.runs.json_log import JsonLog
     from assay.runs.progress_bar import progress_bar
     from assay.runs.record import locate_model, start_run
     from assay.system.atomic_files import replacing
     from assay.workspace import Workspace
     from assay_policy_training.core.policy import Policy
-    from assay_policy_training.core.sampling import Sampling
     from assay_policy_training.decoding.kind import DecodingInputs
-    from assay_policy_training.decoding.run import best_of_m, decode, reward_key, summary, write_rows
+    from assay_policy_training.decoding.run import best_of_m, decode, reward_key, summary
     from assay_policy_training.plugins.prompts.source import load_prompts
     from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
     from assay_policy_training.rollouts.prompt_length import select_prompts
     from assay_policy_training.rollouts.reward_uri import recorded_reward
 
     decoder = DECODERS.create(name, values_of_settings(settings or ()))
-    sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
+    sampling, chat, seed = options.sampling, options.chat, options.seed
     target = Workspace.find(workspace)
     reward = [recorded_reward(reference, None, workspace=target) for reference in reward]
-    config = {"decoder": name, "settings": settings or [], "policy": policy, "prompts": prompts, "limit": limit}
-    config |= {"samples": samples, "rewards": reward, "value_prompts": value_prompts, "seed": seed}
-    config |= {"max_new_tokens": max_new_tokens, "temperature": temperature}
-    listed = load_prompts(prompts, seed=seed, split="heldout", workspace=target)[:limit]
+    config: dict[str, Any] = {"decoder": name, "settings": settings or [], "policy": policy, "prompts": prompts}
+    config |= {"samples": samples, "rewards": reward, "value_prompts": value_prompts, **options.record()}
+    listed = load_prompts(prompts, seed=seed, split="heldout", workspace=target)[: options.limit]
     with ExitStack() as stack:
         opened = open_rewards(stack, reward, keys_of(reward, None), wait=None, deadline=600.0, device=device)
         location, artifact = locate_model(target, policy, kinds=("policy",))
-        model = Policy(location, device=local_device(device), max_prompt_tokens=sampling.max_prompt_tokens)
+        limit = sampling.max_prompt_tokens
+        model = Policy(location, device=local_device(device), max_prompt_tokens=limit, chat=chat)
         selection = select_prompts(listed, model.renderer, sampling)
         run = stack.enter_context(start_run(target, "decode", config))
         if artifact is not None:
@@ -86,14 +86,14 @@ def decode(
         folder.mkdir(exist_ok=True)
 
         def training_items() -> list[Any]:
-            items = load_prompts(value_prompts or prompts, seed=seed, split="train", workspace=target)[:limit]
+            items = load_prompts(value_prompts or prompts, seed=seed, split="train", workspace=target)[: options.limit]
             return select_prompts(items, model.renderer, sampling).items
 
         inputs = DecodingInputs(model, sampling, opened, seed, training_items, reward_key(reward, opened), folder)
         total = len(selection.items) * samples
         advance = stack.enter_context(progress_bar("decoding", total, unit="responses"))
         rows = decode(decoder, selection.items, inputs, samples=samples, on_rows=advance)
-        write_rows(run.folder / "responses.jsonl", rows)
+        JsonLog(run.folder / "responses.jsonl").replace(rows)
         payload: dict[str, Any] = {"run": run.id, "decoder": name, "left_out": len(selection.too_long)}
         payload |= {**summary(rows), "best_of_m": best_of_m(rows), **inputs.facts}
         run.metrics.update(payload)

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import settings_options
+from assay_policy_training.core.response_options import ResponseOptions
 from assay_policy_training.measures.kind import MEASURES
 
 
@@ -13,6 +15,7 @@ def register(app: typer.Typer) -> None:
     app.command("measure")(measure)
 
 
+@settings_options(ResponseOptions)
 def measure(
     name: Annotated[str, typer.Argument(help=MEASURES.help(), show_default=False)],
     policies: Annotated[
@@ -24,10 +27,10 @@ def measure(
             show_default=False,
         ),
     ],
+    options: ResponseOptions,
     prompts: Annotated[
         str, typer.Option(metavar="SOURCE", help="What models are sampled on, as in assay rl.")
     ] = "constrained:16",
-    limit: Annotated[int, typer.Option(min=1, help="Prompts, at most.")] = 1000,
     samples: Annotated[int, typer.Option(min=1, help="Responses a prompt.")] = 16,
     reward: Annotated[
         list[str] | None, typer.Option(help="As in assay rl; repeatable. Each is a part of a sample's record.")
@@ -40,9 +43,6 @@ def measure(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of the measure, its value as JSON; repeatable."),
     ] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1)] = 128,
-    temperature: Annotated[float, typer.Option()] = 1.0,
-    seed: Annotated[int, typer.Option()] = 0,
     device: DeviceOption = "auto",
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -62,7 +62,6 @@ def measure(
     from assay.system.atomic_files import replacing
     from assay.workspace import Workspace
     from assay_policy_training.core.prompt import PromptItem
-    from assay_policy_training.core.sampling import Sampling
     from assay_policy_training.measures.inputs import Inputs, parse_policies
     from assay_policy_training.measures.samples import Generation
     from assay_policy_training.plugins.prompts.source import load_prompts
@@ -72,19 +71,18 @@ def measure(
     chosen = MEASURES.create(name, values_of_settings(settings or ()), field="NAME")
     target, sources = Workspace.find(workspace), parse_policies(policies)
     rewards = [recorded_reward(reference, None, workspace=target) for reference in reward or ()]
-    sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
-    config = {"measure": name, "settings": settings or [], "policies": policies, "prompts": prompts, "limit": limit}
-    config |= {"samples": samples, "rewards": rewards, "pass_above": pass_above, "seed": seed}
-    config |= {"max_new_tokens": max_new_tokens, "temperature": temperature}
+    config: dict[str, Any] = {"measure": name, "settings": settings or [], "policies": policies, "prompts": prompts}
+    config |= {"samples": samples, "rewards": rewards, "pass_above": pass_above, **options.record()}
 
     def items() -> list[PromptItem]:
-        return load_prompts(prompts, seed=seed, split="heldout", workspace=target)[:limit]
+        return load_prompts(prompts, seed=options.seed, split="heldout", workspace=target)[: options.limit]
 
     with ExitStack() as stack:
         opened = open_rewards(stack, rewards, keys_of(rewards, None), wait=None, deadline=600.0, device=device)
         run = stack.enter_context(start_run(target, "measure", config))
         advance = stack.enter_context(progress_bar("sampling", None, unit="prompts"))
-        inputs = Inputs(target, run, items, opened, Generation(samples, seed, sampling), device, pass_above, advance)
+        generation = Generation(samples, options.seed, options.sampling)
+        inputs = Inputs(target, run, items, opened, generation, options.chat, device, pass_above, advance)
         result = chosen.measure(inputs.read(sources, chosen.reads))
         payload = {"run": run.id, "measure": name, "table": result.table, **result.facts}
         run.metrics.update(payload)

@@ -50,7 +50,10 @@ class JsonLog:
 
     def keep_to_step(self, step: int) -> None:
         """Remove the rows of later steps, and an incomplete last line."""
-        rows = [row for row in self.rows() if row["step"] <= step]
+        self.replace([row for row in self.rows() if row["step"] <= step])
+
+    def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """The file has these rows instead, whole or not at all."""
         with replacing(self.path) as temporary:
             temporary.write_text("", encoding="utf-8")
             JsonLog(temporary, allow_nan=self._allow_nan).append(rows)

@@ -17,14 +17,12 @@ from typing import Any
 import numpy as np
 
 from assay.ids import prompt_id
-from assay.runs.json_log import JsonLog
 from assay.statistics.best_of_n import expected_best, kl_best_of, kl_with_ties
 from assay.statistics.intervals import Interval, bounds, clustered_mean, share_interval
 from assay.statistics.pass_at_k import powers_to
-from assay.system.atomic_files import replacing
-from assay.system.name_lock import locked_name
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import group_seeds
+from assay_policy_training.core.stored_rows import stored_rows
 from assay_policy_training.decoding.kind import DecodedResponse, Decoder, DecodingInputs
 from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.rollouts.functions.source import FunctionReward
@@ -45,16 +43,22 @@ def decode(
     """
     decode_prompts = decoder.open(inputs)
     name = f"{type(decoder).__module__}:{type(decoder).__qualname__}"
-    content = [inputs.policy.version, inputs.reward_key, inputs.seed, samples, asdict(inputs.sampling), name]
+    content = [
+        inputs.policy.version,
+        inputs.policy.renderer.template_hash,
+        inputs.reward_key,
+        inputs.seed,
+        samples,
+        asdict(inputs.sampling),
+        name,
+    ]
     content += [code_digest(decoder), repr(decoder), inputs.facts, *[item.to_dict() for item in items]]
     key = hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:24]
     repeated = [item for item in items for _ in range(samples)]
     seeds = group_seeds(inputs.seed, len(repeated))
     path = inputs.folder / f"{key}.jsonl"
-    with locked_name(path, hint="wait for it: it is then read"):
-        log = JsonLog(path)
-        stored = {row["row"]: row for row in log.rows() if row["reward"] is not None}
-        write_rows(path, stored.values())  # without failures, and a line that an interruption cut off
+    with stored_rows(path, keep=lambda row: row["reward"] is not None) as (rewarded, log):
+        stored = {row["row"]: row for row in rewarded}
         on_rows(len(stored))
         missing = [row for row in range(len(repeated)) if row not in stored]
         at_once = max(1, inputs.sampling.rows_at_once // decoder.rows_a_response)
@@ -137,13 +141,6 @@ def best_of_m(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         curve.append({"m": m, **_mean(points, "reward"), "kl_bound": kl_best_of(m), "kl_with_ties": ties})
         curve[-1] |= {"rows": len(used), "left_out": len(rows) - len(used)}
     return curve
-
-
-def write_rows(path: Path, rows: Any) -> None:
-    """The file with these rows, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text("", encoding="utf-8")
-        JsonLog(temporary).append(rows)
 
 
 def _mean(

@@ -68,7 +68,14 @@ def value_critic(training: ValueTraining, inputs: DecodingInputs) -> tuple[Value
     """
     items = list(inputs.training_items())
     critic = training.critic(inputs, len(items) * training.samples)
-    content = [inputs.policy.version, inputs.reward_key, inputs.seed, asdict(inputs.sampling), asdict(training)]
+    content = [
+        inputs.policy.version,
+        inputs.policy.renderer.template_hash,
+        inputs.reward_key,
+        inputs.seed,
+        asdict(inputs.sampling),
+        asdict(training),
+    ]
     key = hashlib.sha256(json.dumps([*content, [i.to_dict() for i in items]], default=str).encode()).hexdigest()[:24]
     path = inputs.folder / f"values-{key}.pt"
     with locked_name(path, hint="wait for it: it is then read"):

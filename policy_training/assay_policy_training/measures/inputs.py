@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from assay.errors import BadInputError
+from assay.models.chat.options import ChatOptions
 from assay.models.parallelism.distributed import local_device
 from assay.runs.json_log import JsonLog
 from assay.runs.record import Run, locate_model
@@ -54,6 +55,7 @@ class Inputs:
     items: Callable[[], list[PromptItem]]
     rewards: Sequence[RewardSource]
     generation: Generation
+    chat: ChatOptions
     device: str = "auto"
     pass_above: float | None = None
     on_prompts: Callable[[int], None] = lambda prompts: None
@@ -110,7 +112,8 @@ class Inputs:
         if artifact is not None:
             self.run.link("input", "artifact", artifact)
         device = local_device(self.device)
-        return Policy(location, device=device, max_prompt_tokens=self.generation.sampling.max_prompt_tokens)
+        limit = self.generation.sampling.max_prompt_tokens
+        return Policy(location, device=device, max_prompt_tokens=limit, chat=self.chat)
 
     def _folder(self) -> Path:
         folder = self.workspace.root / SAMPLES_FOLDER

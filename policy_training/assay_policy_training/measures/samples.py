@@ -17,12 +17,10 @@ from typing import Any
 from assay.data.json_lines import Lines, parse_object
 from assay.errors import BadInputError
 from assay.ids import prompt_id
-from assay.runs.json_log import JsonLog
-from assay.system.atomic_files import replacing
-from assay.system.name_lock import locked_name
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling, group_seeds
+from assay_policy_training.core.stored_rows import stored_rows
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
@@ -69,9 +67,16 @@ class Generation:
     seed: int
     sampling: Sampling
 
-    def key(self, version: str, items: Sequence[PromptItem]) -> str:
-        """Of the stored file: equal for equal weights, prompts and settings."""
-        content = [version, self.samples, self.seed, asdict(self.sampling), [item.to_dict() for item in items]]
+    def key(self, policy: Policy, items: Sequence[PromptItem]) -> str:
+        """Of the stored file: equal for equal weights, prompts, their rendering, and settings."""
+        content = [
+            policy.version,
+            policy.renderer.template_hash,
+            self.samples,
+            self.seed,
+            asdict(self.sampling),
+            [item.to_dict() for item in items],
+        ]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
@@ -87,14 +92,8 @@ def generate(
 
     Raises BadInputError where another process is generating the same.
     """
-    path = folder / f"{generation.key(policy.version, items)}.jsonl"
-    with locked_name(path, hint="wait for it: it is then read"):
-        log = JsonLog(path)
-        rows = log.rows()
-        if path.is_file():  # a line that an interruption cut off goes
-            with replacing(path) as temporary:
-                temporary.write_text("", encoding="utf-8")
-                JsonLog(temporary).append(rows)
+    path = folder / f"{generation.key(policy, items)}.jsonl"
+    with stored_rows(path) as (rows, log):
         on_prompts(len(rows))
         seeds = group_seeds(generation.seed, len(items))
         sampler = TransformersSampler(policy, generation.sampling)

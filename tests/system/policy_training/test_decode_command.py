@@ -133,6 +133,26 @@ def test_a_failed_reward_is_no_number_and_is_asked_for_again(
     assert (json.loads(out)["rewards_missing"], json.loads(out)["reward"]["mean"]) == (0, 2.0)
 
 
+def test_stop_texts_and_the_form_of_a_conversation(
+    workspace: Workspace, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = captured(capsys)
+    command = ("decode", "best_of_n", "tiny", *arguments(workspace, prompts), "--set", "n=1")
+
+    def first_response(*options: str) -> str:
+        code, out, err = run(*command, *options)
+        assert code == 0, err
+        file = workspace.runs / json.loads(out)["run"] / "responses.jsonl"
+        return str(json.loads(file.read_text(encoding="utf-8").split("\n")[0])["response"])
+
+    whole = first_response()
+    assert first_response("--stop", whole[1]) == whole[: whole.index(whole[1]) + 1] != whole
+    first_response("--system-prompt", "Be brief.")
+    assert len(list((workspace.root / "decoding").glob("*.jsonl"))) == 3, "another rendering, other responses"
+    code, _, err = run(*command, "--chat-kwargs", "enable_thinking=false")
+    assert (code, "the chat template has no such variable" in err.splitlines()[-1]) == (2, True)
+
+
 CODE = """
 from assay_policy_training.plugins.protocols import Rewards
 
