@@ -42,8 +42,8 @@ class ConversationOptions:
 
     @property
     def system(self) -> str | None:
-        given = self.system_prompt
-        return _text_of(Path(given[1:]), "--system-prompt") if given and given.startswith("@") else given
+        text = self.system_prompt
+        return _text_of(Path(text[1:]), "--system-prompt") if text and text.startswith("@") else text
 
     @property
     def chat(self) -> ChatOptions:

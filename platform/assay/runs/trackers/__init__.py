@@ -121,6 +121,6 @@ def open_trackers(
         try:
             yield [*trackers]
         except BaseException:
-            for named in trackers:
-                named.tracker.failed = True
+            for each in trackers:
+                each.tracker.failed = True
             raise
