@@ -127,10 +127,10 @@ async def _all(
 
 
 def _raised(error: BaseException) -> CallError:
-    place, trace = "", error.__traceback__ and error.__traceback__.tb_next  # the first frame is of this module
+    where, trace = "", error.__traceback__ and error.__traceback__.tb_next  # the first frame is of this module
     while trace is not None:
-        place, trace = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})", trace.tb_next
-    return CallError("raised", f"{type(error).__name__}: {' '.join(str(error).split())}{place}")
+        where, trace = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})", trace.tb_next
+    return CallError("raised", f"{type(error).__name__}: {' '.join(str(error).split())}{where}")
 
 
 def _started_loop(name: str) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
