@@ -186,7 +186,7 @@ def _report(
     rates, variants = rates_of(items)
     report = AttackReport(target.info, len(pairs), target.threshold, rates, variants, tuple(items))
     if not any(item.judged for item in items):
-        raise BadInputError(f"none of the {len(items)} responses could be judged: {report.coverage.left_out}")
+        raise BadInputError(f"none of the {len(items)} responses could be judged: {dict(report.coverage.left_out)}")
     return report
 
 

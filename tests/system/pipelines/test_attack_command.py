@@ -107,6 +107,16 @@ def test_pairwise_judges_are_attacked_too(place: Path, run: Run, tiny_judges: di
     assert row["low"] is None
 
 
+def test_models_that_take_a_principle_and_pointwise_judges_are_attacked_too(
+    place: Path, run: Run, tiny_principle_model: Path, tiny_judges: dict[str, Path]
+) -> None:
+    arguments = ("--data", "held.jsonl", "--limit", "2", "--attack", "truncation", "--device", "cpu", "--json")
+    for model, principle in ((tiny_principle_model, ("--principle", "Be kind.")), (tiny_judges["pointwise"], ())):
+        code, out, err = run("attack", model, *principle, *arguments)
+        assert code == 0, err
+        assert json.loads(out)["coverage"]["used"] == 6
+
+
 def test_the_best_of_a_policy_is_judged_by_a_second_reward(place: Path, run: Run) -> None:
     policy = ("--policy", "tiny", "--set", "policy.samples=2", "--set", "policy.max_new_tokens=8", "--device", "cpu")
     code, out, err = run("attack", "lists.yaml", "--data", "held.jsonl", "--limit", "2", "--attack", "policy", *policy,
