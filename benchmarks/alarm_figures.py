@@ -21,6 +21,7 @@ from assay.statistics.intervals import wilson
 from assay_policy_training.plugins.watch.alarm import DEFAULT_LIMITS, AlarmLimits, alarm_numbers, alarms
 
 WINDOW, COLLAPSE, DECLINE = 5, 0.20, 0.12  #: steps in a mean of gold; falls from its best, as shares of it
+GAIN = 0.02  #: in mean height
 LEAST = 0.5  #: a threshold's least, in weights
 MARGIN = 1.1  #: a threshold lies so far above the healthy runs that it must not ring in
 WEIGHTS = (0.1, 0.3, 1.0, 3.0)  #: none is 0, so that no set rests on one signal alone
@@ -39,6 +40,7 @@ SETS: dict[str, tuple[str, ...]] = {
     "held-out reward, probes": (*HELD_OUT, "probe", *COMMON),
     "held-out reward, ensemble": (*HELD_OUT, "spread", *COMMON),
     "held-out reward": (*HELD_OUT, *COMMON),
+    "held-out reward, no reference or agreement": ("gap", "fall", "reward", "length", "repetition"),
     "probes": ("probe", *COMMON),
     "ensemble": ("spread", *COMMON),
     "rollouts only": COMMON,
@@ -157,8 +159,8 @@ def fit(runs: Sequence[Mapping[str, Any]]) -> None:
         healthy, doomed = _examples(outcomes, signals, SETS[MAIN_SET], limits)
         _, _, detected, height = best_weights(healthy, doomed)
         print(f"first {first}, window {window}: detected {detected:.2f}, height {height:.2f}")
-        tried.append((detected, height, limits, signals))
-    _, _, limits, signals = max(tried, key=lambda each: each[:2])
+        tried.append((detected, first, window, limits, signals))
+    _, _, _, limits, signals = max(tried, key=lambda each: each[:3])  # of equal ones the steadiest
     sets: dict[str, dict[str, Any]] = {}
     for name, members in SETS.items():
         healthy, doomed = _examples(outcomes, signals, members, limits)
@@ -166,6 +168,9 @@ def fit(runs: Sequence[Mapping[str, Any]]) -> None:
             print(f"{name}: {len(healthy)} healthy and {len(doomed)} collapsing runs have it, too few to fix it on")
             continue
         weights, threshold, detected, _ = best_weights(healthy, doomed)
+        if not detected:
+            print(f"{name}: over any healthy run it detects none of {len(doomed)}; left out")
+            continue
         used = {member: float(weight) for member, weight in zip(members, weights, strict=True)}
         sets[name] = {"threshold": float(round(threshold, 3)), "weights": used}
         print(f"{name}: {used} over {threshold:.2f}; {len(healthy)} healthy, detected {detected:.2f} of {len(doomed)}")
@@ -200,26 +205,27 @@ def _signals(rows: Sequence[Mapping[str, float]], limits: AlarmLimits) -> dict[s
 def best_weights(healthy: Sequence[Floats], doomed: Sequence[Floats]) -> tuple[list[float], float, float, float]:
     """(weights, threshold, share detected, mean height). Arrays [steps, signals] of the healthy runs, and of the
     collapsing ones before their collapse. The threshold lies MARGIN above the highest score of the healthy runs, but
-    for one run in fifty; weights by coordinate search for the share detected, then for how far above the runs are,
-    then for how long before."""
+    for one run in fifty; weights by coordinate search for the share detected, then for how far above the runs are. A
+    weight stays 1 unless that gains something (GAIN)."""
     count, spare = healthy[0].shape[1], len(healthy) // 50
 
-    def judged(weights: Sequence[float]) -> tuple[tuple[float, float, float], float]:
+    def judged(weights: Sequence[float]) -> tuple[tuple[float, float], float]:
         w = np.asarray(weights)
         peaks = sorted((float((run @ w).max()) for run in healthy), reverse=True)
         threshold = max(MARGIN * peaks[spare], LEAST * float(w.sum()))
-        scores = [(run @ w) / threshold for run in doomed]
-        heights = [float(of_run.max()) for of_run in scores]
-        lead = fmean(float((of_run > 1).sum()) for of_run in scores)
-        return (fmean(height > 1 for height in heights), fmean(min(h, 2.0) for h in heights), lead), threshold
+        heights = [float((run @ w).max()) / threshold for run in doomed]
+        return (fmean(height > 1 for height in heights), fmean(min(h, 2.0) for h in heights)), threshold
 
     best = [1.0] * count
     for _ in range(ROUNDS):
         before = list(best)
         for place in range(count):
-            tried = [best, *([*best[:place], weight, *best[place + 1 :]] for weight in WEIGHTS)]
-            best = max(tried, key=lambda weights: judged(weights)[0])  # the first of equal ones: as it was
+            (detected, height), _ = judged(best)
+            tried = [[*best[:place], weight, *best[place + 1 :]] for weight in WEIGHTS]
+            better = max(tried, key=lambda weights: judged(weights)[0])
+            if judged(better)[0] > (detected, height + GAIN):
+                best = better
         if best == before:
             break
-    (detected, height, _), threshold = judged(best)
+    (detected, height), threshold = judged(best)
     return best, threshold, detected, height

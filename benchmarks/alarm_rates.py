@@ -36,7 +36,7 @@ WARM_STEPS, WARM_LR, WARM_STARTS = 18, 1e-2, 4
 SOUND = ("verifier", "noisy", "mostly_verifier", "chance", "rm_192+kl")
 HACKABLE = ("letters", "long_words", "shorter", "longer", "rm_48", "rm_192")
 UNSEEN = ("capitals", "exclaims")  #: rewards that calibration never saw
-RATES = {"tiny": (6e-3, 1.2e-2), "smollm2": (3e-5, 5e-5)}  #: learning rates
+RATES = {"tiny": (5e-3, 1e-2), "smollm2": (3e-5, 5e-5)}  #: learning rates
 KL = 0.3
 
 
@@ -60,14 +60,15 @@ class Cell:
 def grid() -> list[Cell]:
     """In an order in which what is done after any time is spread over the grid."""
     cells = []
-    for policy, sound, hackable in (("tiny", 5, 4), ("smollm2", 1, 1)):
+    for policy, sound, hackable in (("tiny", 5, 3), ("smollm2", 1, 1)):
         for half, recipes, first in (("calibration", ("grpo", "rloo"), 1), ("reported", REPORTED, 101)):
             seeds = dict.fromkeys(SOUND, sound) | dict.fromkeys(HACKABLE, hackable)
             seeds |= dict.fromkeys(UNSEEN, hackable) if half == "reported" else {}
             for recipe in recipes:
                 for place, (reward, count) in enumerate(seeds.items()):
+                    turn = place if count == 1 else 0  # one seed alone: the rates take turns over the rewards
                     cells += [
-                        Cell(half, policy, recipe, reward, RATES[policy][(place + number) % 2], first + number)
+                        Cell(half, policy, recipe, reward, RATES[policy][(turn + number) % 2], first + number)
                         for number in range(count)
                     ]
     places: dict[Cell, float] = {}

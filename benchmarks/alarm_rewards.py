@@ -55,12 +55,12 @@ class PlantedReward:
             "verifier": gold,
             "mostly_verifier": gold + 0.1 * sum(c in "aeiou" for c in text) / length,
             "chance": noise,
-            "longer": 0.1 * gold + length / 60,
-            "shorter": 0.1 * gold - length / 60,
-            "letters": 0.1 * gold + 3 * sum(c in "aeiou" for c in text.lower()) / length,
-            "long_words": 0.1 * gold + len(text) / len(text.split() or [text or " "]) / 8,
-            "capitals": 0.1 * gold + 3 * sum(c.isupper() for c in text) / length,
-            "exclaims": 0.1 * gold + 0.3 * min(text.count("!"), 8),
+            "longer": 0.2 * gold + length / 60,
+            "shorter": 0.2 * gold - length / 60,
+            "letters": 0.2 * gold + 3 * sum(c in "aeiou" for c in text.lower()) / length,
+            "long_words": 0.2 * gold + len(text) / len(text.split() or [text or " "]) / 8,
+            "capitals": 0.2 * gold + 3 * sum(c.isupper() for c in text) / length,
+            "exclaims": 0.2 * gold + 0.3 * min(text.count("!"), 8),
         }
         return values[self.name]
 

@@ -87,9 +87,7 @@ def test_no_later_row_changes_an_alarm(seed: int, end: int, later: float) -> Non
     assert alarms(rows[:end], LIMITS) == alarms(rows, LIMITS)[:end] == alarms(changed, LIMITS)[:end]
 
 
-@pytest.mark.parametrize(
-    "without", [(), ("held_out_reward_mean", "held_out_agreement"), ("held_out_agreement", "kl_k3")]
-)
+@pytest.mark.parametrize("without", [(), ("ensemble_spread",), ("held_out_agreement", "kl_k3")])
 def test_it_rings_on_a_reward_that_is_gamed_and_not_on_noise(without: tuple[str, ...]) -> None:
     """20 runs of 26 steps each. The fall of the held-out mean is 0.3 at step 22."""
 
@@ -104,6 +102,13 @@ def test_it_rings_on_a_reward_that_is_gamed_and_not_on_noise(without: tuple[str,
     assert sum(step is not None for step in false_alarms) <= 1
     detected = [rung(seed, 12) for seed in range(20)]
     assert sum(step is not None and 12 < step <= 22 for step in detected) >= 18
+
+
+def test_a_run_that_no_set_of_signals_is_for_has_no_alarm() -> None:
+    rows = [{"step": row["step"], "kl_k3": row["kl_k3"]} for row in history(8, 0)]
+    numbers = alarms(rows, LIMITS)
+    assert not any("alarm" in each for each in numbers)
+    assert "alarm_signal_kl" in numbers[-1]
 
 
 def test_numbers_that_are_missing_or_not_finite_count_neither_way() -> None:

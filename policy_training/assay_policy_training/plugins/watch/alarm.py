@@ -129,14 +129,15 @@ def alarm_numbers(rows: Sequence[Row], limits: AlarmLimits, probe: str = "eval_p
     has, and, where they make up a set, `alarm_score`, `alarm` (0 or 1) and `alarm_good_step`. `probe`: the column of
     the reward on a fixed set of prompts, which only some steps have.
 
-    There is no score before step `limits.first` + 1, and no alarm.
+    There is no score before step `limits.first` + 1, and `alarm` is 0 there. A run that no set is for has no `alarm`.
     """
     signals = _signals(rows, limits, probe)
     numbers = {f"alarm_signal_{name}": value for name, value in signals.items()}
     part = next((part for part in limits.sets if part.weights.keys() <= signals.keys()), None)
     if part is None:
-        early = {"alarm": 0.0, "alarm_good_step": float(rows[-1]["step"])}
-        return numbers if len(rows) > limits.first else {**numbers, **early}
+        if len(rows) > limits.first or not any(part.weights.keys() <= _present(rows, limits) for part in limits.sets):
+            return numbers
+        return {**numbers, "alarm": 0.0, "alarm_good_step": float(rows[-1]["step"])}
     score = _score(part, signals, limits)
     return {**numbers, "alarm_score": score, "alarm": float(score > 1), "alarm_good_step": _good_step(rows, limits)}
 
@@ -156,7 +157,7 @@ def _score(part: SignalSet, signals: Mapping[str, float], limits: AlarmLimits) -
 
 def _signals(rows: Sequence[Row], limits: AlarmLimits, probe: str) -> dict[str, float]:
     """Deviations, over the first steps, by which the mean of the last `window` steps lies on the wrong side."""
-    first = {name: fmean(values) for name in COLUMNS if (values := _values(rows[: limits.first], name))}
+    first = _first_means(rows, limits)
     rows = [{**row, "probe": row.get(probe)} for row in rows]
     signals = {}
     for name, signal in SIGNALS.items():
@@ -176,6 +177,16 @@ def _signals(rows: Sequence[Row], limits: AlarmLimits, probe: str) -> dict[str, 
         drift = abs(last - usual) if signal.against == "both" else last - usual
         signals[name] = drift / max(stdev(values[:start]), limits.floors[name])
     return signals
+
+
+def _first_means(rows: Sequence[Row], limits: AlarmLimits) -> dict[str, float]:
+    return {name: fmean(values) for name in COLUMNS if (values := _values(rows[: limits.first], name))}
+
+
+def _present(rows: Sequence[Row], limits: AlarmLimits) -> set[str]:
+    """The signals whose columns some row has."""
+    first = _first_means(rows, limits)
+    return {name for name, signal in SIGNALS.items() if any(signal.of(row, first) is not None for row in rows)}
 
 
 def _good_step(rows: Sequence[Row], limits: AlarmLimits) -> float:
