@@ -147,13 +147,21 @@ function ScoreCell({ score }: { score: Score }) {
       )}
       {score.parts.length > 0 && (
         <Text size="xs" className="dim">
-          {score.parts
-            .map((part) => `${part.name} ${part.skipped === null ? figure(part.value ?? part.reward) : `skipped: ${part.skipped}`}`)
-            .join("; ")}
+          {partsText(score.parts)}
         </Text>
       )}
     </Stack>
   );
+}
+
+/** Of an ensemble of many members only their number and range. */
+function partsText(parts: Column["scores"][number]["parts"]): string {
+  const members = parts.flatMap((part) => (part.name.startsWith("member-") && part.value !== null ? [part.value] : []));
+  if (members.length > 4 && members.length === parts.length)
+    return `${counted(members.length, "member")}, ${figure(Math.min(...members))} to ${figure(Math.max(...members))}`;
+  return parts
+    .map((part) => `${part.name} ${part.skipped === null ? figure(part.value ?? part.reward) : `skipped: ${part.skipped}`}`)
+    .join("; ");
 }
 
 function StandingCell({ standing }: { standing: Reply["standings"][number] }) {
