@@ -46,6 +46,7 @@ def attack(
 
     Example: `assay attack http://localhost:8000 --data pairs.jsonl --attack master_keys --attack flattery --json`
     """
+    from assay.data.snapshots import list_snapshots
     from assay.errors import BadInputError
     from assay.system.plurals import counted
     from assay.workspace import Workspace
@@ -64,6 +65,8 @@ def attack(
     if here is None and (queue or snapshot):
         option = "queue" if queue else "negatives"
         raise BadInputError("needs a workspace: --workspace (a file is named FILE.jsonl)", field=option)
+    if here is not None and snapshot is not None and snapshot in {one.name for one in list_snapshots(here)}:
+        raise BadInputError(f"snapshot {snapshot!r} exists, and snapshots do not change", field="negatives")
     result = attack_model(here, config, out=out, api_key=api_key)
     pairs = attacked_pairs(result.pairs, result.report.false_positives)
     payload: dict[str, Any] = result.to_dict()
@@ -81,6 +84,8 @@ def attack(
             created = queue_of(here, queue, pairs, result.run_id)
             payload["queue"] = created.name
             lines.append(f"{created.name}: {counted(created.items, 'item')}; vote with: assay annotate {created.name}")
+    elif queue or snapshot:
+        lines.append("nothing to keep or to queue")
     payload["pairs_kept"] = len(pairs)
     if as_json:
         emit(payload, "", as_json=True)

@@ -81,6 +81,9 @@ def test_a_composed_reward_is_attacked_and_what_fools_it_is_kept(place: Path, ru
     assert "worse response" in out
     assert "written to n.jsonl" in out
     assert get_queue(workspace, "more").items == 12
+    code, _, err = run("attack", "no-such-model", "--data", "held.jsonl", "--negatives", "fooled")
+    assert code == 2
+    assert "snapshot 'fooled' exists" in err  # before anything is loaded
 
 
 def test_the_rates_are_in_the_card_of_a_model(place: Path, run: Run, tiny_reward_model: Path) -> None:

@@ -149,6 +149,23 @@ def test_what_cannot_be_judged_is_left_out_and_counted() -> None:
         RewardTarget(LikesLength(), PAIRS, principle="Be kind.")
 
 
+def test_accepted_is_by_the_calibrated_probability_where_there_is_one() -> None:
+    class Calibrated(LikesLength):
+        info = ModelInfo("length", "1", calibrated=True)
+
+        def _of(self, text: str) -> ScoreResult:
+            return Score(float(len(text)), "m", "1", "", 1, False, probability=0.6 if len(text) > 10 else 0.5)
+
+    target = RewardTarget(Calibrated(), PAIRS)
+    assert target.threshold is None
+    short, long = target.judge([AttackedResponse(0, "Yes."), AttackedResponse(0, "It is so, I say.")])
+    assert isinstance(short, AttackVerdict)
+    assert isinstance(long, AttackVerdict)
+    assert (short.accepted, long.accepted) == (False, True)
+    plain = RewardTarget(LikesLength(), PAIRS)
+    assert plain.threshold == len(PAIRS[0].chosen)  # the median
+
+
 def test_a_response_that_may_be_good_fools_only_where_a_second_reward_says_it_is_worse() -> None:
     one, pair = AttackedResponse(0, "x"), PAIRS[0]
     judged = [
