@@ -214,6 +214,16 @@ def test_the_reference_comparator_is_a_draw_of_the_reference() -> None:
     assert (np.array(drawn) == 1).mean() == pytest.approx(0.7 + 0.1 / 2, abs=0.08)
 
 
+def test_diversity_alone_is_greedy_k_center_from_no_difference() -> None:
+    x = np.array([[0.01, 0.02], [3, 0], [-3, 0.1], [0, 2], [0.1, 2], [1, 1]])
+    features = np.stack([x, np.zeros_like(x)], axis=1).reshape(-1, 2)
+    offered = pairs_of([0.0] * 12, features=features)
+    picks = chosen(DiversePairs(selector="random", weight=0.0, pool=6), offered, 6)
+    assert {picks[0].pair} < {1, 2}
+    assert {picks[1].pair} < {3, 4}
+    assert [pick.pair for pick in picks][2] == 5, "neither a copy, nor the swap of one, nor a pair without difference"
+
+
 def test_diversity_takes_turns_over_prompts_before_it_ranks() -> None:
     first = np.array([0, 2, 4, 6])
     members = np.zeros((8, 2))

@@ -1,8 +1,9 @@
 """Diversity on top of any selector: the prompts take turns, and no pair asks what another one has asked already.
 
-Source: maximal marginal relevance (Carbonell and Goldstein 1998, recalled) over the differences of features, whose
-similarity is |cos|, the same for a pair and its swap. With weight 0 it is greedy k-center (Sener and Savarese, arXiv
-1708.00489, recalled) in that similarity.
+Source: maximal marginal relevance (Carbonell and Goldstein 1998, recalled) over the differences x of features. Two are
+alike by exp(-d^2 / 2 s^2), with d the smaller of |x - y| and |x + y|, since a pair is its swap, and s^2 the mean of
+|x|^2; a pair without a difference tells nothing, so 0 counts as asked from the beginning. With weight 0 this is greedy
+k-center (Sener and Savarese, arXiv 1708.00489, recalled) from there.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ import numpy as np
 from annotated_types import Ge, Le
 
 from assay.settings import Help, check_settings
-from assay_pipelines.online.selectors.candidates import Candidates, Ints
+from assay_pipelines.online.selectors.candidates import Candidates, Floats
 from assay_pipelines.online.selectors.kind import SELECTORS, Pick, Selector
 
 
@@ -37,13 +38,11 @@ class DiversePairs:
         return self.ranking.needs | ({"features"} if self.weight < 1 else set())
 
     def choose(self, candidates: Candidates, count: int, rng: np.random.Generator) -> list[Pick]:
-        usable: Ints = np.arange(len(candidates))
-        directions = np.zeros((len(candidates), 1))
+        x: Floats = np.zeros((len(candidates), 1))
         if self.weight < 1:
             assert candidates.features is not None
-            difference = candidates.difference(candidates.features)
-            directions = difference / np.maximum(np.linalg.norm(difference, axis=1, keepdims=True), 1e-12)
-            usable = np.flatnonzero(np.isfinite(directions).all(axis=1))
+            x = candidates.difference(candidates.features)
+        usable = np.flatnonzero(np.isfinite(x).all(axis=1))
         considered = replace(
             candidates,
             first=candidates.first[usable],
@@ -51,15 +50,22 @@ class DiversePairs:
             prompt=candidates.prompt[usable],
         )
         order = self.ranking.choose(considered, self.pool * max(count, 0), rng)
-        pairs = usable[[pick.pair for pick in order]] if order else usable[:0]
-        relevance = 1 - np.arange(len(pairs)) / max(len(pairs), 1)
-        similarity, turn = np.zeros(len(pairs)), np.zeros(len(pairs))
+        if not order:
+            return []
+        pairs = usable[[pick.pair for pick in order]]
+        x, prompt = x[pairs], candidates.prompt[pairs]
+        squares = np.square(x).sum(axis=1)
+        scale = 2 * max(float(squares.mean()), 1e-12)
+        similarity, turn = np.exp(-squares / scale), np.zeros(len(pairs))
+        relevance = 1 - np.arange(len(pairs)) / len(pairs)
         picks: list[Pick] = []
         while len(picks) < min(count, len(pairs)):
             worth = self.weight * relevance - (1 - self.weight) * similarity
             best = int(np.lexsort((-worth, turn))[0])
-            picks.append(Pick(int(pairs[best]), {**order[best].why, "similarity": float(similarity[best])}))
-            similarity = np.maximum(similarity, np.abs(directions[pairs] @ directions[pairs[best]]))
-            turn[candidates.prompt[pairs] == candidates.prompt[pairs[best]]] += 1
+            alike = {"similarity": float(similarity[best])} if self.weight < 1 else {}
+            picks.append(Pick(int(pairs[best]), {**order[best].why, **alike}))
+            distance = np.maximum(squares + squares[best] - 2 * np.abs(x @ x[best]), 0)
+            similarity = np.maximum(similarity, np.exp(-distance / scale))
+            turn[prompt == prompt[best]] += 1
             turn[best] = np.inf
         return picks
