@@ -15,7 +15,7 @@ from assay.runs.contamination_gate import BenchmarkState, contamination_of
 from assay.runs.coverage import Coverage
 from assay.runs.model_run import reserved_folder
 from assay.runs.progress_bar import progress_bar
-from assay.runs.record import Run
+from assay.runs.record import Run, locate_model
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import render_card
 from assay_rm_training.checkpoints.checkpoint import save_checkpoint
@@ -86,6 +86,7 @@ def train_probe_model(
     parts raise."""
     names = [name for name in (plan.data, plan.gold, plan.eval_data) if name is not None]
     settings = {"method": "probe", **asdict(plan)}
+    base = locate_model(workspace, plan.base)
     selecting = states_of_use(workspace, plan.gold, gold, "selection", waivers or {}) if plan.gold else []
     with training_run(
         workspace,
@@ -94,7 +95,7 @@ def train_probe_model(
         force=plan.force,
         data=plan.data,
         waivers=waivers or {},
-        inputs=inputs_of(workspace, [], names),
+        inputs=inputs_of(workspace, [base] if base[1] else [], names),
     ) as (run, folder, _):
         record_use(run, plan.gold or "", selecting)
         cache = FeatureCache(FrozenBackbone(plan.base, max_length=plan.max_length, device=plan.device), workspace)

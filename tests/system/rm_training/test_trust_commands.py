@@ -14,6 +14,7 @@ from pair_files import write_pairs
 from assay.cli.main import main
 from assay.domain import Message, PreferencePair
 from assay.models.spec import RewardModelSpec
+from assay.runs.record import locate_model
 from assay.workspace import Workspace
 from assay_serving.engines.head_ensemble import HeadEnsembleSpec
 
@@ -266,6 +267,10 @@ def test_an_ensemble_of_heads_is_trained_measured_and_used_as_any_model(
     assert (spec.members, spec.l2, spec.backbone) == (4, 0.3, "../rm")
     assert spec.uncertainty is not None
     assert f"it {spec.uncertainty['verdict']}" in (folder / "README.md").read_text()
+    workspace = Workspace.open(place / "w")
+    with workspace.store.unit() as db:
+        links = db.execute("SELECT ref FROM run_links WHERE run_id = ? AND kind = 'artifact'", [spec.run_id]).fetchall()
+    assert {(locate_model(workspace, name)[1],) for name in ("rm", "heads")} == set(links)
 
     score = ("score", "--model", "heads", "--prompt", "2-1", "--response", "red!", "--json", *where)
     code, out, err = run(capsys, *score)
