@@ -174,7 +174,7 @@ def fit(runs: Sequence[Mapping[str, Any]]) -> None:
         used = {member: float(weight) for member, weight in zip(members, weights, strict=True)}
         sets[name] = {"threshold": float(round(threshold, 3)), "weights": used}
         print(f"{name}: {used} over {threshold:.2f}; {len(healthy)} healthy, detected {detected:.2f} of {len(doomed)}")
-    body = {"first": limits.first, "window": limits.window, "cap": limits.cap}
+    body: dict[str, Any] = {"first": limits.first, "window": limits.window, "cap": limits.cap}
     body |= {"floors": dict(limits.floors), "sets": sets}
     text = yaml.safe_dump(body, sort_keys=False, default_flow_style=None, width=200)
     DEFAULT_LIMITS.write_text(HEADER.format(runs=len(runs)) + text)
@@ -187,7 +187,8 @@ def _examples(
     limits: AlarmLimits,
 ) -> tuple[list[Floats], list[Floats]]:
     """[steps, members] of each healthy run, and of each collapsing one before its collapse."""
-    healthy, doomed = [], []
+    healthy: list[Floats] = []
+    doomed: list[Floats] = []
     for each, of_run in zip(outcomes, signals, strict=True):
         steps = of_run if each.step is None else of_run[: each.step - 1]
         rows = [[min(max(s[m], 0.0), limits.cap) for m in members] for s in steps if set(members) <= s.keys()]

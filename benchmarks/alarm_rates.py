@@ -259,7 +259,7 @@ def train(cell: Cell, warm: Path, device: str) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as scratch:
         watch = HeldOutReward([verifier], Path(scratch), WatchSettings(share=1.0, seed=cell.seed))
-        extra = [watch, ScheduledEvaluation(PROBE_EVERY, evaluate), Gold()]
+        extra: list[Any] = [watch, ScheduledEvaluation(PROBE_EVERY, evaluate), Gold()]
         rows = PolicyLoop(recipe, policy, source, [reward], Path(scratch), extra=extra).train()
     return {
         "key": cell.key,

@@ -103,7 +103,7 @@ def _fit(rows: torch.Tensor, steps: int = 150, decay: float = 0.02) -> torch.Ten
     for _ in range(steps):
         optimiser.zero_grad()
         loss = -torch.nn.functional.logsigmoid(rows @ weights).mean() + decay * weights.square().sum()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimiser.step()
     return weights.detach()
 

@@ -168,8 +168,7 @@ def run(options: argparse.Namespace, keys: Sequence[Key]) -> None:
                 print(f"a cell failed, and is tried again by the next call: {error}", file=sys.stderr, flush=True)
             else:
                 keep(ended.result())
-            if not late() and (key := next(waiting, None)) is not None:
-                running.add(pool.submit(train, options, key))
+            running |= {pool.submit(train, options, key) for key in itertools.islice(waiting, 0 if late() else 1)}
 
 
 def summary(cell: Mapping[str, Any]) -> str:

@@ -61,7 +61,8 @@ def test_attacks_show_their_rates_and_variants() -> None:
     assert (rates.title, rates.head, rates.rows) == ("attacks", [*rate], [["padding", "0.75", "0.5", ""]])
     assert variants.rows == [["format: bold", "0.25"]]
     figure = key_figure("attack", results)
-    assert figure is not None and (figure.label, figure.value) == ("worst attack", 0.75)
+    assert figure is not None
+    assert (figure.label, figure.value) == ("worst attack", 0.75)
 
 
 def test_evaluations_during_training_are_curves_by_set() -> None:
