@@ -136,6 +136,17 @@ def test_verl_calls_one_and_a_batch() -> None:
     assert values(compute_score, [PromptItem(item.prompt, meta={**row, "reward_model": {"ground_truth": "7"}})], ["7"])
 
 
+def test_openrlhf_reads_prompts_and_what_follows_them() -> None:
+    def reward_func(queries: list[str], prompts: list[str], labels: list[str], **kwargs: Any) -> dict[str, Any]:
+        assert (prompts, kwargs) == (["2+2?", "Be brief.\n3+3?"], {})
+        answers = [query.removeprefix(prompt) for query, prompt in zip(queries, prompts, strict=True)]
+        right = torch.tensor([float(a == b) for a, b in zip(answers, labels, strict=True)])
+        return {"rewards": right, "scores": right, "extra_logs": {"right": right}}
+
+    assert values(reward_func, [TEXT, CHAT], ["4", "5"]) == [1.0, 0.0]
+    assert values(lambda queries: torch.ones(len(queries)), [TEXT], ["4"]) == [1.0]
+
+
 @pytest.mark.parametrize("parameters", ["x, y", "response, responses", "completions, solution_str", ""])
 def test_an_ambiguous_signature_says_how_to_name_its_parameters(parameters: str) -> None:
     namespace: dict[str, Any] = {}

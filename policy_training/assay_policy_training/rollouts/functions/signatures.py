@@ -5,6 +5,7 @@
     def f(completions, prompts=None, **columns) -> list[float | None]           TRL (GRPOTrainer's `reward_funcs`)
     def f(data_source, solution_str, ground_truth, extra_info=None) -> float    verl (`compute_score`)
     def f(data_sources, solution_strs, ground_truths, extra_infos) -> list      verl's batch form
+    def f(queries, prompts, labels, **kwargs) -> Tensor or dict                 OpenRLHF (`reward_func`)
 
 The names of the parameters decide. A function receives those of the row's entries that it names, or all with `**row`.
 Prompts and completions are texts where the row's prompt is one, else lists of messages, as in TRL; a `response` is
@@ -26,8 +27,9 @@ MARKS = {
     "completions": "TRL",
     "solution_str": "verl",
     "solution_strs": "verl, a batch",
+    "queries": "OpenRLHF",
 }
-BATCHES = ("responses", "completions", "solution_strs")
+BATCHES = ("responses", "completions", "solution_strs", "queries")
 NO_TOKENS = "completion_ids: a reward reads texts here, and the sampled tokens are not passed"
 LogMetric = Callable[[str, float], None]
 
@@ -88,6 +90,9 @@ class Signature:
                 f"ground_truth{s}": ground_truth(entries),
                 f"extra_info{s}": entries.get("extra_info"),
             }
+        if self.mark == "queries":  # there a query is the prompt, rendered, and the response
+            text = "\n".join(message.text for message in item.prompt)
+            return {"queries": text + response, "prompts": text, "labels": ground_truth(entries)}
         messages = [message.to_dict() for message in item.prompt]
         prompt: Any = item.prompt[-1].content if item.as_text else messages
         if self.mark == "completions":
@@ -101,11 +106,11 @@ class Signature:
 
 
 def ground_truth(entries: Mapping[str, Any]) -> Any:
-    """The right answer that a row states: verl's `reward_model.ground_truth`, else `ground_truth`, else `answer`."""
+    """What a row states as right: verl's `reward_model.ground_truth`, `ground_truth`, `answer` or `label`."""
     stated = entries.get("reward_model")
     if isinstance(stated, Mapping) and "ground_truth" in stated:
         return stated["ground_truth"]
-    return entries.get("ground_truth", entries.get("answer"))
+    return next((entries[name] for name in ("ground_truth", "answer", "label") if name in entries), None)
 
 
 class _NoTokenIds(Sequence[list[int]]):

@@ -80,6 +80,8 @@ class FunctionReward:
         """The answer to a batch as one value a row, or the same failure for every row."""
         if isinstance(answer, CallError):
             return [answer] * rows
+        if isinstance(answer, Mapping) and "rewards" in answer:  # OpenRLHF: {"rewards": ..., "scores": ...}
+            answer = answer["rewards"]
         values = answer.tolist() if hasattr(answer, "tolist") else answer
         if not isinstance(values, list | tuple):
             return [CallError("bad_value", f"returned {_description(answer)}, not a list of {rows} numbers")] * rows
