@@ -43,7 +43,7 @@ def test_a_measure_shows_its_tables_and_of_long_ones_a_part() -> None:
     answers = [{"answer": str(n), "lost": n} for n in range(MOST_ROWS + 1)]
     results = {"measure": "support", "table": [{"policy": "a", "kept": 0.5}, {"policy": "b"}], "answers": answers}
     table, rows = tables_of({**results, "base": "a"})
-    assert (table.title, table.head, table.rows) == ("support", ["policy", "kept"], [["a", "0.5"], ["b", ""]])
+    assert (table.title, table.head, table.rows) == ("support", ["policy", "kept"], [["a", "0.5"], ["b", "-"]])
     assert (rows.title, len(rows.rows)) == (f"answers, {MOST_ROWS} of {MOST_ROWS + 1} rows", MOST_ROWS)
 
 
@@ -58,7 +58,7 @@ def test_attacks_show_their_rates_and_variants() -> None:
     variant = {"attack": "format: bold", "rate": 0.25}
     results = {"attacks": [rate], "variants": [variant], "worst": {"attack": "padding", "value": 0.75}, "pairs": 4}
     rates, variants = tables_of(results)
-    assert (rates.title, rates.head, rates.rows) == ("attacks", [*rate], [["padding", "0.75", "0.5", ""]])
+    assert (rates.title, rates.head, rates.rows) == ("attacks", [*rate], [["padding", "0.75", "0.5", "-"]])
     assert variants.rows == [["format: bold", "0.25"]]
     figure = key_figure("attack", results)
     assert figure is not None

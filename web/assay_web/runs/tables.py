@@ -33,4 +33,4 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> RunTable:
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
