@@ -33,9 +33,21 @@ class _Checked:
 class RewardPlan(_Checked):
     """The reward model: what it begins with, how it learns, where it runs. One of `start`, `pairs` and `labels`."""
 
-    start: Annotated[str | None, Help("A head ensemble of the workspace, or its folder, to begin with.")] = None
+    start: Annotated[
+        str | None,
+        Help("A reward model of the workspace, or its folder, to begin with; of `heads` an ensemble of heads."),
+    ] = None
     pairs: Annotated[str | None, Help("A snapshot or a file of pairs to fit the first model on.")] = None
     labels: Annotated[int, Ge(0), Help("Labels bought on rollouts of the untrained policy for the first one.")] = 0
+    refit: Annotated[
+        Literal["heads", "train"],
+        Help(
+            "heads: on a frozen backbone, to their optimum. train: all weights, by `training`, from the version before."
+        ),
+    ] = "heads"
+    training: Annotated[
+        Mapping[str, Any], Help("Of train: `method` (bt), its settings and those of `assay train`.")
+    ] = field(default_factory=dict)
     backbone: Annotated[str | None, Help("Whose frozen hidden states the heads read. Default: the policy's base.")] = (
         None
     )

@@ -15,7 +15,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -97,13 +97,15 @@ class Journal:
         self._replies = {int(row["step"]): row for row in self.replies.rows()}
 
     def begin_from(self, folder: Path) -> "Journal":
-        """Take over the files of the run that this one resumes; a torn last line is left behind."""
+        """Take over the files of the run that this one resumes, but a torn last line, and an order to pause or stop."""
         for log in (self.labels, self.events, self.replies):
             if (folder / log.path.name).is_file():
                 shutil.copyfile(folder / log.path.name, log.path)
                 whole = log.rows()
                 log.path.unlink()
                 log.append(whole)
+        if (folder / CONTROL).is_file():
+            replace(Control.read(folder), state="run").write(self.folder)
         self.__post_init__()
         return self
 

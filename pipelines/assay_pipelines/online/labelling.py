@@ -10,19 +10,19 @@ ensemble_agreement and ensemble_spread, means over the step's pairs, where the r
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from assay import ids
-from assay.runs.record import Run, find_artifact, start_run
+from assay.runs.record import Run, find_artifact
 from assay.system.graceful_stop import stop_requested
 from assay_pipelines.online.candidate_pairs import CandidatePairs, candidate_pairs, member_rewards, sequence_logp
 from assay_pipelines.online.config import LoopConfig
 from assay_pipelines.online.journal import Control
 from assay_pipelines.online.purchase import LabelPurchase, Limits
-from assay_pipelines.online.refit import HeadsRefit, RewardVersion, TrainingPair
+from assay_pipelines.online.refit import Refit, RewardVersion, TrainingPair
 from assay_pipelines.online.reward_host import RewardHost
 from assay_pipelines.online.selectors.candidates import Candidates
 from assay_pipelines.online.selectors.disagreement import agreement
@@ -51,7 +51,7 @@ class OnlineLabelling:
         config: LoopConfig,
         purchase: LabelPurchase,
         selector: Selector,
-        refit: HeadsRefit,
+        refit: Refit,
         host: RewardHost,
         version: RewardVersion,
         *,
@@ -190,7 +190,7 @@ class OnlineLabelling:
         return report.trained if "logp_ref" in self.selector.needs else report.batch
 
     def _candidates(self, batch: RolloutBatch, pairs: CandidatePairs, members: Any) -> Candidates:
-        needs = self.selector.needs
+        needs, states, heads = self.selector.needs, self.refit.features, self.version.heads
         parts = None if self.other is None else self.other.score(batch.items, batch.responses).parts.values()
         return Candidates(
             pairs.first,
@@ -199,17 +199,17 @@ class OnlineLabelling:
             np.asarray(batch.scored_reward.numpy(), dtype=np.float64),
             members=members,
             other=None if parts is None else np.sum([part.numpy() for part in parts], axis=0, dtype=np.float64),
-            features=self.refit.features.matrix(_items(batch)) if needs & {"features", "posterior"} else None,
+            features=states.matrix(_items(batch)) if states is not None and needs & {"features", "posterior"} else None,
             logp=sequence_logp(batch.logp_mu, batch.mask),
             logp_ref=sequence_logp(batch.logp_ref, batch.mask) if batch.logp_ref is not None else None,
-            posterior=self.version.heads.posterior,
+            posterior=None if heads is None else heads.posterior,
         )
 
     def _refit(self, report: StepReport) -> None:
         """A version on all labels so far, which takes over unless something speaks against it."""
         step, journal = report.step, self.purchase.journal
         began = time.monotonic()
-        version = fitted_version(self.refit, self.purchase, self.config, self.initial, self.version)
+        version = fitted_version(self.refit, self.purchase, self.initial, self.version)
         self.fresh, self.refits = 0, self.refits + 1
         held_out = [pair for row in self.purchase.labelled if row.held_out and (pair := TrainingPair.of(row))]
         batch = report.batch
@@ -229,7 +229,10 @@ class OnlineLabelling:
     def state_dict(self) -> dict[str, Any]:
         names = ("refits", "swaps", "fresh", "owed", "actions", "rest_until", "good", "penalised", "spent", "seconds")
         state = {name: getattr(self, name) for name in names}
-        return state | {"model": self.version.name, "logs": self.purchase.journal.sizes()}
+        return state | {
+            "model": self.version.reference(self.purchase.run.workspace),
+            "logs": self.purchase.journal.sizes(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         journal = self.purchase.journal
@@ -237,21 +240,20 @@ class OnlineLabelling:
         self.purchase.load(journal.label_rows())
         for name in state.keys() - {"model", "logs"}:
             setattr(self, name, state[name])
-        if state["model"] != self.version.name:
-            self.version = self.refit.load(self.refit.workspace.models / state["model"])
+        if state["model"] != self.version.reference(self.purchase.run.workspace):
+            self.version = self.refit.load(self.purchase.run.workspace.models / state["model"])
             self.host.swap(self.version)
             link_version(self.purchase.run, self.version)
         self._since = time.monotonic()
 
 
 def fitted_version(
-    refit: HeadsRefit,
+    refit: Refit,
     purchase: LabelPurchase,
-    config: LoopConfig,
     initial: InitialPairs | None,
     before: RewardVersion | None = None,
 ) -> RewardVersion:
-    """Heads fitted on all labels that are trained on, as a recorded run that reads their snapshot."""
+    """Fitted on all labels that are trained on, as a recorded run that reads their snapshot."""
     rows = [row for row in purchase.labelled if not row.held_out]
     inputs: dict[str, str] = {}
     if any(row.label is not None for row in rows):
@@ -260,12 +262,7 @@ def fitted_version(
         inputs[initial.data] = "snapshot" if initial.data.startswith("s-") else "file"
     labelled = [pair for row in rows if (pair := TrainingPair.of(row)) is not None]
     pairs = [*(initial.pairs if initial is not None else ()), *labelled]
-    settings = {"loop": config.name, "pairs": len(pairs), **asdict(refit.config)}
-    with start_run(refit.workspace, "loop-refit", settings, inputs=inputs) as run:
-        heads = refit.fit(pairs, None if before is None else before.heads)
-        version = refit.save(run, heads, data=next(iter(inputs)))
-        run.metrics.update({"pairs": len(pairs), "model": version.name})
-    return version
+    return refit.fitted(pairs, inputs, before)
 
 
 def link_version(run: Run, version: RewardVersion) -> None:

@@ -1,17 +1,17 @@
-"""The reward model of a loop: heads on a frozen backbone, fitted again on every label so far.
+"""The reward model of a loop, as a rule heads on a frozen backbone, fitted again on every label so far.
 
 Covers: hidden states of labelled responses, computed once; fitting, saving and loading a version; the versions'
-scorers, which share the backbone. Leaves out: the fit (`assay_rm_training.methods.head_ensemble`), who scores the
-rollouts (`reward_host`), whether a version takes over (`shadow`).
+scorers, which share the backbone. Leaves out: the fit (`assay_rm_training.methods.head_ensemble`), models trained as a
+whole (`whole_model`), who scores the rollouts (`reward_host`), whether a version takes over (`shadow`).
 """
 
 import hashlib
 import shutil
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from assay.errors import BadInputError
 from assay.models.spec import RewardModelSpec
 from assay.runs.model_run import reserved_folder
 from assay.runs.progress_bar import Advance, silent
-from assay.runs.record import Run, find_artifact
+from assay.runs.record import Run, find_artifact, start_run
 from assay.workspace import Workspace
 from assay_pipelines.online.config import RewardPlan
 from assay_pipelines.online.journal import LabelRow
@@ -33,7 +33,7 @@ from assay_serving.engines.aggregation import MemberAggregation
 from assay_serving.engines.frozen_backbone import FeatureResult, Features
 from assay_serving.engines.head_ensemble import HeadEnsembleScorer, HeadEnsembleSpec, read_heads
 from assay_serving.engines.heads import Heads
-from assay_serving.scorer import ScoreItem
+from assay_serving.scorer import ScoreItem, Scorer
 
 Floats = npt.NDArray[np.float64]
 RECENT = 8192  #: responses whose hidden states are kept, beside the labelled ones
@@ -98,26 +98,54 @@ class LoopReward(HeadEnsembleScorer):
 
 @dataclass(frozen=True)
 class RewardVersion:
-    """One reward model of the loop, saved as an artifact of the workspace."""
+    """One reward model of the loop, saved as an artifact of the workspace. `heads`: of an ensemble of heads."""
 
     name: str
     folder: Path
-    scorer: LoopReward
+    scorer: Scorer
+    heads: Heads | None = None
 
-    @property
-    def heads(self) -> Heads:
-        return self.scorer.heads
+    def reference(self, workspace: Workspace) -> str:
+        """Of its folder, relative to the workspace's models where it is one of them."""
+        return self.folder.name if self.folder.parent == workspace.models else str(self.folder)
+
+
+class Refit(Protocol):
+    """Makes and loads versions of a loop's reward model. `features`: hidden states, where the versions share them."""
+
+    features: RecentFeatures | None
+
+    def fitted(
+        self, pairs: Sequence[TrainingPair], inputs: Mapping[str, str], before: RewardVersion | None
+    ) -> RewardVersion:
+        """A version fitted on the pairs, by a recorded run that reads `inputs` (ref -> kind), the first of them first.
+        The same pairs and the same `before` give the same version. Raises BadInputError where they are too few."""
+        ...
+
+    def load(self, folder: Path) -> RewardVersion: ...
 
 
 class HeadsRefit:
-    """Makes and loads versions of the reward model `name`, which share a backbone."""
+    """Ensembles of heads, called `name`, which share a backbone."""
 
     def __init__(self, workspace: Workspace, name: str, plan: RewardPlan, base: str, device: str, seed: int) -> None:
         self.workspace, self.name, self.plan = workspace, name, plan
         backbone = FrozenBackbone(base, max_length=plan.max_length, device=device)
-        self._cache, self.features = FeatureCache(backbone), RecentFeatures(backbone)
+        self._cache = FeatureCache(backbone)
+        self.features: RecentFeatures | None = RecentFeatures(backbone)
+        self._states = self.features
         self.config = HeadsConfig(method=plan.uncertainty, members=plan.members, l2=plan.l2, seed=seed)
         self._labelled: dict[tuple[Any, str], FeatureResult] = {}
+
+    def fitted(
+        self, pairs: Sequence[TrainingPair], inputs: Mapping[str, str], before: RewardVersion | None
+    ) -> RewardVersion:
+        """See `Refit`."""
+        settings = {"name": self.name, "pairs": len(pairs), **asdict(self.config)}
+        with start_run(self.workspace, "loop-refit", settings, inputs=inputs) as run:
+            version = self.save(run, self.fit(pairs, before.heads if before else None), data=next(iter(inputs)))
+            run.metrics.update({"pairs": len(pairs), "model": version.name})
+        return version
 
     def fit(self, pairs: Sequence[TrainingPair], start: Heads | None = None) -> FittedHeads:
         """Raises BadInputError where too few pairs have features on both sides."""
@@ -171,12 +199,12 @@ class HeadsRefit:
             ranked=spec.aggregation.combine == "mean",
         )
         scorer = LoopReward(backbone.trainable.model, backbone.renderer, described, name=self.name)
-        scorer.states, scorer.aggregation, scorer.heads = self.features, spec.aggregation, read_heads(folder, spec)
-        return RewardVersion(folder.name, folder, scorer)
+        scorer.states, scorer.aggregation, scorer.heads = self._states, spec.aggregation, read_heads(folder, spec)
+        return RewardVersion(folder.name, folder, scorer, scorer.heads)
 
     def _keep(self, items: Sequence[ScoreItem]) -> None:
         missing = list({_key(item): item for item in items if _key(item) not in self._labelled}.values())
-        self._labelled.update(zip(map(_key, missing), self.features.of(missing), strict=True))
+        self._labelled.update(zip(map(_key, missing), self._states.of(missing), strict=True))
 
     def _vector(self, item: ScoreItem) -> npt.NDArray[np.float32] | None:
         result = self._labelled[_key(item)]

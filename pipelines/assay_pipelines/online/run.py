@@ -34,11 +34,12 @@ from assay_pipelines.online.label_sources.kind import LABEL_SOURCES, LabelSource
 from assay_pipelines.online.labelling import OnlineLabelling
 from assay_pipelines.online.purchase import LabelPurchase
 from assay_pipelines.online.record import LoopRecord
-from assay_pipelines.online.refit import HeadsRefit
+from assay_pipelines.online.refit import HeadsRefit, Refit
 from assay_pipelines.online.reward_host import InProcessReward, RewardHost, ServedReward
 from assay_pipelines.online.selectors.candidates import Candidates
 from assay_pipelines.online.selectors.kind import SELECTORS, Selector, require
 from assay_pipelines.online.start import LoopStart, first_version, initial_pairs
+from assay_pipelines.online.whole_model import WholeModelRefit
 from assay_policy_training.plugins.protocols import StepMetrics
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.open_rewards import open_rewards
@@ -93,7 +94,8 @@ def run_loop(
     unfinished = None if fresh else _unfinished(workspace, config)
     source = label_source(workspace, config, folder)
     base = locate_model(workspace, config.reward.backbone or config.policy)[0]
-    refit = HeadsRefit(workspace, f"{config.name}-reward", config.reward, base, plan.device, plan.recipe.seed)
+    make = HeadsRefit if config.reward.refit == "heads" else WholeModelRefit
+    refit: Refit = make(workspace, f"{config.name}-reward", config.reward, base, plan.device, plan.recipe.seed)
     pool: Pool = "gold" if config.labels.source["kind"] in ("verifier", "people") else "silver"
     if unfinished is None:
         with start_run(workspace, "loop", config.to_dict()) as run:
@@ -141,8 +143,12 @@ def selector_of(config: LoopConfig, folder: Path | None = None) -> Selector:
     selector: Selector = SELECTORS.create(str(settings.pop("kind")), settings, folder=folder, field="labels.selector")
     rows, none = np.zeros(0, dtype=np.int64), np.zeros((0, 1))
     other = None if config.labels.other is None else none[:, 0]
-    posterior = Posterior(none[:, 0], none)
-    require(selector, Candidates(rows, rows, rows, none[:, 0], none, other, none, none[:, 0], none[:, 0], posterior))
+    members, features, belief = none, none, Posterior(none[:, 0], none)
+    if config.reward.refit != "heads":
+        members = features = belief = None  # type: ignore[assignment]
+    require(
+        selector, Candidates(rows, rows, rows, none[:, 0], members, other, features, none[:, 0], none[:, 0], belief)
+    )
     return selector
 
 
@@ -210,7 +216,7 @@ def _write_start(folder: Path, config: LoopConfig, record: LoopRecord, start: Lo
     payload = {
         "config": config.to_dict(),
         "record": record.name,
-        "model": start.version.folder.name,
+        "model": start.version.reference(record.workspace),
         "rows": [asdict(row) for row in start.rows],
     }
     with replacing(folder / LOOP_FILE) as temporary:

@@ -25,7 +25,7 @@ from assay_pipelines.online.label_sources.kind import LabelSource
 from assay_pipelines.online.labelling import InitialPairs, fitted_version
 from assay_pipelines.online.purchase import LabelPurchase, Limits
 from assay_pipelines.online.record import LoopRecord
-from assay_pipelines.online.refit import HeadsRefit, RewardVersion, TrainingPair
+from assay_pipelines.online.refit import Refit, RewardVersion, TrainingPair
 from assay_pipelines.online.selectors.candidates import Candidates
 from assay_pipelines.online.selectors.kind import SELECTORS
 from assay_policy_training.core.batch import RolloutBatch
@@ -54,7 +54,7 @@ def first_version(
     config: LoopConfig,
     plan: Plan,
     prompts: Sequence[PromptItem],
-    refit: HeadsRefit,
+    refit: Refit,
     record: LoopRecord,
     source: LabelSource,
 ) -> LoopStart:
@@ -77,7 +77,7 @@ def first_version(
                 "or another start",
                 field="reward.labels",
             )
-    version = fitted_version(refit, purchase, config, initial)
+    version = fitted_version(refit, purchase, initial)
     return LoopStart(version, initial, tuple(purchase.rows.values()))
 
 

@@ -16,6 +16,7 @@ import torch
 from assay import ids
 from assay.domain import prompt_of
 from assay.errors import AssayError
+from assay.models.spec import RewardModelSpec
 from assay.runs.callbacks import Callback
 from assay.runs.json_log import read_metrics
 from assay.runs.lineage import lineage
@@ -207,6 +208,17 @@ def test_the_reward_may_be_served_by_a_child_process_that_is_started_again_when_
     assert served[0]._process.poll() is not None
 
 
+def test_a_whole_reward_model_may_be_trained_again_from_the_one_before(workspace: Workspace) -> None:
+    whole = {"refit": "train", "backbone": "tiny", "training": {"epochs": 1, "lr": 1e-4}}
+    made = run_loop(workspace, loop(reward=whole, set={"steps": 3}, labels={"selector": {"kind": "margin"}}))
+    swap = next(row for row in rows(made.folder, "events.jsonl") if row["kind"] == "swap")
+    scored = [row for row in rows(made.folder, "rollouts.jsonl") if row["step"] == swap["step"] + 1]
+    assert {score["version"] for row in scored for score in row["scores"].values()} == {swap["version"]}
+    spec = RewardModelSpec.read(workspace.models / swap["model"])
+    assert spec is not None
+    assert Path(spec.base).name == swap["before"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -215,6 +227,8 @@ def test_the_reward_may_be_served_by_a_child_process_that_is_started_again_when_
         ({"labels": {"selector": {"kind": "disagree"}}}, "no selector is named 'disagree'; did you mean disagreement"),
         ({"labels": {"source": {"kind": "peple"}}}, "no label_source is named 'peple'; did you mean people"),
         ({"labels": {"source": {"kind": "simulated", "acuracy": 1}}}, "did you mean accuracy"),
+        ({"reward": {"refit": "train"}}, "disagreement needs members (an ensemble as the reward)"),
+        ({"reward": {"refit": "train", "training": {"epoch": 1}}, "labels": {"selector": {"kind": "random"}}}, "epoch"),
         ({"training": {"prompt": []}}, "no option of a policy's training"),
         ({"labels": {"source": {"kind": "reward", "model": "http://127.0.0.1:9"}}}, "127.0.0.1:9"),
     ],
