@@ -39,8 +39,8 @@ class CandidatePairs:
         return np.array([numbers.setdefault(self.prompts[row], len(numbers)) for row in self.first], dtype=np.int64)
 
 
-def candidate_pairs(batch: RolloutBatch, asked: Collection[str] = ()) -> CandidatePairs:
-    """Every pair of different texts to one prompt, once, but those that were `asked` about."""
+def candidate_pairs(batch: RolloutBatch, excluded: Collection[str] = ()) -> CandidatePairs:
+    """Every pair of different texts to one prompt, once, but the `excluded` ones."""
     prompts = tuple(ids.prompt_id(prompt) for prompt in batch.prompts)
     responses = tuple(ids.response_id(prompt, text) for prompt, text in zip(prompts, batch.responses, strict=True))
     by_prompt: dict[str, dict[str, int]] = {}
@@ -51,7 +51,7 @@ def candidate_pairs(batch: RolloutBatch, asked: Collection[str] = ()) -> Candida
     for prompt, rows in by_prompt.items():
         for a, b in combinations(sorted(rows), 2):
             comparison = ids.comparison_id(prompt, a, b)
-            if comparison not in asked:
+            if comparison not in excluded:
                 pairs[comparison] = rows[a], rows[b]
     columns = np.array(list(pairs.values()), dtype=np.int64).reshape(-1, 2)
     return CandidatePairs(batch.items, batch.responses, prompts, responses, columns[:, 0], columns[:, 1], tuple(pairs))

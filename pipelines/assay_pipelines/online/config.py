@@ -89,7 +89,7 @@ class BudgetPlan(_Checked):
 
 @dataclass(frozen=True)
 class SwapPlan(_Checked):
-    """When a refitted model takes the place of the old one."""
+    """When a refitted model takes the path of the old one."""
 
     least: Annotated[int, Ge(1), Help("Held-out labels that are enough to compare the two.")] = 10
     tolerance: Annotated[float, Ge(0), Le(1), Help("Accuracy on them that the new one may lose.")] = 0.05
@@ -113,7 +113,7 @@ class AlarmPlan(_Checked):
     labels: Annotated[int, Ge(0), Help("Labels of `return` and `label`.")] = 16
     kl: Annotated[float, Ge(0), Help("Penalty by nat of log pi - log pi_ref of a response.")] = 0.05
     length: Annotated[float, Ge(0), Help("Penalty by token of a response.")] = 0.0
-    rest: Annotated[int, Ge(1), Help("Steps after an action during which no alarm counts.")] = 10
+    cooldown: Annotated[int, Ge(1), Help("Steps after an action during which no alarm counts.")] = 10
     most: Annotated[int, Ge(1), Help("Actions, after which an alarm ends the run.")] = 3
 
 
@@ -174,14 +174,14 @@ def loop_of(payload: Any) -> LoopConfig:
         return TypeAdapter(LoopConfig).validate_python(payload)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = [str(part) for part in first["loc"]]
+        path = [str(part) for part in first["loc"]]
         if first["type"] == "unexpected_keyword_argument":
-            known = sorted(_keys(LoopConfig, place[:-1]))
-            raise unknown("setting", place[-1], known, field=".".join(place)) from error
-        raise BadInputError(first["msg"], field=".".join(place) or None) from error
+            names = sorted(_keys(LoopConfig, path[:-1]))
+            raise unknown("setting", path[-1], names, field=".".join(path)) from error
+        raise BadInputError(first["msg"], field=".".join(path) or None) from error
 
 
-def _keys(declared: type[Any], place: list[str]) -> list[str]:
-    for name in place:
+def _keys(declared: type[Any], path: list[str]) -> list[str]:
+    for name in path:
         declared = get_type_hints(declared)[name]
     return [f.name for f in fields(declared)]

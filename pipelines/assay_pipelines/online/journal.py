@@ -101,9 +101,9 @@ class Journal:
         for log in (self.labels, self.events, self.replies):
             if (folder / log.path.name).is_file():
                 shutil.copyfile(folder / log.path.name, log.path)
-                whole = log.rows()
+                complete = log.rows()
                 log.path.unlink()
-                log.append(whole)
+                log.append(complete)
         if (folder / CONTROL).is_file():
             replace(Control.read(folder), state="run").write(self.folder)
         self.__post_init__()

@@ -21,7 +21,7 @@ from assay.system.graceful_stop import stop_requested
 from assay_pipelines.online.candidate_pairs import CandidatePairs, candidate_pairs, member_rewards, sequence_logp
 from assay_pipelines.online.config import LoopConfig
 from assay_pipelines.online.journal import Control
-from assay_pipelines.online.purchase import LabelPurchase, Limits
+from assay_pipelines.online.purchase import LabelLimits, LabelPurchase
 from assay_pipelines.online.refit import Refit, RewardVersion, TrainingPair
 from assay_pipelines.online.reward_host import RewardHost
 from assay_pipelines.online.selectors.candidates import Candidates
@@ -64,7 +64,7 @@ class OnlineLabelling:
         self.refits = self.swaps = self.fresh = self.owed = self.actions = 0
         self.seconds = 0.0  #: of training so far
         self._since = time.monotonic()
-        self.rest_until = 0
+        self.quiet_until = 0
         self.good: int | None = None
         self.penalised = False
         self.spent: str | None = None
@@ -84,16 +84,16 @@ class OnlineLabelling:
         new = self.purchase.collect(report.step)
         self._heed(report)
         owed = self.owed if self._course.take_up is None else 0  # those of a return are bought on its own rollouts
-        wanted = owed + (self.config.labels.count if report.step % self.config.labels.every == 0 else 0)
+        count = owed + (self.config.labels.count if report.step % self.config.labels.every == 0 else 0)
         batch = self._batch(report)
         pairs = candidate_pairs(batch, self.purchase.rows.keys()) if batch is not None else None
         members = member_rewards(batch) if batch is not None else None
         scored = batch is not None and any(batch.scores)  # else nothing tells one pair from another
-        if wanted and scored and batch is not None and pairs is not None and self._may_buy(report.step, control):
+        if count and scored and batch is not None and pairs is not None and self._may_buy(report.step, control):
             self.owed -= owed
             candidates = self._candidates(batch, pairs, members)
-            limits = Limits.of(self.config.budget, control)
-            new += self.purchase.buy(report.step, self.selector, pairs, candidates, wanted, limits)
+            limits = LabelLimits.of(self.config.budget, control)
+            new += self.purchase.buy(report.step, self.selector, pairs, candidates, count, limits)
         self.fresh += sum(not row.held_out and row.label in ("A", "B") for row in new)
         if self.fresh >= self.config.labels.refit_after:
             self._refit(report)
@@ -139,7 +139,7 @@ class OnlineLabelling:
 
     def _may_buy(self, step: int, control: Control) -> bool:
         """Whether the limits leave anything. The first time that they do not is an event."""
-        limits = Limits.of(self.config.budget, control)
+        limits = LabelLimits.of(self.config.budget, control)
         journal = self.purchase.journal
         minutes = journal.reply(step, "minutes")
         if minutes is None:
@@ -166,9 +166,9 @@ class OnlineLabelling:
             self.good = good
             self._course = replace(self._course, good=None if self._course.stop else good)
             return
-        if step < self.rest_until:
+        if step < self.quiet_until:
             return
-        self.actions, self.rest_until = self.actions + 1, step + plan.rest
+        self.actions, self.quiet_until = self.actions + 1, step + plan.cooldown
         figures = {name: v for name, v in report.metrics.items() if name.startswith(metric)}
         action = "stop" if self.actions > plan.most else plan.action
         journal.event(step, "alarm", action=action, **figures)
@@ -227,7 +227,7 @@ class OnlineLabelling:
         journal.event(step, "swap", model=version.name, version=version.scorer.info.version, before=before)
 
     def state_dict(self) -> dict[str, Any]:
-        names = ("refits", "swaps", "fresh", "owed", "actions", "rest_until", "good", "penalised", "spent", "seconds")
+        names = ("refits", "swaps", "fresh", "owed", "actions", "quiet_until", "good", "penalised", "spent", "seconds")
         state = {name: getattr(self, name) for name in names}
         return state | {
             "model": self.version.reference(self.purchase.run.workspace),
@@ -267,8 +267,8 @@ def fitted_version(
 
 def link_version(run: Run, version: RewardVersion) -> None:
     """The run's rollouts are scored by it from now on."""
-    if (found := find_artifact(run.workspace, version.name, ("reward_model",))) is not None:
-        run.link("input", "artifact", found[1])
+    if (artifact := find_artifact(run.workspace, version.name, ("reward_model",))) is not None:
+        run.link("input", "artifact", artifact[1])
 
 
 def _items(batch: RolloutBatch) -> list[ScoreItem]:

@@ -28,7 +28,7 @@ SOURCE_DOWN = "source_down"
 
 
 @dataclass(frozen=True)
-class Limits:
+class LabelLimits:
     """What may be bought in all; None: no limit."""
 
     labels: int | None = None
@@ -37,7 +37,7 @@ class Limits:
     minutes: float | None = None
 
     @classmethod
-    def of(cls, budget: BudgetPlan, control: Control) -> "Limits":
+    def of(cls, budget: BudgetPlan, control: Control) -> "LabelLimits":
         """An order from outside counts before the configured limit."""
         ordered = {name: getattr(control, name) for name in cls.__dataclass_fields__}
         return cls(**{name: getattr(budget, name) if v is None else v for name, v in ordered.items()})
@@ -88,29 +88,35 @@ class LabelPurchase:
         return sum(row.contradicts for row in self.rows.values())
 
     def buy(
-        self, step: int, selector: Selector, pairs: CandidatePairs, candidates: Candidates, count: int, limits: Limits
+        self,
+        step: int,
+        selector: Selector,
+        pairs: CandidatePairs,
+        candidates: Candidates,
+        count: int,
+        limits: LabelLimits,
     ) -> list[LabelRow]:
         """At most `count` labels, within the limits; the rows with an answer, as far as there are any already. What was
         not answered may be chosen again."""
         require(selector, candidates)
-        left = count if limits.labels is None else min(count, limits.labels - len(self.rows))
+        most = count if limits.labels is None else min(count, limits.labels - len(self.rows))
         rng = np.random.default_rng([self.seed, step])
-        picks = selector.choose(candidates, max(left, 0), rng) if len(candidates) else []
+        picks = selector.choose(candidates, max(most, 0), rng) if len(candidates) else []
         if not picks:
             return []
-        made = made_by(selector)
-        name, now = made.name if made else type(selector).__name__, time.time()
-        asked: list[LabelRow] = []
+        factory = made_by(selector)
+        name, now = factory.name if factory else type(selector).__name__, time.time()
+        rows: list[LabelRow] = []
         metas: list[dict[str, Any]] = []
         for pick in picks:
-            rows = int(pairs.first[pick.pair]), int(pairs.second[pick.pair])
-            item = pairs.items[rows[0]]
-            prompt = pairs.prompts[rows[0]]
-            asked.append(
+            sides = int(pairs.first[pick.pair]), int(pairs.second[pick.pair])
+            item = pairs.items[sides[0]]
+            prompt = pairs.prompts[sides[0]]
+            rows.append(
                 LabelRow(
                     step,
                     [message.to_dict() for message in item.prompt],
-                    [pairs.texts[row] for row in rows],
+                    [pairs.texts[side] for side in sides],
                     pairs.comparisons[pick.pair],
                     name,
                     dict(pick.why),
@@ -121,18 +127,17 @@ class LabelPurchase:
             )
             constraints = [constraint.to_dict() for constraint in item.constraints]
             metas.append({"constraints": constraints} if constraints else {})
-        self.record.add_pairs(asked, metas, self.run.id)
+        self.record.add_pairs(rows, metas, self.run.id)
         money = None if limits.money is None else max(limits.money - self.cost, 0.0)
-        answers = self._answers(step, asked, money)
-        return self._take(asked, answers)
+        return self._take(rows, self._answers(step, rows, money))
 
     def collect(self, step: int) -> list[LabelRow]:
         """Answers that have come since, to what was asked about before."""
         if not self.source.waits or not (waiting := self.waiting):
             return []
-        known = self.journal.reply(step, "collected")
-        if known is not None:
-            answers = [_answer(payload) for payload in known]
+        replied = self.journal.reply(step, "collected")
+        if replied is not None:
+            answers = [_answer(payload) for payload in replied]
         elif step <= self.lived:
             return []
         else:
@@ -145,13 +150,13 @@ class LabelPurchase:
                 self.journal.keep_reply(step, collected=[asdict(answer) for answer in answers])
         return self._take([self.rows[answer.comparison_id] for answer in answers], answers)
 
-    def _answers(self, step: int, asked: Sequence[LabelRow], money: float | None) -> list[Answer]:
-        comparisons = [row.comparison_id for row in asked]
+    def _answers(self, step: int, rows: Sequence[LabelRow], money: float | None) -> list[Answer]:
+        comparisons = [row.comparison_id for row in rows]
         if self.journal.reply(step, "asked") == comparisons:
             answers = [_answer(payload) for payload in self.journal.reply(step, "answers")]
         else:
             pairs = [
-                AskedPair(r.comparison_id, prompt_of(r.prompt), (r.responses[0], r.responses[1]), r.why) for r in asked
+                AskedPair(r.comparison_id, prompt_of(r.prompt), (r.responses[0], r.responses[1]), r.why) for r in rows
             ]
             try:
                 answers = self.source.ask(pairs, self.run, money=money)
@@ -169,18 +174,18 @@ class LabelPurchase:
 
     def _take(self, rows: Sequence[LabelRow], answers: Sequence[Answer]) -> list[LabelRow]:
         by_comparison = {answer.comparison_id: answer for answer in answers}
-        now, taken = time.time(), []
+        now, updated = time.time(), []
         for row in rows:
             if (answer := by_comparison.get(row.comparison_id)) is None:
-                taken.append(row)
+                updated.append(row)
                 continue
             about = {name: getattr(answer, name) for name in ("label", "cost", "judgments", "contradicts")}
-            taken.append(replace(row, answered_at=now, **about))
-        taken = self.record.judged(taken, self.run.id)
-        answered = [row for row in taken if row.label is not None]
+            updated.append(replace(row, answered_at=now, **about))
+        updated = self.record.judged(updated, self.run.id)
+        answered = [row for row in updated if row.label is not None]
         self.record.decide(answered, self.run.id)
-        self.journal.add_labels(taken)
-        for row in taken if self.source.waits else answered:
+        self.journal.add_labels(updated)
+        for row in updated if self.source.waits else answered:
             self.rows[row.comparison_id] = row
         return answered
 

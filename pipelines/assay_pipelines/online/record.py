@@ -85,8 +85,8 @@ class LoopRecord:
 
     def snapshot(self, labels: Iterable[LabelRow], run_id: str) -> Snapshot:
         """Of the labels that are trained on, so far."""
-        said = sorted(f"{row.comparison_id}{row.label}" for row in labels if row.label and not row.held_out)
-        digest = hashlib.sha256("\n".join([self.name, *said]).encode()).hexdigest()[:8]
+        labelled = sorted(f"{row.comparison_id}{row.label}" for row in labels if row.label and not row.held_out)
+        digest = hashlib.sha256("\n".join([self.name, *labelled]).encode()).hexdigest()[:8]
         name = "-".join("".join(c if c.isalnum() or c in "_.+" else " " for c in self.name).split())
         selection = Selection(sources=(self.name,), categories=(TRAINING,))
         return create_snapshot(self.workspace, f"{name}-{digest}", selection, run_id, keep=True)

@@ -73,12 +73,12 @@ class RecentFeatures:
         keys = [ids.response_id(ids.prompt_id(item.prompt), item.response) for item in items]
         missing = {key: item for key, item in zip(keys, items, strict=True) if key not in self._known}
         computed = dict(zip(missing, self.backbone.encode(list(missing.values())), strict=True))
-        found = [computed.get(key) or self._known[key] for key in keys]
+        vectors = [computed.get(key) or self._known[key] for key in keys]
         self._known.update(computed)
         while len(self._known) > self._capacity:
             self._known.popitem(last=False)
         on_progress(len(items))
-        return found
+        return vectors
 
     def matrix(self, items: Sequence[ScoreItem]) -> Floats:
         """[n, H], NaN for a response that has none."""
@@ -173,8 +173,8 @@ class HeadsRefit:
     def save(self, run: Run, heads: FittedHeads, *, data: str) -> RewardVersion:
         """Under a name of its content; what is there already is taken. `data`: the snapshot or file fitted on."""
         name = f"{self.name}-{_digest(heads)[:8]}"
-        if (found := find_artifact(self.workspace, name, ("reward_model",))) is not None and found[0].is_dir():
-            return self.load(found[0])
+        if (artifact := find_artifact(self.workspace, name, ("reward_model",))) is not None and artifact[0].is_dir():
+            return self.load(artifact[0])
         shutil.rmtree(self.workspace.models / name, ignore_errors=True)  # of a life that was killed while it wrote
         with reserved_folder(self.workspace, name) as (folder, set_owner):
             set_owner(run.id)

@@ -115,9 +115,11 @@ def run_loop(
             host = InProcessReward(start.version)
         stack.enter_context(closing(host))
         trainer.rewards = [ModelReward(host)]
-        named = [] if config.labels.other is None else [recorded_reward(config.labels.other, None, workspace=workspace)]
+        references = (
+            [] if config.labels.other is None else [recorded_reward(config.labels.other, None, workspace=workspace)]
+        )
         opening: dict[str, Any] = {"wait": None, "deadline": 600.0, "option": "labels.other", "device": plan.device}
-        other = next(iter(open_rewards(stack, named, [None] * len(named), **opening)), None)
+        other = next(iter(open_rewards(stack, references, [None] * len(references), **opening)), None)
 
         def plugins(run: Run) -> list[StepMetrics]:
             journal = Journal(run.folder)
@@ -157,10 +159,10 @@ def label_source(workspace: Workspace, config: LoopConfig, folder: Path | None =
     settings = dict(config.labels.source)
     kind = str(settings.pop("kind"))
     takes = {setting.name for setting in settings_of(LABEL_SOURCES.find(kind, folder=folder, field="labels.source"))}
-    given = {"workspace": workspace, "loop": config.name}
-    if reserved := sorted(given.keys() & settings.keys()):
+    supplied = {"workspace": workspace, "loop": config.name}
+    if reserved := sorted(supplied.keys() & settings.keys()):
         raise BadInputError("is no setting of a label source", field=f"labels.source.{reserved[0]}")
-    settings |= {name: value for name, value in given.items() if name in takes}
+    settings |= {name: value for name, value in supplied.items() if name in takes}
     source: LabelSource = LABEL_SOURCES.create(kind, settings, folder=folder, field="labels.source")
     return source
 
@@ -169,9 +171,11 @@ def _plan(workspace: Workspace, config: LoopConfig, folder: Path | None) -> Plan
     options: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in config.training.items()
     }
-    known = set(PolicyRunConfig.__dataclass_fields__) - {"rewards", "policy"}
-    if wrong := sorted(options.keys() - known):
-        raise BadInputError(f"no option of a policy's training; one of {', '.join(sorted(known))}", field=wrong[0])
+    options_of_runs = set(PolicyRunConfig.__dataclass_fields__) - {"rewards", "policy"}
+    if wrong := sorted(options.keys() - options_of_runs):
+        raise BadInputError(
+            f"no option of a policy's training; one of {', '.join(sorted(options_of_runs))}", field=wrong[0]
+        )
     watch = tuple(recorded_reward(text, None, "--watch", workspace) for text in options.pop("watch", ()))
     run_config = PolicyRunConfig(policy=config.policy, rewards=(f"loop:{config.name}",), watch=watch, **options)
     beside = None if folder is None else folder / config.recipe

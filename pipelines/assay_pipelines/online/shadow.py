@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ShadowComparison:
     """Of an old and a new model. None: nothing to measure it on. `held_out`: labels that neither was fitted on."""
 
     agreement: float | None  #: share of the step's pairs, ordered by the old one, that the new one orders alike
@@ -45,15 +45,15 @@ class Comparison:
 
 def compare(
     old: Scorer, new: Scorer, items: Sequence[ScoreItem], prompts: Sequence[str], held_out: Sequence[TrainingPair]
-) -> Comparison:
+) -> ShadowComparison:
     """`items`: a step's rollouts, of the `prompts` with these ids."""
     rewards = [_rewards(scorer.score(items)) for scorer in (old, new)]
     present = ~(np.isnan(rewards[0]) | np.isnan(rewards[1]))
-    groups = [prompt.encode() for prompt, there in zip(prompts, present, strict=True) if there]
+    groups = [prompt.encode() for prompt, scored in zip(prompts, present, strict=True) if scored]
     order = order_agreement(groups, *(values[present] for values in rewards)) if groups else None
     sides = [item for pair in held_out for item in (pair.chosen, pair.rejected)]
     accuracies = [_accuracy(_rewards(scorer.score(sides))) if sides else None for scorer in (old, new)]
-    return Comparison(
+    return ShadowComparison(
         None if order is None else order.agreement, 0 if order is None else order.pairs, len(held_out), *accuracies
     )
 

@@ -23,7 +23,7 @@ from assay_pipelines.online.config import LoopConfig
 from assay_pipelines.online.journal import Journal, LabelRow
 from assay_pipelines.online.label_sources.kind import LabelSource
 from assay_pipelines.online.labelling import InitialPairs, fitted_version
-from assay_pipelines.online.purchase import LabelPurchase, Limits
+from assay_pipelines.online.purchase import LabelLimits, LabelPurchase
 from assay_pipelines.online.record import LoopRecord
 from assay_pipelines.online.refit import Refit, RewardVersion, TrainingPair
 from assay_pipelines.online.selectors.candidates import Candidates
@@ -68,7 +68,7 @@ def first_version(
         batch = _untrained_rollouts(run.workspace, plan, prompts, reward.labels)
         pairs = candidate_pairs(batch)
         candidates = Candidates(pairs.first, pairs.second, pairs.prompt_numbers, np.full(len(batch), np.nan))
-        limits = Limits(money=config.budget.money)
+        limits = LabelLimits(money=config.budget.money)
         rows = purchase.buy(0, SELECTORS.create("random"), pairs, candidates, reward.labels, limits)
         rows += _awaited(purchase)
         if not any(row.label in ("A", "B") and not row.held_out for row in rows):

@@ -36,8 +36,8 @@ class WholeModelRefit:
         method = str(settings.pop("method"))
         names = {f.name for f in fields(TRAINING_METHODS.find(method, field="reward.training"))}
         self.method = method_of({"name": method, **{key: settings.pop(key) for key in names & settings.keys()}})
-        known = {f.name for f in fields(TrainingConfig)} - {"base", "device", "seed", "preset"}
-        if unknown := sorted(settings.keys() - known):
+        options = {f.name for f in fields(TrainingConfig)} - {"base", "device", "seed", "preset"}
+        if unknown := sorted(settings.keys() - options):
             raise BadInputError("no setting of a reward model's training", field=f"reward.training.{unknown[0]}")
         self.config = TrainingConfig(base=base, device=device, seed=seed, **{"max_length": plan.max_length, **settings})
 
@@ -54,13 +54,10 @@ class WholeModelRefit:
         if not rows:
             raise BadInputError("no decided label to train the reward on: buy more (reward.labels)", field="reward")
         config = self.config if before is None else replace(self.config, base=str(before.folder))
-        said = [
-            config.to_dict(),
-            [[*map(_text, (row.prompt, row.chosen, row.rejected)), row.preference] for row in rows],
-        ]
-        name = f"{self.name}-{ids.digest(json.dumps(said, default=str))[:8]}"
-        if (found := find_artifact(self.workspace, name, ("reward_model",))) is not None and found[0].is_dir():
-            return self.load(found[0])
+        content = [[*map(_text, (row.prompt, row.chosen, row.rejected)), row.preference, row.weight] for row in rows]
+        name = f"{self.name}-{ids.digest(json.dumps([config.to_dict(), content], default=str))[:8]}"
+        if (artifact := find_artifact(self.workspace, name, ("reward_model",))) is not None and artifact[0].is_dir():
+            return self.load(artifact[0])
         plan = TrainingPlan(config, next(iter(inputs)), None, name, method=self.method)
         return self.load(train_model(self.workspace, plan, rows).path)
 

@@ -45,14 +45,14 @@ class JudgeLabels:
         problem = report.stopped or ", ".join(f"{code}: {count}" for code, count in sorted(report.failures.items()))
         answers = []
         for pair in pairs:
-            said = stored.get(pair.comparison_id, {})
-            opinion = said.get(annotator)
+            by_annotator = stored.get(pair.comparison_id, {})
+            opinion = by_annotator.get(annotator)
             label = None if opinion is None else preference(opinion.answer)
-            others = {preference(each.answer) for each in said.values()}
+            preferences = {preference(each.answer) for each in by_annotator.values()}
             if opinion is None or label is None:
                 answers.append(Answer(pair.comparison_id, None, problem=problem or "no opinion"))
             else:
-                contradicts = {"A", "B"} <= others
+                contradicts = {"A", "B"} <= preferences
                 answers.append(Answer(pair.comparison_id, label, opinion.judgment_ids, each, contradicts=contradicts))
         return answers
 
@@ -79,12 +79,12 @@ class ErringJudge:
     def judge(self, questions: Sequence[Question], on_result: OnResult) -> None:
         results: dict[int, JudgeResult] = {}
         self.truth.judge(questions, results.__setitem__)
-        known = {questions[i].comparison_id: r.answer for i, r in results.items() if isinstance(r, Opinion)}
-        erring = SimulatedJudge(known, self.settings, self.name)
-        answered = [i for i, question in enumerate(questions) if question.comparison_id in known]
+        truths = {questions[i].comparison_id: r.answer for i, r in results.items() if isinstance(r, Opinion)}
+        erring = SimulatedJudge(truths, self.settings, self.name)
+        answered = [i for i, question in enumerate(questions) if question.comparison_id in truths]
         for i in results.keys() - set(answered):
             on_result(i, results[i])
-        erring.judge([questions[i] for i in answered], lambda place, result: on_result(answered[place], result))
+        erring.judge([questions[i] for i in answered], lambda index, result: on_result(answered[index], result))
 
 
 def verifier_labels(*, workspace: Workspace, price: float = 0.0) -> JudgeLabels:

@@ -86,7 +86,7 @@ class PeoplesQueue:
         return [self._answer(comparison, result) for comparison, result in ready.items()]
 
     def _answer(self, comparison: str, result: VoteResult) -> Answer:
-        said = {vote.outcome for vote in result.votes}
+        outcomes = {vote.outcome for vote in result.votes}
         judgments = tuple(vote.judgment_id for vote in dict.fromkeys((*result.votes, *result.deciding)))
         label = result.outcome if result.outcome in ("A", "B", "tie") else None
         return Answer(
@@ -95,5 +95,5 @@ class PeoplesQueue:
             judgments,
             self.price * len(result.votes),
             problem="" if label else "people could not decide",
-            contradicts={"A", "B"} <= said,
+            contradicts={"A", "B"} <= outcomes,
         )
