@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from assay import ids
+from assay.conversation.message import is_typed
 from assay.data.snapshots import Selection, Snapshot, create_snapshot
-from assay.domain import Judgment, Pool
+from assay.domain import Judgment, Pool, prompt_of
 from assay.store.intake import pair_schema, store_pairs
 from assay.store.records import Decision, Evidence, insert_annotator, insert_decisions, insert_judgments
 from assay.workspace import Workspace
@@ -36,7 +38,8 @@ class LoopRecord:
         pairs = [
             {
                 "row": number,
-                "messages": [{"role": m["role"], "content": m["content"]} for m in row.prompt],
+                "messages": [{"role": m.role, "content": m.text} for m in prompt],
+                "conversation": ids.conversation_json(prompt) if is_typed(prompt) else None,
                 "first": row.responses[0],
                 "second": row.responses[1],
                 "source": self.name,
@@ -45,6 +48,7 @@ class LoopRecord:
                 "meta": json.dumps({**meta, "step": row.step, "selector": row.selector, "why": dict(row.why)}),
             }
             for number, (row, meta) in enumerate(zip(rows, metas, strict=True), 1)
+            for prompt in [prompt_of(row.prompt)]
         ]
         with self.workspace.store.unit() as db:
             store_pairs(db, pa.Table.from_pylist(pairs, pair_schema()), run_id)

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -68,15 +69,17 @@ class RecentFeatures:
     def __init__(self, backbone: FrozenBackbone, capacity: int = RECENT) -> None:
         self.backbone, self._capacity = backbone, capacity
         self._known: OrderedDict[str, FeatureResult] = OrderedDict()
+        self._lock = Lock()
 
     def of(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[FeatureResult]:
+        """As `FrozenBackbone.encode`; threads take turns."""
         keys = [ids.response_id(ids.prompt_id(item.prompt), item.response) for item in items]
-        missing = {key: item for key, item in zip(keys, items, strict=True) if key not in self._known}
-        computed = dict(zip(missing, self.backbone.encode(list(missing.values())), strict=True))
-        vectors = [computed.get(key) or self._known[key] for key in keys]
-        self._known.update(computed)
-        while len(self._known) > self._capacity:
-            self._known.popitem(last=False)
+        with self._lock:
+            missing = {key: item for key, item in zip(keys, items, strict=True) if key not in self._known}
+            self._known.update(zip(missing, self.backbone.encode(list(missing.values())), strict=True))
+            vectors = [self._known[key] for key in keys]
+            while len(self._known) > self._capacity:
+                self._known.popitem(last=False)
         on_progress(len(items))
         return vectors
 
