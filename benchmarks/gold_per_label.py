@@ -5,7 +5,8 @@ wrong labels and a seed: one training of SmolLM2-135M on prompts that state cons
 the gold: it labels pairs where a label is bought, and is what is reported; only the arm `rlvr` trains on it. A finished
 cell is one line of --cells and is not run again, so that the grid can be run over days, by several processes.
 
-    python benchmarks/gold_per_label.py --cells benchmarks/baselines/gold_per_label.cells.jsonl
+    python benchmarks/gold_per_label.py --policy tiny --seeds 8 --cells benchmarks/baselines/gold_per_label.tiny.jsonl
+    python benchmarks/gold_per_label.py                          # SmolLM2: about ten core minutes a cell without a GPU
     python benchmarks/gold_per_label.py --report --plot docs/policy-training/gold-per-label.svg
     python benchmarks/gold_per_label.py --full --jobs 8          # 11 arms, 5 budgets, 2 shares of wrong labels, 8 seeds
 """
@@ -45,9 +46,11 @@ CURVES = (
 
 @dataclass(frozen=True)
 class Arm:
-    """`selector`: None buys everything before training. `combine`, `recipe`, `set`: see `assay loop`."""
+    """`selector`: None buys everything before training; `diverse`: of what it picks, no two pairs alike. `combine`,
+    `recipe`, `set`: see `assay loop`."""
 
     selector: str | None = None
+    diverse: bool = False
     combine: str = "mean"
     recipe: str = "dr_grpo"
     set: Mapping[str, Any] | None = None
@@ -60,6 +63,7 @@ ARMS: dict[str, Arm] = {
     "static + KL": Arm(set=KL, budgets=(0, 50, 200)),
     "random": Arm("random"),
     "disagreement": Arm("disagreement"),
+    "diverse disagreement": Arm("disagreement", diverse=True),
     "posterior": Arm("posterior"),
     CEILING: Arm(budgets=(0,)),
 }
@@ -70,6 +74,22 @@ MORE_ARMS: dict[str, Arm] = {
     "margin": Arm("margin"),
     "information gain": Arm("information_gain"),
     "online DPO": Arm("random", recipe="online_dpo"),
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What differs between policies. `kinds`: of the constraints; None: all that the generator has."""
+
+    lr: float
+    prompts: int
+    group: int
+    kinds: tuple[str, ...] | None = None
+
+
+SCALES = {
+    "smollm2": Scale(4e-5, 3, 6),
+    "tiny": Scale(1e-2, 8, 6, ("all_lowercase", "contains_number", "no_commas", "min_words", "max_words")),
 }
 
 
@@ -186,30 +206,34 @@ def train(options: argparse.Namespace, key: Key) -> dict[str, Any]:
     from assay_pipelines.online.run import run_loop
     from assay_policy_training.trainer import PolicyTrainer
 
-    arm, began = (ARMS | MORE_ARMS)[key.arm], time.perf_counter()
+    arm, scale, began = (ARMS | MORE_ARMS)[key.arm], SCALES[options.policy], time.perf_counter()
     settings: dict[str, Any] = {
         "seed": key.seed,
         "steps": options.steps,
         "checkpoint_every": 0,
-        "optimisation.lr": 4e-5,
-        "optimisation.micro_batch_rows": 18,
+        "optimisation.lr": scale.lr,
+        "optimisation.micro_batch_rows": scale.prompts * scale.group,
         "optimisation.autocast": options.autocast,
-        "sampling.prompts_per_step": 3,
-        "sampling.group_size": 6,
+        "sampling.prompts_per_step": scale.prompts,
+        "sampling.group_size": scale.group,
         "sampling.max_new_tokens": 24,
         **(arm.set or {}),
     }
-    of_run = {
-        "prompts": ["constrained:512"],
-        "watch": ["verifier"],
-        "watch_share": 1.0,
-        "evaluate": 8 if options.quick else 48,
-        "device": options.device,
-    }
     with tempfile.TemporaryDirectory() as scratch:
         workspace = Workspace.create(Path(scratch) / "workspace")
+        held_out_prompts = 8 if options.quick else 48
+        of_run: dict[str, Any] = {
+            "prompts": [prompts_file(Path(scratch) / "train.jsonl", 512, key.seed, scale, "train")],
+            "evaluation_prompts": [
+                prompts_file(Path(scratch) / "test.jsonl", held_out_prompts, 1000, scale, "heldout")
+            ],
+            "watch": ["verifier"],
+            "watch_share": 1.0,
+            "evaluate": held_out_prompts,
+            "device": options.device,
+        }
         if key.arm == CEILING:
-            of_run["prompts"] = of_run["prompts"][0]
+            of_run["prompts"], of_run["eval_prompts"] = of_run["prompts"][0], of_run.pop("evaluation_prompts")[0]
             run_settings = {name: value for name, value in settings.items() if name not in ("seed", "steps")}
             trainer = PolicyTrainer.from_recipe(
                 arm.recipe,
@@ -224,6 +248,9 @@ def train(options: argparse.Namespace, key: Key) -> dict[str, Any]:
             trained = trainer.train()
         else:
             during = key.labels if arm.selector else 0
+            selector: dict[str, Any] = {"kind": arm.selector or "random"}
+            if arm.diverse:
+                selector = {"kind": "diversity", "selector": arm.selector}
             source = {"kind": "simulated", "accuracy": 1 - key.wrong} if key.wrong else {"kind": "verifier"}
             config = loop_of(
                 {
@@ -234,7 +261,7 @@ def train(options: argparse.Namespace, key: Key) -> dict[str, Any]:
                     "training": of_run,
                     "reward": {"labels": FIRST + key.labels - during, "members": 8, "combine": arm.combine},
                     "labels": {
-                        "selector": {"kind": arm.selector or "random"},
+                        "selector": selector,
                         "source": source,
                         "every": max(1, options.steps // PURCHASES),
                         "count": max(1, during // PURCHASES),
@@ -257,6 +284,17 @@ def train(options: argparse.Namespace, key: Key) -> dict[str, Any]:
         "labels": (rows[-1].get("labels_spent") or 0.0) if key.arm != CEILING else None,
         "seconds": round(time.perf_counter() - began, 1),
     }
+
+
+def prompts_file(path: Path, n: int, seed: int, scale: Scale, split: Any) -> str:
+    from assay_policy_training.plugins.prompts.constrained import generate_prompts
+
+    rows = [
+        {"prompt": [message.to_dict() for message in each.prompt], **each.to_meta()}
+        for each in generate_prompts(n, seed, kinds=scale.kinds, split=split)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
 
 
 def held_out(evaluation: Any) -> dict[str, Any]:
