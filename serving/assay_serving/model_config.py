@@ -40,6 +40,10 @@ class ModelConfig:
         int | None, Ge(1), Help("Tokens of a conversation. Default: the length that the model was trained with.")
     ] = None
     kind: Annotated[str | None, Help("Of a model from elsewhere: scalar (default), principle or generative.")] = None
+    adapter: Annotated[
+        str | None,
+        Help("Form of a published reward model that its files do not tell; or file.py:Name.", metavar="FORM"),
+    ] = None
     question: Annotated[
         str | None, Help("Wording that a principle model from elsewhere was trained with, {principle} in it.")
     ] = None
@@ -102,6 +106,7 @@ class ModelConfig:
             reference=reference,
             served_as=None,
             kind=kind,
+            adapter=None,
             question=question,
             correct=None,
             aliases=(),

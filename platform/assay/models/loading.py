@@ -36,7 +36,7 @@ def resolve_model(name: str) -> str:
         return str(tiny.tiny_model())
     path = Path(name).expanduser()
     if path.is_dir():
-        if not (path / "config.json").is_file():
+        if not any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
             raise NotFoundError(f"{path} holds no model: config.json is missing")
         return str(path.resolve())
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
@@ -73,7 +73,10 @@ def load_config(name: str) -> PretrainedConfig:
     """The model's configuration. Raises NotFoundError for an unknown model."""
     from transformers import AutoConfig
 
-    return _load(AutoConfig.from_pretrained, resolve_model(name), name)  # type: ignore[no-any-return]
+    source = resolve_model(name)
+    if Path(source).is_dir() and not (Path(source) / "config.json").is_file():
+        raise BadInputError(f"{name} is a PEFT adapter and no whole model; merge it into its base first")
+    return _load(AutoConfig.from_pretrained, source, name)  # type: ignore[no-any-return]
 
 
 def has_reward_head(base: str) -> bool:
@@ -100,7 +103,7 @@ def load_causal_lm(
         output_loading_info=True,
     )
     _require_all(name, info["missing_keys"])
-    return _fit(model, tokenizer, device)
+    return fit(model, tokenizer, device)
 
 
 def load_scalar_model(
@@ -158,7 +161,7 @@ def load_scalar_model(
         )
     # Serving engines answer sigmoid(logit) for one label unless the config says regression.
     model.config.problem_type = "regression"
-    return _fit(model, tokenizer, device)
+    return fit(model, tokenizer, device)
 
 
 def context_length(config: Any) -> int:
@@ -212,7 +215,7 @@ def is_soft_capped(config: Any) -> bool:
     )
 
 
-def _fit(model: Any, tokenizer: PreTrainedTokenizerBase, device: torch.device) -> PreTrainedModel:
+def fit(model: Any, tokenizer: PreTrainedTokenizerBase, device: torch.device) -> PreTrainedModel:
     """Agree with the tokenizer on the pad token and the vocabulary; attention with the cap it has; move; eval mode."""
     if is_soft_capped(model.config):
         model.set_attn_implementation("eager")  # fused kernels leave the cap out

@@ -25,11 +25,16 @@ def check_weights(folder: Path) -> None:
     elif any(name.endswith(".safetensors") and not name.startswith("adapter_") for name in names):
         return
     if pickles:
-        raise BadInputError(
-            f"has its weights in {pickles[0]}, a Python pickle, which can run code when it is opened: save it again "
-            "with save_pretrained, which writes safetensors",
-            file=folder,
-        )
+        raise pickle_error(pickles[0], folder)
+
+
+def pickle_error(name: str, folder: Path) -> BadInputError:
+    """Of weights in a pickle that is not opened, or that holds more than weights."""
+    return BadInputError(
+        f"has its weights in {name}, a Python pickle, which can run code when it is opened: save it again "
+        "with save_pretrained, which writes safetensors",
+        file=folder,
+    )
 
 
 def own_code_error(name: str) -> BadInputError:

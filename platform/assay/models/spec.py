@@ -100,6 +100,7 @@ class RewardModelSpec:
     ratings: RatingHeads | None = None  #: of models that keep one output a rating (kind scalar)
     method: dict[str, Any] | None = None  #: the training method's name and settings
     contamination: tuple[BenchmarkUse, ...] = ()  #: by registered benchmarks, of all that the model was made of
+    adapter: str | None = None  #: published form that it is read by (`assay.models.adapters`), kind scalar
     ranked: bool = True  #: trained by comparisons, so that a difference of rewards is a log-odds; not by ratings
 
     def write(self, folder: Path) -> None:
@@ -143,7 +144,7 @@ class RewardModelSpec:
     @property
     def is_one_logit(self) -> bool:
         """Whether any engine gives this model's reward: a stock classifier's one logit at the conversation's end."""
-        return self.kind == "scalar" and self.ratings is None and self.stepwise is None
+        return self.kind == "scalar" and self.ratings is None and self.stepwise is None and self.adapter is None
 
     def calibrated(self, calibration: Calibration) -> "RewardModelSpec":
         return replace(self, calibration=calibration)

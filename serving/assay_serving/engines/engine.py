@@ -37,6 +37,7 @@ SCORERS: Kind[Any] = Kind(
     {
         "scalar": "assay_serving.engines.transformers:TransformersScorer",
         "process_reward": "assay_serving.engines.process_reward:StepScorer",
+        "adapted": "assay_serving.engines.adapted:AdaptedScorer",
         "ratings": "assay_serving.engines.ratings:RatingsScorer",
         "principle": "assay_serving.engines.principle:PrincipleScorer",
         "generative": "assay_serving.generative.engine:GenerativeScorer",
@@ -50,7 +51,7 @@ SCORERS: Kind[Any] = Kind(
     option="kind",
 )
 #: Field of a scalar model's spec -> the scorer that reads it.
-SCALAR_SCORERS = {"stepwise": "process_reward", "ratings": "ratings"}
+SCALAR_SCORERS = {"adapter": "adapted", "stepwise": "process_reward", "ratings": "ratings"}
 DESCRIPTIONS = ("ensemble", "composed")  #: whose parts may be principle models
 
 
@@ -75,8 +76,17 @@ class TransformersEngine:
         kind = checked_kind(config)
         spec = known_spec(config.reference) if kind == "scalar" else None
         scorer = next((name for field, name in SCALAR_SCORERS.items() if getattr(spec, field, None) is not None), kind)
+        if kind == "scalar" and (config.adapter is not None or (spec is None and is_published(config.reference))):
+            scorer = "adapted"
         loaded: Scorer = SCORERS.accept(SCORERS.find(scorer, field="kind").load(config, loader), scorer)
         return loaded
+
+
+def is_published(reference: str) -> bool:
+    """Whether it is in a published form that needs an adapter."""
+    from assay.models.adapters.kind import adapter_of
+
+    return adapter_of(reference) is not None
 
 
 def checked_kind(config: ModelConfig) -> str:

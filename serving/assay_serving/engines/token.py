@@ -65,7 +65,7 @@ class TokenScorer(ABC):
             calibration=spec.calibration.id if spec.calibration is not None else None,
             # A principle model's is fitted on P(Yes) of single responses, and says nothing of pairs.
             curve=spec.calibration.curve if spec.calibration is not None and spec.kind != "principle" else None,
-            bradley_terry=spec.is_one_logit and spec.ranked,
+            bradley_terry=spec.ranked and (spec.is_one_logit or (spec.adapter is not None and spec.stepwise is None)),
             question=spec.question,
             contamination=spec.contamination,
             trained_principles=spec.trained_principles,

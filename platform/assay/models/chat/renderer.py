@@ -87,6 +87,11 @@ class Renderer:
             raise BadInputError(f"the chat template of {tokenizer.name_or_path} starts with BOS twice")
 
     @property
+    def adds_beginning(self) -> bool:
+        """Whether the tokenizer's beginning token is put before what the template gives."""
+        return bool(self._prepend)
+
+    @property
     def template_hash(self) -> str:
         """Identity of the tokens this renderer makes: template, special tokens, BOS rule, rules of this module."""
         parts = (
