@@ -37,7 +37,7 @@ class LoadSettings:
         check_settings(self)
 
     def model_config(self, reference: str, served_as: str | None = None) -> ModelConfig:
-        """With `dtype`, `max_length`, `token_budget` and `correct`, where they are settings of the run."""
+        """With `dtype`, `max_length`, `token_budget`, `correct` and `adapter`, where they are settings of the run."""
         return ModelConfig(
             reference,
             served_as if served_as != reference else None,
@@ -47,6 +47,7 @@ class LoadSettings:
             token_budget=getattr(self, "token_budget", None),
             allow_failed_parity=self.allow_failed_parity,
             correct=getattr(self, "correct", None),
+            adapter=getattr(self, "adapter", None),
         )
 
 
@@ -63,6 +64,10 @@ class EvaluationSettings(LoadSettings):
     token_budget: TokenBudget = None
     correct: Annotated[
         str | None, Help("Length correction of the model to take off its rewards.", metavar="NAME[:DOMAIN]")
+    ] = None
+    adapter: Annotated[
+        str | None,
+        Help("Form of a published reward model that its files do not tell; or file.py:Name.", metavar="FORM"),
     ] = None
 
 

@@ -17,11 +17,15 @@ def register(app: typer.Typer) -> None:
     runs.command("compare")(compare)
     runs.command("remove")(remove_run)
     app.add_typer(runs, name="runs")
+    app.command("publish")(publish)
+
+
+def models_group() -> typer.Typer:
+    """`assay models` without what other parts add to it."""
     models = typer.Typer(invoke_without_command=True)
     models.callback()(list_models)
     models.command("remove")(remove_model)
-    app.add_typer(models, name="models")
-    app.command("publish")(publish)
+    return models
 
 
 def list_runs(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 OWN_PAD = "<|pad|>"
 #: Weights of a reward or value head, whatever the configuration calls the model (TRL, OpenRLHF, Qwen's RewardModel).
-_HEAD = re.compile(r"(score|v_head|(value|reward|rm|regression|classification)_(head|layer)|classifier)\.")
+HEAD_WEIGHTS = re.compile(r"(score|v_head|(value|reward|rm|regression|classification)_(head|layer)|classifier)\.")
 
 
 def resolve_model(name: str) -> str:
@@ -150,7 +150,7 @@ def load_scalar_model(
     missing = set(info["missing_keys"])
     body = f"{model.base_model_prefix}."  # what pools for a head is as new as the head
     _require_all(name, (key for key in missing if has_head or (key.startswith(body) and "pooler" not in key)))
-    heads = sorted(weight for weight in info["unexpected_keys"] if _HEAD.match(weight))
+    heads = sorted(weight for weight in info["unexpected_keys"] if HEAD_WEIGHTS.match(weight))
     if not missing:
         heads.append("score.weight")  # read, since it is called as a stock classifier's
     if new_head and heads:

@@ -129,12 +129,16 @@ def _spec_to_write(source: str, scorer: Scorer, config: VerificationConfig) -> R
     return spec
 
 
+def sentences(principle: str | None) -> list[ScoreItem]:
+    """The built-in sample: short conversations, then the same after an earlier exchange."""
+    short = [ScoreItem((Message("user", question),), answer, principle) for question, answer in _TEXTS]
+    history = (Message("user", "Hello"), Message("assistant", "Hello! How can I help?"))
+    return [*short, *(ScoreItem((*history, *item.prompt), item.response, principle) for item in short)]
+
+
 def _sample(workspace: Workspace | None, config: VerificationConfig) -> list[ScoreItem]:
     if config.data is None:
-        sentences = [ScoreItem((Message("user", question),), answer, config.principle) for question, answer in _TEXTS]
-        history = (Message("user", "Hello"), Message("assistant", "Hello! How can I help?"))
-        longer = [ScoreItem((*history, *item.prompt), item.response, config.principle) for item in sentences]
-        return [*sentences, *longer][: config.responses]
+        return sentences(config.principle)[: config.responses]
     pairs = load_pairs_or_file(workspace, config.data)
     some = pairs[:: max(1, 2 * len(pairs) // config.responses)]
     items = [ScoreItem(p.prompt, text, config.principle) for p in some for text in (p.chosen, p.rejected)]

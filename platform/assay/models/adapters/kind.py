@@ -8,6 +8,7 @@ from pathlib import Path
 from assay.errors import BadInputError, NotFoundError
 from assay.models.adapters.adapter import ModelAdapter
 from assay.models.adapters.checkpoint import CONFIG, PublishedCheckpoint, open_checkpoint
+from assay.models.loading import HEAD_WEIGHTS
 from assay.registry import Kind
 
 _HERE = "assay.models.adapters"
@@ -52,12 +53,20 @@ def adapter_of(name: str, chosen: str | None = None) -> tuple[str, ModelAdapter,
         adapter, checkpoint = MODEL_ADAPTERS.find(chosen), open_checkpoint(name)
         adapter.check(checkpoint, chosen)
         return MODEL_ADAPTERS.absolute(chosen), adapter, checkpoint
+    from assay.models.adapters.classifiers import is_classifier
+
     if _is_stock_of_hub(name):
         return None
     checkpoint = open_checkpoint(name)
     forms = [(member.name, MODEL_ADAPTERS.find(member.name)) for member in MODEL_ADAPTERS.entries()]
     alike = [form for form in forms if form[1].recognises(checkpoint)]
     if not alike:
+        head = next((tensor for tensor in checkpoint.shapes if HEAD_WEIGHTS.match(tensor)), None)
+        if head is not None and not is_classifier(checkpoint.config):
+            raise BadInputError(
+                f"{name} has weights of a reward head ({head}) in no form that is known here "
+                f"({', '.join(sorted(checkpoint.classes)) or 'no class'}); name one: --adapter FORM or file.py:Name"
+            )
         return None
     # A whole one before one that lacks a part; of several, the one that says most of the checkpoint.
     form, adapter = min(alike, key=lambda pair: (bool(pair[1].lacking(checkpoint)), -pair[1].detail(checkpoint)))
