@@ -259,7 +259,12 @@ def train(options: argparse.Namespace, key: Key) -> dict[str, Any]:
                     "recipe": arm.recipe,
                     "set": settings,
                     "training": of_run,
-                    "reward": {"labels": FIRST + key.labels - during, "members": 8, "combine": arm.combine},
+                    "reward": {
+                        "labels": FIRST + key.labels - during,
+                        "members": 8,
+                        "uncertainty": "bootstrap",
+                        "combine": arm.combine,
+                    },
                     "labels": {
                         "selector": selector,
                         "source": source,

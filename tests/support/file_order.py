@@ -16,6 +16,7 @@ LONG_FILES = (
     "test_python_pages.py",
     "test_ray_rollout_actors.py",
     "test_policy_preference_commands.py",
+    "test_online_loop.py",
     "test_web_annotate_kills.py",
     "test_scalar_methods.py",
     "test_web_snapshots.py",

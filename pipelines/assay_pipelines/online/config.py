@@ -52,7 +52,7 @@ class RewardPlan(_Checked):
         None
     )
     members: Annotated[int, Ge(2), Help("Heads of the ensemble.")] = 8
-    uncertainty: Annotated[Uncertainty, Help("How its heads come to differ.")] = "bootstrap"
+    uncertainty: Annotated[Uncertainty, Help("How its heads come to differ.")] = "laplace"
     combine: Annotated[Combine, Help("Their rewards as one.")] = "mean"
     weight: Annotated[float, Ge(0), Help("Of the spread, where `combine` has one.")] = 0.5
     l2: Annotated[float | None, Gt(0), Help("Penalty of the heads; by cross-validation without one.")] = None

@@ -73,7 +73,7 @@ class Control:
             return cls(**payload)
         except FileNotFoundError:
             return cls()
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, BadInputError) as error:
             raise BadInputError(f"not an order to a loop: {error}", file=path) from error
 
     def write(self, folder: Path) -> None:

@@ -5,7 +5,8 @@ its state. Leaves out: asking (`purchase`), fitting (`refit`), the comparison (`
 calls this between a step and its checkpoint.
 
 Metrics of a step: labels_spent, labels_waiting, labels_cost, contradictions, refits, swaps, seconds_supervision;
-ensemble_agreement and ensemble_spread, means over the step's pairs, where the reward is an ensemble.
+ensemble_agreement and ensemble_spread, means over the step's pairs, where the reward is an ensemble; swap_level and
+swap_scale where the step ends with a swap: the next version rewards as level + scale x this one.
 """
 
 import time
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from assay import ids
+from assay.errors import BadInputError
 from assay.runs.record import Run, find_artifact
 from assay.system.graceful_stop import stop_requested
 from assay_pipelines.online.candidate_pairs import CandidatePairs, candidate_pairs, member_rewards, sequence_logp
@@ -68,7 +70,8 @@ class OnlineLabelling:
         self.good: int | None = None
         self.penalised = False
         self.spent: str | None = None
-        self._course = Course()
+        self._course, self._step = Course(), 0
+        self._row: Mapping[str, float] = {}
 
     @property
     def needs(self) -> frozenset[str]:
@@ -79,11 +82,10 @@ class OnlineLabelling:
     def measure(self, report: StepReport) -> dict[str, float]:
         began = time.monotonic()
         self.seconds, self._since = self.seconds + began - self._since, began
-        self._course = Course()
+        self._course, self._step, self._row = Course(), report.step, report.metrics
         control = self._obey(report.step)
         new = self.purchase.collect(report.step)
-        self._heed(report)
-        owed = self.owed if self._course.take_up is None else 0  # those of a return are bought on its own rollouts
+        owed = self.owed
         count = owed + (self.config.labels.count if report.step % self.config.labels.every == 0 else 0)
         batch = self._batch(report)
         pairs = candidate_pairs(batch, self.purchase.rows.keys()) if batch is not None else None
@@ -95,8 +97,7 @@ class OnlineLabelling:
             limits = LabelLimits.of(self.config.budget, control)
             new += self.purchase.buy(report.step, self.selector, pairs, candidates, count, limits)
         self.fresh += sum(not row.held_out and row.label in ("A", "B") for row in new)
-        if self.fresh >= self.config.labels.refit_after:
-            self._refit(report)
+        swap = self._refit(report) if self.fresh >= self.config.labels.refit_after else {}
         metrics = {
             "labels_spent": float(len(self.purchase.labelled)),
             "labels_waiting": float(len(self.purchase.waiting)),
@@ -105,10 +106,13 @@ class OnlineLabelling:
             "refits": float(self.refits),
             "swaps": float(self.swaps),
             **(_ensemble(members, pairs) if members is not None and pairs is not None else {}),
+            **swap,
         }
         return metrics | {"seconds_supervision": time.monotonic() - began}
 
     def course(self) -> Course:
+        """Heeds the step's alarm, which a metric that reads the others has measured after this plug-in."""
+        self._heed(self._step, self._row)
         return self._course
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
@@ -146,7 +150,9 @@ class OnlineLabelling:
             minutes = self.seconds / 60
             if limits.minutes is not None:
                 journal.keep_reply(step, minutes=minutes)
-        reached = limits.reached(labels=len(self.purchase.rows), money=self.purchase.cost, step=step, minutes=minutes)
+        reached = limits.reached(
+            labels=len(self.purchase.rows), money=self.purchase.committed, step=step, minutes=minutes
+        )
         if reached is not None and self.spent is None:
             journal.event(step, "budget", reached=reached, then=self.config.budget.when_spent)
             if self.config.budget.when_spent == "stop":
@@ -154,14 +160,14 @@ class OnlineLabelling:
         self.spent = reached
         return reached is None
 
-    def _heed(self, report: StepReport) -> None:
+    def _heed(self, step: int, row: Mapping[str, float]) -> None:
         """An alarm of this step, if there is one, and what it leads to."""
-        plan, journal, step = self.config.alarm, self.purchase.journal, report.step
-        metric = plan.metric or ("alarm" if "alarm" in report.metrics else "overoptimised")
-        value = report.metrics.get(metric)
+        plan, journal = self.config.alarm, self.purchase.journal
+        metric = plan.metric or ("alarm" if "alarm" in row else "overoptimised")
+        value = row.get(metric)
         if value is None:
             return
-        good = int(report.metrics.get(f"{metric}_good_step", step))
+        good = int(row.get(f"{metric}_good_step", step))
         if value <= 0.5:
             self.good = good
             self._course = replace(self._course, good=None if self._course.stop else good)
@@ -169,7 +175,7 @@ class OnlineLabelling:
         if step < self.quiet_until:
             return
         self.actions, self.quiet_until = self.actions + 1, step + plan.cooldown
-        figures = {name: v for name, v in report.metrics.items() if name.startswith(metric)}
+        figures = {name: v for name, v in row.items() if name.startswith(metric)}
         action = "stop" if self.actions > plan.most else plan.action
         journal.event(step, "alarm", action=action, **figures)
         if action == "stop":
@@ -205,11 +211,15 @@ class OnlineLabelling:
             posterior=None if heads is None else heads.posterior,
         )
 
-    def _refit(self, report: StepReport) -> None:
-        """A version on all labels so far, which takes over unless something speaks against it."""
+    def _refit(self, report: StepReport) -> dict[str, float]:
+        """A version on all labels so far, which takes over unless something speaks against it; the swap's metrics."""
         step, journal = report.step, self.purchase.journal
         began = time.monotonic()
-        version = fitted_version(self.refit, self.purchase, self.initial, self.version)
+        try:
+            version = fitted_version(self.refit, self.purchase, self.initial, self.version)
+        except BadInputError as error:  # as a rule too few labels: the next ones are tried again with these
+            journal.event(step, "kept", model=self.version.name, why=str(error))
+            return {}
         self.fresh, self.refits = 0, self.refits + 1
         held_out = [pair for row in self.purchase.labelled if row.held_out and (pair := TrainingPair.of(row))]
         batch = report.batch
@@ -219,12 +229,13 @@ class OnlineLabelling:
         objection = "it is the same" if version.name == self.version.name else comparison.objection(self.config.swap)
         if objection is not None:
             journal.event(step, "kept", model=self.version.name, refused=version.name, why=objection)
-            return
+            return {}
         before, self.version = self.version.name, version
         self.host.swap(version)
         self.swaps += 1
         link_version(self.purchase.run, version)
         journal.event(step, "swap", model=version.name, version=version.scorer.info.version, before=before)
+        return {"swap_level": comparison.level, "swap_scale": comparison.scale}
 
     def state_dict(self) -> dict[str, Any]:
         names = ("refits", "swaps", "fresh", "owed", "actions", "quiet_until", "good", "penalised", "spent", "seconds")

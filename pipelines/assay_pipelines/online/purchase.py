@@ -66,10 +66,12 @@ class LabelPurchase:
     held_out: float
     lived: int = -1  #: the last step of the run that this one resumes: what came from outside until then is known
     rows: dict[str, LabelRow] = field(default_factory=dict)  #: the last row of each comparison
+    unanswered_cost: float = 0.0  #: of questions that gave no label, and may be asked again
 
     def load(self, rows: Iterable[LabelRow]) -> None:
         """In place of those there are."""
-        self.rows = {row.comparison_id: row for row in rows if row.label is not None or self.source.waits}
+        self.rows, self.unanswered_cost = {}, 0.0
+        self._keep(rows)
 
     @property
     def labelled(self) -> list[LabelRow]:
@@ -81,7 +83,12 @@ class LabelPurchase:
 
     @property
     def cost(self) -> float:
-        return sum(row.cost for row in self.rows.values())
+        return self.unanswered_cost + sum(row.cost for row in self.rows.values())
+
+    @property
+    def committed(self) -> float:
+        """The cost, with what the answers that are waited for will cost."""
+        return self.cost + len(self.waiting) * getattr(self.source, "price_of_pair", 0.0)
 
     @property
     def contradictions(self) -> int:
@@ -128,14 +135,14 @@ class LabelPurchase:
             constraints = [constraint.to_dict() for constraint in item.constraints]
             metas.append({"constraints": constraints} if constraints else {})
         self.record.add_pairs(rows, metas, self.run.id)
-        money = None if limits.money is None else max(limits.money - self.cost, 0.0)
+        money = None if limits.money is None else max(limits.money - self.committed, 0.0)
         return self._take(rows, self._answers(step, rows, money))
 
     def collect(self, step: int) -> list[LabelRow]:
         """Answers that have come since, to what was asked about before."""
         if not self.source.waits or not (waiting := self.waiting):
             return []
-        replied = self.journal.reply(step, "collected")
+        replied = self.journal.reply(step, "collected") if step else None  # the first labels have no earlier life
         if replied is not None:
             answers = [_answer(payload) for payload in replied]
         elif step <= self.lived:
@@ -146,7 +153,7 @@ class LabelPurchase:
             except AssayError as error:
                 self.journal.event(step, SOURCE_DOWN, source=self.source.name, why=str(error))
                 return []
-            if answers:
+            if answers and step:
                 self.journal.keep_reply(step, collected=[asdict(answer) for answer in answers])
         return self._take([self.rows[answer.comparison_id] for answer in answers], answers)
 
@@ -185,9 +192,15 @@ class LabelPurchase:
         answered = [row for row in updated if row.label is not None]
         self.record.decide(answered, self.run.id)
         self.journal.add_labels(updated)
-        for row in updated if self.source.waits else answered:
-            self.rows[row.comparison_id] = row
+        self._keep(updated)
         return answered
+
+    def _keep(self, rows: Iterable[LabelRow]) -> None:
+        for row in rows:
+            if row.label is not None or self.source.waits:
+                self.rows[row.comparison_id] = row
+            else:
+                self.unanswered_cost += row.cost
 
 
 def _answer(payload: dict[str, Any]) -> Answer:

@@ -71,9 +71,10 @@ class ServedReward:
     present model; rollouts are held until then.
     """
 
-    def __init__(self, version: RewardVersion, folder: Path, *, device: str, port: int = 0) -> None:
-        """`folder`: of its log, `serve.log`. Raises BackendError where it does not start."""
-        self._version, self._folder, self._device = version, folder, device
+    def __init__(self, version: RewardVersion, folder: Path, models: Path, *, device: str, port: int = 0) -> None:
+        """`folder`: of its log, `serve.log`. `models`: of later versions. Raises BackendError where it does not
+        start."""
+        self._version, self._folder, self._models, self._device = version, folder, models, device
         self.key = os.environ.get("ASSAY_API_KEY") or secrets.token_urlsafe(24)
         self.restarts = 0
         self._closing = threading.Event()
@@ -136,10 +137,11 @@ class ServedReward:
 
     def _start(self, port: int) -> str:
         """Its URL, once it has loaded the model."""
+        folders = {str(self._version.folder.parent), str(self._models)}
+        allowed = [part for folder in sorted(folders) for part in ("--model-folder", folder)]
         model = ("serve", str(self._version.folder), "--name", self.info.name, "--device", self._device)
         command = (sys.executable, "-m", "assay.cli", *model, "--port", str(port), "--in-process", "--json")
         guard = (sys.executable, "-I", "-S", parent_watchdog.__file__, str(os.getpid()))
-        allowed = ("--model-folder", str(self._version.folder.parent))
         with (self._folder / LOG).open("ab") as errors:
             self._process = subprocess.Popen(
                 [*guard, *command, *allowed],

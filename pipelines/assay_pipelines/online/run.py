@@ -22,7 +22,7 @@ import typer
 from assay.domain import Pool
 from assay.errors import BadInputError
 from assay.models.parallelism.distributed import world_size
-from assay.registry import settings_of
+from assay.registry import absolute_name, settings_of
 from assay.runs.callbacks import Callback
 from assay.runs.json_log import read_metrics
 from assay.runs.record import Run, locate_model, mark_dead_runs, start_run
@@ -109,7 +109,7 @@ def run_loop(
     with ExitStack() as stack:
         host: RewardHost
         if config.reward.host == "serve":
-            host = ServedReward(start.version, logs, device=plan.device, port=config.reward.port)
+            host = ServedReward(start.version, logs, workspace.models, device=plan.device, port=config.reward.port)
             typer.echo(f"the reward is served at {host.url}", err=True)
         else:
             host = InProcessReward(start.version)
@@ -142,6 +142,8 @@ def run_loop(
 def selector_of(config: LoopConfig, folder: Path | None = None) -> Selector:
     """Raises BadInputError for an unknown one, a wrong setting of it, and one that needs what the loop has not."""
     settings = dict(config.labels.selector)
+    if "selector" in settings:  # that of `diversity`
+        settings["selector"] = absolute_name(settings["selector"], folder or Path())
     selector: Selector = SELECTORS.create(str(settings.pop("kind")), settings, folder=folder, field="labels.selector")
     rows, none = np.zeros(0, dtype=np.int64), np.zeros((0, 1))
     other = None if config.labels.other is None else none[:, 0]
@@ -163,6 +165,9 @@ def label_source(workspace: Workspace, config: LoopConfig, folder: Path | None =
     if reserved := sorted(supplied.keys() & settings.keys()):
         raise BadInputError("is no setting of a label source", field=f"labels.source.{reserved[0]}")
     settings |= {name: value for name, value in supplied.items() if name in takes}
+    for name in takes & {"judge", "truth"}:
+        if isinstance(judge := settings.get(name), Mapping):
+            settings[name] = {**judge, "kind": absolute_name(judge.get("kind"), folder or Path())}
     source: LabelSource = LABEL_SOURCES.create(kind, settings, folder=folder, field="labels.source")
     return source
 

@@ -22,13 +22,16 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ShadowComparison:
-    """Of an old and a new model. None: nothing to measure it on. `held_out`: labels that neither was fitted on."""
+    """Of an old and a new model. None: nothing to measure it on. `held_out`: labels that neither was fitted on. On the
+    step's rollouts level + scale x the old rewards have the mean and the deviation of the new ones."""
 
     agreement: float | None  #: share of the step's pairs, ordered by the old one, that the new one orders alike
     pairs: int
     held_out: int
     accuracy_old: float | None
     accuracy_new: float | None
+    level: float = 0.0
+    scale: float = 1.0
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -49,12 +52,21 @@ def compare(
     """`items`: a step's rollouts, of the `prompts` with these ids."""
     rewards = [_rewards(scorer.score(items)) for scorer in (old, new)]
     present = ~(np.isnan(rewards[0]) | np.isnan(rewards[1]))
+    before, after = (values[present] for values in rewards)
     groups = [prompt.encode() for prompt, scored in zip(prompts, present, strict=True) if scored]
-    order = order_agreement(groups, *(values[present] for values in rewards)) if groups else None
+    order = order_agreement(groups, before, after) if groups else None
+    scale = float(after.std() / before.std()) if groups and before.std() > 0 and after.std() > 0 else 1.0
+    level = float(after.mean() - scale * before.mean()) if groups else 0.0
     sides = [item for pair in held_out for item in (pair.chosen, pair.rejected)]
-    accuracies = [_accuracy(_rewards(scorer.score(sides))) if sides else None for scorer in (old, new)]
+    accuracy_old, accuracy_new = (_accuracy(_rewards(s.score(sides))) if sides else None for s in (old, new))
     return ShadowComparison(
-        None if order is None else order.agreement, 0 if order is None else order.pairs, len(held_out), *accuracies
+        None if order is None else order.agreement,
+        0 if order is None else order.pairs,
+        len(held_out),
+        accuracy_old,
+        accuracy_new,
+        level,
+        scale,
     )
 
 

@@ -35,6 +35,7 @@ from assay_policy_training.core.sampling import derived_seed
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.training.run import Plan
 from assay_rm_training.runs.recorded import snapshot_id
+from assay_serving.engines.head_ensemble import HeadEnsembleSpec
 
 LOOK_S = 0.5  #: between two looks for answers of people
 GROUP = 4  #: rollouts of a prompt that the first labels are bought on
@@ -61,7 +62,7 @@ def first_version(
     """Raises BadInputError for a start that makes no model, and what the label source raises."""
     reward, initial = config.reward, initial_pairs(run.workspace, config)
     if reward.start is not None:
-        return LoopStart(refit.load(Path(locate_model(run.workspace, reward.start)[0])), None)
+        return LoopStart(refit.load(Path(locate_model(run.workspace, reward.start)[0])), initial)
     seed = plan.recipe.seed
     purchase = LabelPurchase(record, source, Journal(run.folder), run, seed, config.labels.held_out)
     if reward.labels:
@@ -93,12 +94,18 @@ def _awaited(purchase: LabelPurchase) -> list[LabelRow]:
 
 
 def initial_pairs(workspace: Workspace, config: LoopConfig) -> InitialPairs | None:
-    """As `reward.pairs` names them."""
-    data = config.reward.pairs
-    if data is None:
-        return None
-    pairs = tuple(map(TrainingPair.of_pair, load_pairs_or_file(workspace, data)))
-    return InitialPairs(snapshot_id(workspace, data) or str(Path(data).resolve()), pairs)
+    """As `reward.pairs` names them. Heads that `reward.start` names are fitted again on their own snapshot, too."""
+    data, start = config.reward.pairs, config.reward.start
+    fitted = 0
+    if start is not None and config.reward.refit == "heads":
+        spec = HeadEnsembleSpec.read(Path(locate_model(workspace, start)[0]))
+        data, fitted = spec.snapshot and snapshot_id(workspace, spec.snapshot), spec.pairs
+    pairs = tuple(map(TrainingPair.of_pair, load_pairs_or_file(workspace, data))) if data is not None else ()
+    if fitted > len(pairs):
+        typer.echo(
+            f"later versions are fitted on {len(pairs)} of the {fitted} pairs of {start}: its snapshot", err=True
+        )
+    return InitialPairs(snapshot_id(workspace, data) or str(Path(data).resolve()), pairs) if data is not None else None
 
 
 def _untrained_rollouts(workspace: Workspace, plan: Plan, prompts: Sequence[PromptItem], labels: int) -> RolloutBatch:

@@ -23,7 +23,7 @@ from assay_policy_training.measure_command import values_of_settings
 from assay_rm_training.attacks.attack import ATTACKS, POLICY, SEARCH, Attack, AttackedResponse
 from assay_rm_training.attacks.rates import BASELINE, AttackReport, JudgedAttack, rates_of
 from assay_rm_training.attacks.target import JudgeTarget, RewardTarget
-from assay_rm_training.checkpoints.card_sections import table, write_section
+from assay_rm_training.checkpoints.card_sections import CARD, table, write_section
 from assay_rm_training.run_settings import AttackConfig
 from assay_rm_training.runs.recorded import recorded_run, write_report
 from assay_serving.generative.templates import PAIRWISE
@@ -82,12 +82,13 @@ def attack_model(
             items += _judged(name, attack, attacked, pairs, target, second)
         report = _report(target, pairs, items)
         folder = write_report(report, run, out)
-        spec = RewardModelSpec.read(Path(source).expanduser())
-        if spec is not None:
-            write_section(Path(source).expanduser(), SECTION, card_lines(report, config.data))
+        model = Path(source).expanduser()
+        has_card = RewardModelSpec.read(model) is not None or (artifact is not None and (model / CARD).is_file())
+        if has_card:
+            write_section(model, SECTION, card_lines(report, config.data))
         if run is not None:
             run.metrics["false_positives"] = len(report.false_positives)
-    return AttackRun(report, tuple(pairs), run.id if run else None, folder, spec is not None)
+    return AttackRun(report, tuple(pairs), run.id if run else None, folder, has_card)
 
 
 class WorseResponses:

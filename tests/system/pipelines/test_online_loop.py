@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from assay_pipelines.online.reward_host import ServedReward
 from assay_pipelines.online.run import run_loop
 from assay_policy_training.training.checkpoint import checkpoint_folder, read_checkpoint
 from assay_policy_training.training.loop import PolicyLoop
+from assay_serving.engines.head_ensemble import HeadEnsembleSpec
 
 JUDGE = "online_labels:LongerIsBetter"
 SMALL = {"sampling.prompts_per_step": 4, "sampling.group_size": 4, "sampling.max_new_tokens": 8, "checkpoint_every": 2}
@@ -119,7 +122,7 @@ def test_a_loop_that_is_killed_again_and_again_is_as_one_that_was_not(
     assert len(set(asked)) == len(asked)
 
 
-ALARM = {"metrics": [{"kind": "online_labels:AlarmAt", "step": 4}]}
+ALARM = {"metrics": [{"kind": "online_labels:AlarmAt", "step": 2}], "steps": 3, "checkpoint_every": 1}
 
 
 def kinds(folder: Path) -> list[tuple[int, str]]:
@@ -129,42 +132,73 @@ def kinds(folder: Path) -> list[tuple[int, str]]:
 def test_after_an_alarm_the_policy_takes_up_the_last_good_weights_and_labels_are_bought_there(
     workspace: Workspace,
 ) -> None:
-    plan = {"set": ALARM | {"checkpoint_every": 1, "steps": 5}, "labels": {"every": 100}}
-    kept = {"training": {"keep_checkpoints": 5}}
-    made = run_loop(workspace, loop(**plan, **kept, alarm={"action": "return", "labels": 2}))
-    assert kinds(made.folder) == [(4, "alarm"), (4, "returned"), (5, "refit"), (5, "swap")]
-    steps = made.steps
-    assert [row["labels_spent"] for row in steps] == [12, 12, 12, 12, 14]
-    weights = {step: read_checkpoint(checkpoint_folder(made.folder, step)).tensors["parameters"] for step in (3, 4, 5)}
-    assert all(torch.equal(weights[3][name], value) for name, value in weights[4].items())
-    assert not all(torch.equal(weights[4][name], value) for name, value in weights[5].items())
+    plan = {"set": ALARM, "labels": {"every": 100}, "training": {"keep_checkpoints": 5}}
+    made = run_loop(workspace, loop(**plan, alarm={"action": "return", "labels": 2}))
+    assert kinds(made.folder) == [(2, "alarm"), (2, "returned"), (3, "refit"), (3, "swap")]
+    assert [row["labels_spent"] for row in made.steps] == [12, 12, 14]
+    weights = {step: read_checkpoint(checkpoint_folder(made.folder, step)).tensors["parameters"] for step in (1, 2, 3)}
+    assert all(torch.equal(weights[1][name], value) for name, value in weights[2].items())
+    assert not all(torch.equal(weights[2][name], value) for name, value in weights[3].items())
 
 
 @pytest.mark.parametrize("action", ["stop", "label", "penalty"])
 def test_other_actions_on_an_alarm(workspace: Workspace, action: str) -> None:
-    plan = {"set": ALARM | {"steps": 5, "checkpoint_every": 1}, "labels": {"every": 100}}
+    plan = {"set": ALARM, "labels": {"every": 100}}
     made = run_loop(workspace, loop(**plan, alarm={"action": action, "labels": 3, "kl": 0.1, "length": 0.5}))
     events = kinds(made.folder)
-    assert events[0] == (4, "alarm")
-    assert len(made.steps) == (4 if action == "stop" else 5)
+    assert events[0] == (2, "alarm")
+    assert len(made.steps) == (2 if action == "stop" else 3)
     assert made.steps[-1]["labels_spent"] == (15 if action == "label" else 12)
-    assert ((4, "penalty") in events) == (action == "penalty")
+    assert ((2, "penalty") in events) == (action == "penalty")
     if action == "stop":
-        assert (made.metrics["stopped_early"], made.metrics["saved_step"]) == ("alarm at step 4", 3)
+        assert (made.metrics["stopped_early"], made.metrics["saved_step"]) == ("alarm at step 2", 1)
 
 
 def test_orders_from_outside_and_a_limit(workspace: Workspace) -> None:
-    def order(folder: Path) -> None:
-        Control("stop", labels=13).write(folder)
-
-    made = run_loop(workspace, loop(budget={"labels": 40}), on_start=order)
+    made = run_loop(workspace, loop(), on_start=lambda folder: Control("stop").write(folder))
     assert made.metrics["stopped_early"] == "stopped by an order from outside"
     assert len(made.steps) == 1
 
-    more = loop(name="limited", budget={"labels": 40})
-    limited = run_loop(workspace, more, on_start=lambda folder: Control(labels=13).write(folder))
-    assert [row["labels_spent"] for row in limited.steps] == [12, 13, 13, 13, 13, 13]
-    assert (4, "budget") in kinds(limited.folder)
+    def go_on(folder: Path) -> None:
+        while not (folder / "events.jsonl").is_file() or (1, "paused") not in kinds(folder):
+            time.sleep(0.02)
+        Control(labels=13).write(folder)
+
+    def pause(folder: Path) -> None:
+        Control("pause").write(folder)
+        threading.Thread(target=go_on, args=(folder,)).start()
+
+    more = loop(name="limited", set={"steps": 4}, budget={"labels": 40})
+    limited = run_loop(workspace, more, on_start=pause)
+    assert kinds(limited.folder)[:2] == [(1, "paused"), (1, "continued")]
+    assert [row["labels_spent"] for row in limited.steps] == [12, 13, 13, 13]
+    assert kinds(limited.folder)[-1] == (4, "budget")
+
+
+def test_a_loop_begins_with_pairs_or_a_model_and_outlasts_a_source_that_is_down(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text(
+        "".join(json.dumps({"prompt": f"{n}?", "chosen": f"{n} it is", "rejected": "no"}) + "\n" for n in range(4))
+    )
+    source = {"kind": "online_labels:Source"}
+    plan: dict[str, Any] = {"set": {"steps": 2}, "labels": {"every": 1, "count": 1, "held_out": 0.0}}
+    plan["labels"]["source"] = {**source, "down": 1}
+
+    def begun(name: str, **start: Any) -> tuple[list[tuple[int, str]], list[dict[str, Any]]]:
+        made = run_loop(workspace, loop(**plan, name=name, reward={"labels": 0, **start}))
+        return kinds(made.folder), rows(made.folder, "events.jsonl")
+
+    events, detail = begun("with-pairs", pairs=str(pairs))
+    assert events == [(1, "source_down"), (2, "refit"), (2, "swap")]
+    first, last = (workspace.models / detail[-1][name] for name in ("before", "model"))
+    assert [HeadEnsembleSpec.read(model).pairs for model in (first, last)] == [4, 5]
+    assert begun("with-snapshot", start=last.name)[0] == events
+    # one label of one prompt is no reward model: the beginning stays
+    events, detail = begun("with-model", start=first.name)
+    assert events == [(1, "source_down"), (2, "kept")]
+    assert "too few" in detail[-1]["why"]
 
 
 def test_a_vote_can_be_followed_to_the_reward_of_a_later_rollout(workspace: Workspace) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,22 @@ import torch
 
 from assay.domain import Message
 from assay.errors import BadInputError
+from assay.runs.record import start_run
 from assay.score import Score, ScoreResult
+from assay.workspace import Workspace
 from assay_pipelines.judging.judge import Opinion
 from assay_pipelines.judging.simulated import SimulatedConfig
 from assay_pipelines.llm.questions import Question
 from assay_pipelines.online.candidate_pairs import candidate_pairs
 from assay_pipelines.online.config import BudgetPlan, SwapPlan, loop_of
 from assay_pipelines.online.journal import Control, Journal, LabelRow
-from assay_pipelines.online.label_sources.judges import ErringJudge
-from assay_pipelines.online.purchase import LabelLimits
+from assay_pipelines.online.label_sources.judges import ErringJudge, JudgeLabels
+from assay_pipelines.online.label_sources.kind import LabelSource
+from assay_pipelines.online.purchase import LabelLimits, LabelPurchase
+from assay_pipelines.online.record import LoopRecord
 from assay_pipelines.online.refit import TrainingPair
+from assay_pipelines.online.selectors.candidates import Candidates
+from assay_pipelines.online.selectors.uniform import RandomPairs
 from assay_pipelines.online.shadow import compare
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
@@ -90,10 +98,48 @@ def test_a_refit_is_refused_by_held_out_labels_and_by_disagreement() -> None:
     figures = compare(old, worse, items, ["p"] * 3, held_out)
     assert (figures.accuracy_old, figures.accuracy_new) == (1.0, 0.5)
     assert figures.agreement == pytest.approx(2 / 3)
+    assert (figures.level, figures.scale) == (0.0, 1.0)
     assert figures.objection(SwapPlan(least=3)) is None
     assert "0.500" in str(figures.objection(SwapPlan(least=2)))
     assert figures.objection(SwapPlan(least=2, tolerance=0.5)) is None
     assert "0.667" in str(figures.objection(SwapPlan(least=3, agreement=0.7)))
+
+
+@contextmanager
+def purchase_of(
+    source: LabelSource, workspace: Workspace
+) -> Iterator[tuple[LabelPurchase, Callable[..., list[LabelRow]]]]:
+    """A purchase, and what buys one pair of each of three prompts."""
+    pairs = candidate_pairs(batch(["p", "p", "q", "q", "r", "r"], ["long", "x"] * 3))
+    candidates = Candidates(pairs.first, pairs.second, pairs.prompt_numbers, np.zeros(6))
+    with start_run(workspace, "loop", {}) as run:
+        purchase = LabelPurchase(LoopRecord(workspace, "loop", "gold"), source, Journal(run.folder), run, 0, 0.0)
+
+        def buy(step: int, **limits: float) -> list[LabelRow]:
+            return purchase.buy(step, RandomPairs(), pairs, candidates, 3, LabelLimits(**limits))  # type: ignore[arg-type]
+
+        yield purchase, buy
+
+
+def test_first_labels_may_come_one_by_one_and_money_is_kept_for_them(workspace: Workspace) -> None:
+    with purchase_of(online_labels.Source(waits=True, price_of_pair=2.0), workspace) as (purchase, buy):
+        assert buy(0) == []
+        assert (purchase.cost, purchase.committed) == (0.0, 6.0)
+        came = [row.comparison_id for _ in range(3) for row in purchase.collect(0)]
+        assert sorted(came) == sorted(purchase.rows)
+        assert (purchase.cost, purchase.committed) == (6.0, 6.0)
+
+
+def test_a_price_is_within_the_limit_and_questions_without_an_answer_cost_too(workspace: Workspace) -> None:
+    with purchase_of(JudgeLabels(online_labels.LongerIsBetter(), workspace, price=0.1), workspace) as (purchase, buy):
+        assert len(buy(1, money=0.2)) == 2
+        assert purchase.cost == pytest.approx(0.2)
+        assert buy(2, money=0.2) == []
+    with purchase_of(online_labels.Source(answers=False, price_of_pair=0.5), workspace) as (purchase, buy):
+        assert buy(1) == []
+        assert (purchase.cost, purchase.rows) == (1.5, {})
+        purchase.load(purchase.journal.label_rows())
+        assert purchase.cost == 1.5
 
 
 def test_a_journal_is_taken_over_without_a_torn_line_or_an_order_to_pause(tmp_path: Path) -> None:

@@ -104,6 +104,21 @@ def test_it_rings_on_a_reward_that_is_gamed_and_not_on_noise(without: tuple[str,
     assert sum(step is not None and 12 < step <= 22 for step in detected) >= 18
 
 
+def test_another_reward_model_changes_no_alarm() -> None:
+    """One that gives 3 + 0.5 x the reward from step 8 on, and one that gives 1 + 4 x that from step 11 on."""
+    rows = history(15, 5, hacked_from=8)
+    swapped = []
+    for row in rows:
+        step = int(row["step"])
+        level, scale = (0.0, 1.0) if step < 8 else (3.0, 0.5) if step < 11 else (13.0, 2.0)
+        swap = {7: {"swap_level": 3.0, "swap_scale": 0.5}, 10: {"swap_level": 1.0, "swap_scale": 4.0}}.get(step, {})
+        units = {"reward_mean": level + scale * row["reward_mean"]}
+        units |= {name: scale * row[name] for name in ("reward_std", "ensemble_spread")}
+        swapped.append({**row, **units, **swap})
+    for before, after in zip(alarms(rows, LIMITS), alarms(swapped, LIMITS), strict=True):
+        assert after == pytest.approx(before)
+
+
 def test_a_run_that_no_set_of_signals_is_for_has_no_alarm() -> None:
     rows = [{"step": row["step"], "kl_k3": row["kl_k3"]} for row in history(8, 0)]
     numbers = alarms(rows, LIMITS)

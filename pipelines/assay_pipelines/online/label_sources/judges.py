@@ -19,7 +19,7 @@ from assay_pipelines.judging.verifier import ConstraintJudge
 from assay_pipelines.llm.annotators import annotator_of
 from assay_pipelines.llm.budget import Budget, Spending
 from assay_pipelines.llm.questions import Question
-from assay_pipelines.online.label_sources.kind import Answer, AskedPair
+from assay_pipelines.online.label_sources.kind import Answer, AskedPair, affordable_pairs
 
 
 @dataclass(frozen=True)
@@ -36,24 +36,27 @@ class JudgeLabels:
         return annotator_of(self.judge).name
 
     def ask(self, pairs: Sequence[AskedPair], run: Run, *, money: float | None) -> list[Answer]:
-        questions = [Question(pair.comparison_id, pair.prompt, *pair.responses) for pair in pairs]
+        paid = pairs[: affordable_pairs(len(pairs), self.price, money)]
+        money = None if money is None else money - self.price * len(paid)
+        questions = [Question(pair.comparison_id, pair.prompt, *pair.responses) for pair in paid]
         spending = Spending(Budget(cost=money))
         report = ask(self.workspace, self.judge, questions, run.id, budget=spending)
         annotator = annotator_of(self.judge).id
         stored = opinions(self.workspace, [pair.comparison_id for pair in pairs])
-        each = self.price + spending.cost / max(report.answered, 1)
+        of_calls = spending.cost / max(len(paid), 1)
         problem = report.stopped or ", ".join(f"{code}: {count}" for code, count in sorted(report.failures.items()))
-        answers = []
-        for pair in pairs:
+        answers = [Answer(pair.comparison_id, None, problem="over budget") for pair in pairs[len(paid) :]]
+        for pair in paid:
             by_annotator = stored.get(pair.comparison_id, {})
             opinion = by_annotator.get(annotator)
             label = None if opinion is None else preference(opinion.answer)
-            preferences = {preference(each.answer) for each in by_annotator.values()}
+            preferences = {preference(one.answer) for one in by_annotator.values()}
             if opinion is None or label is None:
-                answers.append(Answer(pair.comparison_id, None, problem=problem or "no opinion"))
+                answers.append(Answer(pair.comparison_id, None, cost=of_calls, problem=problem or "no opinion"))
             else:
                 contradicts = {"A", "B"} <= preferences
-                answers.append(Answer(pair.comparison_id, label, opinion.judgment_ids, each, contradicts=contradicts))
+                cost = self.price + of_calls
+                answers.append(Answer(pair.comparison_id, label, opinion.judgment_ids, cost, contradicts=contradicts))
         return answers
 
     def collect(self, waiting: Sequence[str], run: Run) -> list[Answer]:

@@ -29,7 +29,8 @@ class AskedPair:
 
 @dataclass(frozen=True)
 class Answer:
-    """`label` None: no answer will come, for the reason in `problem`. `judgments`: ids of those it rests on."""
+    """`label` None: no answer will come, for the reason in `problem`, whatever it cost. `judgments`: ids of those it
+    rests on."""
 
     comparison_id: str
     label: Literal["A", "B", "tie"] | None
@@ -40,7 +41,8 @@ class Answer:
 
 
 class LabelSource(Protocol):
-    """`name`: for the record. `waits`: answers come later, by `collect`. Raises AssayError where it cannot be reached.
+    """`name`: for the record. `waits`: answers come later, by `collect`; what each will cost is `price_of_pair`, where
+    the source has that. Raises AssayError where it cannot be reached.
 
     The same pair again is no second question: what was answered before is found by its content."""
 
@@ -56,6 +58,11 @@ class LabelSource(Protocol):
     def collect(self, waiting: Sequence[str], run: "Run") -> list[Answer]:
         """The answers that have come, to comparisons that were asked about."""
         ...
+
+
+def affordable_pairs(pairs: int, price: float, money: float | None) -> int:
+    """How many of the pairs the money pays for at this price each."""
+    return pairs if money is None or price <= 0 else min(pairs, int(money / price + 1e-9))
 
 
 #: A member is called with its settings and, where it has such parameters, with `workspace` and `loop` (its name); it

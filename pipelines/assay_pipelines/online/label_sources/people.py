@@ -19,7 +19,7 @@ from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.queues import collected, create_queue
 from assay_pipelines.annotation.service import AnnotationService
 from assay_pipelines.annotation.votes import VoteResult, result_of
-from assay_pipelines.online.label_sources.kind import Answer, AskedPair
+from assay_pipelines.online.label_sources.kind import Answer, AskedPair, affordable_pairs
 
 REASON = "Which of two responses of a policy in training is better tells its reward most."
 
@@ -48,13 +48,16 @@ class PeoplesQueue:
         return f"queue {self.queue_name}"
 
     @property
+    def price_of_pair(self) -> float:
+        return self.price * self.overlap
+
+    @property
     def queue_name(self) -> str:
         return self.queue or f"loop-{self.loop}"
 
     def ask(self, pairs: Sequence[AskedPair], run: Run, *, money: float | None) -> list[Answer]:
         """Votes that the queue has already are answers at once. Money that does not pay for all pays for the first."""
-        each = self.price * self.overlap
-        affordable = len(pairs) if money is None or not each else min(len(pairs), int(money // each))
+        affordable = affordable_pairs(len(pairs), self.price_of_pair, money)
         items = [QueueItem(pair.comparison_id, reason=REASON) for pair in pairs[:affordable]]
         if items:
             create_queue(

@@ -24,7 +24,9 @@ DEFAULT_LIMITS = Path(__file__).with_suffix(".yaml")
 COLUMNS = (
     *("reward_mean", "reward_std", "held_out_reward_mean", "held_out_reward_std", "held_out_agreement"),
     *("ensemble_spread", "reward_uncertainty_mean", "kl_k3", "length_mean", "repeated_trigrams"),
+    *("swap_level", "swap_scale"),
 )
+REWARD_UNITS = ("reward_mean", "reward_std", "ensemble_spread", "reward_uncertainty_mean")
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,9 @@ def alarm_numbers(rows: Sequence[Row], limits: AlarmLimits, probe: str = "eval_p
     the reward on a fixed set of prompts, which only some steps have.
 
     There is no score before step `limits.first` + 1, and `alarm` is 0 there. A run that no set is for has no `alarm`.
+    Where the reward model is another one after a row with `swap_scale`, rewards are read in units of the first one.
     """
+    rows = _comparable(rows)
     signals = _signals(rows, limits, probe)
     numbers = {f"alarm_signal_{name}": value for name, value in signals.items()}
     part = next((part for part in limits.sets if part.weights.keys() <= signals.keys()), None)
@@ -177,6 +181,20 @@ def _signals(rows: Sequence[Row], limits: AlarmLimits, probe: str) -> dict[str, 
         drift = abs(last - usual) if signal.against == "both" else last - usual
         signals[name] = drift / max(stdev(values[:start]), limits.floors[name])
     return signals
+
+
+def _comparable(rows: Sequence[Row]) -> Sequence[Row]:
+    """Rewards in units of the run's first reward model. The model of the rows behind one with `swap_level` and
+    `swap_scale` gives level + scale x the reward of the model before."""
+    level, scale, comparable = 0.0, 1.0, []
+    for row in rows:
+        units = {name: value / scale for name in REWARD_UNITS if (value := _number(row, name)) is not None}
+        if "reward_mean" in units:
+            units["reward_mean"] -= level / scale
+        comparable.append({**row, **units})
+        if (factor := _number(row, "swap_scale")) is not None:
+            level, scale = float(row["swap_level"]) + factor * level, factor * scale
+    return comparable
 
 
 def _first_means(rows: Sequence[Row], limits: AlarmLimits) -> dict[str, float]:
