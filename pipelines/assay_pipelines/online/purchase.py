@@ -196,10 +196,13 @@ class LabelPurchase:
         return answered
 
     def _keep(self, rows: Iterable[LabelRow]) -> None:
+        """Without those that were not asked, or in vain: they may be chosen again."""
         for row in rows:
-            if row.label is not None or self.source.waits:
+            waits = self.source.waits and row.answered_at is None
+            if row.label is not None or row.judgments or waits:
                 self.rows[row.comparison_id] = row
             else:
+                self.rows.pop(row.comparison_id, None)
                 self.unanswered_cost += row.cost
 
 

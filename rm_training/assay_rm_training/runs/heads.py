@@ -12,7 +12,6 @@ from pathlib import Path
 from assay.models.contamination import BenchmarkUse, union
 from assay.runs.contamination_gate import contamination_of
 from assay.runs.coverage import Coverage
-from assay.runs.model_run import reserved_folder
 from assay.runs.record import Run, folder_digest
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
@@ -24,30 +23,6 @@ from assay_rm_training.runs.contamination_lineage import as_uses, uses_of_judges
 from assay_rm_training.runs.recorded import snapshot_id
 from assay_serving.engines.aggregation import MemberAggregation
 from assay_serving.engines.head_ensemble import HeadEnsembleSpec, write_heads
-
-
-def save_heads(
-    run: Run,
-    cache: FeatureCache,
-    heads: FittedHeads,
-    name: str,
-    *,
-    data: str,
-    aggregation: MemberAggregation | None = None,
-    report: UncertaintyReport | None = None,
-    report_on: str | None = None,
-) -> tuple[str, Path, HeadEnsembleSpec]:
-    """Write the heads as a model of the workspace, under `name` or, where that is taken, NAME-v2, -v3, ...
-
-    `data`: the snapshot or file that they were fitted on. `report`, `report_on`: of `scaled_heads`, and its pairs.
-    Returns artifact id, folder and description.
-    """
-    with reserved_folder(run.workspace, name, force=True) as (folder, set_owner):
-        set_owner(run.id)
-        artifact, spec = write_head_ensemble(
-            run, cache, heads, folder, data=data, aggregation=aggregation, report=report, report_on=report_on
-        )
-    return artifact, folder, spec
 
 
 def write_head_ensemble(
@@ -62,7 +37,11 @@ def write_head_ensemble(
     report_on: str | None = None,
     uses: Iterable[BenchmarkUse] = (),
 ) -> tuple[str, HeadEnsembleSpec]:
-    """As `save_heads`, into a reserved folder. `uses`: of benchmarks by other pairs than those fitted on."""
+    """Write the heads into a reserved folder of the workspace; returns artifact id and description.
+
+    `data`: the snapshot or file that they were fitted on. `report`, `report_on`: of `scaled_heads`, and its pairs.
+    `uses`: of benchmarks by other pairs than those fitted on.
+    """
     backbone, snapshot = cache.backbone, snapshot_id(run.workspace, data)
     carried = union(
         as_uses(contamination_of(run.workspace, snapshot, run_id=run.id), "training", data, folder.name),

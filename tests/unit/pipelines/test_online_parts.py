@@ -26,6 +26,7 @@ from assay_pipelines.online.config import BudgetPlan, SwapPlan, loop_of
 from assay_pipelines.online.journal import Control, Journal, LabelRow
 from assay_pipelines.online.label_sources.judges import ErringJudge, JudgeLabels
 from assay_pipelines.online.label_sources.kind import LabelSource
+from assay_pipelines.online.label_sources.people import PeoplesQueue
 from assay_pipelines.online.purchase import LabelLimits, LabelPurchase
 from assay_pipelines.online.record import LoopRecord
 from assay_pipelines.online.refit import TrainingPair
@@ -135,6 +136,12 @@ def test_a_price_is_within_the_limit_and_questions_without_an_answer_cost_too(wo
         assert len(buy(1, money=0.2)) == 2
         assert purchase.cost == pytest.approx(0.2)
         assert buy(2, money=0.2) == []
+    queue = PeoplesQueue(workspace, "loop", price=1.0)
+    with purchase_of(queue, workspace) as (purchase, buy):
+        assert buy(1, money=2.0) == []
+        assert (len(purchase.waiting), len(purchase.rows)) == (2, 2), "the third pair was not asked about"
+        purchase.load(purchase.journal.label_rows())
+        assert len(purchase.rows) == 2
     with purchase_of(online_labels.Source(answers=False, price_of_pair=0.5), workspace) as (purchase, buy):
         assert buy(1) == []
         assert (purchase.cost, purchase.rows) == (1.5, {})

@@ -16,7 +16,7 @@ from assay.workspace import Workspace
 from assay_rm_training.methods.head_ensemble import FittedHeads, HeadsConfig, fit_heads, train_heads
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_rm_training.methods.probe import fit_head
-from assay_rm_training.runs.heads import save_heads
+from assay_rm_training.runs.heads import write_head_ensemble
 from assay_serving.engines.frozen_backbone import Features
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
@@ -177,9 +177,8 @@ def test_saved_heads_score_as_they_were_fitted(
     heads = train_heads(cache, answers, HeadsConfig("prior", 4, 0.1))
     assert (heads.pairs, heads.left_out) == (40, 1)
     with start_run(workspace, "loop", {}) as run:
-        artifact, folder, spec = save_heads(run, cache, heads, "heads", data="answers.jsonl")
-        _, second, _ = save_heads(run, cache, heads.spread_by(2.0), "heads", data="answers.jsonl")
-    assert (folder.name, second.name) == ("heads", "heads-v2")
+        folder = workspace.models / "heads"
+        artifact, spec = write_head_ensemble(run, cache, heads, folder, data="answers.jsonl")
     assert sum(path.stat().st_size for path in folder.iterdir()) < 100_000
     scorer = open_scorer(ModelConfig(str(folder), device="cpu"), workspace.root)
     items = [ScoreItem(pair.prompt, side) for pair in answers[:5] for side in (pair.chosen, pair.rejected)]
