@@ -17,7 +17,7 @@ from assay_rm_training.runs.verify import PRINCIPLE, TWICE, sentences
 from assay_serving.engines.token import Reading
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import Loader
-from assay_serving.model_reference import known_spec
+from assay_serving.model_reference import is_description, known_spec
 from assay_serving.scorer import ScoreItem
 
 STOCK, OWN = "stock", "assay"
@@ -110,8 +110,11 @@ def _form(config: ModelConfig, spec: RewardModelSpec | None, scorer: Any) -> tup
     published = getattr(scorer, "form", None)
     if published is not None:
         return published.name, published.adapter.reads, published.adapter.source
+    kind = scorer.info.kind
+    if is_description(config.reference):
+        return OWN, "the models and verifiers that its file names", ""
     if spec is None:
-        return STOCK, _STOCK_READS if scorer.info.kind == "scalar" else _READS[scorer.info.kind], "transformers"
+        return STOCK, _STOCK_READS if kind == "scalar" else _READS.get(kind, kind), "transformers"
     reads = _READS[spec.kind]
     if spec.ratings is not None:
         reads = f"{len(spec.ratings.names)} ratings ({', '.join(spec.ratings.names)}) under an aggregation"

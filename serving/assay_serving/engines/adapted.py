@@ -45,6 +45,7 @@ class PublishedForm:
     head: RewardHead | None
     gate: tuple[int, ...] = ()
     last: int | None = None
+    base: str = ""  #: version of a PEFT adapter's base
 
 
 class AdaptedScorer(TransformersScorer):
@@ -77,7 +78,8 @@ class AdaptedScorer(TransformersScorer):
         elif adapter.steps is not None:
             kind = AdaptedStepScorer
         scorer = kind.__new__(kind)
-        scorer.form = PublishedForm(name, adapter, head, gate, last)
+        below = "" if checkpoint.base is None else weights_digest(checkpoint.base.folder)
+        scorer.form = PublishedForm(name, adapter, head, gate, last, below)
         budget = config.token_budget
         scorer.__init__(for_scoring(model), renderer, spec, name=config.name, token_budget=budget)  # type: ignore[misc]
         return scorer  # type: ignore[return-value]
@@ -87,7 +89,7 @@ class AdaptedScorer(TransformersScorer):
 
     @property
     def score_identity(self) -> str | None:
-        return f"{super().score_identity} {self.form.name}"
+        return f"{super().score_identity} {self.form.name} {self.form.base}"
 
     def encode(self, item: ScoreItem) -> Encoded | ScoreFailure:
         encoded = super().encode(item)
@@ -250,9 +252,8 @@ def _spec(
     chat: ChatOptions,
 ) -> RewardModelSpec:
     limit = min(_context(checkpoint.config), adapter.max_length or UNLIMITED)
-    version = weights_digest(checkpoint.folder)
-    if checkpoint.base is not None:
-        version = f"{version[:8]}{weights_digest(checkpoint.base.folder)[:8]}"
+    fetched = checkpoint.folder.parent.name == "snapshots"  # of a hub: the folder's name is the commit
+    version = checkpoint.folder.name if fetched else weights_digest(checkpoint.folder)
     return RewardModelSpec(
         kind="scalar",
         base=config.reference,

@@ -15,7 +15,7 @@ from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import context_length, load_config, load_tokenizer, resolve_model, spec_of
 from assay.models.spec import Judging, RewardModelSpec
-from assay_serving.engines.engine import DESCRIPTIONS, ModelLoader, checked_kind
+from assay_serving.engines.engine import DESCRIPTIONS, ModelLoader, checked_kind, is_published
 from assay_serving.engines.packed import require_parity
 from assay_serving.engines.principle import principle_spec
 from assay_serving.generative.engine import GenerativeScorer, default_judging
@@ -74,6 +74,11 @@ class RowEngineLoader(ABC):
         return not (folder.is_dir() and any(next(folder.glob(pattern), None) for pattern in WEIGHTS))
 
     def scalar(self) -> Scorer:
+        if Path(resolve_model(self.name)).is_dir() and is_published(self.name):
+            raise BadInputError(
+                f"{self.name} is in a published form that only the transformers engine reads: leave --engine out",
+                field="engine",
+            )
         tokenizer = load_tokenizer(self.name)
         spec = self._description() or spec_of(
             self.name, template_hash=lambda: Renderer(tokenizer, max_length=UNLIMITED).template_hash

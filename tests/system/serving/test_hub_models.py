@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from published_models import H, rand, tiny_state, write
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -30,6 +32,13 @@ class Hub:
         class Handler(BaseHTTPRequestHandler):
             def do_HEAD(self) -> None:
                 hub.asked += "/resolve/" in self.path
+                if self.path.startswith("/api/models/owner/rm") and hub.folder is not None:
+                    files = [(path.name, path.stat().st_size) for path in hub.folder.iterdir()]
+                    reply: object = {"id": "owner/rm", "sha": COMMIT, "siblings": [{"rfilename": n} for n, _ in files]}
+                    if "/tree/" in self.path:
+                        reply = [{"type": "file", "path": n, "size": size, "oid": "0" * 40} for n, size in files]
+                    self.answer(json.dumps(reply).encode())
+                    return
                 if hub.folder is None:
                     self.close_connection = True
                     return
@@ -41,7 +50,9 @@ class Hub:
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                     return
-                body = path.read_bytes()
+                self.answer(path.read_bytes())
+
+            def answer(self, body: bytes) -> None:
                 self.send_response(200)
                 self.send_header("X-Repo-Commit", COMMIT)
                 self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
@@ -123,6 +134,18 @@ class Commands:
         self._process.stdin.flush()
         code = int(self._process.stdout.readline())
         return code, out.with_suffix(".out").read_text(), out.with_suffix(".err").read_text()
+
+
+def test_a_published_form_is_fetched_by_its_hub_id(tmp_path: Path) -> None:
+    folder = write(tmp_path / "hub", tiny_state() | {"value_head.weight": rand(1, H)}, architecture="RewardModel")
+    hub = Hub(folder)
+    with hub.running() as endpoint, Commands(endpoint, tmp_path) as commands:
+        code, fetched, err = commands.score("owner/rm")
+        assert code == 0, err
+        code, local, err = commands.score(str(folder))
+        assert code == 0, err
+        assert json.loads(fetched)["scores"][0]["reward"] == json.loads(local)["scores"][0]["reward"]
+        assert json.loads(fetched)["scores"][0]["version"] == COMMIT
 
 
 def test_a_hub_that_hangs_up_is_asked_twice_and_a_model_is_fetched_once(

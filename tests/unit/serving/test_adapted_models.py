@@ -662,6 +662,16 @@ def test_another_models_tokenizer_is_refused(tmp_path: Path) -> None:
     one_line(folder, "its tokenizer has 259 tokens and its model 200: of another model")
 
 
+def test_a_spec_that_is_written_keeps_the_form(tmp_path: Path) -> None:
+    """As `assay calibrate` leaves it."""
+    folder = write(tmp_path / "rm", tiny_state() | {"value_head.weight": rand(1, H)}, architecture="RewardModel")
+    scorer: Any = load_scorer(ModelConfig(str(folder), device="cpu"))
+    scorer.spec.write(folder)
+    again = scores(folder)
+    assert [result.reward for result in again] == [result.reward for result in scorer.score(ITEMS)]
+    assert again[0].version == scorer.info.version
+
+
 def test_every_form_says_what_it_was_written_from() -> None:
     for member in MODEL_ADAPTERS.entries():
         adapter = MODEL_ADAPTERS.find(member.name)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 CONFIG, PEFT_CONFIG, PEFT_WEIGHTS = "config.json", "adapter_config.json", "adapter_model.safetensors"
+INDEX = "model.safetensors.index.json"
 _DESCRIPTIONS = ("*.json", "*.jinja", "*.model", "*.txt")
 
 
@@ -39,6 +40,8 @@ class PublishedCheckpoint:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of every tensor. Raises BadInputError for a file that is cut short or no weights."""
         shapes: dict[str, tuple[int, ...]] = {}
+        if not self.files and (index := self.folder / INDEX).is_file():  # names alone
+            return dict.fromkeys(_json(index).get("weight_map") or (), ())
         for path in self.files:
             if path.suffix == ".safetensors":
                 shapes |= {name: tuple(about["shape"]) for name, about in safetensors_header(path).items()}
@@ -82,18 +85,20 @@ class PublishedCheckpoint:
         return tensors
 
 
-def open_checkpoint(name: str) -> PublishedCheckpoint:
-    """The files of a folder or a hub id. Raises NotFoundError, and BadInputError for what cannot be read safely."""
+def open_checkpoint(name: str, *, weights: bool = True) -> PublishedCheckpoint:
+    """The files of a folder or a hub id; `weights=False`: without fetching a hub's weights, whose names an index has.
+
+    Raises NotFoundError, and BadInputError for what cannot be read safely."""
     folder = Path(resolve_model(name))
     if not folder.is_dir():
-        folder = _of_hub(name)
+        folder = _of_hub(name, weights=weights)
     if not (folder / CONFIG).is_file():
         return _peft(name, folder)
     config = _json(folder / CONFIG)
-    weights = sorted(path for path in folder.glob("*.safetensors") if not path.name.startswith("adapter_"))
-    if not weights:
-        weights = sorted(folder.glob("pytorch_model*.bin"))
-    return PublishedCheckpoint(name, folder, config, tuple(weights))
+    files = sorted(path for path in folder.glob("*.safetensors") if not path.name.startswith("adapter_"))
+    if not files:
+        files = sorted(folder.glob("pytorch_model*.bin"))
+    return PublishedCheckpoint(name, folder, config, tuple(files))
 
 
 def safetensors_header(path: Path) -> dict[str, Any]:
@@ -137,14 +142,17 @@ def _peft(name: str, folder: Path) -> PublishedCheckpoint:
     return PublishedCheckpoint(name, folder, below.config, (folder / PEFT_WEIGHTS,), below)
 
 
-def _of_hub(name: str) -> Path:
-    """The folder in the hub's cache, with descriptions and weights; pickles only where there is nothing else."""
+def _of_hub(name: str, *, weights: bool) -> Path:
+    """The folder in the hub's cache, with descriptions and `weights`; pickles only where there is nothing else."""
     from huggingface_hub import is_offline_mode, snapshot_download
 
     if (alone := cached_alone(name)) is not None:
         return Path(alone)
     try:
-        folder = Path(snapshot_download(name, allow_patterns=[*_DESCRIPTIONS, "*.safetensors"]))
+        folder = Path(snapshot_download(name, allow_patterns=list(_DESCRIPTIONS)))
+        if not weights:
+            return folder
+        snapshot_download(name, allow_patterns=["*.safetensors"])
         if not any(folder.glob("*.safetensors")):
             snapshot_download(name, allow_patterns=["pytorch_model*.bin"])
     except (OSError, ValueError) as error:

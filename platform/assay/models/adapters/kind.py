@@ -8,6 +8,7 @@ from pathlib import Path
 from assay.errors import BadInputError, NotFoundError
 from assay.models.adapters.adapter import ModelAdapter
 from assay.models.adapters.checkpoint import CONFIG, PublishedCheckpoint, open_checkpoint
+from assay.models.hub import hub_id
 from assay.models.loading import HEAD_WEIGHTS
 from assay.registry import Kind
 
@@ -57,9 +58,12 @@ def adapter_of(name: str, chosen: str | None = None) -> tuple[str, ModelAdapter,
 
     if _is_stock_of_hub(name):
         return None
-    checkpoint = open_checkpoint(name)
+    checkpoint = open_checkpoint(name, weights=False)
     forms = [(member.name, MODEL_ADAPTERS.find(member.name)) for member in MODEL_ADAPTERS.entries()]
     alike = [form for form in forms if form[1].recognises(checkpoint)]
+    if hub_id(name) is not None and not Path(name).expanduser().is_dir() and (alike or not checkpoint.shapes):
+        checkpoint = open_checkpoint(name)
+        alike = [form for form in forms if form[1].recognises(checkpoint)]
     if not alike:
         head = next((tensor for tensor in checkpoint.shapes if HEAD_WEIGHTS.match(tensor)), None)
         if head is not None and not is_classifier(checkpoint.config):
@@ -77,15 +81,18 @@ def adapter_of(name: str, chosen: str | None = None) -> tuple[str, ModelAdapter,
 def _is_stock_of_hub(name: str) -> bool:
     """Whether a hub's model is a stock decoder with one label, so that its files need not be looked at here."""
     from assay.models.adapters.classifiers import is_plain
-    from assay.models.hub import hub_id
     from assay.models.loading import load_config
 
     if hub_id(name) is None or Path(name).expanduser().is_dir():
         return False
     try:
         config = load_config(name)
-    except (BadInputError, NotFoundError):
-        return False  # code of its own, or an adapter without a config
+    except BadInputError:
+        return False  # code of its own
+    except NotFoundError as error:
+        if "does not appear to have a file named config.json" in str(error):
+            return False  # a PEFT adapter
+        raise
     return is_plain(config.to_dict())
 
 
