@@ -25,6 +25,7 @@ from assay.models.parallelism.distributed import world_size
 from assay.registry import absolute_name, settings_of
 from assay.runs.callbacks import Callback
 from assay.runs.json_log import read_metrics
+from assay.runs.model_run import model_folder
 from assay.runs.record import Run, locate_model, mark_dead_runs, start_run
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
@@ -89,6 +90,7 @@ def run_loop(
     if world_size() > 1:
         raise BadInputError("a loop trains in one process; rollouts may have their own (asynchrony.actors)")
     plan, selector = _plan(workspace, config, folder), selector_of(config, folder)
+    model_folder(workspace, plan.name)  # before labels are bought for it
     trainer = PolicyTrainer(workspace, plan, callbacks)
     mark_dead_runs(workspace)
     unfinished = None if fresh else _unfinished(workspace, config)
@@ -186,7 +188,10 @@ def _plan(workspace: Workspace, config: LoopConfig, folder: Path | None) -> Plan
     beside = None if folder is None else folder / config.recipe
     recipe = str(beside) if beside is not None and beside.is_file() else config.recipe
     keys = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in config.set.items()]
-    return new_plan(run_config, load_recipe(recipe, keys), config.name)
+    plan = new_plan(run_config, load_recipe(recipe, keys), config.name)
+    if config.alarm.action == "return" and not (plan.recipe.checkpoint_every or plan.recipe.checkpoint_minutes):
+        raise BadInputError("return needs checkpoints (checkpoint_every)", field="alarm.action")
+    return plan
 
 
 def _unfinished(workspace: Workspace, config: LoopConfig) -> _Unfinished | None:

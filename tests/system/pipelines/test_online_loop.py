@@ -263,6 +263,11 @@ def test_a_whole_reward_model_may_be_trained_again_from_the_one_before(workspace
         ({"labels": {"source": {"kind": "simulated", "acuracy": 1}}}, "did you mean accuracy"),
         ({"reward": {"refit": "train"}}, "disagreement needs members (an ensemble as the reward)"),
         ({"reward": {"refit": "train", "training": {"epoch": 1}}, "labels": {"selector": {"kind": "random"}}}, "epoch"),
+        ({"name": "../looped"}, "is not a model name"),
+        (
+            {"alarm": {"action": "return"}, "set": {"checkpoint_every": 0, "checkpoint_minutes": 0}},
+            "return needs checkpoints",
+        ),
         ({"training": {"prompt": []}}, "no option of a policy's training"),
         ({"labels": {"source": {"kind": "reward", "model": "http://127.0.0.1:9"}}}, "127.0.0.1:9"),
     ],
@@ -274,3 +279,5 @@ def test_a_loop_that_cannot_run_says_why_in_one_line(
         run_loop(workspace, loop(**changes))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+    if "source" not in changes.get("labels", {}):
+        assert not workspace.runs.is_dir() or not any(workspace.runs.iterdir()), "before anything is asked"
