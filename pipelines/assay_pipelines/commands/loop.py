@@ -52,6 +52,8 @@ def loop(
     except KeyboardInterrupt:
         typer.echo(f"go on with: assay loop {config}", err=True)
         raise
+    except BadInputError as error:
+        raise error if error.file else BadInputError(str(error), file=config) from error
     payload = _payload(trained)
     emit(payload, _text(trained, payload), as_json=as_json)
 

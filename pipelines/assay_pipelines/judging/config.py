@@ -139,15 +139,15 @@ def local_judge(
 
 
 def reward_model_judge(*, workspace: Workspace, model: str, device: str = "auto") -> Judge:
-    """A reward model; a pairwise generative one compares the two responses itself."""
+    """A reward model, or the URL of its server; a pairwise generative one compares the two responses itself."""
     from assay.runs.record import locate_model
     from assay_pipelines.judging.generative import GenerativeJudge
     from assay_pipelines.judging.reward_model import load_reward_model
     from assay_serving.model_loader import open_judge
-    from assay_serving.model_reference import known_spec
+    from assay_serving.model_reference import is_url, known_spec
 
     source = locate_model(workspace, model)[0]
-    spec = known_spec(source)
+    spec = None if is_url(source) else known_spec(source)
     if spec is not None and spec.judging is not None and spec.judging.format == "pairwise":
         served_as = model if model != source else None
         return GenerativeJudge(open_judge(ModelConfig(source, served_as=served_as, device=device)))

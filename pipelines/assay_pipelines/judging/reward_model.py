@@ -59,10 +59,13 @@ def opinion_of(calibration: Calibration, reward_a: float, reward_b: float) -> tu
 
 
 def load_reward_model(model: str, *, device: str = "auto", workspace: Path | None = None) -> RewardModelJudge:
-    """A model here of any kind that scores, with the calibration of its spec (else none). float32 scores. `workspace`:
-    of the names in a composed reward."""
-    from assay_serving.model_loader import load_scorer
-    from assay_serving.model_reference import known_spec
+    """A model of any kind that scores, with the calibration of its spec (else none). float32 scores. `workspace`: of
+    the names in a composed reward. A URL is a reward server's; its calibration is not read."""
+    from assay_serving.model_loader import load_scorer, server_config
+    from assay_serving.model_reference import is_url, known_spec
+
+    if is_url(model):
+        return RewardModelJudge(load_scorer(server_config(model, deadline=60.0)))
 
     spec = known_spec(model)
     calibration = spec.calibration if spec is not None else None

@@ -14,6 +14,7 @@ Leaves out: what the rows mean to the run (`labelling`).
 import json
 import shutil
 import time
+from contextlib import suppress
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -104,7 +105,7 @@ class Journal:
                 complete = log.rows()
                 log.path.unlink()
                 log.append(complete)
-        if (folder / CONTROL).is_file():
+        with suppress(BadInputError):  # one that was refused
             replace(Control.read(folder), state="run").write(self.folder)
         self.__post_init__()
         return self

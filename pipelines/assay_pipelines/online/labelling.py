@@ -72,6 +72,7 @@ class OnlineLabelling:
         self.spent: str | None = None
         self._course, self._step = Course(), 0
         self._row: Mapping[str, float] = {}
+        self._order, self._refused = Control(), ""
 
     @property
     def needs(self) -> frozenset[str]:
@@ -128,11 +129,11 @@ class OnlineLabelling:
 
     def _obey(self, step: int) -> Control:
         """Waits while the order is to pause."""
-        folder, journal = self.purchase.journal.folder, self.purchase.journal
-        control = Control.read(folder)
+        journal = self.purchase.journal
+        control = self._ordered(step)
         if control.state == "pause":
             journal.event(step, "paused")
-            while (control := Control.read(folder)).state == "pause" and not stop_requested():
+            while (control := self._ordered(step)).state == "pause" and not stop_requested():
                 time.sleep(PAUSE_S)
             self._since = time.monotonic()
             journal.event(step, "continued")
@@ -140,6 +141,17 @@ class OnlineLabelling:
             journal.event(step, "stopped")
             self._course = Course(stop="stopped by an order from outside")
         return control
+
+    def _ordered(self, step: int) -> Control:
+        """The order from outside. One that cannot be read is an event, and the one before it counts."""
+        journal = self.purchase.journal
+        try:
+            self._order, self._refused = Control.read(journal.folder), ""
+        except BadInputError as error:
+            if self._refused != str(error):
+                self._refused = str(error)
+                journal.event(step, "order_refused", why=self._refused)
+        return self._order
 
     def _may_buy(self, step: int, control: Control) -> bool:
         """Whether the limits leave anything. The first time that they do not is an event."""

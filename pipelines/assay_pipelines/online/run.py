@@ -94,6 +94,8 @@ def run_loop(
     trainer = PolicyTrainer(workspace, plan, callbacks)
     mark_dead_runs(workspace)
     unfinished = None if fresh else _unfinished(workspace, config)
+    if unfinished is None and (workspace.models / config.name).exists():
+        raise BadInputError(f"a model {config.name!r} exists, of a loop that ended or of another run", field="name")
     source = label_source(workspace, config, folder)
     base = locate_model(workspace, config.reward.backbone or config.policy)[0]
     make = HeadsRefit if config.reward.refit == "heads" else WholeModelRefit
@@ -118,7 +120,7 @@ def run_loop(
         stack.enter_context(closing(host))
         trainer.rewards = [ModelReward(host)]
         references = (
-            [] if config.labels.other is None else [recorded_reward(config.labels.other, None, workspace=workspace)]
+            [] if config.labels.other is None else [recorded_reward(config.labels.other, None, "labels.other", workspace)]
         )
         opening: dict[str, Any] = {"wait": None, "deadline": 600.0, "option": "labels.other", "device": plan.device}
         other = next(iter(open_rewards(stack, references, [None] * len(references), **opening)), None)

@@ -62,7 +62,7 @@ def first_version(
     """Raises BadInputError for a start that makes no model, and what the label source raises."""
     reward, initial = config.reward, initial_pairs(run.workspace, config)
     if reward.start is not None:
-        return LoopStart(refit.load(Path(locate_model(run.workspace, reward.start)[0])), initial)
+        return LoopStart(refit.load(_start_folder(run.workspace, reward.start)), initial)
     seed = plan.recipe.seed
     purchase = LabelPurchase(record, source, Journal(run.folder), run, seed, config.labels.held_out)
     if reward.labels:
@@ -80,6 +80,13 @@ def first_version(
             )
     version = fitted_version(refit, purchase, initial)
     return LoopStart(version, initial, tuple(purchase.rows.values()))
+
+
+def _start_folder(workspace: Workspace, name: str) -> Path:
+    folder = Path(locate_model(workspace, name)[0])
+    if not folder.exists():
+        raise BadInputError(f"no reward model {name!r}: not in this workspace, and no folder", field="reward.start")
+    return folder
 
 
 def _awaited(purchase: LabelPurchase) -> list[LabelRow]:

@@ -6,6 +6,7 @@ that use a member). Only the member that is asked about is imported.
 
 import inspect
 import json
+import textwrap
 from typing import Any
 
 import typer
@@ -58,7 +59,7 @@ def plugins(
     for member in described:
         typer.echo(f"\n{member['name']}  ({member['origin']}: {member['target']})")
         if member["summary"]:
-            typer.echo(f"    {member['summary']}")
+            typer.echo(textwrap.fill(member["summary"], 116, initial_indent="    ", subsequent_indent="    "))
         for setting in member["settings"]:
             default = "required" if setting["default"] is None else f"default {setting['default']}"
             typer.echo(f"    {setting['name']}: {setting['type'] or 'any'} ({default})")
@@ -71,6 +72,6 @@ def _describe(kind: Kind[Any], member: Member) -> dict[str, Any]:
         thing = kind.find(member.name)
     except AssayError as error:
         return described | {"summary": f"cannot be used here: {error}", "settings": []}
-    lines = (inspect.getdoc(thing) or "").splitlines()
+    summary = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
     settings = [{"name": s.name, "type": s.annotation, "default": s.default} for s in settings_of(thing)]
-    return described | {"summary": lines[0] if lines else "", "settings": settings}
+    return described | {"summary": summary, "settings": settings}

@@ -19,7 +19,7 @@ from assay import ids
 from assay.domain import prompt_of
 from assay.errors import AssayError
 from assay.models.spec import RewardModelSpec
-from assay.runs.callbacks import Callback
+from assay.runs.callbacks import Callback, StepCallback
 from assay.runs.json_log import read_metrics
 from assay.runs.lineage import lineage
 from assay.workspace import Workspace
@@ -159,18 +159,24 @@ def test_orders_from_outside_and_a_limit(workspace: Workspace) -> None:
     assert made.metrics["stopped_early"] == "stopped by an order from outside"
     assert len(made.steps) == 1
 
+    paused: list[Path] = []
+
     def go_on(folder: Path) -> None:
         while not (folder / "events.jsonl").is_file() or (1, "paused") not in kinds(folder):
             time.sleep(0.02)
         Control(labels=13).write(folder)
 
     def pause(folder: Path) -> None:
+        paused.append(folder)
         Control("pause").write(folder)
         threading.Thread(target=go_on, args=(folder,)).start()
 
     more = loop(name="limited", set={"steps": 4}, budget={"labels": 40})
-    limited = run_loop(workspace, more, on_start=pause)
-    assert kinds(limited.folder)[:2] == [(1, "paused"), (1, "continued")]
+    def slip(row: Mapping[str, Any]) -> None:
+        (paused[0] / "control.json").write_text('{"state": "sto', encoding="utf-8")
+
+    limited = run_loop(workspace, more, on_start=pause, callbacks=[StepCallback(slip)])
+    assert kinds(limited.folder)[:3] == [(1, "paused"), (1, "continued"), (2, "order_refused")]
     assert [row["labels_spent"] for row in limited.steps] == [12, 13, 13, 13]
     assert kinds(limited.folder)[-1] == (4, "budget")
 
@@ -261,6 +267,8 @@ def test_a_whole_reward_model_may_be_trained_again_from_the_one_before(workspace
         ({"labels": {"selector": {"kind": "disagree"}}}, "no selector is named 'disagree'; did you mean disagreement"),
         ({"labels": {"source": {"kind": "peple"}}}, "no label_source is named 'peple'; did you mean people"),
         ({"labels": {"source": {"kind": "simulated", "acuracy": 1}}}, "did you mean accuracy"),
+        ({"reward": {"labels": 0, "start": "nosuch"}}, "field 'reward.start': no reward model 'nosuch'"),
+        ({"labels": {"other": "http:/x"}}, "field 'labels.other'"),
         ({"reward": {"refit": "train"}}, "disagreement needs members (an ensemble as the reward)"),
         ({"reward": {"refit": "train", "training": {"epoch": 1}}, "labels": {"selector": {"kind": "random"}}}, "epoch"),
         ({"name": "../looped"}, "is not a model name"),

@@ -172,6 +172,10 @@ def test_a_journal_is_taken_over_without_a_torn_line_or_an_order_to_pause(tmp_pa
     (new / "control.json").write_text('{"state": "walk"}')
     with pytest.raises(BadInputError, match="walk"):
         Control.read(new)
+    third = tmp_path / "third"
+    third.mkdir()
+    Journal(third).begin_from(new)
+    assert Control.read(third) == Control()
 
 
 def test_a_simulated_annotator_errs_as_often_as_stated() -> None:
