@@ -14,8 +14,8 @@ Leaves out: what the rows mean to the run (`labelling`).
 import json
 import shutil
 import time
-from contextlib import suppress
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal

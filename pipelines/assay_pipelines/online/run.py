@@ -120,7 +120,9 @@ def run_loop(
         stack.enter_context(closing(host))
         trainer.rewards = [ModelReward(host)]
         references = (
-            [] if config.labels.other is None else [recorded_reward(config.labels.other, None, "labels.other", workspace)]
+            []
+            if config.labels.other is None
+            else [recorded_reward(config.labels.other, None, "labels.other", workspace)]
         )
         opening: dict[str, Any] = {"wait": None, "deadline": 600.0, "option": "labels.other", "device": plan.device}
         other = next(iter(open_rewards(stack, references, [None] * len(references), **opening)), None)

@@ -105,7 +105,7 @@ def initial_pairs(workspace: Workspace, config: LoopConfig) -> InitialPairs | No
     data, start = config.reward.pairs, config.reward.start
     fitted = 0
     if start is not None and config.reward.refit == "heads":
-        spec = HeadEnsembleSpec.read(Path(locate_model(workspace, start)[0]))
+        spec = HeadEnsembleSpec.read(_start_folder(workspace, start))
         data, fitted = spec.snapshot and snapshot_id(workspace, spec.snapshot), spec.pairs
     pairs = tuple(map(TrainingPair.of_pair, load_pairs_or_file(workspace, data))) if data is not None else ()
     if fitted > len(pairs):

@@ -172,6 +172,7 @@ def test_orders_from_outside_and_a_limit(workspace: Workspace) -> None:
         threading.Thread(target=go_on, args=(folder,)).start()
 
     more = loop(name="limited", set={"steps": 4}, budget={"labels": 40})
+
     def slip(row: Mapping[str, Any]) -> None:
         (paused[0] / "control.json").write_text('{"state": "sto', encoding="utf-8")
 

@@ -18,7 +18,7 @@ from assay_pipelines.annotation.votes import source_votes
 from assay_pipelines.importers.run import open_import, run_import
 from assay_pipelines.importers.source import ImportConfig
 from assay_pipelines.judging.asking import ask, opinions
-from assay_pipelines.judging.config import load_judges
+from assay_pipelines.judging.config import judge_of, load_judges
 from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, Opinion
 from assay_pipelines.judging.kind import JUDGES
 from assay_pipelines.judging.openai_compatible import LlmJudge
@@ -31,6 +31,7 @@ from assay_pipelines.llm.annotators import annotator_of
 from assay_pipelines.llm.questions import Question
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
+from assay_serving.process import running_server
 from assay_serving.verifiers import MaxWords
 
 
@@ -152,6 +153,9 @@ def test_a_reward_model_prefers_its_higher_reward(workspace: Workspace, tiny_rew
     (failed,) = results(judge, [too_long])
     assert isinstance(failed, JudgeFailure)
     assert failed.code == "too_long"
+    with running_server({"rm": judge.scorer}) as server:
+        served = judge_of({"kind": "reward_model", "model": server.url}, workspace)
+        assert list(map(answer_of, results(served, asked))) == list(map(answer_of, results(judge, asked)))
 
 
 def test_a_generative_model_votes_both_ways_round(
