@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import torch
 
 _SCORE = "score.weight"
+#: Of a configuration: what says which code reads it.
+_OF_CODE = ("auto_map", "architectures", "model_type", "attn_implementation", "_attn_implementation")
 
 
 def tokenizer_of(checkpoint: PublishedCheckpoint) -> Any:
@@ -86,7 +88,7 @@ def stock_model(
     kind = adapter.backbone or str(checkpoint.config.get("model_type"))
     if kind not in CONFIG_MAPPING:
         raise BadInputError(f"{checkpoint.name} is built on {kind!r}, which this transformers does not have")
-    described = {k: v for k, v in checkpoint.config.items() if k not in ("auto_map", "architectures", "model_type")}
+    described = {k: v for k, v in checkpoint.config.items() if k not in _OF_CODE}
     if adapter.body != "encoder":
         described = {k: v for k, v in described.items() if k not in ("id2label", "label2id", "num_labels")}
         described["num_labels"] = labels

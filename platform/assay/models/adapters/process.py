@@ -75,7 +75,7 @@ TRL_PRM = ModelAdapter(
     ),
     requires=(r"score\.weight",),
     head=_two_labels,
-    template=_PLAIN,
+    template="{% if bos_token %}{{ bos_token }}{% endif %}" + _PLAIN,
     steps=StepFormat("\n", pieces=True),
     stepwise=Stepwise("\n"),
 )
