@@ -28,6 +28,7 @@ from assay.settings import check_settings
 from assay.system.atomic_files import replacing
 
 LABELS, EVENTS, CONTROL, REPLIES = "labels.jsonl", "events.jsonl", "control.json", "replies.jsonl"
+LOOP_FILE = "loop.json"  #: a run whose folder has it is an online loop; its configuration and its beginning
 Label = Literal["A", "B", "tie"]
 
 
@@ -117,7 +118,7 @@ class Journal:
 
     def label_rows(self) -> list[LabelRow]:
         """Every row, in order."""
-        return [LabelRow(**{**row, "judgments": tuple(row["judgments"])}) for row in self.labels.rows()]
+        return read_labels(self.folder)
 
     def event(self, step: int, kind: str, **detail: Any) -> None:
         self.events.add({"step": step, "at": time.time(), "kind": kind, **detail})
@@ -143,3 +144,9 @@ class Journal:
         for log in (self.labels, self.events):
             if sizes[log.path.name] or log.path.is_file():
                 log.cut(int(sizes[log.path.name]))
+
+
+def read_labels(folder: Path) -> list[LabelRow]:
+    """The rows of a run that has this folder, in order."""
+    rows = JsonLog(folder / LABELS).rows()
+    return [LabelRow(**{**row, "judgments": tuple(row["judgments"])}) for row in rows]

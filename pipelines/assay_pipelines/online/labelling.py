@@ -4,9 +4,10 @@ Covers: the order of these within a step, limits, orders from outside, alarms an
 its state. Leaves out: asking (`purchase`), fitting (`refit`), the comparison (`shadow`), the policy training, which
 calls this between a step and its checkpoint.
 
-Metrics of a step: labels_spent, labels_waiting, labels_cost, contradictions, refits, swaps, seconds_supervision;
-ensemble_agreement and ensemble_spread, means over the step's pairs, where the reward is an ensemble; swap_level and
-swap_scale where the step ends with a swap: the next version rewards as level + scale x this one.
+Metrics of a step: labels_spent, labels_waiting, labels_cost, contradictions, refits, swaps, seconds_supervision,
+seconds_training (so far, without pauses); ensemble_agreement and ensemble_spread, means over the step's pairs, where
+the reward is an ensemble; swap_level and swap_scale where the step ends with a swap: the next version rewards as level
++ scale x this one.
 """
 
 import time
@@ -109,7 +110,7 @@ class OnlineLabelling:
             **(_ensemble(members, pairs) if members is not None and pairs is not None else {}),
             **swap,
         }
-        return metrics | {"seconds_supervision": time.monotonic() - began}
+        return metrics | {"seconds_supervision": time.monotonic() - began, "seconds_training": self.seconds}
 
     def course(self) -> Course:
         """Heeds the step's alarm, which a metric that reads the others has measured after this plug-in."""

@@ -30,7 +30,7 @@ from assay.runs.record import Run, locate_model, mark_dead_runs, start_run
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_pipelines.online.config import LoopConfig, loop_of
-from assay_pipelines.online.journal import Journal, LabelRow
+from assay_pipelines.online.journal import LOOP_FILE, Journal, LabelRow
 from assay_pipelines.online.label_sources.kind import LABEL_SOURCES, LabelSource
 from assay_pipelines.online.labelling import OnlineLabelling
 from assay_pipelines.online.purchase import LabelPurchase
@@ -52,7 +52,6 @@ from assay_policy_training.training.config import PolicyRunConfig
 from assay_policy_training.training.run import Plan, TrainedPolicy
 from assay_serving.engines.heads import Posterior
 
-LOOP_FILE = "loop.json"
 #: What may be changed when an unfinished loop goes on.
 CHANGEABLE = frozenset({"budget", "alarm", "swap"})
 

@@ -8,6 +8,7 @@ from assay_web.run_charts.chart import CurveChart, MetricCurve, MetricExtents, R
 _STAGES = ("publish", "sample", "reward", "score", "advantage", "update", "critic", "wait", "gather")
 _LENGTHS = {"mean": "length_mean", "90 %": "length_p90", "99 %": "length_p99", "longest": "length_max"}
 WATCH = "Over-optimisation"
+LOOP = "Online loop"
 #: Figure of an evaluation -> title, whether a share.
 _EVALUATED = {"reward_mean": ("Reward", False), "pass_rate": ("Pass rate", True), "kl_k3": ("KL a token", False)}
 #: (title, unit, whether a share, {name of the curve: key of the row}), by section.
@@ -40,7 +41,7 @@ _CHARTS: dict[str, tuple[tuple[str, str, bool, dict[str, str]], ...]] = {
 
 def policy_charts(measured: MetricExtents) -> list[CurveChart]:
     """The charts that have data."""
-    charts = [*_rewards(measured), *_watched(measured), *_evaluated(measured)]
+    charts = [*_rewards(measured), *_watched(measured), *_evaluated(measured), *_labelled(measured)]
     charts += [
         CurveChart(section, title, tuple(MetricCurve(name, key) for name, key in curves.items()), unit, share)
         for section, rows in _CHARTS.items()
@@ -96,3 +97,22 @@ def _watched(measured: MetricExtents) -> Iterator[CurveChart]:
         far = "KL to the starting policy, nats a token"
         yield CurveChart(WATCH, "The same by distance", both, x="kl_k3", x_label=far)
     yield CurveChart(WATCH, "Rank agreement of the two", (MetricCurve("Spearman", "held_out_agreement"),))
+
+
+def _labelled(measured: MetricExtents) -> Iterator[CurveChart]:
+    """What an online loop buys, and what it does to the rewards."""
+    if "labels_spent" not in measured.step:
+        return
+    trained = (MetricCurve("mean", "reward_mean", spread="reward_std"),)
+    gold = (MetricCurve("mean", "held_out_reward_mean", spread="held_out_reward_std"),)
+    labels = (MetricCurve("answered", "labels_spent"), MetricCurve("waiting for an answer", "labels_waiting"))
+    note = "By the reward model of the step; each has its own scale. The band is one deviation of the step's rollouts."
+    yield CurveChart(LOOP, "Policy reward", trained, note=note)
+    yield CurveChart(LOOP, "Gold reward", gold, note="Watched, never trained on. The band is one deviation.")
+    yield CurveChart(LOOP, "Labels", labels)
+    agreement = (MetricCurve("members on the side of most", "ensemble_agreement"),)
+    note = "Share of the reward's members that prefer the same response; mean over the step's pairs."
+    yield CurveChart(LOOP, "Agreement of the ensemble", agreement, share=True, note=note)
+    spread = (MetricCurve("deviation of the members' margins", "ensemble_spread"),)
+    yield CurveChart(LOOP, "Spread of the ensemble", spread, "reward", note="Mean over the step's pairs.")
+    yield CurveChart(LOOP, "KL to the starting policy", (MetricCurve("k3", "kl_k3"),), "nats a token")

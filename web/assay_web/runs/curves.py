@@ -3,6 +3,7 @@
 import json
 import math
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from assay_web.run_charts import CurveChart, policy_charts, training_charts
 from assay_web.run_charts.policy import WATCH
 from assay_web.runs.buckets import Array, Points
 from assay_web.runs.key_figure import POLICY_FIGURES, STEP_FIGURES, figures_of
+from assay_web.runs.loop_events import loop_moments
 from assay_web.runs.metrics_reader import MetricsReader
 from assay_web.runs.replies import CurvesReply, KeyFigure, Moment, PointsReply
 
@@ -49,8 +51,15 @@ def curves_reply(reader: MetricsReader, folder: Path, since: str | None) -> Curv
             step=_points(points[0]),
             evaluation=_points(points[1]),
             latest=_latest(reader),
-            moments=_moments(reader),
+            moments=[*_moments(reader), *loop_moments(folder)],
         )
+
+
+def newest_metrics(reader: MetricsReader) -> Mapping[str, Any]:
+    """The newest step's row; empty before the first one."""
+    with reader.lock:
+        reader.read(READ_S)
+        return reader.last["step"]
 
 
 def _keys(charts: list[CurveChart]) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ from assay.errors import NotFoundError
 from assay.runs.process import process_of
 from assay.runs.record import mark_dead_runs
 from assay.workspace import Workspace
+from assay_pipelines.online.journal import LOOP_FILE
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_web.report.pages.runs import METRICS, ROLLOUTS, flattened
 from assay_web.runs.records import (
@@ -103,6 +104,7 @@ def _detail(facts: StoredRun, service: WebService, folder: Path) -> RunDetail:
         resume_command=_resume_command(record.kind, row.status, settings, folder),
         curves=(folder / METRICS).is_file(),
         samples=(folder / ROLLOUTS).is_file(),
+        loop=(folder / LOOP_FILE).is_file(),
         stop=stop_note(folder),
         can_stop=process is not None and process.birth is not None and process.is_alive(),
     )
@@ -112,6 +114,8 @@ def _resume_command(kind: str, status: str, settings: dict[str, Any], folder: Pa
     """The command that resumes an interrupted run; None without a checkpoint."""
     if status not in ("interrupted", "failed"):
         return None
+    if (folder / LOOP_FILE).is_file():
+        return f"assay loop {settings.get('name', 'LOOP')}.yaml"  # by its name, whatever the file is called
     if kind == "rl" and checkpoints(folder):
         return f"assay rl --resume {folder.name}"
     if kind == "train" and ((folder / STATE).is_file() or checkpoints(folder)):

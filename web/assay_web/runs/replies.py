@@ -86,7 +86,8 @@ class StopNote(BaseModel):
 
 class RunDetail(BaseModel):
     """A run without its curves and samples. `more_links`: unlisted links. `resumed_in`: runs that resumed it.
-    `resume_command`: the command that resumes it. `stop`: the last stop request."""
+    `resume_command`: the command that resumes it. `stop`: the last stop request. `loop`: whether it is an online loop.
+    """
 
     run: RunRow
     code_version: str
@@ -103,6 +104,7 @@ class RunDetail(BaseModel):
     resume_command: str | None
     curves: bool
     samples: bool
+    loop: bool
     stop: StopNote | None
     can_stop: bool
 
@@ -120,11 +122,12 @@ class PointsReply(BaseModel):
 
 
 class Moment(BaseModel):
-    """A step marked in the charts."""
+    """A step marked in the charts. `ordinary`: one of many, nothing that went wrong."""
 
     step: int
     text: str
     section: str
+    ordinary: bool = False
 
 
 class CurvesReply(BaseModel):

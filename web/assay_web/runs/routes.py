@@ -1,4 +1,4 @@
-"""Routes of runs: the list, one run, its curves and samples, comparison, stopping."""
+"""Routes of runs: the list, one run, its curves and samples, an online loop, comparison, stopping."""
 
 import threading
 from functools import lru_cache
@@ -10,11 +10,14 @@ from fastapi import Path as InPath
 
 from assay.errors import BadInputError, BusyError, NotFoundError
 from assay.runs.record import mark_dead_runs
+from assay_pipelines.online.journal import Control
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
 from assay_web.report.pages.runs import METRICS, ROLLOUTS
-from assay_web.runs.curves import curves_reply
+from assay_web.runs.curves import curves_reply, newest_metrics
 from assay_web.runs.detail import Details, compared
+from assay_web.runs.loop_reader import asked_labels, online_loop, order
+from assay_web.runs.loop_replies import AskedLabelsReply, LoopOrder, OnlineLoopReply
 from assay_web.runs.metrics_reader import MetricsReader
 from assay_web.runs.records import has_dead, kind_counts, record_of, records, row_of, rows_without_store, stop
 from assay_web.runs.replies import ComparedRuns, CurvesReply, RunDetail, RunList, SamplesReply, StopNote, StopRequest
@@ -130,6 +133,33 @@ def get_run_samples(
     chosen = bounds[1] if step is None else step
     total, samples = samples_of(rollouts_of(path, chosen), order, limit=limit, offset=offset)
     return SamplesReply(step=chosen, first=bounds[0], last=bounds[1], total=total, samples=samples)
+
+
+@router.get("/api/runs/{run_id}/loop")
+def get_online_loop(person: Viewer, service: ServiceNow, pages: PagesNow, run_id: RunId) -> OnlineLoopReply:
+    """Phase, budget and events of an online loop. Does not read the store."""
+    folder = _folder(service, run_id)
+    return online_loop(folder, newest_metrics(pages.reader(folder / METRICS)))
+
+
+@router.get("/api/runs/{run_id}/loop/labels")
+def get_loop_labels(
+    person: Viewer,
+    service: ServiceNow,
+    run_id: RunId,
+    waiting: bool = False,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> AskedLabelsReply:
+    """What an online loop asked, newest first. Does not read the store."""
+    return asked_labels(_folder(service, run_id), waiting=waiting, limit=limit, offset=offset)
+
+
+@router.post("/api/runs/{run_id}/loop/order")
+def order_loop(person: Curator, service: ServiceNow, run_id: RunId, body: LoopOrder, request: Request) -> Control:
+    """Pause an online loop, let it go on, end it after its step, or change its limits."""
+    note_change(request, **body.model_dump(exclude_none=True))
+    return order(_folder(service, run_id), body)
 
 
 @router.post("/api/runs/{run_id}/stop")

@@ -1356,6 +1356,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run_id}/loop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Online Loop
+         * @description Phase, budget and events of an online loop. Does not read the store.
+         */
+        get: operations["get_online_loop"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run_id}/loop/labels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Loop Labels
+         * @description What an online loop asked, newest first. Does not read the store.
+         */
+        get: operations["get_loop_labels"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run_id}/loop/order": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Order Loop
+         * @description Pause an online loop, let it go on, end it after its step, or change its limits.
+         */
+        post: operations["order_loop"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run_id}/samples": {
         parameters: {
             query?: never;
@@ -1867,6 +1927,55 @@ export interface components {
             skipped: number;
             /** Tie For Side */
             tie_for_side: number;
+        };
+        /**
+         * AskedLabelReply
+         * @description A pair that was asked about. `why`: what the selector measured. `label`: A, the first response, B or tie; null:
+         *     no answer (`waiting`: not yet). `held_out`: not trained on. Times in seconds since the epoch.
+         */
+        AskedLabelReply: {
+            /** Answered At */
+            answered_at: number | null;
+            /** Asked At */
+            asked_at: number | null;
+            /** Comparison Id */
+            comparison_id: string;
+            /** Contradicts */
+            contradicts: boolean;
+            /** Cost */
+            cost: number;
+            /** Held Out */
+            held_out: boolean;
+            /** Label */
+            label: ("A" | "B" | "tie") | null;
+            /** Prompt */
+            prompt: components["schemas"]["ShownMessage"][];
+            /** Responses */
+            responses: string[];
+            /** Selector */
+            selector: string;
+            /** Source */
+            source: string;
+            /** Step */
+            step: number;
+            /** Waiting */
+            waiting: boolean;
+            /** Why */
+            why: {
+                [key: string]: number | null;
+            };
+        };
+        /**
+         * AskedLabelsReply
+         * @description A page, newest first.
+         */
+        AskedLabelsReply: {
+            /** Labels */
+            labels: components["schemas"]["AskedLabelReply"][];
+            /** Total */
+            total: number;
+            /** Waiting */
+            waiting: number;
         };
         /**
          * AskedScale
@@ -2384,6 +2493,26 @@ export interface components {
              * @enum {string}
              */
             stage: "consistency";
+        };
+        /**
+         * Control
+         * @description Orders from outside. A limit that is None leaves the configured one.
+         */
+        Control: {
+            /** Labels */
+            labels?: number | null;
+            /** Minutes */
+            minutes?: number | null;
+            /** Money */
+            money?: number | null;
+            /**
+             * State
+             * @default run
+             * @enum {string}
+             */
+            state: "run" | "pause" | "stop";
+            /** Steps */
+            steps?: number | null;
         };
         /**
          * ConversationTurn
@@ -3413,6 +3542,22 @@ export interface components {
             similarity: number | null;
         };
         /**
+         * LoopEventReply
+         * @description `at`: seconds since the epoch.
+         */
+        LoopEventReply: {
+            /** At */
+            at: number;
+            /** Kind */
+            kind: string;
+            /** Step */
+            step: number;
+            /** Text */
+            text: string;
+            /** Trouble */
+            trouble: boolean;
+        };
+        /**
          * LoopFile
          * @description A description of a loop in the workspace. `file`: relative to it. `begun`: the store has steps of it. `problem`:
          *     why it cannot be run.
@@ -3510,6 +3655,47 @@ export interface components {
             undecided: number | null;
         };
         /**
+         * LoopLimitReply
+         * @description One limit of the budget: what is spent of it, what the configuration says, and what was ordered in its place;
+         *     null: no limit, or no order.
+         */
+        LoopLimitReply: {
+            /** Configured */
+            configured: number | null;
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "labels" | "money" | "steps" | "minutes";
+            /** Ordered */
+            ordered: number | null;
+            /** Spent */
+            spent: number;
+        };
+        /**
+         * LoopLimitsOrder
+         * @description All limits that are ordered; null: as configured.
+         */
+        LoopLimitsOrder: {
+            /** Labels */
+            labels?: number | null;
+            /** Minutes */
+            minutes?: number | null;
+            /** Money */
+            money?: number | null;
+            /** Steps */
+            steps?: number | null;
+        };
+        /**
+         * LoopOrder
+         * @description What is null stays as it is.
+         */
+        LoopOrder: {
+            limits?: components["schemas"]["LoopLimitsOrder"] | null;
+            /** State */
+            state?: ("run" | "pause" | "stop") | null;
+        };
+        /**
          * LoopsReply
          * @description The newest first.
          */
@@ -3561,9 +3747,14 @@ export interface components {
         };
         /**
          * Moment
-         * @description A step marked in the charts.
+         * @description A step marked in the charts. `ordinary`: one of many, nothing that went wrong.
          */
         Moment: {
+            /**
+             * Ordinary
+             * @default false
+             */
+            ordinary: boolean;
             /** Section */
             section: string;
             /** Step */
@@ -3848,6 +4039,51 @@ export interface components {
             principles: string[];
             /** Version */
             version: string;
+        };
+        /**
+         * OnlineLoopReply
+         * @description State of an online loop. `waiting`: questions without an answer yet. `contradictions`: labels of pairs that
+         *     another answer contradicts. `every`, `count`: so many labels in every so-many-th step. `gold`: whether a reward is
+         *     watched that is not trained on. `ensemble`: whether the reward has members whose agreement is measured.
+         *     `events`: newest first.
+         */
+        OnlineLoopReply: {
+            /** Answered */
+            answered: number;
+            /** Contradictions */
+            contradictions: number;
+            /** Count */
+            count: number;
+            /** Ensemble */
+            ensemble: boolean;
+            /** Events */
+            events: components["schemas"]["LoopEventReply"][];
+            /** Every */
+            every: number;
+            /** Gold */
+            gold: boolean;
+            /** Limits */
+            limits: components["schemas"]["LoopLimitReply"][];
+            /** More Events */
+            more_events: number;
+            /**
+             * Phase
+             * @enum {string}
+             */
+            phase: "running" | "pausing" | "paused" | "stopping" | "ended";
+            /** Selector */
+            selector: string;
+            /** Source */
+            source: string;
+            /** Step */
+            step: number | null;
+            /** Waiting */
+            waiting: number;
+            /**
+             * When Spent
+             * @enum {string}
+             */
+            when_spent: "go_on" | "stop";
         };
         /**
          * OpenQueue
@@ -4713,7 +4949,7 @@ export interface components {
         /**
          * RunDetail
          * @description A run without its curves and samples. `more_links`: unlisted links. `resumed_in`: runs that resumed it.
-         *     `resume_command`: the command that resumes it. `stop`: the last stop request.
+         *     `resume_command`: the command that resumes it. `stop`: the last stop request. `loop`: whether it is an online loop.
          */
         RunDetail: {
             /** Can Stop */
@@ -4732,6 +4968,8 @@ export interface components {
             host: string | null;
             /** Inputs */
             inputs: components["schemas"]["RunLink"][];
+            /** Loop */
+            loop: boolean;
             /** More Links */
             more_links: number;
             /** Outputs */
@@ -7824,6 +8062,107 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CurvesReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_online_loop: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OnlineLoopReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_loop_labels: {
+        parameters: {
+            query?: {
+                waiting?: boolean;
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AskedLabelsReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    order_loop: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LoopOrder"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Control"];
                 };
             };
             /** @description Validation Error */

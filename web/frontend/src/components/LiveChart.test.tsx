@@ -41,8 +41,9 @@ describe("LiveChart", () => {
   });
 
   it("tells what it compares with and what happened where", () => {
-    renderAt(<LiveChart title="Reward" series={SERIES} share reference={{ name: "chance", value: 0.25 }} moments={[{ x: 3, text: "the watch speaks up" }]} />);
+    renderAt(<LiveChart title="Reward" series={SERIES} share reference={{ name: "chance", value: 0.25 }} moments={[{ x: 3, text: "the watch speaks up" }, { x: 2, text: "swap", ordinary: true }]} />);
     expect(screen.getByText("Step 3: the watch speaks up.")).toBeInTheDocument();
+    expect(screen.queryByText("Step 2: swap.")).not.toBeInTheDocument();
     expect(screen.getByText("25.0 %", { selector: "b" })).toBeInTheDocument();
   });
 });

@@ -18,6 +18,12 @@ const HEIGHT = 190;
 /** Distances of labels along an axis of steps. */
 const WHOLE = [1, 2, 5].flatMap((first) => Array.from({ length: 9 }, (_, zeros) => first * 10 ** zeros)).sort((a, b) => a - b);
 
+interface Mark {
+  x: number;
+  text: string;
+  ordinary?: boolean;
+}
+
 export interface LiveChartProps {
   title: string;
   series: ChartSeries[];
@@ -27,8 +33,8 @@ export interface LiveChartProps {
   xLabel?: string;
   /** A line across to compare with. */
   reference?: { name: string; value: number } | null;
-  /** Lines down, with what happened there. */
-  moments?: { x: number; text: string }[];
+  /** Lines down, with what happened there; ordinary ones are named in the chart alone. */
+  moments?: Mark[];
   /** Draw places and no line between them, where neighbours did not follow one another. */
   dots?: boolean;
   /** Charts of one name move their cursors together. */
@@ -99,14 +105,14 @@ export function LiveChart({ title, series, unit = "", share = false, note = "", 
             )}
             {at !== null && (
               <Text size="xs" className="dim">
-                {xLabel} {formatNumber(points.data[0]?.[at])}
+                {[`${xLabel} ${formatNumber(points.data[0]?.[at])}`, ...marksAt(moments, points, at)].join(": ")}
               </Text>
             )}
           </Group>
         </>
       )}
-      {moments.map((moment) => (
-        <Text key={moment.text} size="xs" c={scheme === "dark" ? "red.3" : "red.9"}>
+      {moments.filter(({ ordinary }) => ordinary !== true).map((moment) => (
+        <Text key={`${moment.x} ${moment.text}`} size="xs" c={scheme === "dark" ? "red.3" : "red.9"}>
           Step {formatNumber(moment.x)}: {moment.text}.
         </Text>
       ))}
@@ -117,6 +123,12 @@ export function LiveChart({ title, series, unit = "", share = false, note = "", 
       )}
     </figure>
   );
+}
+
+/** What happened since the point before this one. */
+function marksAt(moments: Mark[], { data }: Aligned, at: number): string[] {
+  const [from, to] = [data[0][at - 1] ?? -Infinity, data[0][at] ?? Infinity];
+  return [...new Set(moments.filter(({ x }) => x > from && x <= to).map(({ text }) => text))];
 }
 
 function last(values: (number | null)[]): number | null {
@@ -140,7 +152,7 @@ interface CanvasProps {
   /** What makes another drawing of it, not only other numbers. */
   names: string;
   look: Look;
-  moments: { x: number; text: string }[];
+  moments: Mark[];
   together: string | undefined;
   onPlace: (index: number | null) => void;
 }
@@ -176,7 +188,7 @@ function Canvas({ label, found: points, names, look, moments, together, onPlace 
   return <div ref={holder} role="img" aria-label={label} style={{ minHeight: HEIGHT }} onPointerLeave={() => onPlace(null)} />;
 }
 
-type Latest = { current: { found: Aligned; look: Look; moments: { x: number; text: string }[]; onPlace: (index: number | null) => void } };
+type Latest = { current: { found: Aligned; look: Look; moments: Mark[]; onPlace: (index: number | null) => void } };
 
 /** What the chart looks like now; what changes while it is shown is read through `latest` when it is drawn. */
 function options(width: number, latest: Latest, zoomed: { current: boolean }, together: string | undefined): uPlot.Options {
@@ -247,7 +259,7 @@ function room(low: number | null, high: number | null, { reference, share }: Loo
   return [from >= 0 && from - space < 0 ? 0 : from - space, share && to <= 1 ? Math.min(1, to + space) : to + space];
 }
 
-function drawLines(chart: uPlot, lines: { text: string; mark: string }, reference: number | null, moments: { x: number }[]): void {
+function drawLines(chart: uPlot, lines: { text: string; mark: string }, reference: number | null, moments: Mark[]): void {
   const { ctx, bbox } = chart;
   ctx.save();
   ctx.setLineDash([4, 4]);
@@ -263,9 +275,20 @@ function drawLines(chart: uPlot, lines: { text: string; mark: string }, referenc
     const y = chart.valToPos(reference, "y", true);
     line(lines.text, [bbox.left, y], [bbox.left + bbox.width, y]);
   }
-  for (const moment of moments) {
-    const x = chart.valToPos(moment.x, "x", true);
-    if (x >= bbox.left && x <= bbox.left + bbox.width) line(lines.mark, [x, bbox.top], [x, bbox.top + bbox.height]);
+  ctx.font = `${10 * devicePixelRatio}px 'Inter Variable', sans-serif`;
+  ctx.textAlign = "right";
+  ctx.textBaseline = "top";
+  let free = bbox.left; // a name is written to the left of its line, where the line before leaves room
+  // Ordinary ones first, so that another one of the same step is seen.
+  for (const { x: step, text, ordinary } of [...moments].sort((a, b) => Number(b.ordinary === true) - Number(a.ordinary === true))) {
+    const x = chart.valToPos(step, "x", true);
+    if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    line(ordinary === true ? lines.text : lines.mark, [x, bbox.top], [x, bbox.top + bbox.height]);
+    if (ordinary !== true) continue;
+    const gap = 3 * devicePixelRatio;
+    ctx.fillStyle = lines.text;
+    if (x - gap - ctx.measureText(text).width >= free) ctx.fillText(text, x - gap, bbox.top);
+    free = Math.max(free, x + gap);
   }
   ctx.restore();
 }

@@ -11,6 +11,8 @@ import { Command } from "./Command";
 import { referenceOf, seriesOf, type Chart, type Curves } from "./curves";
 import { goesOn, type RunRow } from "./format";
 
+/** The section that has a tab of its own. */
+export const LOOP = "Online loop";
 /** Points whose mean is drawn. */
 const SMOOTHINGS = [1, 5, 20, 100];
 
@@ -26,7 +28,7 @@ export function RunCurves({ curves, run }: { curves: UseQueryResult<Curves>; run
     ) : (
       <Empty title="This run has no curves">It ended before its first step, or is of a kind that measures none.</Empty>
     );
-  const sections = [...new Set(data.charts.map((chart) => chart.section))];
+  const sections = [...new Set(data.charts.map((chart) => chart.section))].filter((section) => section !== LOOP);
   return (
     <Stack gap="md">
       {curves.failureReason !== null && <Failure error={curves.failureReason} />}
@@ -66,7 +68,7 @@ export function RunCurves({ curves, run }: { curves: UseQueryResult<Curves>; run
   );
 }
 
-const RunChart = memo(function RunChart({ chart, curves, smoothing, together }: { chart: Chart; curves: Curves; smoothing: number; together: string }) {
+export const RunChart = memo(function RunChart({ chart, curves, smoothing, together }: { chart: Chart; curves: Curves; smoothing: number; together: string }) {
   const series = useMemo(() => seriesOf(chart, curves, smoothing), [chart, curves, smoothing]);
   const moments = chart.x === "step" ? curves.moments.filter((one) => one.section === chart.section) : [];
   if (series.length === 0) return null;
@@ -79,7 +81,7 @@ const RunChart = memo(function RunChart({ chart, curves, smoothing, together }: 
       note={chart.note}
       xLabel={chart.x_label}
       reference={referenceOf(chart, curves)}
-      moments={moments.map((one) => ({ x: one.step, text: one.text }))}
+      moments={moments.map((one) => ({ x: one.step, text: one.text, ordinary: one.ordinary }))}
       dots={chart.x !== "step"}
       {...(chart.x === "step" ? { together } : {})}
     />

@@ -13,6 +13,7 @@ import { useRunCurves } from "./curves";
 import { goesOn, title } from "./format";
 import { RunCurves } from "./RunCurves";
 import { RunLinks } from "./RunLinks";
+import { RunLoop } from "./RunLoop";
 import { RunSamples } from "./RunSamples";
 import { RunSettings } from "./RunSettings";
 import { RunStatus } from "./RunStatus";
@@ -42,7 +43,11 @@ export function RunPage() {
     <Stack gap="sm">
       <Header detail={detail.data} />
       <Notices detail={detail.data} />
-      <RunTabs detail={detail.data} curves={<RunCurves curves={curves} run={detail.data.run} />} />
+      <RunTabs
+        detail={detail.data}
+        curves={<RunCurves curves={curves} run={detail.data.run} />}
+        loop={<RunLoop id={id} curves={curves.data} />}
+      />
     </Stack>
   );
 }
@@ -156,9 +161,9 @@ function NoSamples() {
   );
 }
 
-const TABS = ["curves", "measures", "samples", "settings", "lineage"] as const;
+const TABS = ["curves", "loop", "measures", "samples", "settings", "lineage"] as const;
 
-function RunTabs({ detail, curves }: { detail: Detail; curves: React.ReactNode }) {
+function RunTabs({ detail, curves, loop }: { detail: Detail; curves: React.ReactNode; loop: React.ReactNode }) {
   const { run } = detail;
   const navigate = useNavigate();
   const requested = useLocation().pathname.split("/")[3];
@@ -169,6 +174,7 @@ function RunTabs({ detail, curves }: { detail: Detail; curves: React.ReactNode }
     <Tabs value={current} onChange={(tab) => void navigate(tab === "curves" ? `/runs/${run.id}` : `/runs/${run.id}/${tab}`)} keepMounted={false}>
       <Tabs.List mb="sm">
         {has && <Tabs.Tab value="curves">Curves</Tabs.Tab>}
+        {detail.loop && <Tabs.Tab value="loop">Online loop</Tabs.Tab>}
         {measured && <Tabs.Tab value="measures">Measures</Tabs.Tab>}
         {detail.samples && <Tabs.Tab value="samples">Samples</Tabs.Tab>}
         <Tabs.Tab value="settings">Settings</Tabs.Tab>
@@ -178,6 +184,7 @@ function RunTabs({ detail, curves }: { detail: Detail; curves: React.ReactNode }
         {curves}
         {run.kind === "train" && !detail.samples && <NoSamples />}
       </Tabs.Panel>
+      <Tabs.Panel value="loop">{loop}</Tabs.Panel>
       <Tabs.Panel value="measures">
         <RunTables tables={detail.tables} />
       </Tabs.Panel>
