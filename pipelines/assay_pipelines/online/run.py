@@ -89,12 +89,12 @@ def run_loop(
     if world_size() > 1:
         raise BadInputError("a loop trains in one process; rollouts may have their own (asynchrony.actors)")
     plan, selector = _plan(workspace, config, folder), selector_of(config, folder)
+    if (workspace.models / config.name).exists():
+        raise BadInputError(f"a model {config.name!r} exists, of a loop that ended or of another run", field="name")
     model_folder(workspace, plan.name)  # before labels are bought for it
     trainer = PolicyTrainer(workspace, plan, callbacks)
     mark_dead_runs(workspace)
     unfinished = None if fresh else _unfinished(workspace, config)
-    if unfinished is None and (workspace.models / config.name).exists():
-        raise BadInputError(f"a model {config.name!r} exists, of a loop that ended or of another run", field="name")
     source = label_source(workspace, config, folder)
     base = locate_model(workspace, config.reward.backbone or config.policy)[0]
     make = HeadsRefit if config.reward.refit == "heads" else WholeModelRefit
