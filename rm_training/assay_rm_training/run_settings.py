@@ -48,6 +48,7 @@ class LoadSettings:
             allow_failed_parity=self.allow_failed_parity,
             correct=getattr(self, "correct", None),
             adapter=getattr(self, "adapter", None),
+            judge_profile=getattr(self, "judge_profile", None),
         )
 
 
@@ -68,6 +69,10 @@ class EvaluationSettings(LoadSettings):
     adapter: Annotated[
         str | None,
         Help("Form of a published reward model that its files do not tell; or file.py:Name.", metavar="FORM"),
+    ] = None
+    judge_profile: Annotated[
+        str | None,
+        Help("How a generative model or judge from elsewhere is asked and read: a name, or a YAML file."),
     ] = None
 
 
@@ -294,7 +299,12 @@ class JudgeEvalConfig(LoadSettings):
     judge: Annotated[str, Help("Generative model: a name of the workspace, a folder, smollm2, or an endpoint's URL.")]
     data: Annotated[str, Help("Judged rows or pairs: a snapshot or a file.")]
     model: Annotated[str | None, Help("The endpoint's model.")] = None
-    format: Annotated[str | None, Help("Of a model without a spec of its own. Default: pairwise.")] = None
+    format: Annotated[
+        str | None,
+        Help(
+            "Of a model without a spec of its own, or a judge profile. Default: pairwise.", "--format, --judge-profile"
+        ),
+    ] = None
     samples: Annotated[
         int | None, Ge(1), Help("Votes per question and order. Default: the model's.", "--samples, -k")
     ] = None

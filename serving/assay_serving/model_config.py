@@ -47,6 +47,10 @@ class ModelConfig:
     question: Annotated[
         str | None, Help("Wording that a principle model from elsewhere was trained with, {principle} in it.")
     ] = None
+    judge_profile: Annotated[
+        str | None,
+        Help("How a generative model from elsewhere is asked and read: `assay plugins judge_profile`, or a YAML file."),
+    ] = None
     allow_failed_parity: Annotated[
         bool, Help("Load a model even if it fails its parity checks.", "--allow-failed-parity")
     ] = False
@@ -108,6 +112,7 @@ class ModelConfig:
             kind=kind,
             adapter=None,
             question=question,
+            judge_profile=None,
             correct=None,
             aliases=(),
             policy_templates=(),

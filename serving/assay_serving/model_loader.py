@@ -114,21 +114,22 @@ def open_judge(
     """A pairwise judge: a generative model to load here, or the model `served_as` of an OpenAI-compatible endpoint,
     whose URL the reference is (`api_key`: its key).
 
-    `judging`: how to ask, instead of the model's own settings; an endpoint and a plain language model are asked the
-    pairwise question with its defaults without it.
+    `judging`: how to ask, instead of the model's own settings, as `config.judge_profile` does too; an endpoint and a
+    plain language model are asked the pairwise question with its defaults without either.
     """
+    from assay_serving.generative.engine import judging_of
     from assay_serving.generative.pairwise import PairwiseJudge
-    from assay_serving.generative.templates import PAIRWISE
+    from assay_serving.generative.templates import PAIRWISE, format_named
 
     if is_url(config.reference):
         from assay_serving.generative.remote import RemoteWriter, endpoint_of
 
         endpoint = endpoint_of(config.reference, config.served_as, api_key=api_key)
-        writer, spec = RemoteWriter.open(endpoint, judging or PAIRWISE.judging)
+        form = PAIRWISE if config.judge_profile is None else format_named(config.judge_profile)
+        writer, spec = RemoteWriter.open(endpoint, judging or form.judging)
         return PairwiseJudge(writer, spec, seed=seed)
     resolved = Loader(workspace).resolve(config)
-    chosen = judging or (PAIRWISE.judging if known_spec(resolved.reference) is None else None)
-    return PairwiseJudge.load(resolved, judging=chosen, seed=seed)
+    return PairwiseJudge.load(resolved, judging=judging or judging_of(resolved, PAIRWISE), seed=seed)
 
 
 def _expect(scorer: Scorer, policies: Sequence[str], name: str) -> None:

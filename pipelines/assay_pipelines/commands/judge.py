@@ -28,6 +28,7 @@ from assay_pipelines.commands.asking import (
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
 from assay_pipelines.judging.kind import JUDGES
 from assay_pipelines.llm.budget import Budget, Spending
+from assay_serving.generative.kind import JUDGE_PROFILES
 
 if TYPE_CHECKING:
     from assay.data.snapshots import Selection
@@ -39,14 +40,17 @@ if TYPE_CHECKING:
 _SAMPLING = ("name", "samples", "both_orders", "seed")
 #: What each kind of judge takes of the options that describe a judge; `--judges FILE` takes none of them.
 _TAKES: dict[str, tuple[str, ...]] = {
-    "openai": (*ENDPOINT_OPTIONS, *_SAMPLING, "prompts"),
-    "local": ("model", "max_tokens", "temperature", *_SAMPLING, "prompts"),
-    "reward_model": ("model",),
+    "openai": (*ENDPOINT_OPTIONS, *_SAMPLING, "prompts", "judge_profile"),
+    "local": ("model", "max_tokens", "temperature", *_SAMPLING, "prompts", "judge_profile"),
+    "reward_model": ("model", "judge_profile"),
     "verifier": (),
     "recorded": ("name", "voters", "file", "seed"),
     "simulated": (*_SAMPLING, "truth", "accuracy"),
 }
-_SETTING = {"voters": "annotators"}  #: option -> setting of the judge, where the names differ
+_SETTING = {
+    "voters": "annotators",
+    "judge_profile": "profile",
+}  #: option -> setting of the judge, where the names differ
 
 
 def register(app: typer.Typer) -> None:
@@ -72,6 +76,9 @@ def run(
     samples: Annotated[int, typer.Option(min=1, help="Votes per comparison and order.")] = 1,
     both_orders: Annotated[bool, typer.Option("--both-orders", help="Ask every sample both ways round.")] = False,
     prompts: PromptsFolder = None,
+    judge_profile: Annotated[
+        str | None, typer.Option(help=f"Ask and read as it was trained: {JUDGE_PROFILES.help()}, or a YAML file.")
+    ] = None,
     truth: Annotated[str, typer.Option(help="Of a simulated judge: gold or source.")] = "gold",
     accuracy: Annotated[float, typer.Option(min=0.0, max=1.0, help="Of a simulated judge.")] = 0.8,
     voters: Annotated[str, typer.Option(help="Of a recorded judge: people whose name is like this.")] = "%",
@@ -96,6 +103,7 @@ def run(
     from assay_pipelines.judging.asking import ask
     from assay_pipelines.judging.config import judge_of, load_judges
     from assay_pipelines.judging.judging_models import record_judges
+    from assay_pipelines.judging.unread import unread_line
     from assay_pipelines.llm.questions import iter_questions
 
     if bool(judge) == (judges is not None):
@@ -107,7 +115,10 @@ def run(
     else:
         for option in {"base_url", "model"}.intersection(_TAKES.get(judge, ())):
             options.required(option)
-        passed = {_SETTING.get(option, option): context.params[option] for option in _TAKES.get(judge, ())}
+        options_of_it = [
+            option for option in _TAKES.get(judge, ()) if judge_profile is None or _is_given(context, option)
+        ]
+        passed = {_SETTING.get(option, option): context.params[option] for option in options_of_it}
         entry = {"kind": judge} | {name: setting for name, setting in passed.items() if setting not in (None, "")}
         chosen_judges = [judge_of(entry, workspace)]
     selection = selection_of(pool, source, category)
@@ -120,6 +131,7 @@ def run(
         "judges": [dict(j.config) | {"name": j.name} for j in chosen_judges],
     }
     reports: list[SweepReport] = []
+    unread: list[str] = []
     with (
         ExitStack() as stack,
         asking_run(workspace, "judge", settings, selection, limit, len(chosen_judges), "judging") as (run, advance),
@@ -133,10 +145,13 @@ def run(
                 summed(ask(workspace, one, page, run.id, budget=spending, advance=advance) for page in pages)
             )
             run.metrics[reports[-1].judge] = asdict(reports[-1])
+            if (line := unread_line(workspace, one, run.id, reports[-1])) is not None:
+                unread.append(line)
+                run.metrics.setdefault("unreadable", []).append(line)
     return CommandResult(
-        {"run": run.id, "judges": [asdict(r) for r in reports]},
-        "\n".join(report_text(r, "comparisons") for r in reports),
-        exit_code_of(reports),
+        {"run": run.id, "judges": [asdict(r) for r in reports], "unreadable": unread},
+        "\n".join([*(report_text(r, "comparisons") for r in reports), *unread]),
+        BadInputError.exit_code if unread else exit_code_of(reports),
     )
 
 
@@ -211,12 +226,16 @@ def _refuse_unused(context: typer.Context, judge: str) -> None:
         supported.discard("voters")  # who voted in a file is in the file
     unused = []
     for option in dict.fromkeys(name for names in _TAKES.values() for name in names):
-        source = context.get_parameter_source(option)
-        if option not in supported and source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP"):
+        if option not in supported and _is_given(context, option):
             unused.append(f"--{option.replace('_', '-')}")
     if unused:
         who = f"a judge of kind {judge}" if judge else "--judges FILE, which describes each of its judges itself,"
         raise BadInputError(f"{who} does not take {', '.join(unused)}")
+
+
+def _is_given(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
 def _estimate(workspace: Workspace, judges: list[Judge], selection: Selection, limit: int | None) -> CommandResult:

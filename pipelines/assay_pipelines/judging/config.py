@@ -2,6 +2,7 @@
 
     judges:
       - {kind: openai, base_url: "https://api.openai.com/v1", model: gpt-5, api_key_env: OPENAI_API_KEY}
+      - {kind: openai, base_url: "http://gpu:8000/v1", model: RM-R1, profile: rm-r1, both_orders: true}
       - {kind: local, model: smollm2, both_orders: true}
       - {kind: reward_model, model: my-rm}
       - {kind: verifier}
@@ -31,6 +32,8 @@ from assay_pipelines.judging.openai_compatible import LlmJudge, LlmJudgeConfig
 from assay_pipelines.judging.recorded import RecordedJudge
 from assay_pipelines.judging.simulated import SimulatedConfig, SimulatedJudge
 from assay_pipelines.llm.configuration import EndpointConfig
+from assay_serving.generative.kind import JUDGE_PROFILES
+from assay_serving.generative.templates import format_named
 from assay_serving.model_config import ModelConfig
 
 SAMPLING = 0.7  #: temperature where several samples are asked for and none is named
@@ -74,6 +77,10 @@ def judge_of(entry: Any, workspace: Workspace, folder: Path = Path()) -> Judge:
     for name in ("prompts", "file"):
         if isinstance(settings.get(name), str):
             settings[name] = folder / Path(settings[name]).expanduser()
+    if isinstance(profile := settings.get("profile"), str):  # a file of one's own lies beside the file of judges
+        is_file = profile.endswith((".yaml", ".yml"))
+        settings["profile"] = str((folder / Path(profile).expanduser()).resolve()) if is_file else profile
+        settings["profile"] = JUDGE_PROFILES.absolute(settings["profile"], folder)
     parameters = {setting.name for setting in settings_of(factory)}
     settings |= {name: value for name, value in (("workspace", workspace), ("folder", folder)) if name in parameters}
     judge: Judge = JUDGES.create(str(kind), settings, folder=folder, field="kind")
@@ -106,7 +113,10 @@ def _takes(*configs: type, without: tuple[str, ...] = ()) -> Callable[[F], F]:
 @_takes(EndpointConfig, LlmJudgeConfig, without=("endpoint",))
 def openai_judge(*, workspace: Workspace, **settings: Any) -> Judge:
     """A language model behind an OpenAI-compatible endpoint."""
-    if int(settings.get("samples", 1)) > 1:
+    several = int(settings.get("samples", 1)) > 1
+    if settings.get("profile") is not None:
+        settings = {**as_trained(settings["profile"], several=several), **settings}
+    elif several:
         settings.setdefault("temperature", SAMPLING)
     names = [field.name for field in fields(EndpointConfig)]
     endpoint = EndpointConfig(**{name: settings.pop(name) for name in names if name in settings})
@@ -120,26 +130,33 @@ def local_judge(
     model: str,
     device: str = "auto",
     dtype: str = "auto",
-    max_tokens: int = 256,
+    max_tokens: int | None = None,
     temperature: float | None = None,
     **settings: Any,
 ) -> Judge:
     """A local transformers model, or a policy of the workspace."""
     from assay_pipelines.judging.local import LocalJudge
 
-    if temperature is None:
-        temperature = SAMPLING if int(settings.get("samples", 1)) > 1 else 0.0
-    generation: dict[str, Any] = {
-        "device": device,
-        "dtype": dtype,
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-    }
-    return LocalJudge(model, workspace, **generation, **settings)
+    several = int(settings.get("samples", 1)) > 1
+    generation: dict[str, Any] = {"max_tokens": 256, "temperature": SAMPLING if several else 0.0}
+    if settings.get("profile") is not None:
+        generation = as_trained(settings["profile"], several=several)
+    options = {"max_tokens": max_tokens, "temperature": temperature}
+    generation |= {name: value for name, value in options.items() if value is not None}
+    return LocalJudge(model, workspace, device=device, dtype=dtype, **generation, **settings)
 
 
-def reward_model_judge(*, workspace: Workspace, model: str, device: str = "auto") -> Judge:
-    """A reward model, or the URL of its server; a pairwise generative one compares the two responses itself."""
+def as_trained(profile: str, *, several: bool) -> dict[str, Any]:
+    """An endpoint's settings as the profile says: nothing but its prompt, and its generation settings."""
+    judging = format_named(profile).judging
+    temperature = SAMPLING if several and judging.temperature == 0 else judging.temperature
+    generation = {"temperature": temperature, "top_p": judging.top_p, "max_tokens": judging.max_new_tokens}
+    return {**generation, "structured": "none", "repairs": 0}
+
+
+def reward_model_judge(*, workspace: Workspace, model: str, device: str = "auto", profile: str | None = None) -> Judge:
+    """A reward model, or the URL of its server; a pairwise generative one compares the two responses itself. `profile`:
+    judge profile of a language model that is loaded here."""
     from assay.runs.record import locate_model
     from assay_pipelines.judging.generative import GenerativeJudge
     from assay_pipelines.judging.reward_model import load_reward_model
@@ -148,10 +165,16 @@ def reward_model_judge(*, workspace: Workspace, model: str, device: str = "auto"
 
     source = locate_model(workspace, model)[0]
     spec = None if is_url(source) else known_spec(source)
-    if spec is not None and spec.judging is not None and spec.judging.format == "pairwise":
+    if is_url(source) and profile is not None:
+        raise BadInputError(
+            "its server has a profile (serve --judge-profile); kind openai asks an endpoint by one", field="profile"
+        )
+    form = profile or (spec.judging.format if spec is not None and spec.judging is not None else None)
+    if form is not None and format_named(form).responses == 2:
         served_as = model if model != source else None
-        return GenerativeJudge(open_judge(ModelConfig(source, served_as=served_as, device=device)))
-    return load_reward_model(source, device=device, workspace=workspace.root)
+        config = ModelConfig(source, served_as=served_as, device=device, judge_profile=profile)
+        return GenerativeJudge(open_judge(config))
+    return load_reward_model(source, device=device, workspace=workspace.root, profile=profile)
 
 
 def recorded_judge(

@@ -1,7 +1,7 @@
 """A pairwise generative reward model as judge: both orders, its reasoning kept as the rationale of each vote."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from assay.domain import AnnotatorKind
@@ -10,6 +10,7 @@ from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, OnResult, O
 from assay_pipelines.llm.questions import Question
 from assay_serving.generative.engine import unparsable
 from assay_serving.generative.pairwise import PairOutcome, PairQuestion, PairwiseJudge
+from assay_serving.generative.profiles.recognition import UnreadReplies
 
 PAGE = 8  #: comparisons judged before their results are handed on
 
@@ -20,6 +21,7 @@ class GenerativeJudge:
 
     pairwise: PairwiseJudge
     kind: AnnotatorKind = "reward_model"
+    replies: UnreadReplies = field(default_factory=UnreadReplies, compare=False)  #: all so far
 
     @property
     def name(self) -> str:
@@ -39,8 +41,15 @@ class GenerativeJudge:
     def _result(self, outcome: PairOutcome | ScoreFailure) -> JudgeResult:
         if isinstance(outcome, ScoreFailure):
             return JudgeFailure(outcome.code, outcome.message)
+        self.replies.add(answer for order in outcome.orders for answer in order.answers)
         votes = tuple(
-            Vote(verdict, "AB" if order.order == (0, 1) else "BA", sample, rationale=answer.reasoning or None)
+            Vote(
+                verdict,
+                "AB" if order.order == (0, 1) else "BA",
+                sample,
+                rationale=answer.reasoning or None,
+                strength=answer.strength,
+            )
             for order in outcome.orders
             for sample, (verdict, answer) in enumerate(zip(order.votes, order.answers, strict=True))
             if verdict is not None

@@ -17,7 +17,7 @@ from assay.workspace import Workspace
 from assay_pipelines.judging.judge import OnResult
 from assay_pipelines.judging.openai_compatible import LlmJudge, LlmJudgeConfig
 from assay_pipelines.llm.budget import Spending
-from assay_pipelines.llm.configuration import EndpointConfig
+from assay_pipelines.llm.configuration import EndpointConfig, Structured
 from assay_pipelines.llm.endpoint import ModelCaller
 from assay_pipelines.llm.questions import Question
 
@@ -36,6 +36,9 @@ class LocalJudge(LlmJudge):
         dtype: str = "auto",
         max_tokens: int = 256,
         temperature: float = 0.0,
+        top_p: float = 1.0,
+        structured: Structured = "none",
+        repairs: int = 1,
         **settings: Any,
     ) -> None:
         self._source = locate_model(workspace, model, kinds=("policy",))[0]
@@ -50,7 +53,9 @@ class LocalJudge(LlmJudge):
             called,
             max_tokens=max_tokens,
             temperature=temperature,
-            structured="none",
+            top_p=top_p,
+            structured=structured,
+            repairs=repairs,
             send_seed=True,
             concurrency=2,
             timeout=600.0,

@@ -26,6 +26,7 @@ from assay.settings import check_settings
 from assay.workspace import Workspace
 from assay_pipelines.judging.judge import JudgeFailure, JudgeResult, OnResult, Vote
 from assay_pipelines.judging.merging import OnSplit, merge_votes
+from assay_pipelines.judging.profiled import ProfiledQuestions
 from assay_pipelines.llm.annotators import annotator_of
 from assay_pipelines.llm.budget import Spending
 from assay_pipelines.llm.calls import CallLog
@@ -35,6 +36,7 @@ from assay_pipelines.llm.images import content_of, images_of
 from assay_pipelines.llm.prompts import GUIDELINE, Prompts, mark, turns
 from assay_pipelines.llm.questions import Question, orders
 from assay_pipelines.llm.replies import StrictAnswer
+from assay_serving.generative.templates import format_named
 
 SYSTEM, USER = "judge.system.md", "judge.user.md"
 TASK = "judge"
@@ -79,6 +81,7 @@ class LlmJudgeConfig:
     seed: int = 0
     on_split: OnSplit = "tie"
     prompts: Path | None = None  #: folder with the user's own prompts
+    profile: str | None = None  #: judge profile, by name or YAML file: asked and read as it was trained, not in JSON
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -87,6 +90,8 @@ class LlmJudgeConfig:
                 f"{self.samples} samples at temperature 0 are one answer paid {self.samples} times; set a temperature",
                 field="samples",
             )
+        if self.profile is not None and self.prompts is not None:
+            raise BadInputError("a judge profile has prompts of its own", field="prompts")
         if "@" in self.name:
             raise BadInputError("must not hold an @: what follows it is the version", field="name")
 
@@ -100,7 +105,12 @@ class LlmJudge:
     def __init__(self, config: LlmJudgeConfig, workspace: Workspace) -> None:
         self.settings, self.workspace = config, workspace
         self.prompts = Prompts(config.prompts)
-        self.prompt_hash = self.prompts.hash(SYSTEM, USER, GUIDELINE)
+        self.profile: ProfiledQuestions | None = None
+        if config.profile is not None:
+            self.profile = ProfiledQuestions(
+                format_named(config.profile), config.samples, config.seed, both_orders=config.both_orders
+            )
+        self.prompt_hash = self.profile.form.hash if self.profile else self.prompts.hash(SYSTEM, USER, GUIDELINE)
         self.endpoint = ModelCaller(config.endpoint, self.prompts, workspace.media)
         guideline = self.prompts.render(GUIDELINE)
         self._system = self.prompts.render(SYSTEM, guideline=guideline)
@@ -119,6 +129,7 @@ class LlmJudge:
             "seed": s.seed,
             "on_split": s.on_split,
             "prompts": self.prompt_hash,
+            **({"profile": self.profile.form.name} if self.profile else {}),
         }
 
     def judge(self, questions: Sequence[Question], on_result: OnResult) -> None:
@@ -146,6 +157,8 @@ class LlmJudge:
     def _unreadable(self, question: Question) -> str | None:
         """Why the images of a comparison cannot be shown; None where they can, or where there are none."""
         images = images_of(_conversations(question))
+        if images and self.profile:
+            return "the comparison has images, and a judge profile asks in text"
         if images and not self.settings.endpoint.images:
             return "the comparison has images, and this judge reads text (images: true of its endpoint sends them)"
         for image in images:
@@ -155,9 +168,11 @@ class LlmJudge:
                 return f"image {image.content_hash} is not in the workspace; `assay doctor` names such images"
         return None
 
-    def calls(self, question: Question) -> list[ModelCall[JudgeAnswer]]:
+    def calls(self, question: Question) -> list[ModelCall[Any]]:
         """The calls that one question takes."""
         s = self.settings
+        if self.profile:
+            return self.profile.calls(TASK, question)
         return [
             ModelCall(
                 TASK, question.comparison_id, self.messages(question, order, n), JudgeAnswer, self.prompt_hash, order, n
@@ -196,24 +211,31 @@ class LlmJudge:
         content = content_of(text, images_of(_conversations(question)) if self.settings.endpoint.images else ())
         return ({"role": "system", "content": self._system}, {"role": "user", "content": content})
 
-    def result(self, calls: Sequence[ModelCall[JudgeAnswer]], outcomes: Sequence[Outcome[JudgeAnswer]]) -> JudgeResult:
+    def result(self, calls: Sequence[ModelCall[Any]], outcomes: Sequence[Outcome[Any]]) -> JudgeResult:
         """The opinion of the votes, or why there is none (see the module)."""
-        votes = [
-            vote_of(outcome.value, call.order or "AB", call.sample, None if outcome.reused else outcome.seconds)
-            for call, outcome in zip(calls, outcomes, strict=True)
-            if isinstance(outcome, Answered)
-        ]
+        votes = self.profile.votes(calls, outcomes) if self.profile else votes_of(calls, outcomes)
         failures = [outcome for outcome in outcomes if isinstance(outcome, CallFailure)]
         unasked = next((f for f in failures if not f.was_sent), None)
         passing = next((f for f in failures if f.passing), None)
         if (hindered := unasked or passing) is not None:
             return JudgeFailure(hindered.code, hindered.message)
         seen = {vote.shown_order for vote in votes}
-        enough = 2 * len(votes) >= len(calls) and (len(seen) == 2 or not self.settings.both_orders)
+        asked_both = self.settings.both_orders and not (self.profile and self.profile.by_response)
+        enough = 2 * len(votes) >= len({(call.order, call.sample) for call in calls})
+        enough = enough and (len(seen) == 2 or not asked_both)
         if not votes or not enough:
             (code, _), *_ = Counter(f.code for f in failures).most_common(1)
             return JudgeFailure(code, next(f.message for f in failures if f.code == code))
         return merge_votes(votes, on_split=self.settings.on_split)
+
+
+def votes_of(calls: Sequence[ModelCall[Any]], outcomes: Sequence[Outcome[Any]]) -> list[Vote]:
+    """Of the calls that were answered."""
+    return [
+        vote_of(outcome.value, call.order or "AB", call.sample, None if outcome.reused else outcome.seconds)
+        for call, outcome in zip(calls, outcomes, strict=True)
+        if isinstance(outcome, Answered)
+    ]
 
 
 def vote_of(answer: JudgeAnswer, order: ShownOrder, sample: int, seconds: float | None = None) -> Vote:

@@ -58,7 +58,9 @@ def opinion_of(calibration: Calibration, reward_a: float, reward_b: float) -> tu
     return ("A", p) if p > 0.5 else ("B", 1 - p) if p < 0.5 else ("tie", 0.5)
 
 
-def load_reward_model(model: str, *, device: str = "auto", workspace: Path | None = None) -> RewardModelJudge:
+def load_reward_model(
+    model: str, *, device: str = "auto", workspace: Path | None = None, profile: str | None = None
+) -> RewardModelJudge:
     """A model of any kind that scores, with the calibration of its spec (else none). float32 scores. `workspace`: of
     the names in a composed reward. A URL is a reward server's; its calibration is not read."""
     from assay_serving.model_loader import load_scorer, server_config
@@ -69,4 +71,5 @@ def load_reward_model(model: str, *, device: str = "auto", workspace: Path | Non
 
     spec = known_spec(model)
     calibration = spec.calibration if spec is not None else None
-    return RewardModelJudge(load_scorer(ModelConfig(model, device=device), workspace), calibration or UNCALIBRATED)
+    config = ModelConfig(model, device=device, judge_profile=profile)
+    return RewardModelJudge(load_scorer(config, workspace), calibration or UNCALIBRATED)

@@ -326,6 +326,8 @@ class _Session:
         if reply.refusal is not None or reply.finish == "content_filter":
             return replace(attempted, outcome="refused", error=(reply.refusal or "content filter")[:500])
         try:
+            if reply.finish == "length" and call.kind.uncut:
+                raise ValueError("the reply was cut")
             return replace(attempted, answer=parse(reply.text, call.kind))
         except ValueError as error:
             if reply.finish == "length":

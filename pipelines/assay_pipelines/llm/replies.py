@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -21,9 +21,17 @@ _UNSENT = ("minimum", "maximum", "minLength", "maxLength", "title", "default", "
 
 
 class StrictAnswer(BaseModel):
-    """Base of every answer: no missing and no extra fields, no silent conversion."""
+    """Base of every answer: no missing and no extra fields, no silent conversion. `uncut`: a reply that was cut by the
+    length limit holds none."""
 
+    uncut: ClassVar[bool] = False
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @classmethod
+    def of_reply(cls, text: str) -> Self | None:
+        """The answer of a reply in a form of its own; None where this kind is JSON. Raises ValueError with what is
+        wrong."""
+        return None
 
     @classmethod
     def of_prose(cls, text: str) -> Self | None:
@@ -68,6 +76,8 @@ def reply_of(payload: Any) -> ChatReply:
 def parse(text: str, kind: type[A]) -> A:
     """The answer in the text: the last JSON object in it that is one, else what its words say. Raises ValueError with
     what is wrong."""
+    if (reply := kind.of_reply(text)) is not None:
+        return reply
     text = _THINKING.sub("", text)
     wrong = "there is no JSON object in it"
     answer: A | None = None

@@ -72,6 +72,6 @@ def _describe(kind: Kind[Any], member: Member) -> dict[str, Any]:
         thing = kind.find(member.name)
     except AssayError as error:
         return described | {"summary": f"cannot be used here: {error}", "settings": []}
-    summary = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+    summary = " ".join((getattr(thing, "title", "") or inspect.getdoc(thing) or "").partition("\n\n")[0].split())
     settings = [{"name": s.name, "type": s.annotation, "default": s.default} for s in settings_of(thing)]
     return described | {"summary": summary, "settings": settings}

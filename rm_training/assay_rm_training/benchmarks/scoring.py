@@ -15,6 +15,7 @@ from assay_serving.scorer import TAKES_NO_PRINCIPLE, ScoreItem, Scorer
 
 if TYPE_CHECKING:
     from assay_serving.generative.pairwise import PairwiseJudge
+    from assay_serving.generative.profiles.recognition import UnreadReplies
 
 _VERDICTS = {"A": "A>B", "B": "B>A", "tie": "A=B"}
 
@@ -52,17 +53,25 @@ def score_items(
     return outcomes
 
 
-def judge_items(judge: "PairwiseJudge", items: Sequence[BenchmarkItem], *, advance: Advance = silent) -> list[Outcome]:
-    """Two games per item, the second with the responses exchanged; decisions in the item's A and B. An unreadable reply
-    is a null decision, not a failure. `advance` counts games."""
+def judge_items(
+    judge: "PairwiseJudge", items: Sequence[BenchmarkItem], *, advance: Advance = silent
+) -> tuple[list[Outcome], "UnreadReplies"]:
+    """Two games per item, the second with the responses exchanged; decisions in the item's A and B; and the replies
+    that could not be read. One of them is a null decision, an item without any readable reply a failure
+    (`unparsable`). `advance` counts games."""
     from assay_serving.generative.pairwise import PairQuestion
+    from assay_serving.generative.profiles.recognition import UnreadReplies
 
     pairs = [PairQuestion(item.prompt, item.responses[0], item.responses[1], item.principle) for item in items]
-    outcomes = []
+    outcomes, replies = [], UnreadReplies()
     for outcome in judge.compare(pairs, on_progress=advance):
         if isinstance(outcome, ScoreFailure):
             outcomes.append(Outcome(failure=outcome.code))
+            continue
+        replies.add(answer for order in outcome.orders for answer in order.answers)
+        if not any(outcome.decisions):
+            outcomes.append(Outcome(failure="unparsable"))
         else:
             decisions = tuple(_VERDICTS.get(decision or "") for decision in outcome.decisions)
             outcomes.append(Outcome(decisions=decisions, truncated=outcome.truncated))
-    return outcomes
+    return outcomes, replies

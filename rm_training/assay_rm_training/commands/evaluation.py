@@ -1,5 +1,6 @@
 """`assay eval` and `assay eval-judge`: evaluate reward models on pairs or on a benchmark, and generative judges."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -88,6 +89,7 @@ def eval_(
             emit(result.to_dict(), "", as_json=True)
         else:
             print_benchmark(result, workspace=here is not None)
+        _end_unread(result.unread)
         return
     if wrong := [name for name in _OF_BENCHMARKS if settings[name]]:
         raise BadInputError(f"{_DECLARED[wrong[0]].option} goes with --bench (for a pair file: --bench pairs)")
@@ -196,7 +198,18 @@ def eval_judge(
     report = evaluate_judge_model(Workspace.find_optional(workspace), config, api_key=api_key, out=out)
     if as_json:
         emit(report.to_dict(), "", as_json=True)
-        return
-    print_rows(report.title, report.evaluation.rows())
-    if report.folder is not None:
-        typer.echo(f"items and figures in {report.folder}")
+    else:
+        print_rows(report.title, report.evaluation.rows())
+        if report.folder is not None:
+            typer.echo(f"items and figures in {report.folder}")
+    _end_unread(() if report.unread is None else (report.unread,))
+
+
+def _end_unread(lines: Sequence[str]) -> None:
+    """End with the code of bad input where most replies of a judge could not be read: what was printed is no result."""
+    from assay.errors import BadInputError
+
+    for line in lines:
+        typer.echo(f"error: {line}", err=True)
+    if lines:
+        raise typer.Exit(BadInputError.exit_code)

@@ -23,9 +23,9 @@ from assay.statistics.intervals import Interval, interval_text, share_interval, 
 from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_serving.generative.answers import JudgeSample, Writer
-from assay_serving.generative.engine import GenerativeScorer
+from assay_serving.generative.engine import NO, YES, GenerativeScorer
 from assay_serving.generative.pairwise import ORDERS, OrderOutcome, PairOutcome, PairwiseJudge
-from assay_serving.generative.templates import PAIRWISE
+from assay_serving.generative.templates import format_named
 from assay_serving.generative.voting import majority_at, right_by_and, right_by_sum
 
 
@@ -123,7 +123,7 @@ def evaluate_judge(
     could be asked."""
     if not rows:
         raise BadInputError("there are no rows to evaluate on")
-    if spec.judging is not None and spec.judging.format == PAIRWISE.name:
+    if spec.judging is not None and format_named(spec.judging.format).responses == 2:
         return evaluate_pairs(PairwiseJudge(writer, spec, seed=seed), rows, seed=seed, advance=advance)
     return evaluate_single(GenerativeScorer(writer, spec, seed=seed), rows, seed=seed, advance=advance)
 
@@ -183,7 +183,7 @@ def evaluate_pairs(
     first, second = figures["better_first"], figures["better_second"]
     return JudgeEvaluation(
         judge.info,
-        PAIRWISE.name,
+        judge.form.name,
         len(judged),
         dict(failures),
         len(answers),
@@ -208,7 +208,8 @@ def evaluate_single(
     if not judged:
         raise BadInputError(f"none of the {len(rows)} responses could be judged: {dict(failures)}")
     groups = [ids.prompt_id(row.prompt) for row, _ in judged]
-    yes_no = len(scorer.form.labels) == 2
+    yes_no = scorer.form.labels == (YES, NO)
+    classes: dict[str, float] = getattr(scorer.form, "classes", {})
     by_probability = yes_no and scorer.judging.vote == "mean"
     threshold = 0.0 if by_probability else 0.5
     decided: list[str | None] = []
@@ -217,6 +218,9 @@ def evaluate_single(
             decided.append(None)
         elif yes_no:
             decided.append("Yes" if one.reward > threshold else "No")
+        elif classes:
+            reward = one.reward
+            decided.append(min(classes, key=lambda label: abs(classes[label] - reward)))
         else:
             decided.append(str(round(one.reward)))
     right = [float(label == row.label) for label, (row, _) in zip(decided, judged, strict=True)]

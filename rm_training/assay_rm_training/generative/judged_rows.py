@@ -28,7 +28,7 @@ from assay.errors import BadInputError, NotFoundError
 from assay.workspace import Workspace
 from assay_serving.generative.content_free import CONTENT_FREE
 from assay_serving.generative.pairwise import PairQuestion
-from assay_serving.generative.templates import PAIRWISE, POINTWISE, JudgeFormat
+from assay_serving.generative.templates import POINTWISE, JudgeFormat
 from assay_serving.generative.verdict import JudgeVerdict, read_verdict
 from assay_serving.scorer import ScoreItem
 
@@ -148,7 +148,7 @@ def from_pair(pair: JudgedRow, form: JudgeFormat) -> list[JudgedRow]:
     """A judged pair as the rows of a format. Raises RowError for a format that pairs do not answer."""
     sides = _SIDES.fullmatch(pair.rationale.strip())
     better = "AB".index(pair.label)
-    if form.name == PAIRWISE.name:
+    if form.responses == 2:
         if sides is None:
             return [pair]
         rationale_fields = ("chosen", "rejected") if better == 0 else ("rejected", "chosen")
@@ -177,7 +177,7 @@ def _judged(record: dict[str, Any], form: JudgeFormat) -> JudgedRow | None:
     label = next((allowed for allowed in form.labels if allowed.lower() == label.lower()), label)
     if label in ("tie", "both_good", "both_bad", "skip"):
         return None
-    if label not in form.labels:
+    if form.labels and label not in form.labels:
         raise RowError(f"a {form.name} verdict is one of {', '.join(form.labels)}", field="verdict")
     return JudgedRow(
         prompt,

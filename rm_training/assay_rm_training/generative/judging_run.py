@@ -19,6 +19,7 @@ from assay_rm_training.runs.recorded import recorded_run, write_report
 from assay_serving.generative.answers import Writer
 from assay_serving.generative.engine import with_settings
 from assay_serving.generative.local import LocalWriter
+from assay_serving.generative.profiles.recognition import UnreadReplies
 from assay_serving.generative.remote import RemoteWriter, endpoint_of
 from assay_serving.generative.templates import format_named
 from assay_serving.model_reference import is_url, known_spec
@@ -29,8 +30,7 @@ SEVERAL_TEMPERATURE = 0.7  #: default for several samples
 def judging_of(config: JudgeEvalConfig, stored: Judging | None) -> Judging:
     """The settings of the run over the model's own. Raises BadInputError for conflicting ones."""
     if stored is None or (config.format is not None and config.format != stored.format):
-        form = format_named(config.format or "pairwise")
-        stored = Judging(form.name, form.hash)
+        stored = format_named(config.format or "pairwise").judging
     several = (config.samples or stored.samples) > 1 and stored.temperature == 0
     return with_settings(
         stored,
@@ -50,6 +50,17 @@ class JudgeEvaluationRun:
     run_id: str | None
     folder: Path | None
     title: str
+
+    @property
+    def unread(self) -> str | None:
+        """What happened, where most answers could not be read; their figures are no result."""
+        form, replies = format_named(self.judging.format), UnreadReplies(self.evaluation.answers)
+        for record in self.evaluation.records:
+            for order in record.get("orders", [record]):
+                for answer in order["answers"]:
+                    if answer["fault"] is not None:
+                        replies.add_unread(answer["text"])
+        return replies.line(self.evaluation.model.name, form.name, form.responses) if replies.most else None
 
     def to_dict(self) -> dict[str, Any]:
         run_fields = {"run_id": self.run_id, "folder": str(self.folder) if self.folder else None}

@@ -26,7 +26,7 @@ from assay_rm_training.attacks.target import JudgeTarget, RewardTarget
 from assay_rm_training.checkpoints.card_sections import CARD, table, write_section
 from assay_rm_training.run_settings import AttackConfig
 from assay_rm_training.runs.recorded import recorded_run, write_report
-from assay_serving.generative.templates import PAIRWISE
+from assay_serving.generative.templates import format_named
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_judge, open_scorer, server_config
 from assay_serving.model_reference import is_url, known_spec
@@ -121,7 +121,9 @@ def _attacks(workspace: Workspace | None, config: AttackConfig) -> dict[str, Att
 
 def _is_judge(config: AttackConfig, source: str) -> bool:
     spec = None if is_url(source) else known_spec(source)
-    return config.judge or (spec is not None and spec.judging is not None and spec.judging.format == PAIRWISE.name)
+    return config.judge or (
+        spec is not None and spec.judging is not None and format_named(spec.judging.format).responses == 2
+    )
 
 
 def _target(

@@ -56,7 +56,8 @@ class Contender:
 
 @dataclass(frozen=True)
 class BenchmarkRun:
-    """`comparisons`: of every other contender with the first. `folder`: where the report and the items lie."""
+    """`comparisons`: of every other contender with the first. `folder`: where the report and the items lie. `unread`:
+    of each judge with more unreadable replies than readable ones, what happened."""
 
     benchmark: Benchmark
     reports: tuple[BenchmarkReport, ...]
@@ -64,6 +65,7 @@ class BenchmarkRun:
     run_id: str | None
     folder: Path | None
     contamination: tuple[tuple[tuple[BenchmarkState, int], ...], ...]
+    unread: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """A single report unchanged; several under `models`, with `comparisons`."""
@@ -133,6 +135,7 @@ def run_benchmark(
             run.id if run else None,
             folders[0] if folders else None,
             tuple(states),
+            tuple(line for one in contenders if (line := _unread(one))),
         )
         _write(folders, run, bench, dataset.items, contenders, result, config)
         if run is not None:
@@ -201,6 +204,7 @@ def _judged(
     items: Sequence[BenchmarkItem], reference: str, config: BenchmarkConfig, root: Path | None, api_key: str | None
 ) -> Contender:
     from assay_rm_training.benchmarks.scoring import judge_items
+    from assay_serving.generative.profiles.recognition import example
     from assay_serving.model_loader import open_judge
 
     model = ModelConfig(
@@ -210,11 +214,23 @@ def _judged(
         dtype=config.dtype,
         max_length=config.max_length,
         allow_failed_parity=config.allow_failed_parity,
+        judge_profile=config.judge_profile,
     )
     judge = open_judge(model, api_key=api_key, seed=config.seed, workspace=root)
     with progress_bar(f"asking {judge.info.name}", 2 * len(items), unit="games") as advance:
-        outcomes = judge_items(judge, items, advance=advance)
-    return _contender(outcomes, reference, judge.info, judge.spec)
+        outcomes, replies = judge_items(judge, items, advance=advance)
+    line = replies.line(judge.info.name, judge.form.name, 2) if replies.unread else ""
+    if replies.unread == replies.replies > 0:
+        raise BadInputError(line)
+    contender = _contender(outcomes, reference, judge.info, judge.spec)
+    unread = {"replies": replies.replies, "unread": replies.unread, "example": example(replies.texts), "line": line}
+    return replace(contender, details=contender.details | {"judge_profile": judge.form.name, "unread_replies": unread})
+
+
+def _unread(one: Contender) -> str:
+    """What is wrong with a judge of whose replies most could not be read; "" for any other contender."""
+    counted = one.details.get("unread_replies", {"replies": 0, "unread": 0, "line": ""})
+    return str(counted["line"]) if 2 * counted["unread"] > counted["replies"] else ""
 
 
 def _contender(outcomes: Sequence[Outcome], reference: str, info: ModelInfo, spec: Any) -> Contender:

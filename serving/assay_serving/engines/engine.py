@@ -92,6 +92,10 @@ def is_published(reference: str) -> bool:
 def checked_kind(config: ModelConfig) -> str:
     """The kind of model; raises BadInputError where `question` is set and it is no principle model."""
     kind = kind_of(config.reference) if config.kind is None or is_description(config.reference) else config.kind
+    if config.judge_profile is not None:
+        if (config.kind or kind) not in ("scalar", "generative") or is_description(config.reference):
+            raise BadInputError(f"{config.reference} is no generative model", field="judge_profile")
+        kind = "generative"  # it has no spec that says so: a model with one is checked where it is loaded
     if config.question is not None and kind != "principle" and kind not in DESCRIPTIONS:
         raise BadInputError(f"a question is for principle models, and {config.reference} is {kind}", field="question")
     return kind

@@ -33,6 +33,15 @@ class JudgeSample:
         return self.verdict.label if isinstance(self.verdict, JudgeVerdict) else None
 
     @property
+    def value(self) -> float | None:
+        """The number of a verdict on one response that states one (see `JudgeVerdict`)."""
+        return self.verdict.value if isinstance(self.verdict, JudgeVerdict) else None
+
+    @property
+    def strength(self) -> int | None:
+        return self.verdict.strength if isinstance(self.verdict, JudgeVerdict) else None
+
+    @property
     def fault(self) -> str | None:
         return self.verdict.fault if isinstance(self.verdict, ParseFailure) else None
 

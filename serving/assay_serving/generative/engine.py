@@ -6,7 +6,8 @@ generating answers (`local`, `remote`), models that compare two responses (`pair
 Yes/No: reward = logp(Yes) - logp(No) at the judgement token (RLBFF, arXiv 2509.21319); over k samples the log-odds of
 the mean probability (GenRM, arXiv 2408.15240), or the share of Yes. Rating: the expected value over 1..10; over k
 samples their mean, or the mean of the stated numbers. Samples without a verdict are left out of the vote and counted;
-where none is left the score is a failure, never a number.
+where none is left the score is a failure, never a number. A judge profile's reward is the mean of the numbers that its
+answers state: scores, or those of its classes.
 """
 
 import statistics
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from assay_serving.engines.engine import ModelLoader
 
 YES, NO = "Yes", "No"
+EXAMPLE = 80  #: characters of an unreadable answer that its failure shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class GenerativeScorer:
         """A local model; errors as of `LocalWriter.load`. `loader` is unused: this model has no parts."""
         from assay_serving.generative.local import LocalWriter
 
-        writer, spec = LocalWriter.load(config, judging=default_judging(config.reference))
+        writer, spec = LocalWriter.load(config, judging=judging_of(config))
         return cls(writer, spec)
 
     @property
@@ -136,7 +138,9 @@ class GenerativeScorer:
         return results
 
     def _ask(self, item: ScoreItem) -> tuple[Prompt, bool]:
-        return fit_question(self.writer, self.form, self.judging, item.prompt, (item.response,), item.principle)
+        return fit_question(
+            self.writer, self.form, self.judging, item.prompt, (item.response,), item.principle, item.label
+        )
 
     def _result(self, item: ScoreItem, examination: Examination | ScoreFailure) -> ScoreResult:
         if isinstance(examination, ScoreFailure):
@@ -164,7 +168,7 @@ def examine(
     """The reward of the answers. An answer without log-probs (an endpoint may not return them) has no part in a Yes/No
     vote by probability; a rating then counts as it was stated."""
     stated = judging.vote == "majority"
-    yes_no = form.labels == (YES, NO)
+    yes_no = form.has_final_line and form.labels == (YES, NO)
     readable = [a for a in answers if a.label is not None and (stated or not yes_no or a.logp is not None)]
     if not readable:
         return Examination(tuple(answers), None, None, None, truncated)
@@ -177,6 +181,8 @@ def examine(
 
 def _reward(answer: JudgeSample, *, yes_no: bool, stated: bool) -> float:
     """The reward of one readable answer: by the stated verdict, or by the labels' log-probs."""
+    if answer.value is not None:
+        return answer.value
     if yes_no:
         odds = answer.log_odds(YES, NO)
         return float(answer.label == YES) if stated or odds is None else odds
@@ -190,12 +196,13 @@ def fit_question(
     prompt: Prompt,
     responses: Sequence[Response],
     principle: str | None,
+    reference: str | None = None,
 ) -> tuple[Prompt, bool]:
     """The question about these responses, with the judged conversation's oldest turns dropped while it does not fit,
     and whether any were. One that still does not fit is returned as it is: the writer answers too_long."""
     messages, dropped = list(prompt), False
     while True:
-        question = form.ask(tuple(messages), responses, principle)
+        question = form.ask(tuple(messages), responses, principle, reference)
         first = 1 if messages and messages[0].role == "system" else 0
         later = next((i for i in range(first + 1, len(messages)) if messages[i].role == "user"), None)
         if later is None or writer.fits(question, judging):
@@ -207,12 +214,16 @@ def unparsable(answers: Sequence[JudgeSample], model: str) -> ScoreFailure:
     """The failure of answers without any verdict, with the reasons."""
     faults = Counter(answer.fault or "without log-probs (vote by majority instead)" for answer in answers)
     summary = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
-    return ScoreFailure("unparsable", f"no verdict to read in {len(answers)} answers: {summary}", model)
+    end = next((answer.text.strip()[-EXAMPLE:] for answer in answers if answer.text.strip()), "")
+    ending = f"; one ends {end!r}" if end else ""
+    return ScoreFailure("unparsable", f"no verdict to read in {len(answers)} answers: {summary}{ending}", model)
 
 
-def default_judging(reference: str) -> Judging | None:
-    """The settings for a plain language model; None for a model with its own."""
-    return POINTWISE.judging if known_spec(reference) is None else None
+def judging_of(config: ModelConfig, default: JudgeFormat = POINTWISE) -> Judging | None:
+    """The settings of the profile that it names, or those for a plain language model; None for a model with its own."""
+    if config.judge_profile is not None:
+        return format_named(config.judge_profile).judging
+    return default.judging if known_spec(config.reference) is None else None
 
 
 def with_settings(judging: Judging, **changes: Any) -> Judging:

@@ -21,7 +21,7 @@ from assay.score import ScoreFailure
 from assay.statistics.logistic import sigmoid
 from assay_serving.generative.answers import JudgeSample, Writer
 from assay_serving.generative.engine import fit_question
-from assay_serving.generative.templates import PAIRWISE
+from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.voting import Decision, both_orders, unpermute
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ModelInfo
@@ -110,10 +110,12 @@ class PairwiseJudge:
     """Compares pairs with a writer."""
 
     def __init__(self, writer: Writer, spec: RewardModelSpec, *, seed: int = 0) -> None:
-        if spec.judging is None or spec.judging.format != PAIRWISE.name:
+        form = format_named(spec.judging.format) if spec.judging is not None else None
+        if spec.judging is None or form is None or form.responses != 2:
             raise BadInputError(f"{writer.info.name} does not compare pairs: it is no pairwise generative model")
         self.spec, self.writer, self.seed = spec, writer, seed
         self.judging: Judging = spec.judging
+        self.form: JudgeFormat = form
 
     @classmethod
     def load(cls, config: ModelConfig, *, judging: Judging | None = None, seed: int = 0) -> "PairwiseJudge":
@@ -138,7 +140,7 @@ class PairwiseJudge:
         orders = ORDERS if swapped_too else ORDERS[:1]
         questions = [self._ask(pair, order) for pair in pairs for order in orders]
         samples = self.writer.answer(
-            [prompt for prompt, _ in questions], PAIRWISE, self.judging, seed=self.seed, on_progress=on_progress
+            [prompt for prompt, _ in questions], self.form, self.judging, seed=self.seed, on_progress=on_progress
         )
         results: list[PairOutcome | ScoreFailure] = []
         for start in range(0, len(samples), len(orders)):
@@ -155,7 +157,7 @@ class PairwiseJudge:
     def _ask(self, pair: PairQuestion, order: Sequence[int]) -> tuple[Prompt, bool]:
         sides = (pair.first, pair.second)
         responses = tuple(sides[side] for side in order)
-        return fit_question(self.writer, PAIRWISE, self.judging, pair.prompt, responses, pair.principle)
+        return fit_question(self.writer, self.form, self.judging, pair.prompt, responses, pair.principle)
 
 
 def pair_outcome(
@@ -175,8 +177,8 @@ def pair_outcome(
 
 def unswap(label: str | None, order: Sequence[int]) -> Decision:
     """The pair's own label for a judge's label in the order that it was shown."""
-    if label is None:
-        return None
+    if label is None or label == "tie":
+        return None if label is None else "tie"
     return "A" if order["AB".index(label)] == 0 else "B"
 
 

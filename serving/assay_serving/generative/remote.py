@@ -1,8 +1,8 @@
 """A model behind an OpenAI-compatible endpoint (vLLM, SGLang, ...) as a judge's writer, by chat completions.
 
-Covers: several choices a call, log-probs of the label at its position in the answer, typed failures. Leaves out: HTTP,
-retries, concurrency (`assay_serving.chat.client`); curation's judges with budgets and records
-(`assay_pipelines.judging`).
+Covers: several choices a call, log-probs of the label at its position in the answer (of our own formats; judge profiles
+are read by what they state), typed failures. Leaves out: HTTP, retries, concurrency (`assay_serving.chat.client`);
+curation's judges with budgets and records (`assay_pipelines.judging`).
 
 Verdicts are read by the same rule as a local model's. The judgement token is the one that holds the first character of
 the label; its alternatives are those of the listed tokens that differ from it in the label alone. A label that the
@@ -25,8 +25,8 @@ from assay.score import ScoreFailure
 from assay_serving.chat.client import ANSWERED, ChatClient, ChatEndpoint, ChatResult
 from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.generation import stream_seed
-from assay_serving.generative.templates import DELIMITER, JudgeFormat, format_named
-from assay_serving.generative.verdict import JudgeVerdict, read_verdict
+from assay_serving.generative.templates import JudgeFormat, format_named
+from assay_serving.generative.verdict import DELIMITER, JudgeVerdict
 from assay_serving.scorer import ModelInfo
 
 TOP_LOGPROBS = 20  #: the most that OpenAI's form allows
@@ -87,7 +87,7 @@ class RemoteWriter:
             async with ChatClient(self.endpoint) as client:
 
                 async def one(prompt: Prompt) -> list[JudgeSample] | ScoreFailure:
-                    body = self._body(prompt, judging, seed)
+                    body = self._body(prompt, form, judging, seed)
                     async with client.room:
                         result = await client.send(lambda post: post(body))
                     on_progress(1)
@@ -97,7 +97,7 @@ class RemoteWriter:
 
         return asyncio.run(answer_all())
 
-    def _body(self, prompt: Prompt, judging: Judging, seed: int) -> dict[str, Any]:
+    def _body(self, prompt: Prompt, form: JudgeFormat, judging: Judging, seed: int) -> dict[str, Any]:
         text = "\x1f".join(f"{message.role}\x1e{message.content}" for message in prompt)
         return {
             "model": self.endpoint.model,
@@ -106,8 +106,7 @@ class RemoteWriter:
             "temperature": judging.temperature,
             "top_p": judging.top_p,
             "seed": stream_seed(list(text.encode("utf-8", "replace")), 0, seed) % (1 << 31),
-            "logprobs": True,
-            "top_logprobs": TOP_LOGPROBS,
+            **({"logprobs": True, "top_logprobs": TOP_LOGPROBS} if form.has_final_line else {}),
             **({"n": judging.samples} if judging.samples > 1 else {}),
         }
 
@@ -117,8 +116,10 @@ class RemoteWriter:
             return self._failure("timeout" if result.outcome == "timeout" else code, result.error or result.outcome)
         try:
             reply = result.payload
-            tokens_in = int((reply.get("usage") or {}).get("prompt_tokens") or 0)
-            samples = [read_choice(choice, form, tokens_in) for choice in reply["choices"]]
+            usage = reply.get("usage") or {}
+            tokens_in, tokens_out = (int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
+            each = tokens_out // max(1, len(reply["choices"]))
+            samples = [read_choice(choice, form, tokens_in, each) for choice in reply["choices"]]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             return self._failure("backend", f"not a chat completion: {type(error).__name__} {error}")
         if len(samples) != judging.samples:
@@ -136,16 +137,19 @@ def endpoint_of(base_url: str, model: str | None, *, api_key: str | None = None)
     return ChatEndpoint(base_url, model, api_key or os.environ.get("OPENAI_API_KEY"))
 
 
-def read_choice(choice: Mapping[str, Any], form: JudgeFormat, tokens_in: int) -> JudgeSample:
-    """One choice of a chat completion. Raises KeyError, TypeError or ValueError for an invalid one."""
+def read_choice(choice: Mapping[str, Any], form: JudgeFormat, tokens_in: int, tokens_out: int = 0) -> JudgeSample:
+    """One choice of a chat completion. `tokens_out`: its length, where it does not list its tokens. Raises KeyError,
+    TypeError or ValueError for an invalid one."""
     text = choice["message"]["content"] or ""
     if not isinstance(text, str):
         raise TypeError("content is not text")
     ended = choice.get("finish_reason") == "stop"
-    verdict = read_verdict(text, form.labels, ended=ended)
+    verdict = form.read(text, ended=ended)
     tokens: Sequence[Mapping[str, Any]] = (choice.get("logprobs") or {}).get("content") or ()
-    logp = label_logps(tokens, text, verdict, form) if isinstance(verdict, JudgeVerdict) and tokens else None
-    return JudgeSample(text, ended, tokens_in, len(tokens), verdict, logp)
+    logp = None
+    if isinstance(verdict, JudgeVerdict) and tokens and form.has_final_line:
+        logp = label_logps(tokens, text, verdict, form)
+    return JudgeSample(text, ended, tokens_in, len(tokens) or tokens_out, verdict, logp)
 
 
 def label_logps(

@@ -28,7 +28,7 @@ from assay_serving.engines.batching import plan_batches
 from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.generation import Sampled, SamplingParams
 from assay_serving.generative.templates import JudgeFormat
-from assay_serving.generative.verdict import JudgeVerdict, read_verdict
+from assay_serving.generative.verdict import JudgeVerdict
 from assay_serving.scorer import UNLIMITED, ModelInfo
 
 TOKEN_BUDGET = 16384  #: rows x (prompt + longest answer) generated at once: bounds the cache, changes no answer
@@ -143,7 +143,7 @@ class TokenWriter(ABC):
         log_probs: list[dict[str, float] | None] = [None] * len(texts)
         waiting: dict[int, list[int]] = {}
         for index, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
-            verdict = read_verdict(text, form.labels)
+            verdict = form.read(text)
             if isinstance(verdict, JudgeVerdict):
                 waiting[index] = [*self._ids(prompt), *self._reasoning_ids(tuple(self._plain_ids(text)), text, verdict)]
         with self._lock:
@@ -168,7 +168,7 @@ class TokenWriter(ABC):
                 continue
             read = [self._read(sample, len(prompt), form) for sample in samples]
             for index, (sample, answer) in enumerate(zip(samples, read, strict=True)):
-                if isinstance(answer.verdict, JudgeVerdict):
+                if isinstance(answer.verdict, JudgeVerdict) and form.has_final_line:
                     context = self._reasoning_ids(sample.ids, answer.text, answer.verdict)
                     waiting.append((number, index, [*prompt, *context]))
             results.append(read)
@@ -189,7 +189,7 @@ class TokenWriter(ABC):
 
     def _read(self, sample: Sampled, tokens_in: int, form: JudgeFormat) -> JudgeSample:
         text = self._text(sample.ids)
-        verdict = read_verdict(text, form.labels, ended=sample.ended)
+        verdict = form.read(text, ended=sample.ended)
         return JudgeSample(text, sample.ended, tokens_in, len(sample.ids) + sample.ended, verdict)
 
     def _text(self, ids: Sequence[int]) -> str:

@@ -1,7 +1,8 @@
 """Reading a judge's answer: the verdict is read at its position; an answer without one is a typed failure.
 
-Covers: the rule (the complete last line, and no other verdict), the kinds of failure, RM-R1's tail rule for training.
-Leaves out: probabilities of verdicts (`engine`), what a failure costs (the caller decides).
+Covers: the rule of our own formats (the complete last line, and no other verdict), the kinds of failure, RM-R1's tail
+rule for training. Leaves out: the verdicts of judges that were trained elsewhere (`profiles`), probabilities of
+verdicts (`engine`), what a failure costs (the caller decides).
 
 A verdict is never searched for in the reasoning: "I would say Verdict: A, but ..." decides nothing.
 """
@@ -11,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from assay_serving.generative.templates import DELIMITER
-
+#: What the final line of our own formats begins with; one space and the label follow, then nothing.
+DELIMITER = "Verdict:"
 Fault: TypeAlias = Literal["truncated", "empty", "no_verdict", "unknown_label", "trailing_text", "several"]
 #: Characters at the end of an answer in which no other verdict may stand, wherever in a line (arXiv 2505.02387).
 TAIL = 80
@@ -20,10 +21,16 @@ TAIL = 80
 
 @dataclass(frozen=True, slots=True)
 class JudgeVerdict:
-    """`line_start`: where the final line begins in the text, in characters."""
+    """`line_start`: where the final line, or what a profile reads as the verdict, begins in the text, in characters.
+
+    `value`: the number that the verdict on one response stands for; None for our own formats, whose labels say it.
+    `strength`: of a preference, 0 (barely) to 3 (far better); None where the judge states none.
+    """
 
     label: str
     line_start: int
+    value: float | None = None
+    strength: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from assay.models.spec import Judging, RewardModelSpec
 from assay_serving.engines.engine import DESCRIPTIONS, ModelLoader, checked_kind, is_published
 from assay_serving.engines.packed import require_parity
 from assay_serving.engines.principle import principle_spec
-from assay_serving.generative.engine import GenerativeScorer, default_judging
+from assay_serving.generative.engine import GenerativeScorer, judging_of
 from assay_serving.generative.local import described, end_tokens, judge_spec
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import UNLIMITED
@@ -116,7 +116,7 @@ class RowEngineLoader(ABC):
         return RowPrincipleScorer(engine, renderer, spec, name=self.config.name)
 
     def generative(self) -> Scorer:
-        writer, spec = self.writer(default_judging(self.name))
+        writer, spec = self.writer(judging_of(self.config))
         return GenerativeScorer(writer, spec)
 
     def writer(self, judging: Judging | None) -> tuple[Writer, RewardModelSpec]:

@@ -106,7 +106,6 @@ def first_is_better(text: str) -> bool:
         (lambda text: verdict("B" if first_is_better(text) else "A"), ("B>A", "B>A"), 0.0),
         (lambda text: verdict("A"), ("A>B", "B>A"), 0.0),
         (lambda text: verdict("A") if first_is_better(text) else "I cannot say.", ("A>B", None), 1.0),
-        (lambda text: "I cannot say.", (None, None), 0.0),
     ],
 )
 def test_a_judge_plays_two_games(
@@ -115,8 +114,9 @@ def test_a_judge_plays_two_games(
     spec = RewardModelSpec("generative", "tiny", "t", 1000, "v", judging=Judging("pairwise", PAIRWISE.hash))
     judge = PairwiseJudge(Judge(rule), spec)
     items = with_unique_keys([item("a", "BETTER", "WORSE"), item("b", "WORSE", "BETTER", gold=(0.0, 1.0))])[0]
-    outcomes = judge_items(judge, items)
+    outcomes, replies = judge_items(judge, items)
     assert outcomes[0].decisions == decisions
+    assert (replies.replies, replies.unread) == (4, 2 if None in decisions else 0)
     assert report(benchmark("judgebench"), items, outcomes, model="toy").aggregates["overall"] == right
 
 
@@ -124,6 +124,16 @@ def test_a_pair_that_does_not_fit_is_a_failure_and_not_a_null_decision() -> None
     spec = RewardModelSpec("generative", "tiny", "t", 1000, "v", judging=Judging("pairwise", PAIRWISE.hash))
     judge = PairwiseJudge(Judge(lambda text: verdict("A")), spec)
     items = with_unique_keys([item("a", "LONG BETTER", "WORSE"), item("b", "BETTER", "WORSE")])[0]
-    outcomes = judge_items(judge, items)
+    outcomes, _ = judge_items(judge, items)
     assert (outcomes[0].decisions, outcomes[0].failure) == (None, "too_long")
     assert outcomes[1].decisions == ("A>B", "B>A")
+
+
+def test_an_item_without_any_readable_reply_is_a_failure_and_not_a_null_decision() -> None:
+    spec = RewardModelSpec("generative", "tiny", "t", 1000, "v", judging=Judging("pairwise", PAIRWISE.hash))
+    judge = PairwiseJudge(Judge(lambda text: "[[A]]" if "MUTE" in text else verdict("A")), spec)
+    items = with_unique_keys([item("a", "MUTE BETTER", "WORSE"), item("b", "BETTER", "WORSE")])[0]
+    outcomes, replies = judge_items(judge, items)
+    assert (outcomes[0].decisions, outcomes[0].failure) == (None, "unparsable")
+    assert (replies.replies, replies.unread, replies.most) == (4, 2, False)
+    assert "they look like judge profile" in replies.line("toy", "pairwise", 2)

@@ -131,5 +131,5 @@ def test_questions_are_frozen() -> None:
 def test_a_format_shows_as_many_responses_as_it_judges() -> None:
     with pytest.raises(ValueError, match="pairwise judges 2 responses, not 1"):
         PAIRWISE.ask((Message("user", "Q?"),), ("one",))
-    with pytest.raises(BadInputError, match="'both' is not one of pointwise, rating, pairwise"):
+    with pytest.raises(BadInputError, match="no format or judge profile is named 'both'; the nearest"):
         format_named("both")

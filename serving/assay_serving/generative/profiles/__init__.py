@@ -1,0 +1,1 @@
+"""Judges that were trained elsewhere: each asked and read as it was trained."""

@@ -1,0 +1,147 @@
+"""A judge profile: the prompt that a judge was trained with, its generation settings, and the parser of its replies.
+
+Covers: profiles as YAML, filling the slots of a prompt. Leaves out: parsers (`reply_parser`), the profiles that ship (YAML
+files in `published`), finding one by name (`assay_serving.generative.templates.format_named`).
+
+    title: one line                  responses: 1 or 2          source, licence, checked: where the texts are from
+    system, user: templates          with_reference: the user's template where a right answer is known
+    criterion: where none is given   generation: {temperature, top_p, max_new_tokens}
+    reads: {pattern or json, values or range, take, window, integer, ignore_case}
+
+Slots, each filled as it is: {prompt} (several turns under their roles), {response} or {response_a} and {response_b},
+{criterion} (the principle or rubric to judge by), {reference}. Other braces are text. `user: conversation` sends the
+judged conversation itself, for classifiers whose own chat template holds the question.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from assay.domain import Message, Prompt, Response, response_text
+from assay.errors import BadInputError, NotFoundError
+from assay.models.spec import Judging
+from assay_serving.generative.profiles.reply_parser import ReplyParser, parser_of
+from assay_serving.generative.templates import JudgeFormat
+from assay_serving.generative.verdict import JudgeVerdict, ParseFailure
+
+CONVERSATION = "conversation"
+_SLOT = re.compile(r"\{(prompt|response|response_a|response_b|criterion|reference)\}")
+_GENERATION = ("temperature", "top_p", "max_new_tokens")
+_ROLES = {"user": "User", "assistant": "Assistant", "system": "System"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeProfile(JudgeFormat):
+    """`text`: template of the user's message. `checked`: what was read, and what is from memory."""
+
+    reads: ReplyParser
+    system: str = ""
+    with_reference: str = ""
+    criterion: str = ""
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    title: str = ""
+    source: str = ""
+    licence: str = ""
+    checked: str = ""
+
+    @property
+    def hash(self) -> str:
+        """Identity of all that shapes the question and how its answer is read."""
+        reads = repr(sorted(asdict(self.reads).items()))
+        parts = (self.name, self.system, self.text, self.with_reference, self.criterion, reads)
+        return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
+
+    @property
+    def judging(self) -> Judging:
+        return Judging(self.name, self.hash, **self.generation)
+
+    @property
+    def has_final_line(self) -> bool:
+        return False
+
+    @property
+    def classes(self) -> dict[str, float]:
+        """Labels of one response and their numbers; empty for preferences and scores."""
+        return self.reads.classes
+
+    def ask(
+        self,
+        prompt: Prompt,
+        responses: Sequence[Response],
+        principle: str | None = None,
+        reference: str | None = None,
+    ) -> Prompt:
+        self.check(prompt, responses)
+        if self.text == CONVERSATION:
+            return (*prompt, Message("assistant", response_text(responses[0])))
+        names = ("response",) if self.responses == 1 else ("response_a", "response_b")
+        slots = {name: response_text(response) for name, response in zip(names, responses, strict=True)}
+        slots |= {"prompt": turns_of(prompt), "criterion": principle or self.criterion, "reference": reference or ""}
+        template = self.with_reference if reference and self.with_reference else self.text
+        user = Message("user", _SLOT.sub(lambda slot: slots[slot[1]], template))
+        system = _SLOT.sub(lambda slot: slots[slot[1]], self.system)
+        return (Message("system", system), user) if system else (user,)
+
+    def read(self, text: str, *, ended: bool = True) -> JudgeVerdict | ParseFailure:
+        return self.reads.read(text, self.responses, ended=ended)
+
+    def final_line(self, label: str) -> str:
+        raise ValueError(f"{self.name} fixes no final line")
+
+
+def turns_of(prompt: Prompt) -> str:
+    """A single user turn as it is, several turns under their roles."""
+    if len(prompt) == 1 and prompt[0].role == "user":
+        return prompt[0].text
+    return "\n\n".join(f"{_ROLES.get(message.role, message.role)}: {message.text}" for message in prompt)
+
+
+def profile_of(text: str, name: str, file: Path | None = None) -> JudgeProfile:
+    """A profile from its YAML text. Raises BadInputError that names the file and the field."""
+    try:
+        return _checked(yaml.safe_load(text), name)
+    except yaml.YAMLError as error:
+        raise BadInputError(f"not YAML: {' '.join(str(error).split())}", file=file) from error
+    except BadInputError as error:
+        raise BadInputError(str(error), file=file or name) from error
+
+
+def profile_of_file(path: Path) -> JudgeProfile:
+    """A profile of one's own; it is named by its path, which finds it again. Raises NotFoundError without the file."""
+    path = path.expanduser().resolve()
+    if not path.is_file():
+        raise NotFoundError(f"no judge profile {path}")
+    return profile_of(path.read_text(encoding="utf-8"), str(path), path)
+
+
+def _checked(payload: Any, name: str) -> JudgeProfile:
+    texts = ("title", "source", "licence", "checked", "system", "user", "with_reference", "criterion")
+    fields = (*texts, "responses", "generation", "reads")
+    if not isinstance(payload, dict) or (unknown := sorted(set(map(str, payload)) - set(fields))):
+        raise BadInputError(f"must be a mapping of {', '.join(fields)}", field=unknown[0] if payload else None)
+    for field_name in texts:
+        if not isinstance(payload.get(field_name, ""), str):
+            raise BadInputError("must be a text", field=field_name)
+    responses = payload.get("responses")
+    if responses not in (1, 2):
+        raise BadInputError("must be 1 or 2", field="responses")
+    user = payload.get("user", "")
+    needed = {"response"} if responses == 1 else {"response_a", "response_b"}
+    if user == CONVERSATION and responses != 1:
+        raise BadInputError("a conversation has one response", field="user")
+    if user != CONVERSATION and (missing := needed - set(_SLOT.findall(user))):
+        raise BadInputError(f"has no slot {{{min(missing)}}}", field="user")
+    generation = payload.get("generation") or {}
+    if not isinstance(generation, dict) or set(generation) - set(_GENERATION):
+        raise BadInputError(f"must be a mapping of {', '.join(_GENERATION)}", field="generation")
+    reads = parser_of(payload.get("reads") or {}, responses)
+    described = {name: payload.get(name, "") for name in texts if name != "user"}
+    form = {"name": name, "labels": reads.labels(responses), "text": user, "responses": responses}
+    profile = JudgeProfile(**form, reads=reads, generation=generation, **described)
+    _ = profile.judging  # checks the generation settings
+    return profile

@@ -1,0 +1,286 @@
+"""Judge profiles: parsers on published outputs, prompts as published, votes and scores by them, what replies look like.
+
+Outputs marked (published) were read at the source that is named; the others have the form that the profile's prompt
+asks for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+
+from assay.domain import Message
+from assay.errors import BadInputError, NotFoundError
+from assay.http.running import running_app
+from assay.score import Score, ScoreFailure
+from assay_serving.chat.client import ChatEndpoint
+from assay_serving.engines.engine import checked_kind
+from assay_serving.generative.engine import GenerativeScorer
+from assay_serving.generative.kind import JUDGE_PROFILES
+from assay_serving.generative.pairwise import PairOutcome, PairQuestion, PairwiseJudge
+from assay_serving.generative.profiles.profile import JudgeProfile, profile_of
+from assay_serving.generative.profiles.recognition import UnreadReplies, recognised
+from assay_serving.generative.remote import RemoteWriter
+from assay_serving.generative.templates import format_named
+from assay_serving.generative.verdict import JudgeVerdict, ParseFailure
+from assay_serving.model_config import ModelConfig
+from assay_serving.scorer import ScoreItem
+
+PROMPT = (Message("user", "Name a metal."),)
+
+#: RM-R1's demo notebook at b56de97, both models (published; the middle is left out).
+RM_R1 = """<type>Chat</type>
+
+<rubric>
+1. Comprehensiveness of information (40%): How thoroughly does the response cover all aspects of car detailing, including both exterior and interior processes?
+</rubric>
+
+<eval>
+<quote_A>1. **Wash the Car:**</quote_A>
+Chatbot B provides no additional value beyond the basic information.
+</eval>
+
+<answer>[[A]]</answer>
+"""  # noqa: E501
+RM_R1_REASONING = """Okay, so I need to evaluate which of the two chatbots, A or B, provided a better response to the client's question about how to detail a car.
+</think>
+
+In contrast, Chatbot B's response is brief and lacks the depth necessary for a complete understanding of the detailing process.
+
+<answer>[[A]]</answer>
+"""  # noqa: E501
+#: A judgment of Arena-Hard by GPT-4o, as a public repository has it (published).
+ARENA = (
+    "### Verdict:\n\nAssistant B's response is more detailed, helpful, and includes example code, making it more "
+    "practical for implementation.\n\nMy final verdict is: [[B>>A]]"
+)
+#: A rating by GPT-4 with MT-bench's prompt, as a public thesis has it (published).
+RATING = "Therefore, the assistant’s response is of high quality. Rating: [[9]]"
+#: An output of Prometheus, as a public repository has it (published).
+PROMETHEUS = "it falls short of fully demonstrating foresight and macro impact. So the overall score is 4. [RESULT] 4"
+
+PAIRS = [
+    ("rm-r1", RM_R1, "A", None),
+    ("rm-r1-reasoning", RM_R1_REASONING, "A", None),
+    ("rm-r1", RM_R1.replace("[[A]]", "[[B]]"), "B", None),
+    ("arena-hard", ARENA, "B", 3),
+    ("arena-hard", "My final verdict is tie: [[A=B]]", "tie", 0),  # (published) the prompt's own example
+    ("arena-hard", "Mine is better.\n[[A>B]]\nAgain: [[A>B]].", "A", 1),
+    ("compass-judger", "My final verdict is tie: [[A=B]]", "tie", 0),  # (published)
+    ("compass-judger-reward", "B", "B", None),  # (published) CompassJudger's README
+    ("mt-bench", "Both are right.\n\n[[C]]", "tie", None),
+    ("mt-bench", "Assistant A is more helpful. [[A]]", "A", None),
+    ("skywork-critic", "[[B]]", "B", None),
+    ("j1", "<think> A names gold: [[A]]. Or [[B]]? </think>\n<answer> [[B]] </answer>", "B", None),
+    (
+        "j1-scores",
+        "<think> <score_A> 1 </score_A> </think>\n<score_A> 8.5 </score_A> <score_B> 6 </score_B>",
+        "A",
+        None,
+    ),
+    ("j1-scores", "<score_A>7</score_A>\n<score_B>7/10</score_B>", "tie", None),
+    ("prometheus-2-pairwise", "Response A is vague, while B is exact. [RESULT] B", "B", None),
+    ("selene-pairwise", "**Reasoning:** Both name one.\n\n**Result:** A", "A", None),
+    ("deepseek-grm", "Specific Criteria: ...\nAnalysis: ...\nScores: \\boxed{7, 9}", "B", None),
+    ("deepseek-grm", "Scores: \\boxed{8, 8}", "tie", None),
+    ("json", 'Here it is: {"explanation": "better", "winner": "a"}', "A", None),
+]
+SCORES = [
+    ("prometheus-2", PROMETHEUS, 4.0),
+    ("mt-bench-single", RATING, 9.0),
+    ("j1-pointwise", "<think> Perhaps <score>2</score> </think>\n<score> 7.5 </score>", 7.5),
+    ("selene", "**Reasoning:** It is right.\n\n**Result:** 5", 5.0),
+    ("deepseek-grm-single", "Scores: \\boxed{6}", 6.0),
+    ("llama-guard", "\n\nsafe", 1.0),
+    ("llama-guard", "unsafe\nS1,S2", 0.0),
+    ("json-score", '{"explanation": "good", "score": 8}', 8.0),
+]
+
+
+@pytest.mark.parametrize(("name", "reply", "answer", "strength"), PAIRS)
+def test_verdicts_of_pairs(name: str, reply: str, answer: str, strength: int | None) -> None:
+    verdict = format_named(name).read(reply)
+    assert isinstance(verdict, JudgeVerdict), verdict
+    assert (verdict.label, verdict.strength, verdict.value) == (answer, strength, None)
+
+
+@pytest.mark.parametrize(("name", "reply", "score"), SCORES)
+def test_scores_of_one_response(name: str, reply: str, score: float) -> None:
+    verdict = format_named(name).read(reply)
+    assert isinstance(verdict, JudgeVerdict), verdict
+    assert verdict.value == score
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "fault"),
+    [
+        ("rm-r1", "<answer>[[A]]</answer> or <answer>[[B]]</answer>", "several"),
+        ("rm-r1", "<answer>[[A]]</answer>" + " More words." * 20, "no_verdict"),  # not in the last 80 characters
+        ("arena-hard", "[[A>B]] ... no: [[B>A]]", "several"),
+        ("arena-hard", "[[A<>B]]", "unknown_label"),
+        ("mt-bench", "[[A]] [[B]]", "several"),
+        ("mt-bench", "<think>[[A]] it is, or", "no_verdict"),  # it never stopped thinking
+        ("mt-bench-single", "Rating: [[11]]", "unknown_label"),
+        ("prometheus-2", "[RESULT] 7", "unknown_label"),
+        ("deepseek-grm", "Scores: \\boxed{7}", "unknown_label"),  # one score for two responses
+        ("deepseek-grm-single", "Scores: \\boxed{x}", "unknown_label"),
+        ("compass-judger-reward", "A is better than B", "no_verdict"),
+        ("llama-guard", "It is safe.", "no_verdict"),
+        ("json", '{"winner": "C"}', "unknown_label"),
+        ("json", "", "empty"),
+    ],
+)
+def test_unreadable_replies_are_typed_failures(name: str, reply: str, fault: str) -> None:
+    assert format_named(name).read(reply) == ParseFailure(fault)  # type: ignore[arg-type]
+    assert format_named(name).read("[[A]] 7 safe", ended=False) == ParseFailure("truncated")
+
+
+def test_every_profile_names_its_source_and_fills_every_slot() -> None:
+    for name in JUDGE_PROFILES.names():
+        form = format_named(name)
+        assert isinstance(form, JudgeProfile)
+        assert form.title, name
+        assert form.source, name
+        assert form.licence, name
+        assert "Read:" in form.checked or form.source == "ours", name
+        responses = ("RESPONSE ONE {prompt}", "RESPONSE TWO")[: form.responses]
+        asked = form.ask(PROMPT, responses, reference="GOLD")
+        text = "\n".join(message.text for message in asked)
+        assert "Name a metal." in text
+        assert all(response in text for response in responses), name  # braces in a response stay as they are
+        if form.with_reference:
+            assert "GOLD" in text
+        rest = text.replace(responses[0], "")
+        assert not any(f"{{{slot}}}" in rest for slot in ("prompt", "response", "response_a", "criterion", "reference"))
+
+
+def test_a_criterion_and_several_turns_have_their_places() -> None:
+    turns = (Message("user", "Hi."), Message("assistant", "Hello."), Message("user", "Name a metal."))
+    system, user = format_named("prometheus-2").ask(turns, ["gold"], "[Is it a metal?]")
+    assert system.text.startswith("You are a fair judge assistant")
+    assert "###Score Rubrics:\n[Is it a metal?]\n\n###Feedback: " in user.text
+    assert "###The instruction to evaluate:\nUser: Hi.\n\nAssistant: Hello.\n\nUser: Name a metal.\n" in user.text
+    guarded = format_named("llama-guard").ask(turns, ["gold"])
+    assert [message.role for message in guarded] == ["user", "assistant", "user", "assistant"]
+
+
+class Endpoint:
+    """Answers by a rule of the request's messages; keeps the bodies."""
+
+    def __init__(self, rule: Any) -> None:
+        self.rule, self.bodies = rule, list[dict[str, Any]]()
+        self.app = FastAPI()
+        self.app.post("/v1/chat/completions", response_model=None)(self._answer)
+
+    async def _answer(self, request: Request) -> Any:
+        body = await request.json()
+        self.bodies.append(body)
+        text = self.rule(body["messages"][-1]["content"])
+        choices = [{"message": {"content": text}, "finish_reason": "stop"}] * body.get("n", 1)
+        return {"choices": choices, "usage": {"prompt_tokens": 11, "completion_tokens": 6}}
+
+
+def writer_of(url: str, profile: str, **changes: Any) -> Any:
+    from assay_serving.generative.engine import with_settings
+
+    judging = with_settings(format_named(profile).judging, **changes)
+    return RemoteWriter.open(ChatEndpoint(f"{url}/v1", "judge", retries=0), judging)
+
+
+def test_a_pair_is_asked_in_both_orders_with_votes_ties_and_failures() -> None:
+    def rule(text: str) -> str:
+        first, second = text.index("<A>"), text.index("<B>")
+        if "tie" in text:
+            return "[[A=B]]"
+        return "I cannot." if "mute" in text else "[[A>>B]]" if first < second else "[[B>A]]"
+
+    endpoint = Endpoint(rule)
+    pairs = [PairQuestion((Message("user", word),), "<A>", "<B>") for word in ("clear", "tie", "mute")]
+    with running_app(endpoint.app) as url:
+        writer, spec = writer_of(url, "arena-hard", samples=2, temperature=0.7)
+        clear, tie, mute = PairwiseJudge(writer, spec).compare(pairs)
+    assert isinstance(clear, PairOutcome)
+    assert isinstance(tie, PairOutcome)
+    assert isinstance(mute, PairOutcome)
+    assert (clear.decisions, clear.decision, clear.consistent, clear.probability) == (("A", "A"), "A", True, None)
+    assert [vote for order in clear.orders for vote in order.votes] == ["A"] * 4
+    assert [a.strength for order in clear.orders for a in order.answers] == [3, 3, 1, 1]
+    assert (tie.decisions, tie.decision, tie.consistent) == (("tie", "tie"), "tie", False)
+    assert (mute.decision, mute.faults) == (None, {"no_verdict": 4})
+    sent = endpoint.bodies[0]
+    assert ("logprobs" in sent, sent["max_tokens"], sent["n"]) == (False, 4096, 2)
+    assert [message["role"] for message in sent["messages"]] == ["system", "user"]
+
+
+def test_a_stated_score_is_the_reward_and_an_unreadable_one_a_failure_that_shows_it() -> None:
+    endpoint = Endpoint(lambda text: "Who knows." if "lead" in text else f"Good. [RESULT] {4 if 'gold' in text else 2}")
+    items = [ScoreItem(PROMPT, "gold"), ScoreItem(PROMPT, "glass", label="copper"), ScoreItem(PROMPT, "lead")]
+    with running_app(endpoint.app) as url:
+        writer, spec = writer_of(url, "prometheus-2")
+        gold, glass, lead = GenerativeScorer(writer, spec).score(items)
+    assert isinstance(gold, Score)
+    assert isinstance(glass, Score)
+    assert isinstance(lead, ScoreFailure)
+    assert (gold.reward, glass.reward) == (4.0, 2.0)
+    assert lead.code == "unparsable"
+    assert lead.message.endswith("1 no_verdict; one ends 'Who knows.'")
+    questions = [body["messages"][1]["content"] for body in endpoint.bodies]
+    assert sum("###Reference Answer (Score 5):\ncopper\n" in question for question in questions) == 1
+    with pytest.raises(BadInputError, match="compares two responses"):
+        GenerativeScorer(*writer_of("http://127.0.0.1:9", "rm-r1"))
+    with pytest.raises(BadInputError, match="does not compare pairs"):
+        PairwiseJudge(*writer_of("http://127.0.0.1:9", "selene"))
+
+
+def test_replies_look_like_the_most_specific_profile_that_reads_them() -> None:
+    assert recognised([RM_R1, RM_R1_REASONING], 2)[0] == ("rm-r1", 2)
+    assert recognised([ARENA] * 3, 2)[0][0] in ("arena-hard", "compass-judger")
+    assert recognised(["**Reasoning:** x\n**Result:** A"], 2)[0] == ("selene-pairwise", 1)
+    assert recognised([PROMETHEUS])[0] == ("prometheus-2", 1)
+    assert recognised(["Verdict: A"], 2)[0] == ("pairwise", 1)
+    assert recognised(["I cannot say."], 2) == []
+    replies = UnreadReplies()
+    for _ in range(3):
+        replies.replies += 1
+        replies.add_unread("Because of that.\n[[A]]")
+    line = replies.line("judge", "rm-r1", 2)
+    assert line.startswith("3 of 3 replies of judge could not be read as rm-r1, e.g. 'Because of that.\\n[[A]]'; ")
+    assert "they look like judge profile " in line
+    assert "mt-bench" in line
+
+
+def test_a_profile_of_ones_own_is_a_yaml_file_and_its_faults_are_named(tmp_path: Path) -> None:
+    own = tmp_path / "stars.yaml"
+    own.write_text(
+        'responses: 1\nuser: "Rate {response} for {prompt}"\nreads: {pattern: "(\\\\*+)", values: {"*": 1}}\n'
+    )
+    form = format_named(str(own))
+    assert format_named(form.judging.format).hash == form.hash == form.judging.template
+    assert form.ask(PROMPT, ["{gold}"])[0].text == "Rate {gold} for Name a metal."
+    assert form.read("*") == JudgeVerdict("*", 0, 1.0)
+    assert form.read("**") == ParseFailure("unknown_label")
+    good = {"responses": 2, "user": "{response_a} {response_b}", "reads": {"pattern": "(A|B)", "values": {"A": "A"}}}
+    for change, words in (
+        ({"responses": 3}, "field 'responses'.*1 or 2"),
+        ({"user": "{response_a}"}, "no slot {response_b}"),
+        ({"prompt": "x"}, "field 'prompt'"),
+        ({"generation": {"top_k": 3}}, "field 'generation'"),
+        ({"generation": {"temperature": -1}}, "temperature"),
+        ({"reads": {"pattern": "(", "values": {"A": "A"}}}, "regular expression"),
+        ({"reads": {"pattern": "A", "values": {"A": "A"}}}, "has no group"),
+        ({"reads": {"pattern": "(A)", "values": {"A": "C"}}}, "A, B or tie"),
+        ({"reads": {"pattern": "(A)", "values": {"A": "A"}, "range": [1, 5]}}, "either values or range"),
+        ({"reads": {"pattern": "(A)", "range": [5, 1]}}, "least score comes first"),
+        ({"reads": {"regex": "(A)"}}, "field 'reads.regex'"),
+    ):
+        with pytest.raises(BadInputError, match=words):
+            profile_of(str(good | change), "mine")  # a Python dict is YAML too
+    with pytest.raises(NotFoundError, match="no judge profile"):
+        format_named(str(tmp_path / "none.yaml"))
+    with pytest.raises(BadInputError, match="did you mean rm-r1"):
+        format_named("rmr1")
+    with pytest.raises(BadInputError, match="no generative model"):
+        checked_kind(ModelConfig("tiny", kind="principle", judge_profile="selene"))
