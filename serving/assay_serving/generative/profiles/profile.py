@@ -1,7 +1,7 @@
 """A judge profile: the prompt that a judge was trained with, its generation settings, and the parser of its replies.
 
-Covers: profiles as YAML, filling the slots of a prompt. Leaves out: parsers (`reply_parser`), the profiles that ship (YAML
-files in `published`), finding one by name (`assay_serving.generative.templates.format_named`).
+Covers: profiles as YAML, filling the slots of a prompt. Leaves out: parsers (`reply_parser`), the profiles that ship
+(YAML files in `published`), finding one by name (`assay_serving.generative.templates.format_named`).
 
     title: one line                  responses: 1 or 2          source, licence, checked: where the texts are from
     system, user: templates          with_reference: the user's template where a right answer is known

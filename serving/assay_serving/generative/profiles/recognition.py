@@ -1,6 +1,7 @@
 """Replies that could not be read: counted, with an example, and the profile that they look like.
 
-Covers: trying every parser on them, one line for people. Leaves out: parsers (`reply_parser`), what a command does then.
+Covers: trying every parser on them, one line for people. Leaves out: parsers (`reply_parser`), what a command does
+then.
 """
 
 from collections.abc import Iterable, Sequence
