@@ -108,6 +108,10 @@ class ModelAdapter:
     max_length: int | None = None  #: tokens that its publisher reads at most, where that is less than the context
     ranked: bool = True  #: trained by comparisons, so that a difference of rewards is a log-odds
 
+    def __post_init__(self) -> None:
+        # What `assay plugins` prints of it.
+        object.__setattr__(self, "__doc__", f"Reads {self.reads}. Written from: {self.source}.")
+
     def recognises(self, checkpoint: PublishedCheckpoint) -> bool:
         """Whether the checkpoint is of this form, or looks as if it were."""
         return (
