@@ -10,6 +10,7 @@ moment it goes on from its newest checkpoint, in a new run that takes over the o
 """
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
@@ -89,12 +90,14 @@ def run_loop(
     if world_size() > 1:
         raise BadInputError("a loop trains in one process; rollouts may have their own (asynchrony.actors)")
     plan, selector = _plan(workspace, config, folder), selector_of(config, folder)
-    if (workspace.models / config.name).exists():
-        raise BadInputError(f"a model {config.name!r} exists, of a loop that ended or of another run", field="name")
-    model_folder(workspace, plan.name)  # before labels are bought for it
     trainer = PolicyTrainer(workspace, plan, callbacks)
     mark_dead_runs(workspace)
     unfinished = None if fresh else _unfinished(workspace, config)
+    if unfinished is not None:
+        _remove_unfinished_policy(workspace, config.name)
+    elif (workspace.models / config.name).exists():
+        raise BadInputError(f"a model {config.name!r} exists, of a loop that ended or of another run", field="name")
+    model_folder(workspace, config.name)  # before labels are bought for it
     source = label_source(workspace, config, folder)
     base = locate_model(workspace, config.reward.backbone or config.policy)[0]
     make = HeadsRefit if config.reward.refit == "heads" else WholeModelRefit
@@ -218,6 +221,20 @@ def _unfinished(workspace: Workspace, config: LoopConfig) -> _Unfinished | None:
         labels = tuple(LabelRow(**{**row, "judgments": tuple(row["judgments"])}) for row in payload["rows"])
         return _Unfinished(path.parent, payload["config"], payload["record"], payload["model"], labels)
     return None
+
+
+def _remove_unfinished_policy(workspace: Workspace, name: str) -> None:
+    """That of a run which was killed while it saved or evaluated it: it is saved again. That of a run which ended, and
+    what is no policy, stays."""
+    folder = workspace.models / name
+    with workspace.store.unit() as db:
+        others = db.execute(
+            """SELECT 1 FROM artifacts LEFT JOIN runs USING (run_id)
+               WHERE path = ? AND (runs.kind IS DISTINCT FROM 'rl' OR runs.status = 'done')""",
+            [workspace.stored_path(folder)],
+        ).fetchall()
+    if not others:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_same(config: LoopConfig, before: Mapping[str, Any], run_id: str) -> None:

@@ -28,6 +28,7 @@ from assay_pipelines.online.journal import Control, Journal
 from assay_pipelines.online.refit import HeadsRefit
 from assay_pipelines.online.reward_host import ServedReward
 from assay_pipelines.online.run import run_loop
+from assay_policy_training.core.policy import Policy
 from assay_policy_training.training.checkpoint import checkpoint_folder, read_checkpoint
 from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.engines.head_ensemble import HeadEnsembleSpec
@@ -103,6 +104,7 @@ def test_a_loop_that_is_killed_again_and_again_is_as_one_that_was_not(
         killed_at(HeadsRefit, "save", 1, after=True),  # a model that nothing uses
         killed_at(PolicyLoop, "_step", 5),  # between two checkpoints
         killed_at(Journal, "event", 2, after=True),  # step 6: swapped, and no step recorded
+        killed_at(Policy, "save", 1, after=True),  # all steps done, the policy saved
     ]
     for kill in kills:
         assert os.WTERMSIG(life(tmp_path / "b", kill)) == signal.SIGKILL
@@ -272,7 +274,7 @@ def test_a_whole_reward_model_may_be_trained_again_from_the_one_before(workspace
         ({"labels": {"other": "http:/x"}}, "field 'labels.other'"),
         ({"reward": {"refit": "train"}}, "disagreement needs members (an ensemble as the reward)"),
         ({"reward": {"refit": "train", "training": {"epoch": 1}}, "labels": {"selector": {"kind": "random"}}}, "epoch"),
-        ({"name": "../looped"}, "is not a model name"),
+        ({"name": "looped@"}, "is not a model name"),
         (
             {"alarm": {"action": "return"}, "set": {"checkpoint_every": 0, "checkpoint_minutes": 0}},
             "return needs checkpoints",
