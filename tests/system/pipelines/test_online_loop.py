@@ -290,5 +290,5 @@ def test_a_loop_that_cannot_run_says_why_in_one_line(
         run_loop(workspace, loop(**changes))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-    if "source" not in changes.get("labels", {}):
+    if "name" in changes or "alarm" in changes:
         assert not workspace.runs.is_dir() or not any(workspace.runs.iterdir()), "before anything is asked"
