@@ -40,7 +40,7 @@ from assay_pipelines.online.refit import HeadsRefit, Refit
 from assay_pipelines.online.reward_host import InProcessReward, RewardHost, ServedReward
 from assay_pipelines.online.selectors.candidates import Candidates
 from assay_pipelines.online.selectors.kind import SELECTORS, Selector, require
-from assay_pipelines.online.start import LoopStart, first_version, initial_pairs
+from assay_pipelines.online.start import LoopStart, first_version, initial_pairs, start_folder
 from assay_pipelines.online.whole_model import WholeModelRefit
 from assay_policy_training.plugins.protocols import StepMetrics
 from assay_policy_training.recipe.loading import load_recipe
@@ -98,6 +98,10 @@ def run_loop(
     elif (workspace.models / config.name).exists():
         raise BadInputError(f"a model {config.name!r} exists, of a loop that ended or of another run", field="name")
     model_folder(workspace, config.name)  # before labels are bought for it
+    second = config.labels.other
+    references = [] if second is None else [recorded_reward(second, None, "labels.other", workspace)]
+    if config.reward.start is not None:
+        start_folder(workspace, config.reward.start)
     source = label_source(workspace, config, folder)
     base = locate_model(workspace, config.reward.backbone or config.policy)[0]
     make = HeadsRefit if config.reward.refit == "heads" else WholeModelRefit
@@ -121,11 +125,6 @@ def run_loop(
             host = InProcessReward(start.version)
         stack.enter_context(closing(host))
         trainer.rewards = [ModelReward(host)]
-        references = (
-            []
-            if config.labels.other is None
-            else [recorded_reward(config.labels.other, None, "labels.other", workspace)]
-        )
         opening: dict[str, Any] = {"wait": None, "deadline": 600.0, "option": "labels.other", "device": plan.device}
         other = next(iter(open_rewards(stack, references, [None] * len(references), **opening)), None)
 

@@ -62,7 +62,7 @@ def first_version(
     """Raises BadInputError for a start that makes no model, and what the label source raises."""
     reward, initial = config.reward, initial_pairs(run.workspace, config)
     if reward.start is not None:
-        return LoopStart(refit.load(_start_folder(run.workspace, reward.start)), initial)
+        return LoopStart(refit.load(start_folder(run.workspace, reward.start)), initial)
     seed = plan.recipe.seed
     purchase = LabelPurchase(record, source, Journal(run.folder), run, seed, config.labels.held_out)
     if reward.labels:
@@ -82,7 +82,8 @@ def first_version(
     return LoopStart(version, initial, tuple(purchase.rows.values()))
 
 
-def _start_folder(workspace: Workspace, name: str) -> Path:
+def start_folder(workspace: Workspace, name: str) -> Path:
+    """Of the reward model to begin with. Raises BadInputError where there is none."""
     folder = Path(locate_model(workspace, name)[0])
     if not folder.exists():
         raise BadInputError(f"no reward model {name!r}: not in this workspace, and no folder", field="reward.start")
@@ -105,7 +106,7 @@ def initial_pairs(workspace: Workspace, config: LoopConfig) -> InitialPairs | No
     data, start = config.reward.pairs, config.reward.start
     fitted = 0
     if start is not None and config.reward.refit == "heads":
-        spec = HeadEnsembleSpec.read(_start_folder(workspace, start))
+        spec = HeadEnsembleSpec.read(start_folder(workspace, start))
         data, fitted = spec.snapshot and snapshot_id(workspace, spec.snapshot), spec.pairs
     pairs = tuple(map(TrainingPair.of_pair, load_pairs_or_file(workspace, data))) if data is not None else ()
     if fitted > len(pairs):
