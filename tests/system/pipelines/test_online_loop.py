@@ -271,7 +271,7 @@ def test_a_whole_reward_model_may_be_trained_again_from_the_one_before(workspace
         ({"labels": {"source": {"kind": "peple"}}}, "no label_source is named 'peple'; did you mean people"),
         ({"labels": {"source": {"kind": "simulated", "acuracy": 1}}}, "did you mean accuracy"),
         ({"reward": {"labels": 0, "start": "nosuch"}}, "field 'reward.start': no reward model 'nosuch'"),
-        ({"labels": {"other": "http:/x"}}, "field 'labels.other'"),
+        ({"labels": {"other": "nosuch"}}, "field 'labels.other'"),
         ({"reward": {"refit": "train"}}, "disagreement needs members (an ensemble as the reward)"),
         ({"reward": {"refit": "train", "training": {"epoch": 1}}, "labels": {"selector": {"kind": "random"}}}, "epoch"),
         ({"name": "looped@"}, "is not a model name"),
