@@ -222,21 +222,21 @@ def test_a_hang_fails_its_row_and_the_others_are_scored() -> None:
     """The row that hangs runs out of time; calls left running are bounded, and counted again once they end."""
     leave = threading.Event()
 
-    def hangs(response: str) -> float:
+    def waits(response: str) -> float:
         if response == "hang":
             leave.wait()
         return 1.0
 
-    assert [r and r[0] for r in failures(hangs, ["a", "hang", "b"])] == [None, "timeout", None]
-    source = FunctionReward(hangs, settings=SHORT)
+    assert [r and r[0] for r in failures(waits, ["a", "hang", "b"])] == [None, "timeout", None]
+    source = FunctionReward(waits, settings=SHORT)
     refused = source.score([TEXT] * 7, ["hang"] * 6 + ["a"]).failures
     messages = [row[0].message for row in refused]
     assert messages[:MOST_STUCK] == ["no answer in 0.2 s (--reward-timeout)"] * MOST_STUCK
     assert set(messages[MOST_STUCK:]) == {"not called: 4 earlier calls are still running"}
     leave.set()
-    while any(thread.name == "reward hangs" and thread.is_alive() for thread in threading.enumerate()):
+    while any(thread.name == "reward waits" and thread.is_alive() for thread in threading.enumerate()):
         leave.wait(0.01)
-    assert source.score([TEXT], ["a"]).parts["hangs"].tolist() == [1.0]
+    assert source.score([TEXT], ["a"]).parts["waits"].tolist() == [1.0]
 
 
 def test_coroutines_that_hang_or_block_the_loop_time_out() -> None:
