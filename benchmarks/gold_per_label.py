@@ -273,7 +273,7 @@ def train(options: argparse.Namespace, key: Key) -> dict[str, Any]:
                         "held_out": 0.0,
                     },
                     "budget": {"labels": FIRST + key.labels},
-                    "alarm": {"metric": "never"},
+                    "alarm": {"action": "ignore"},
                 }
             )
             trained = run_loop(workspace, config)

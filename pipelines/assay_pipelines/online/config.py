@@ -18,7 +18,7 @@ from assay.settings import Help, check_settings
 Host = Literal["process", "serve"]
 Uncertainty = Literal["bootstrap", "laplace", "prior"]
 Combine = Literal["mean", "min", "uwo", "lower_bound"]
-OnAlarm = Literal["stop", "return", "label", "penalty"]
+OnAlarm = Literal["stop", "return", "label", "penalty", "ignore"]
 EXAMPLE = Path(__file__).with_name("loop.example.yaml")
 
 
@@ -106,8 +106,8 @@ class AlarmPlan(_Checked):
     action: Annotated[
         OnAlarm,
         Help(
-            "stop: end the run. return: take up the last good checkpoint and buy labels there. label: buy labels at "
-            "once. penalty: go on with a penalty on KL and length."
+            "stop: end the run. return: take up the last good checkpoint and buy labels there. label: buy labels in "
+            "the next step. penalty: go on with a penalty on KL and length. ignore: write it down alone."
         ),
     ] = "stop"
     labels: Annotated[int, Ge(0), Help("Labels of `return` and `label`.")] = 16

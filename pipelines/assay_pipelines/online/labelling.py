@@ -10,6 +10,7 @@ the reward is an ensemble; swap_level and swap_scale where the step ends with a 
 + scale x this one.
 """
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins.protocols import Course, RewardSource, StepReport
 from assay_serving.scorer import ScoreItem
 
+log = logging.getLogger(__name__)
 PAUSE_S = 0.5  #: between two looks at an order to go on
 
 
@@ -74,6 +76,7 @@ class OnlineLabelling:
         self._course, self._step = Course(), 0
         self._row: Mapping[str, float] = {}
         self._order, self._refused = Control(), ""
+        self._missing = False  #: whether it was said that no step has the configured alarm
 
     @property
     def needs(self) -> frozenset[str]:
@@ -82,10 +85,11 @@ class OnlineLabelling:
         return frozenset({"logp_ref"}) if penalty or "logp_ref" in self.selector.needs else frozenset()
 
     def measure(self, report: StepReport) -> dict[str, float]:
-        began = time.monotonic()
-        self.seconds, self._since = self.seconds + began - self._since, began
+        now = time.monotonic()
+        self.seconds, self._since = self.seconds + now - self._since, now
         self._course, self._step, self._row = Course(), report.step, report.metrics
         control = self._obey(report.step)
+        began = time.monotonic()  # a pause is no supervision
         new = self.purchase.collect(report.step)
         owed = self.owed
         count = owed + (self.config.labels.count if report.step % self.config.labels.every == 0 else 0)
@@ -179,6 +183,9 @@ class OnlineLabelling:
         metric = plan.metric or ("alarm" if "alarm" in row else "overoptimised")
         value = row.get(metric)
         if value is None:
+            if plan.metric is not None and not self._missing:
+                self._missing = True
+                log.warning("an alarm is awaited from %r, which step %d does not have", plan.metric, step)
             return
         good = int(row.get(f"{metric}_good_step", step))
         if value <= 0.5:
@@ -189,7 +196,7 @@ class OnlineLabelling:
             return
         self.actions, self.quiet_until = self.actions + 1, step + plan.cooldown
         figures = {name: v for name, v in row.items() if name.startswith(metric)}
-        action = "stop" if self.actions > plan.most else plan.action
+        action = "stop" if self.actions > plan.most and plan.action != "ignore" else plan.action
         journal.event(step, "alarm", action=action, **figures)
         if action == "stop":
             self._course = Course(f"{metric} at step {step}", good=self.good)
@@ -200,7 +207,7 @@ class OnlineLabelling:
                 self._course = Course(self._course.stop, take_up=self.good, good=self.good)
         elif action == "label":
             self.owed += plan.labels
-        elif not self.penalised:
+        elif action == "penalty" and not self.penalised:
             self.penalised = True
             journal.event(step, "penalty", kl=plan.kl, length=plan.length)
 

@@ -143,7 +143,7 @@ def test_after_an_alarm_the_policy_takes_up_the_last_good_weights_and_labels_are
     assert not all(torch.equal(weights[2][name], value) for name, value in weights[3].items())
 
 
-@pytest.mark.parametrize("action", ["stop", "label", "penalty"])
+@pytest.mark.parametrize("action", ["stop", "label", "penalty", "ignore"])
 def test_other_actions_on_an_alarm(workspace: Workspace, action: str) -> None:
     plan = {"set": ALARM, "labels": {"every": 100}}
     made = run_loop(workspace, loop(**plan, alarm={"action": action, "labels": 3, "kl": 0.1, "length": 0.5}))
@@ -152,14 +152,18 @@ def test_other_actions_on_an_alarm(workspace: Workspace, action: str) -> None:
     assert len(made.steps) == (2 if action == "stop" else 3)
     assert made.steps[-1]["labels_spent"] == (15 if action == "label" else 12)
     assert ((2, "penalty") in events) == (action == "penalty")
+    assert action != "ignore" or events == [(2, "alarm")]
     if action == "stop":
         assert (made.metrics["stopped_early"], made.metrics["saved_step"]) == ("alarm at step 2", 1)
 
 
-def test_orders_from_outside_and_a_limit(workspace: Workspace) -> None:
-    made = run_loop(workspace, loop(), on_start=lambda folder: Control("stop").write(folder))
+def test_orders_from_outside_and_a_limit(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
+    made = run_loop(
+        workspace, loop(alarm={"metric": "overoptimized"}), on_start=lambda folder: Control("stop").write(folder)
+    )
     assert made.metrics["stopped_early"] == "stopped by an order from outside"
     assert len(made.steps) == 1
+    assert "an alarm is awaited from 'overoptimized', which step 1 does not have" in caplog.text
 
     paused: list[Path] = []
 
