@@ -63,12 +63,16 @@ class AdaptedScorer(TransformersScorer):
         name, adapter, checkpoint = matched
         tokenizer, device = tokenizer_of(checkpoint), pick_device(config.device)
         chat = ChatOptions(template=adapter.template, system=adapter.system)
+        made = spec is None
         if spec is None:
             spec = _spec(config, name, adapter, checkpoint, tokenizer, chat)
         require_parity(config, spec)
         dtype = pick_dtype(device, config.dtype)
         model, head = load_parts(checkpoint, adapter, tokenizer, dtype=dtype, device=device)
-        length = config.length(spec.trained_length, _context(model.config)) - (adapter.append is not None)
+        if made and model.config.num_labels > 1:  # its labels are classes or ratings
+            spec = replace(spec, ranked=False)
+        closed = adapter.body == "encoder" and bool(tokenizer.chat_template)  # by two tokens, see `EncoderScorer`
+        length = config.length(spec.trained_length, _context(model.config)) - (2 * closed or adapter.append is not None)
         renderer = Renderer(tokenizer, max_length=length, chat=chat)
         last = None if adapter.append is None else _reward_token(checkpoint, adapter.append)
         gate = tuple(tokenizer(adapter.gate, add_special_tokens=False)["input_ids"]) if adapter.gate else ()
@@ -269,8 +273,10 @@ def _spec(
 def _context(config: Any) -> int:
     """Tokens that a model of this configuration, or of this config.json, reads at most."""
     if isinstance(config, dict):
-        return int(config.get("max_position_embeddings") or 4096)
-    return context_length(config)
+        kind, limit = config.get("model_type"), int(config.get("max_position_embeddings") or 4096)
+    else:
+        kind, limit = config.model_type, context_length(config)
+    return limit - 2 if kind in ("roberta", "xlm-roberta") else limit  # which count positions from 2
 
 
 def _reward_token(checkpoint: PublishedCheckpoint, key: str) -> int:

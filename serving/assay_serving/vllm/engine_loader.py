@@ -74,7 +74,8 @@ class RowEngineLoader(ABC):
         return not (folder.is_dir() and any(next(folder.glob(pattern), None) for pattern in WEIGHTS))
 
     def scalar(self) -> Scorer:
-        if Path(resolve_model(self.name)).is_dir() and is_published(self.name):
+        folder = Path(resolve_model(self.name))
+        if folder.is_dir() and RewardModelSpec.read(folder) is None and is_published(self.name):
             raise BadInputError(
                 f"{self.name} is in a published form that only the transformers engine reads: leave --engine out",
                 field="engine",

@@ -36,6 +36,13 @@ ITEMS = [ScoreItem(prompt, answer) for prompt in TURNS for answer in ANSWERS]
 Head = Callable[[torch.Tensor], torch.Tensor]
 
 
+class Runs:
+    """Its pickle calls a function when it is read."""
+
+    def __reduce__(self) -> Any:
+        return pytest.fail, ("code of a checkpoint was run",)
+
+
 def chat(folder: Path, item: ScoreItem) -> list[int]:
     """As publishers do: the chat template of the tokenizer, as token ids."""
     from transformers import AutoTokenizer
@@ -447,6 +454,19 @@ def test_a_stock_classifier_needs_no_adapter(tmp_path: Path) -> None:
             assert result.reward == pytest.approx(float(model(input_ids=ids).logits[0, 0]), abs=1e-5)
 
 
+@pytest.mark.parametrize("name", ["math-shepherd-mistral-7b-prm", "starling-rm-7b", "nemotron-70b-reward"])
+def test_a_classifier_trained_from_a_published_model_is_itself(tmp_path: Path, name: str) -> None:
+    folder = classifier(tmp_path / name)
+    assert adapter_of(str(folder)) is None
+
+
+def test_the_policy_of_a_process_models_authors_is_no_reward_model(tmp_path: Path) -> None:
+    state = tiny_state() | {"lm_head.weight": rand(259, H)}
+    assert (
+        adapter_of(str(write(tmp_path / "math-shepherd-mistral-7b-rl", state, architecture="LlamaForCausalLM"))) is None
+    )
+
+
 def test_pickled_weights_are_read_as_weights_only(tmp_path: Path) -> None:
     stock = classifier(tmp_path / "rm")
     pickled = shutil.copytree(stock, tmp_path / "pickled")
@@ -456,6 +476,12 @@ def test_pickled_weights_are_read_as_weights_only(tmp_path: Path) -> None:
     assert found is not None
     assert found[0] == "pickled"
     assert [s.reward for s in scores(pickled)] == pytest.approx([s.reward for s in scores(stock)], abs=1e-6)
+    state = torch.load(pickled / "pytorch_model.bin", weights_only=True)
+    for old in (False, True):  # both forms of torch's files; one that would run code is not read
+        torch.save(state, pickled / "pytorch_model.bin", _use_new_zipfile_serialization=not old)
+        assert [s.reward for s in scores(pickled)] == pytest.approx([s.reward for s in scores(stock)], abs=1e-6)
+        torch.save({**state, "x": Runs()}, pickled / "pytorch_model.bin", _use_new_zipfile_serialization=not old)
+        one_line(pickled, "Python pickle, which can run code")
 
 
 def test_a_lora_adapter_of_a_sequence_classifier(tmp_path: Path) -> None:
@@ -480,12 +506,18 @@ def test_a_lora_adapter_of_a_sequence_classifier(tmp_path: Path) -> None:
             return float(adapted(input_ids=torch.tensor([chat(base, item)])).logits[0, 0])
 
     agree(tmp_path / "lora", reference, "peft")
+    weights = load_file(tmp_path / "lora" / "adapter_model.safetensors")
+    broken = shutil.copytree(tmp_path / "lora", tmp_path / "broken")
+    save_file({n: t for n, t in weights.items() if "layers.0" not in n}, broken / "adapter_model.safetensors")
+    one_line(broken, "lacks weights of its adapter: .*layers.0")
+    save_file({**weights, "base_model.model.h.lora_A.weight": rand(4, H)}, broken / "adapter_model.safetensors")
+    one_line(broken, "has weights that nothing here reads: base_model.model.h.lora_A")
     shutil.rmtree(base)
     with pytest.raises(NotFoundError, match="is a PEFT adapter on"):
         load_scorer(ModelConfig(str(tmp_path / "lora"), device="cpu"))
 
 
-@pytest.mark.parametrize("kind", ["deberta-v2", "modernbert"])
+@pytest.mark.parametrize("kind", ["deberta-v2", "modernbert", "roberta"])
 def test_encoders_read_question_and_answer(tmp_path: Path, kind: str) -> None:
     """OpenAssistant's card: `model(**tokenizer(question, answer)).logits[0]`, by transformers' own classes."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -512,6 +544,8 @@ def test_encoders_read_question_and_answer(tmp_path: Path, kind: str) -> None:
             "pos_att_type": ["p2c", "c2p"],
             "type_vocab_size": 0,
         }
+    elif kind == "roberta":  # its positions begin at 2
+        small |= {"max_position_embeddings": 42, "pad_token_id": 1, "type_vocab_size": 2}
     else:
         small |= {"global_attn_every_n_layers": 2, "local_attention": 8, "cls_token_id": 1, "sep_token_id": 2}
     with torch.random.fork_rng(devices=[]):
@@ -529,6 +563,28 @@ def test_encoders_read_question_and_answer(tmp_path: Path, kind: str) -> None:
             return float(model(**keep).logits[0, 0])
 
     agree(tmp_path, reference, "encoder")
+    scorer = load_scorer(ModelConfig(str(tmp_path), device="cpu"))
+    assert scorer.info.bradley_terry
+    if kind == "roberta":
+        (long,) = scorer.score([ScoreItem((Message("user", "metal " * 100),), "Gold.")])
+        assert isinstance(long, Score)
+        assert (long.tokens, long.truncated) == (40, True)
+
+
+def test_labels_of_an_encoder_are_no_log_odds_of_a_comparison(tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    small: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_labels": 3}
+    config = AutoConfig.for_model("bert", vocab_size=259, intermediate_size=32, **small)
+    model: Any = AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call]
+    stock = classifier(tmp_path)
+    (stock / "model.safetensors").unlink()
+    model.save_pretrained(stock)
+    scorer = load_scorer(ModelConfig(str(stock), device="cpu"))
+    (score,) = scorer.score(ITEMS[:1])
+    assert isinstance(score, Score)
+    assert [part.name for part in score.parts] == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    assert not scorer.info.bradley_terry
 
 
 # --- process models -------------------------------------------------------------------------------------------------

@@ -284,3 +284,50 @@ def test_a_profile_of_ones_own_is_a_yaml_file_and_its_faults_are_named(tmp_path:
         format_named("rmr1")
     with pytest.raises(BadInputError, match="no generative model"):
         checked_kind(ModelConfig("tiny", kind="principle", judge_profile="selene"))
+
+
+@pytest.mark.parametrize("name", JUDGE_PROFILES.names())
+def test_a_judge_that_repeats_its_question_has_not_judged(name: str) -> None:
+    profile = format_named(name)
+    responses = ("Gold.", "Glass.")[: profile.responses]
+    for reference in (None, "Tin."):
+        turns = [message.text for message in profile.ask(PROMPT, responses, None, reference)]
+        for echo in (*turns, "\n\n".join(turns)):
+            assert isinstance(profile.read(echo), ParseFailure), echo
+
+
+@pytest.mark.parametrize(
+    ("name", "reply"),
+    [
+        ("j1", "<answer> [[A]] </answer> or <answer> [[B]] </answer>"),
+        ("mt-bench-single", "A [[9]] would cite sources. Rating: [[4]]"),
+        ("prometheus-2", "A score of 5 would need more. [RESULT] 3"),
+        ("prometheus-2-pairwise", "[Response A] is short. [RESULT] B"),
+    ],
+)
+def test_verdicts_that_differ_are_several(name: str, reply: str) -> None:
+    assert format_named(name).read(reply) == ParseFailure("several")
+
+
+@pytest.mark.parametrize("name", ["mt-bench", "j1", "skywork-critic"])
+def test_thinking_that_does_not_end_decides_nothing(name: str) -> None:
+    stated = "<answer>[[A]]</answer>"
+    assert format_named(name).read(f"Well.\n<think>Perhaps {stated}") == ParseFailure("no_verdict")
+    assert format_named(name).read(f"<think>x</think>\n<think>Perhaps {stated}") == ParseFailure("no_verdict")
+    assert isinstance(format_named(name).read(f"<think>[[B]]</think>\n{stated}"), JudgeVerdict)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("- a list", "must be a mapping of title"),
+        ("just words", "must be a mapping of title"),
+        ("{responses: 1, user: '{response}', reads: words}", "'reads': must be a mapping"),
+        ("{responses: 1, user: '{response}', reads: {json: 5, range: [1, 2]}}", "reads.json"),
+        ("{responses: 1, user: '{response}', reads: {pattern: (x), values: [1]}}", "reads.values"),
+        ("{responses: 1, user: '{response}', reads: {pattern: (x), values: {Yes: 1, No: 0}}}", "in quotes"),
+    ],
+)
+def test_a_faulty_profile_is_one_line(text: str, fault: str) -> None:
+    with pytest.raises(BadInputError, match=fault):
+        profile_of(text, "mine")

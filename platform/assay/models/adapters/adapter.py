@@ -124,8 +124,10 @@ class ModelAdapter:
         return bool(checkpoint.classes & set(self.architectures))
 
     def by_name(self, checkpoint: PublishedCheckpoint) -> bool:
+        if not self.names or any("For" in kind and "ForCausalLM" not in kind for kind in checkpoint.classes):
+            return False  # a classifier that was trained from such a model keeps its name
         text = f"{checkpoint.name} {checkpoint.folder.name} {checkpoint.config.get('_name_or_path') or ''}"
-        return bool(self.names) and re.search(self.names, text, re.IGNORECASE) is not None
+        return re.search(self.names, text, re.IGNORECASE) is not None
 
     def detail(self, checkpoint: PublishedCheckpoint) -> int:
         """How much of the checkpoint the declaration says, to choose between forms that a checkpoint may be of."""

@@ -6,6 +6,7 @@ into their base, the tokenizer. Leaves out: heads, what is read.
 
 import re
 from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, simplefilter
 
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.models.adapters.adapter import HeadWeights, ModelAdapter
@@ -155,7 +156,10 @@ def _merged(
     check_vocabulary(checkpoint.name, tokenizer, model)
     try:
         with quiet_transformers():
-            adapted: Any = PeftModel.from_pretrained(model, str(checkpoint.folder))
+            with catch_warnings():
+                simplefilter("ignore", UserWarning)  # of lacking weights, which are refused here
+                adapted: Any = PeftModel.from_pretrained(model, str(checkpoint.folder))
+            _check_adapted(checkpoint, adapted)
             merged = adapted.merge_and_unload()
     except (RuntimeError, ValueError, OSError, KeyError) as error:
         raise BadInputError(f"{checkpoint.name} does not fit its base {base.name}: {_line(error)}") from error
@@ -165,6 +169,18 @@ def _merged(
     if count > 2:
         head = LabelledHead([layer], label_names({}, count), [1 / count] * count)
     return fit(merged, tokenizer, device), head.eval().requires_grad_(False).to(device)
+
+
+def _check_adapted(checkpoint: PublishedCheckpoint, adapted: Any) -> None:
+    """Raises BadInputError for weights of the adapter that its file lacks, or that have no place in its base: peft
+    would leave the base as it is there."""
+    from peft import get_peft_model_state_dict
+
+    own, stored = set(get_peft_model_state_dict(adapted, save_embedding_layers=False)), set(checkpoint.shapes)
+    if lacking := sorted(own - stored):
+        raise BadInputError(f"{checkpoint.name} lacks weights of its adapter: {', '.join(lacking[:3])}")
+    if unknown := sorted(stored - own - set(adapted.state_dict())):
+        raise BadInputError(f"{checkpoint.name} has weights that nothing here reads: {', '.join(unknown[:3])}")
 
 
 def _line(error: Exception) -> str:

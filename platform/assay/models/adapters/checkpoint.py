@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import is_zipfile
 
 from assay.errors import BadInputError, NotFoundError
 from assay.models.hub import cached_alone
@@ -76,7 +77,8 @@ class PublishedCheckpoint:
         for path in self.files:
             if path.suffix == ".bin":
                 try:
-                    state = torch.load(path, map_location="cpu", weights_only=True)
+                    mapped = is_zipfile(path)  # tensors are read when they are used; older files are read whole
+                    state = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
                 except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
                     raise pickle_error(path.name, path.parent) from error
                 if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):

@@ -33,7 +33,7 @@ def _two_labels(weights: HeadWeights) -> RewardHead:
 MATH_SHEPHERD = ModelAdapter(
     reads="the language head's logit of + less that of - at each step's tag",
     source="model card as public repositories quote it",
-    names=r"math-shepherd",
+    names=r"math-shepherd\S*prm",  # its authors' policies have the name, too
     requires=(r"model\.layers\.0\.mlp\.up_proj\.weight",),
     body="language",
     head=_plus_minus,

@@ -122,8 +122,10 @@ def profile_of_file(path: Path) -> JudgeProfile:
 def _checked(payload: Any, name: str) -> JudgeProfile:
     texts = ("title", "source", "licence", "checked", "system", "user", "with_reference", "criterion")
     fields = (*texts, "responses", "generation", "reads")
-    if not isinstance(payload, dict) or (unknown := sorted(set(map(str, payload)) - set(fields))):
-        raise BadInputError(f"must be a mapping of {', '.join(fields)}", field=unknown[0] if payload else None)
+    if not isinstance(payload, dict):
+        raise BadInputError(f"must be a mapping of {', '.join(fields)}")
+    if unknown := sorted(set(map(str, payload)) - set(fields)):
+        raise BadInputError(f"must be a mapping of {', '.join(fields)}", field=unknown[0])
     for field_name in texts:
         if not isinstance(payload.get(field_name, ""), str):
             raise BadInputError("must be a text", field=field_name)

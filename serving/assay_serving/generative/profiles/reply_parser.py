@@ -3,7 +3,8 @@
 Covers: verdicts found by a pattern or in a JSON object, preferences with ties and strengths, class labels, scores on a
 range, scores of several responses. Leaves out: prompts (`profile`), which profile a reply looks like (`recognition`).
 
-Thinking is not searched: what stands before the last `</think>` decides nothing. A reply in which nothing is found,
+Thinking is not searched: what stands before the last `</think>`, or after a `<think>` that is not closed, decides
+nothing. A reply in which nothing is found,
 that states a score out of its range, or that was cut by the length limit has no verdict: a typed failure.
 """
 
@@ -20,6 +21,7 @@ from assay_serving.generative.verdict import JudgeVerdict, ParseFailure
 #: What a stated text means: a preference, perhaps with its strength, or the number of a class.
 Meaning: TypeAlias = float | str | tuple[str, int]
 _THOUGHT = re.compile(r".*</think(?:ing)?>", re.DOTALL)
+_THINKS_ON = re.compile(r"^\s*<think(?:ing)?>", re.MULTILINE)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 _ANSWERS = ("A", "B", "tie")
 
@@ -81,8 +83,8 @@ class ReplyParser:
             return ParseFailure("empty")
         thought = _THOUGHT.match(text)
         start = thought.end() if thought else 0
-        if thought is None and re.match(r"\s*<think(?:ing)?>", text):
-            return ParseFailure("no_verdict")  # it never came to an end of its thinking
+        if (thinks_on := _THINKS_ON.search(text, start)) is not None:
+            text = text[: thinks_on.start()]  # it never came to an end of that
         start = max(start, len(text.rstrip()) - self.window) if self.window else start
         stated = self._stated_json(text, start) if self.json else self._stated(text, start)
         if not stated:
@@ -140,18 +142,25 @@ class ReplyParser:
 
 def parser_of(settings: Mapping[str, Any], responses: int) -> ReplyParser:
     """From the `reads` of a profile's file. Raises BadInputError that names the field."""
-    if not isinstance(settings, Mapping) or (unknown := set(settings) - set(ReplyParser.__dataclass_fields__)):
-        fields = ", ".join(ReplyParser.__dataclass_fields__)
-        raise BadInputError(f"must be a mapping of {fields}", field=f"reads.{min(unknown)}" if settings else "reads")
+    known = ", ".join(ReplyParser.__dataclass_fields__)
+    if not isinstance(settings, Mapping):
+        raise BadInputError(f"must be a mapping of {known}", field="reads")
+    if unknown := sorted(set(map(str, settings)) - set(ReplyParser.__dataclass_fields__)):
+        raise BadInputError(f"must be a mapping of {known}", field=f"reads.{unknown[0]}")
     arguments = dict(settings)
     listed = arguments.get("json", ())
+    if not isinstance(listed, str | list | tuple) or not all(isinstance(name, str) for name in listed):
+        raise BadInputError("must be the name of a field, or a list of names", field="reads.json")
     arguments["json"] = (listed,) if isinstance(listed, str) else tuple(listed)
     if "range" in arguments:
         arguments["range"] = _range(arguments["range"])
     if "values" in arguments:
-        arguments["values"] = {
-            str(text): _meaning(stated, responses) for text, stated in dict(arguments["values"]).items()
-        }
+        values = arguments["values"]
+        if not isinstance(values, Mapping):
+            raise BadInputError("must be a mapping of stated texts to what they mean", field="reads.values")
+        if any(isinstance(text, bool) for text in values):  # YAML reads yes, no, on and off so
+            raise BadInputError("put yes, no, on, off, true and false in quotes", field="reads.values")
+        arguments["values"] = {str(text): _meaning(stated, responses) for text, stated in values.items()}
     return ReplyParser(**arguments)
 
 
