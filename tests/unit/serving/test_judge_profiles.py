@@ -28,6 +28,7 @@ from assay_serving.generative.templates import format_named
 from assay_serving.generative.verdict import JudgeVerdict, ParseFailure
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
+from assay_serving.server.cache.score_cache import ScoreKeys
 
 PROMPT = (Message("user", "Name a metal."),)
 
@@ -303,6 +304,8 @@ def test_a_judge_that_repeats_its_question_has_not_judged(name: str) -> None:
         ("mt-bench-single", "A [[9]] would cite sources. Rating: [[4]]"),
         ("prometheus-2", "A score of 5 would need more. [RESULT] 3"),
         ("prometheus-2-pairwise", "[Response A] is short. [RESULT] B"),
+        ("selene", "**Result:** 4 or rather **Result:** 2"),
+        ("json", '{"winner": "A"} {"winner": "B"}'),
     ],
 )
 def test_verdicts_that_differ_are_several(name: str, reply: str) -> None:
@@ -331,3 +334,25 @@ def test_thinking_that_does_not_end_decides_nothing(name: str) -> None:
 def test_a_faulty_profile_is_one_line(text: str, fault: str) -> None:
     with pytest.raises(BadInputError, match=fault):
         profile_of(text, "mine")
+
+
+def test_a_cached_score_stands_for_one_reference_answer() -> None:
+    items = [ScoreItem(PROMPT, "Gold.", label=label) for label in ("Gold.", "Tin.")]
+    for profile, distinct in (("prometheus-2", 2), ("selene", 1)):
+        scorer = GenerativeScorer.load(ModelConfig("tiny", device="cpu", judge_profile=profile))
+        keys = ScoreKeys.of_engine(scorer)
+        assert keys is not None
+        assert len(set(keys.of(items))) == distinct
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "fault"),
+    [
+        ("selene", "**Result:** 4.5", "unknown_label"),
+        ("selene-pairwise", "**Result:** A or B", "no_verdict"),
+        ("selene-pairwise", "**Result:** Response A and Response B", "no_verdict"),
+        ("prometheus-2-pairwise", "[RESULT] a clear case for the second", "no_verdict"),
+    ],
+)
+def test_half_a_verdict_is_none(name: str, reply: str, fault: Any) -> None:
+    assert format_named(name).read(reply) == ParseFailure(fault)

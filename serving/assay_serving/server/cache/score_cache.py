@@ -26,7 +26,8 @@ from assay_serving.server.cache.disk_cache import DiskScoreCache
 from assay_serving.server.core.settings import ServerSettings
 
 _FORMAT = 1  #: of keys; scores stored under another format are never found
-#: Kinds of models that read neither label nor references, which then may differ between equal scores.
+#: Kinds of models that read neither label nor references (but see `reads_labels`), which then may differ between
+#: equal scores.
 _MODELS_ALONE = ("scalar", "principle", "generative", "implicit")
 #: Bytes in memory of a score and its entry besides its own texts: measured, rounded up.
 _ENTRY = 500
@@ -149,7 +150,10 @@ class ScoreKeys:
 
 
 def reads_labels(scorer: Any) -> bool:
-    """Whether label and references can matter to a score: not to models, but to what is composed of them."""
+    """Whether label and references can matter to a score: not to models, but to what is composed of them, and to a
+    judge that is shown the label as reference answer."""
+    if getattr(getattr(scorer, "form", None), "with_reference", ""):
+        return True
     inner = getattr(scorer, "scorer", None)
     parts = [*getattr(scorer, "members", ()), *([inner] if inner is not None else [])]
     return scorer.info.kind not in _MODELS_ALONE or any(reads_labels(part) for part in parts if hasattr(part, "info"))
