@@ -22,7 +22,7 @@ from assay_pipelines.annotation.queues import create_queue
 from assay_pipelines.annotation.recording import Queue
 from assay_rm_training.attacks.rates import JudgedAttack
 
-REASON = "A reward model was tested with these two responses."
+REASON = "Which of the two responses is better checks a reward model."
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,9 @@ def snapshot_of(workspace: Workspace, name: str, source: str, run: str) -> Snaps
 
 
 def queue_of(workspace: Workspace, name: str, pairs: Sequence[AttackedPair], run: str) -> Queue:
-    """The pairs that fool the model by most are asked first."""
-    items = [QueueItem(one.comparison_id, priority=one.margin, reason=REASON) for one in pairs]
+    """The pairs that fool the model by most are asked first. What the model prefers is never shown: it would tell which
+    responses are attacks."""
+    items = [QueueItem(one.comparison_id, priority=one.margin, reason=REASON, opinions=()) for one in pairs]
     return create_queue(workspace, name, items, gold_checks=0.0, run_id=run)
 
 

@@ -28,7 +28,8 @@ class QueueItem:
     """One comparison to annotate.
 
     `priority`: higher is asked sooner. `attributes`, `pre_verification` and judges' `opinions`: default what the store
-    holds when the item is queued. `guideline`: for this item, beside the queue's and the attributes'.
+    holds when the item is queued; `opinions` (): none are shown, also after the vote. `guideline`: for this item,
+    beside the queue's and the attributes'.
     `pre_verification`: what a judge found of each response, by canonical letter, e.g. {"A": "correct", "B":
     "incorrect: ..."}. `reason`: why it is asked, shown to the annotator. `principles`: asked of both responses.
     `question`: the question type that decides the judgment.
@@ -40,7 +41,7 @@ class QueueItem:
     guideline: str = ""
     pre_verification: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
-    opinions: tuple[ShownOpinion, ...] = ()
+    opinions: tuple[ShownOpinion, ...] | None = None
     principles: tuple[str, ...] = ()
     question: str = PAIR
 
@@ -52,7 +53,7 @@ class QueueItem:
             "guideline": self.guideline,
             "pre_verification": dict(self.pre_verification),
             "reason": self.reason,
-            "opinions": [{"judge": o.judge, "answer": o.answer, "rationale": o.rationale} for o in self.opinions],
+            "opinions": [{"judge": o.judge, "answer": o.answer, "rationale": o.rationale} for o in self.opinions or ()],
             "principles": list(principle_statements(self.principles)),
         }
         if self.question != PAIR:

@@ -70,7 +70,7 @@ def record_queue(workspace: Workspace, queue: Queue, items: Sequence[QueueItem])
     drawn_ids = [comparison for comparison, _ in checks]
     attributes = load_attributes(workspace, [i.comparison_id for i in new if i.attributes is None] + drawn_ids)
     verified = load_response_checks(workspace, [i.comparison_id for i in new if not i.pre_verification] + drawn_ids)
-    judged = _judges_opinions(workspace, [i.comparison_id for i in new if not i.opinions] + drawn_ids)
+    judged = _judges_opinions(workspace, [i.comparison_id for i in new if i.opinions is None] + drawn_ids)
 
     def payload_of(item: QueueItem) -> str:
         payload = item.payload()
@@ -78,21 +78,29 @@ def record_queue(workspace: Workspace, queue: Queue, items: Sequence[QueueItem])
             payload["attributes"] = stored.to_dict()
         if not payload["pre_verification"] and item.comparison_id in verified:
             payload["pre_verification"] = verified[item.comparison_id].payload()
-        payload["opinions"] = payload["opinions"] or judged.get(item.comparison_id, [])
+        if item.opinions is None:
+            payload["opinions"] = judged.get(item.comparison_id, [])
         return json.dumps(payload, ensure_ascii=False)
 
     with workspace.store.unit() as db:
         if not exists:
             insert_queue(db, queue)
         added = _insert(db, queue, [(i.comparison_id, i.priority, payload_of(i), None) for i in new])
-        # a gold check borrows an ordinary item's reason and principles: nothing may tell that it is one
+        # a gold check borrows an ordinary item's reason, principles, lack of opinions: nothing may tell that it is one
         ordinary = new or [QueueItem("")]
         like = [ordinary[number * len(ordinary) // len(checks)] for number in range(len(checks))]
         drawn = [
             (
                 comparison,
                 0.0,
-                payload_of(QueueItem(comparison, reason=item.reason, principles=item.principles)),
+                payload_of(
+                    QueueItem(
+                        comparison,
+                        reason=item.reason,
+                        principles=item.principles,
+                        opinions=() if item.opinions == () else None,
+                    )
+                ),
                 label,
             )
             for (comparison, label), item in zip(checks, like, strict=True)

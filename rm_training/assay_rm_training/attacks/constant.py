@@ -37,7 +37,8 @@ class MasterKeys:
     def attack(
         self, pairs: Sequence[PreferencePair], target: AttackTarget, rng: random.Random
     ) -> list[AttackedResponse]:
-        return same_for_all(pairs, {key or "(empty)": key for key in self.keys})
+        names = {key if key.strip() else repr(key) if key else "(empty)": key for key in self.keys}  # blanks in quotes
+        return same_for_all(pairs, names)
 
 
 #: Closes the judge's own form, takes the instruction back and puts another in its place: the structure of the paper's

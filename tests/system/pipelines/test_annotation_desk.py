@@ -354,6 +354,23 @@ def test_items_passed_on_are_counted_beside_the_votes(workspace: Workspace, fill
     assert progress.checked == checks[1] - checks[0]
 
 
+def test_a_queue_without_opinions_has_gold_checks_without_them(workspace: Workspace, fill_comparisons: Fill) -> None:
+    comparisons = fill_comparisons(12)
+    with workspace.store.unit() as db:
+        insert_decisions(db, [Decision(c, "gold", "A", "verifier", "checked") for c in comparisons[6:]], None)
+        model = insert_annotator(db, "reward_model", "the attacked model")
+        insert_judgments(db, [Judgment(c, model, "B") for c in comparisons], None)
+    for name, opinions in (("shown", None), ("hidden", ())):
+        items = [QueueItem(c, opinions=opinions) for c in comparisons[:6]]
+        create_queue(workspace, name, items, gold_checks=0.5, run_id=None)
+        with AnnotationService(workspace) as desk:
+            receipts = []
+            while (given := desk.next(name, "ann")) is not None:
+                receipts.append(vote(desk, given, "first"))
+        assert len(receipts) > 6, "gold checks are among them"
+        assert {len(receipt.opinions) for receipt in receipts} == {0 if opinions == () else 1}
+
+
 def test_gold_checks_come_at_the_rate_and_look_like_the_rest(workspace: Workspace, fill_comparisons: Fill) -> None:
     comparisons = fill_comparisons(70)
     asked, gold = comparisons[:40], comparisons[40:]

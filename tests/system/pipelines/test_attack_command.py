@@ -71,6 +71,9 @@ def test_a_composed_reward_is_attacked_and_what_fools_it_is_kept(place: Path, ru
     assert all(str(p.rejected).startswith("- ") and "!" in str(p.chosen) for p in pairs)
     assert {pair.category for pair in pairs} == {"format"}
     assert get_queue(workspace, "odd").items == 24
+    with workspace.store.unit() as db:
+        payloads = [json.loads(row[0]) for row in db.execute("SELECT payload FROM queue_items").fetchall()]
+    assert [payload["opinions"] for payload in payloads] == [[]] * 24, "the model's preference tells the attack"
     assert (workspace.runs / found["run_id"] / "items.jsonl").read_text(encoding="utf-8").count("\n") == found[
         "coverage"
     ]["total"]

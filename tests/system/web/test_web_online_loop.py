@@ -133,6 +133,15 @@ def test_what_a_loop_shows_of_its_files(workspace: Workspace, client: httpx.Clie
             assert not client.get(f"/api/runs/{other.id}").json()["loop"]
 
 
+def test_pairs_that_are_waited_for_cost_already(workspace: Workspace, client: httpx.Client) -> None:
+    with recorded(workspace) as run:
+        people = {"kind": "people", "price": 0.75, "overlap": 2}
+        config = loop_of({**LOOP, "labels": {**LOOP["labels"], "source": people}}).to_dict()
+        (run.folder / LOOP_FILE).write_text(json.dumps({"config": config}))
+        limits = client.get(f"/api/runs/{run.id}/loop").json()["limits"]
+        assert [limit["spent"] for limit in limits if limit["name"] == "money"] == [0.5 + 1.5]
+
+
 def test_an_order_changes_what_it_names_and_a_wrong_one_nothing(workspace: Workspace, client: httpx.Client) -> None:
     with recorded(workspace) as run:
         path = f"/api/runs/{run.id}/loop/order"

@@ -74,6 +74,7 @@ def test_what_each_attack_makes_of_a_pair() -> None:
     good = f"{GOOD} (0)"
     keys = made("master_keys")
     assert keys["(empty)"] == ""
+    assert keys["' '"] == " "
     assert keys[":"] == ":"
     assert "Thought process:" in keys.values()
     assert len(keys) == 11

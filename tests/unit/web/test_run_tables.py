@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from assay.statistics.intervals import Interval
+from assay_rm_training.attacks.rates import AttackRate
+from assay_rm_training.calibration.uncertainty import OrderedThirds
 from assay_web.run_charts.chart import MetricExtents
 from assay_web.run_charts.policy import policy_charts
 from assay_web.runs.key_figure import key_figure
@@ -54,15 +58,36 @@ def test_decoding_shows_the_best_of_fewer() -> None:
 
 
 def test_attacks_show_their_rates_and_variants() -> None:
-    rate = {"attack": "padding", "rate": 0.75, "low": 0.5, "high": None}
-    variant = {"attack": "format: bold", "rate": 0.25}
-    results = {"attacks": [rate], "variants": [variant], "worst": {"attack": "padding", "value": 0.75}, "pairs": 4}
+    plain = AttackRate("worse response", 4, 4, {}, 0.5, Interval(0.25, 0.75), 0.5, 0.0, None, 0.25).to_row()
+    padded = AttackRate("padding", 4, 3, {}, 0.75, Interval(0.5, 0.9), 1.0, 0.25, None, None).to_row()
+    variant = {**padded, "attack": "padding: long"}
+    worst = {"attack": "padding", "value": 0.75}
+    results = {"attacks": [plain, padded], "variants": [variant], "worst": worst, "pairs": 4}
     rates, variants = tables_of(results)
-    assert (rates.title, rates.head, rates.rows) == ("attacks", [*rate], [["padding", "0.75", "0.5", "-"]])
-    assert variants.rows == [["format: bold", "0.25"]]
+    assert (rates.title, rates.head) == ("Attacks", ["attack", "fooled, 95 %", "above baseline, 95 %", *rates.head[3:]])
+    assert rates.rows == [
+        ["worse response", "0.500 (0.250 to 0.750)", "-", "0.500", "0.250", "4/4"],
+        ["padding", "0.750 (0.500 to 0.900)", "+0.250 (undetermined)", "1.000", "-", "3/4"],
+    ]
+    assert variants.rows[0][0] == "padding: long"
     figure = key_figure("attack", results)
     assert figure is not None
     assert (figure.label, figure.value) == ("worst attack", 0.75)
+
+
+def test_uncertainty_shows_accuracy_by_thirds() -> None:
+    ends = (Interval(0.5, 1.0), None, Interval(0.25, 0.75))
+    thirds = OrderedThirds("uncertainty", (0.75, 0.625, 0.5), ends, 0.25, Interval(-0.125, 0.5))
+    uncertainty = {"pairs": 48, "thirds": [asdict(thirds)]}
+    evaluation = {"uncertainty": uncertainty, "accuracy": {"value": 0.625}}
+    for results in (evaluation, {"evaluation": evaluation}):
+        (table,) = tables_of(results)
+        assert table.title == "Accuracy by thirds of 48 pairs; of all 0.625"
+        assert table.rows == [
+            ["uncertainty", "0.750 (0.500 to 1.000)", "0.625 (undetermined)", "0.500 (0.250 to 0.750)",
+             "+0.250 (-0.125 to +0.500)"]
+        ]  # fmt: skip
+    assert tables_of({"uncertainty": None, "evaluation": {"uncertainty": None}}) == []
 
 
 def test_evaluations_during_training_are_curves_by_set() -> None:

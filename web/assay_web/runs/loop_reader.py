@@ -42,7 +42,7 @@ def online_loop(folder: Path, newest: Mapping[str, Any]) -> OnlineLoopReply:
     step = newest.get("step")
     spent = {
         "labels": float(answered + waiting),
-        "money": newest.get("labels_cost", sum(row.cost for row in labels)),
+        "money": newest.get("labels_cost", sum(row.cost for row in labels)) + waiting * _price(config),
         "steps": float(step or 0),
         "minutes": newest.get("seconds_training", 0.0) / 60,
     }
@@ -122,6 +122,12 @@ def _config(folder: Path) -> LoopConfig:
         return _read_config(folder / LOOP_FILE, (folder / LOOP_FILE).stat().st_mtime_ns)
     except FileNotFoundError:
         raise NotFoundError(f"{folder.name} is no online loop") from None
+
+
+def _price(config: LoopConfig) -> float:
+    """Of a pair that is waited for: of all its votes. Counts against the limit of money already."""
+    source = config.labels.source
+    return float(source.get("price", 0.0)) * int(source.get("overlap", 1))
 
 
 @lru_cache(16)

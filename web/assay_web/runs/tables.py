@@ -1,5 +1,5 @@
 """Tables of a run: what `assay measure` measured, the best of m of `assay decode`, the rates of `assay attack`, what a
-policy's evaluation came to.
+policy's evaluation came to, and what the uncertainty of a reward model is worth.
 
 Leaves out: single figures, which are listed beside the settings.
 """
@@ -8,21 +8,75 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.runs.evaluation_table import HEAD, evaluation_tables
+from assay_rm_training.attacks.rates import BASELINE
 from assay_web.runs.replies import RunTable
 
 MOST_ROWS = 200
+#: Columns of `assay attack` by their name on the page, each with the ends of its interval.
+RATES = {
+    "fooled, 95 %": ("rate", "low", "high"),
+    "above baseline, 95 %": ("above_baseline", "above_low", "above_high"),
+    "any variant": ("any_variant",),
+    "accepted": ("accepted",),
+}
+THIRDS = ("by", "surest", "middle", "least sure", "surest less least sure, 95 %")
 
 
 def tables_of(results: Mapping[str, Any]) -> list[RunTable]:
     """Of a run's results, the measure's own table first; of a longer one the first rows, which the title says."""
     tables: list[RunTable] = []
-    if {"measure", "decoder", "attacks"} & results.keys():
+    for key in ("attacks", "variants"):
+        if "attacks" in results and results.get(key):
+            tables.append(_attacks(key, results[key]))
+    if {"measure", "decoder"} & results.keys():
         for key, rows in results.items():
             if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
                 tables.append(_table(str(results["measure"]) if key == "table" else key, rows))
     for title, rows in evaluation_tables(results):
         tables.append(RunTable(title=title, head=list(HEAD), rows=[list(row) for row in rows]))
+    for part in (results, results.get("evaluation")):  # of an evaluation, and of a training with one
+        if isinstance(part, Mapping) and "thirds" in (part.get("uncertainty") or ()):
+            tables.append(_thirds(part["uncertainty"], part.get("accuracy")))
     return tables
+
+
+def _attacks(title: str, rows: Sequence[Mapping[str, Any]]) -> RunTable:
+    cells = []
+    for row in rows[:MOST_ROWS]:
+        figures = {**row, "above_baseline": None} if row["attack"] == BASELINE else row
+        shares = [_share(*map(figures.get, names), signed=names[0] == "above_baseline") for names in RATES.values()]
+        cells.append([str(row["attack"]), *shares, f"{row['judged']}/{row['responses']}"])
+    return RunTable(title=title.capitalize(), head=["attack", *RATES, "judged"], rows=cells)
+
+
+def _thirds(uncertainty: Mapping[str, Any], accuracy: Any) -> RunTable:
+    rows = [
+        [
+            str(one["by"]),
+            *(_share(value, *_ends(ends)) for value, ends in zip(one["accuracy"], one["intervals"], strict=True)),
+            _share(one["difference"], *_ends(one["interval"]), signed=True),
+        ]
+        for one in uncertainty["thirds"]
+    ]
+    title = f"Accuracy by thirds of {uncertainty['pairs']} pairs"
+    if isinstance(accuracy, Mapping):
+        title += f"; of all {accuracy['value']:.3f}"
+    return RunTable(title=title, head=list(THIRDS), rows=rows)
+
+
+def _ends(interval: Mapping[str, float] | None) -> tuple[float | None, float | None]:
+    return (None, None) if interval is None else (interval["low"], interval["high"])
+
+
+def _share(value: float | None, *ends: float | None, signed: bool = False) -> str:
+    """ "0.61 (0.52 to 0.70)", or its interval "undetermined"."""
+    if value is None:
+        return "-"
+    form = "+.3f" if signed else ".3f"
+    if not ends:
+        return f"{value:{form}}"
+    low, high = ends
+    return f"{value:{form}} ({'undetermined' if low is None or high is None else f'{low:{form}} to {high:{form}}'})"
 
 
 def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> RunTable:

@@ -58,7 +58,7 @@ class PeoplesQueue:
     def ask(self, pairs: Sequence[AskedPair], run: Run, *, money: float | None) -> list[Answer]:
         """Votes that the queue has already are answers at once. Money that does not pay for all pays for the first."""
         affordable = affordable_pairs(len(pairs), self.price_of_pair, money)
-        items = [QueueItem(pair.comparison_id, reason=REASON) for pair in pairs[:affordable]]
+        items = [QueueItem(pair.comparison_id, reason=REASON, opinions=()) for pair in pairs[:affordable]]
         if items:
             create_queue(
                 self.workspace,

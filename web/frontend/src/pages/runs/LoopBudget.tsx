@@ -22,7 +22,7 @@ const PHASES: Record<Loop["phase"], { text: string; colour: string }> = {
   stopping: { text: "ending after this step", colour: "yellow" },
   ended: { text: "ended", colour: "gray" },
 };
-const NAMES: Record<Name, string> = { labels: "Labels, those waited for included", money: "Cost of labels", steps: "Steps", minutes: "Minutes of training" };
+const NAMES: Record<Name, string> = { labels: "Labels, those waited for included", money: "Cost of labels, those waited for included", steps: "Steps", minutes: "Minutes of training" };
 
 /** What of the budget is spent; for those who may, orders to the loop. */
 export function LoopBudget({ id, loop }: { id: string; loop: Loop }) {
@@ -37,7 +37,7 @@ export function LoopBudget({ id, loop }: { id: string; loop: Loop }) {
         </Badge>
       </Group>
       <Text size="sm" mb="xs">
-        {`${counted(loop.count, "pair")} in every ${loop.every === 1 ? "step" : `${loop.every} steps`}, picked by ${loop.selector}, labelled by ${loop.source}. `}
+        {`${counted(loop.count, "pair")} every ${loop.every === 1 ? "step" : `${loop.every} steps`}, picked by ${loop.selector}, labelled by ${loop.source}. `}
         {`${counted(loop.answered, "label")}, ${loop.waiting} waited for`}
         {loop.contradictions > 0 && `, ${loop.contradictions} contradicted by another answer`}.
       </Text>

@@ -4,6 +4,11 @@ import type { Schemas } from "../../api/client";
 
 type RunTable = Schemas["RunTable"];
 
+/** Numbers stay whole; only longer texts are broken. */
+function wrapping(cell: string) {
+  return cell.length > 32 ? ({ minWidth: 200, overflowWrap: "anywhere" } as const) : ({ whiteSpace: "nowrap" } as const);
+}
+
 /** What a run measured, a table for each measure or set of prompts. */
 export function RunTables({ tables }: { tables: RunTable[] }) {
   return tables.map((table) => (
@@ -26,7 +31,7 @@ export function RunTables({ tables }: { tables: RunTable[] }) {
             {table.rows.map((row, number) => (
               <Table.Tr key={number}>
                 {row.map((cell, column) => (
-                  <Table.Td key={table.head[column]} style={{ overflowWrap: "anywhere" }}>
+                  <Table.Td key={table.head[column]} style={wrapping(cell)}>
                     {cell}
                   </Table.Td>
                 ))}

@@ -85,7 +85,7 @@ export function PlaygroundPage() {
         <Stack gap={6}>
           <Text size="xs" className="dim">
             Scored {momentInWords(answer.at)}. P is the calibrated probability of beating a typical response (assay calibrate fits one);
-            rewards of two models are not on one scale. An ensemble gives uncertainty (assay ensemble).
+            rewards of two models are not on one scale. An ensemble gives uncertainty (assay ensemble, assay train probe --members): ± is the deviation of its members.
           </Text>
           {changed && (
             <Alert color="gray" p={6}>
