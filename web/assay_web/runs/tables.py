@@ -35,8 +35,9 @@ def tables_of(results: Mapping[str, Any]) -> list[RunTable]:
     for title, rows in evaluation_tables(results):
         tables.append(RunTable(title=title, head=list(HEAD), rows=[list(row) for row in rows]))
     for part in (results, results.get("evaluation")):  # of an evaluation, and of a training with one
-        if isinstance(part, Mapping) and "thirds" in (part.get("uncertainty") or ()):
-            tables.append(_thirds(part["uncertainty"], part.get("accuracy")))
+        uncertainty = part.get("uncertainty") if isinstance(part, Mapping) else None
+        if part and isinstance(uncertainty, Mapping) and "thirds" in uncertainty:
+            tables.append(_thirds(uncertainty, part.get("accuracy")))
     return tables
 
 
