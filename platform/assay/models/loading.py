@@ -236,6 +236,7 @@ def _require_all(name: str, missing: Iterable[str]) -> None:
 def _load(loader: Any, source: str, name: str, **options: Any) -> Any:
     """Call a from_pretrained quietly; turn its many errors into one line."""
     from huggingface_hub import is_offline_mode
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
     if not Path(source).is_dir():
@@ -245,7 +246,7 @@ def _load(loader: Any, source: str, name: str, **options: Any) -> Any:
     try:
         with quiet_transformers():
             return loader(source, trust_remote_code=False, **options)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         if "trust_remote_code" in str(error):
             raise own_code_error(name) from error
         line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -192,6 +192,8 @@ class EncoderScorer(AdaptedScorer):
         if excess >= max(1, len(question_tokens)):
             limit = self.renderer.max_length
             return self.failure("too_long", f"the response alone does not fit in {limit} tokens")
+        if excess > 0 and item.rendered is not None and item.rendered.keep is None:
+            return self.failure("too_long", f"the text does not fit in {self.renderer.max_length} tokens")
         dropped = set(question_tokens[: max(0, excess)])
         remaining = [n for n in range(len(ids)) if n not in dropped]
         start = next((i for i, n in enumerate(remaining) if texts[n] == 1), len(remaining))

@@ -716,6 +716,30 @@ def test_weights_that_nothing_reads_are_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("more", "config", "fault"),
+    [
+        ({"value_head.weight": rand(1, H + 1)}, {}, "its reward head does not fit hidden states of"),
+        ({"value_head.weight": rand(1, H)}, {"hidden_size": "x"}, "has a wrong config.json"),
+        ({"regression_layer.weight": rand(4, H)}, {}, "config.json says no num_quantiles"),
+    ],
+)
+def test_a_head_that_does_not_fit_is_one_line(tmp_path: Path, more: Tensors, config: Any, fault: str) -> None:
+    architecture = "RewardModel"
+    if "regression_layer.weight" in more:
+        architecture = "LlamaForRewardModelWithGating31"
+        more |= {"gating.logit_scale": rand(1), "reward_transform_matrix": rand(5, 5)}
+        more |= {"gating.layers.0.weight": rand(5, H), "gating.layers.2.running_mean": rand(5)}
+    one_line(write(tmp_path, tiny_state() | more, architecture=architecture, config=config), fault)
+
+
+def test_a_file_that_is_no_pickle_is_one_line(tmp_path: Path) -> None:
+    folder = classifier(tmp_path)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"junk")
+    one_line(folder, "pytorch_model.bin")
+
+
 def test_another_models_tokenizer_is_refused(tmp_path: Path) -> None:
     folder = write(tmp_path / "rm", tiny_state() | {"value_head.weight": rand(1, H)}, architecture="RewardModel")
     tensors = load_file(folder / "model.safetensors")

@@ -72,7 +72,10 @@ def load_parts(
         labels = labels_of(checkpoint.config)
     model = stock_model(checkpoint, adapter, state, dtype=dtype, labels=labels)
     check_vocabulary(checkpoint.name, tokenizer, model)
-    return fit(model, tokenizer, device), head
+    model = fit(model, tokenizer, device)
+    if head is not None:
+        _check_head(checkpoint.name, head, model)
+    return model, head
 
 
 def stock_model(
@@ -80,6 +83,7 @@ def stock_model(
 ) -> Any:
     """The class of transformers with the tensors of `state`, all of which it takes and none of which it lacks."""
     import torch
+    from huggingface_hub.errors import StrictDataclassError
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -93,7 +97,10 @@ def stock_model(
     if adapter.body != "encoder":
         described = {k: v for k, v in described.items() if k not in ("id2label", "label2id", "num_labels")}
         described["num_labels"] = labels
-    config = CONFIG_MAPPING[kind].from_dict(described)
+    try:
+        config = CONFIG_MAPPING[kind].from_dict(described)
+    except (StrictDataclassError, ValueError, TypeError) as error:
+        raise BadInputError(f"{checkpoint.name} has a wrong config.json: {_line(error)}") from error
     classes: Any = (
         MODEL_FOR_CAUSAL_LM_MAPPING if adapter.body == "language" else MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     )
@@ -169,6 +176,18 @@ def _merged(
     if count > 2:
         head = LabelledHead([layer], label_names({}, count), [1 / count] * count)
     return fit(merged, tokenizer, device), head.eval().requires_grad_(False).to(device)
+
+
+def _check_head(name: str, head: RewardHead, model: Any) -> None:
+    """Raises BadInputError for a head of other hidden states than the model's."""
+    import torch
+
+    size = int(model.config.get_text_config().hidden_size)
+    try:
+        with torch.inference_mode():
+            head.outputs(model, torch.zeros(1, size, dtype=model.dtype, device=model.device))
+    except (RuntimeError, IndexError) as error:
+        raise BadInputError(f"{name}: its reward head does not fit hidden states of {size}: {_line(error)}") from error
 
 
 def _check_adapted(checkpoint: PublishedCheckpoint, adapted: Any) -> None:

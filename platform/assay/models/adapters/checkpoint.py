@@ -7,6 +7,7 @@ checkpoint brings along is run.
 
 import json
 import pickle
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -79,7 +80,7 @@ class PublishedCheckpoint:
                 try:
                     mapped = is_zipfile(path)  # tensors are read when they are used; older files are read whole
                     state = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-                except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+                except (pickle.UnpicklingError, struct.error, RuntimeError, LookupError, EOFError, ValueError) as error:
                     raise pickle_error(path.name, path.parent) from error
                 if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
                     raise pickle_error(path.name, path.parent)

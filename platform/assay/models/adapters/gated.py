@@ -56,7 +56,9 @@ def _armorm(weights: HeadWeights) -> RewardHead:
 
 def _qrm(weights: HeadWeights) -> RewardHead:
     """Its gate's layers are linear, ReLU, normalisation by the running statistics, and so on; the last is linear."""
-    quantiles = int(weights.config["num_quantiles"])
+    quantiles = weights.config.get("num_quantiles")
+    if not isinstance(quantiles, int) or quantiles < 1:
+        raise BadInputError(f"{weights.checkpoint.name}: config.json says no num_quantiles")
     rows = weights["regression_layer.weight"].float()  # [attributes * quantiles, H], quantiles of one beside each other
     if rows.shape[0] % quantiles:
         raise BadInputError(f"{weights.checkpoint.name} has {rows.shape[0]} outputs, no multiple of {quantiles}")
