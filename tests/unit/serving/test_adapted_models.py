@@ -263,6 +263,11 @@ def test_nemotron(tmp_path: Path) -> None:
     other = shutil.copytree(folder, tmp_path / "renamed")
     assert adapter_of(str(other)) is None
     agree(other, reference, "nemotron", adapter="nemotron")
+    assert adapter_of(str(shutil.copytree(folder, folder / "policy"))) is None
+    cached = shutil.copytree(other, tmp_path / "models--nvidia--Llama-3.1-Nemotron-70B-Reward-HF" / "snapshots" / "1f")
+    found = adapter_of(str(cached))
+    assert found is not None
+    assert found[0] == "nemotron"
 
 
 # --- several ratings ----------------------------------------------------------------------------------------------

@@ -126,7 +126,9 @@ class ModelAdapter:
     def by_name(self, checkpoint: PublishedCheckpoint) -> bool:
         if not self.names or any("For" in kind and "ForCausalLM" not in kind for kind in checkpoint.classes):
             return False  # a classifier that was trained from such a model keeps its name
-        text = f"{checkpoint.name} {checkpoint.folder.name} {checkpoint.config.get('_name_or_path') or ''}"
+        folder = checkpoint.folder  # its own name, not those of the folders that it lies in
+        name = folder.parent.parent.name if folder.parent.name == "snapshots" else folder.name  # of a hub: in its cache
+        text = f"{name} {checkpoint.config.get('_name_or_path') or ''}"
         return re.search(self.names, text, re.IGNORECASE) is not None
 
     def detail(self, checkpoint: PublishedCheckpoint) -> int:
