@@ -222,7 +222,7 @@ def evaluate_single(
             reward = one.reward
             decided.append(min(classes, key=lambda label: abs(classes[label] - reward)))
         else:
-            decided.append(str(round(one.reward)))
+            decided.append(str(round(one.reward)) if scorer.form.labels else f"{one.reward:g}")
     right = [float(label == row.label) for label, (row, _) in zip(decided, judged, strict=True)]
     figures = {"accuracy": Figure.of(right, groups, seed=seed)}
     if yes_no:

@@ -179,6 +179,11 @@ def _judged(record: dict[str, Any], form: JudgeFormat) -> JudgedRow | None:
         return None
     if form.labels and label not in form.labels:
         raise RowError(f"a {form.name} verdict is one of {', '.join(form.labels)}", field="verdict")
+    if not form.labels:  # any number of a range
+        try:
+            label = f"{float(label):g}"
+        except ValueError:
+            raise RowError(f"a {form.name} verdict is a number", field="verdict") from None
     return JudgedRow(
         prompt,
         responses,

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.json_lines import RowError
 from assay.domain import Answer, Message, swap_answer
 from assay.errors import BadInputError, NotFoundError
+from assay.http.running import running_app
 from assay.workspace import Workspace
+from assay_rm_training.generative.evaluation import evaluate_judge
 from assay_rm_training.generative.judged_rows import (
     JudgedRow,
     content_free_rows,
@@ -23,8 +26,10 @@ from assay_rm_training.generative.judged_rows import (
     swap_mentions,
 )
 from assay_rm_training.generative.sft import GenerativeSft
+from assay_serving.chat.client import ChatEndpoint
 from assay_serving.generative.content_free import CONTENT_FREE
-from assay_serving.generative.templates import PAIRWISE, POINTWISE, RATING
+from assay_serving.generative.remote import RemoteWriter
+from assay_serving.generative.templates import PAIRWISE, POINTWISE, RATING, format_named
 
 PROMPT = (Message("user", "Q?"),)
 
@@ -169,3 +174,20 @@ def test_answers_that_say_nothing_can_be_trained_on_but_are_not_held_out() -> No
     assert method.describe(trained) == {"labels": {"A": 6}}
     with pytest.raises(BadInputError, match="from 0 to 1"):
         GenerativeSft("pairwise", content_free=2.0)
+
+
+def test_scores_of_a_range_are_compared_as_numbers() -> None:
+    form = format_named("j1-pointwise")
+    rows = [row for v in (7.5, "7.50", 7) for row in rows_of({"prompt": "p", "response": "r", "verdict": v}, form)]
+    assert [row.label for row in rows] == ["7.5", "7.5", "7"]
+    with pytest.raises(RowError, match="is a number"):
+        rows_of({"prompt": "p", "response": "r", "verdict": "good"}, form)
+    app = FastAPI()
+
+    @app.post("/v1/chat/completions")
+    def complete() -> dict[str, Any]:
+        return {"choices": [{"message": {"content": "<score> 7.5 </score>"}, "finish_reason": "stop"}]}
+
+    with running_app(app) as url:
+        evaluation = evaluate_judge(*RemoteWriter.open(ChatEndpoint(f"{url}/v1", "judge"), form.judging), rows)
+    assert evaluation.figures["accuracy"].value == pytest.approx(2 / 3)
