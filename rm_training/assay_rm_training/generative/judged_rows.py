@@ -249,8 +249,8 @@ REASONS = {1: "The response says nothing.", 2: "Response B says nothing."}
 
 
 def content_free_rows(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[JudgedRow]:
-    """One row per prompt, with the strings in turn. Raises BadInputError for rating formats."""
-    if len(form.labels) != 2:
+    """One row per prompt, with the strings in turn. Raises BadInputError for formats of ratings and classes."""
+    if form.responses == 1 and form.labels != POINTWISE.labels:
         raise BadInputError(f"a {form.name} judge has no verdict that would be wrong", field="format")
     empty_rows: list[JudgedRow] = []
     seen = set()

@@ -46,7 +46,7 @@ from assay_rm_training.runs.contamination_lineage import as_uses, uses_of_judges
 from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run
 from assay_serving.generative.local import LocalWriter, info_of
 from assay_serving.generative.reader import VerdictReader
-from assay_serving.generative.templates import JudgeFormat, format_named
+from assay_serving.generative.templates import JudgeFormat, own_format
 
 RECIPE = "judge"
 
@@ -72,7 +72,7 @@ class JudgePlan(RunPlan):
 
     @property
     def form(self) -> JudgeFormat:
-        return format_named(self.format)
+        return own_format(self.format)
 
     @property
     def judging(self) -> Judging:

@@ -38,7 +38,7 @@ from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.trainable_model import TrainableModel, prepare
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.generative.reader import VerdictReader
-from assay_serving.generative.templates import JudgeFormat, format_named
+from assay_serving.generative.templates import JudgeFormat, own_format
 from assay_serving.scorer import ScoreItem, Scorer
 
 Tokens = npt.NDArray[np.int32]
@@ -139,7 +139,7 @@ class GenerativeSft(MethodFields):
 
     @property
     def form(self) -> JudgeFormat:
-        return format_named(self.format)
+        return own_format(self.format)
 
     @property
     def judging(self) -> Judging:

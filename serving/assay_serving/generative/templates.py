@@ -164,6 +164,14 @@ def format_named(name: str) -> JudgeFormat:
     return profile if profile.name == name else replace(profile, name=JUDGE_PROFILES.absolute(name))
 
 
+def own_format(name: str) -> JudgeFormat:
+    """One of our own formats, whose answers can be trained. Raises BadInputError for any other name."""
+    form = format_named(name)
+    if not form.has_final_line:
+        raise BadInputError(f"{name} is a judge profile; judges are trained in {', '.join(FORMATS)}", field="format")
+    return form
+
+
 def quote(text: str) -> str:
     """Every line with the quotation mark, whatever its line ends are."""
     return "\n".join(QUOTE + line for line in text.splitlines() or [""])

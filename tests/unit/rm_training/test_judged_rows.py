@@ -158,6 +158,9 @@ def test_answers_that_say_nothing_never_are_the_right_ones() -> None:
     assert single == [JudgedRow(PROMPT, (CONTENT_FREE[0],), "No")]
     with pytest.raises(BadInputError, match="no verdict that would be wrong"):
         content_free_rows([], RATING)
+    with pytest.raises(BadInputError, match="no verdict that would be wrong"):
+        content_free_rows([], format_named("llama-guard"))
+    assert [row.label for row in content_free_rows(rows[:1], format_named("arena-hard"))] == ["A"]
 
 
 def test_answers_that_say_nothing_can_be_trained_on_but_are_not_held_out() -> None:
@@ -174,6 +177,11 @@ def test_answers_that_say_nothing_can_be_trained_on_but_are_not_held_out() -> No
     assert method.describe(trained) == {"labels": {"A": 6}}
     with pytest.raises(BadInputError, match="from 0 to 1"):
         GenerativeSft("pairwise", content_free=2.0)
+
+
+def test_a_judge_profile_is_no_format_to_train_in() -> None:
+    with pytest.raises(BadInputError, match="mt-bench is a judge profile; judges are trained in pointwise, rating"):
+        GenerativeSft(format="mt-bench")
 
 
 def test_scores_of_a_range_are_compared_as_numbers() -> None:
