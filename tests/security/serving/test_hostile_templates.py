@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from processes import children
 
 from assay.errors import BadInputError
 from assay.models.chat import template_trial
@@ -37,12 +39,6 @@ def spoilt(source: Path, folder: Path, template: str, *, spec: str = "stale") ->
         payload = json.loads((folder / "assay.json").read_text())
         (folder / "assay.json").write_text(json.dumps({**payload, "version": weights_digest(folder)}))
     return folder
-
-
-def children() -> set[str]:
-    """Of this process, in which other tests may have left some."""
-    tasks = Path("/proc/self/task").glob("*/children")
-    return {child for task in tasks for child in task.read_text().split()}
 
 
 @pytest.fixture
@@ -73,10 +69,10 @@ def test_a_template_without_end_is_refused_whoever_vouches_for_it(
     tiny_reward_model: Path, tmp_path: Path, spec: str, template: str, reason: str
 ) -> None:
     folder = spoilt(tiny_reward_model, tmp_path / "rm", f"{{# {tmp_path} #}}{template}", spec=spec)
-    before = children()
+    before = set(children(os.getpid()))
     with pytest.raises(BadInputError, match=f"chat_template.*{reason}"):
         load_scorer(ModelConfig(str(folder), device="cpu"))
-    assert children() <= before, "nothing is left running"
+    assert set(children(os.getpid())) <= before, "nothing is left running"
 
 
 def test_an_administrators_load_has_a_deadline_of_its_own(

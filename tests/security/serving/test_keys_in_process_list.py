@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from processes import command_line, tree
 
 from assay.cli.hidden_arguments import masked
 
@@ -43,11 +44,7 @@ def started(*command: str) -> Iterator[tuple[str, int]]:
 
 def command_lines(pid: int) -> list[str]:
     """Of a process and all below it."""
-    lines = [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")]
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            lines += command_lines(int(child))
-    return lines
+    return [command_line(each).decode().replace("\0", " ") for each in tree(pid)]
 
 
 def docker_command(instruction: str) -> list[str]:

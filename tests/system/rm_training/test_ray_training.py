@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import command_line, tree
 from ray_nodes import two_nodes
 
 from assay.domain import Message
@@ -104,14 +105,6 @@ def test_two_nodes_train_what_one_process_does(
     assert not list(workspace.root.glob(".probe-*"))
 
 
-def tree(parent: int) -> Iterator[int]:
-    """A process and all below it."""
-    for task in Path(f"/proc/{parent}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            yield from tree(child)
-    yield parent
-
-
 @pytest.mark.parametrize("victim", ["node", "rank"])
 def test_a_killed_node_is_made_up_for(
     victim: str, cluster: Any, uninterrupted: Uninterrupted, workspace: Workspace
@@ -129,7 +122,7 @@ def test_a_killed_node_is_made_up_for(
         time.sleep(0.05)
     assert training.poll() is None
     processes = list(tree(node.all_processes["raylet"][0].process.pid))
-    rank = next(pid for pid in processes if b"\0-m\0assay.cli" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    rank = next(pid for pid in processes if b"\0-m\0assay.cli" in command_line(pid))
     if victim == "node":
         for process in processes:
             os.kill(process, signal.SIGKILL)

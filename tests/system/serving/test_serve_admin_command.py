@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from processes import children
 
 from assay.cli.main import main
 
@@ -90,11 +90,7 @@ def until(condition: Callable[[], Any]) -> None:
 
 
 def engine_of(process: subprocess.Popen[str]) -> int | None:
-    for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-        with suppress(OSError):  # it has ended
-            if b"engine_process.engine" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return int(pid)
-    return None
+    return next(iter(children(process.pid, b"engine_process.engine")), None)
 
 
 def test_a_swap_by_commands_under_load_and_a_crash_after_it(

@@ -12,13 +12,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import trustme
+from processes import children, command_line
 
 from assay.domain import Message
 from assay.score import Score
@@ -45,10 +46,10 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        children = list(children_of(process.pid).values())
+        below = list(children_of(process.pid).values())
         process.kill()
         process.communicate()
-        until(lambda: not any(Path(f"/proc/{child}/root").exists() for child in children))
+        until(lambda: not any(Path(f"/proc/{child}/root").exists() for child in below))
 
 
 def url_when_ready(process: subprocess.Popen[str], patience: float = PATIENCE_S) -> str:
@@ -62,17 +63,16 @@ def url_when_ready(process: subprocess.Popen[str], patience: float = PATIENCE_S)
 def children_of(pid: int) -> dict[str, int]:
     """Pids by what they are: engine, engine 1 (of a second replica), http_worker 0, http_worker 1, ..."""
     found: dict[str, int] = {}
-    with suppress(OSError):
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            program = Path(f"/proc/{child}/cmdline").read_text().split("\0")
-            if len(program) > 3:
-                kind = program[3].rpartition(".")[2]
-                name = (
-                    kind
-                    if kind == "engine" and kind not in found
-                    else f"{kind} {sum(each.startswith(kind) for each in found)}"
-                )
-                found[name] = int(child)
+    for child in children(pid):
+        program = command_line(child).decode().split("\0")
+        if len(program) > 3:
+            kind = program[3].rpartition(".")[2]
+            name = (
+                kind
+                if kind == "engine" and kind not in found
+                else f"{kind} {sum(each.startswith(kind) for each in found)}"
+            )
+            found[name] = child
     return found
 
 
@@ -176,9 +176,9 @@ def server(
 
 
 def test_only_the_engine_holds_torch(server: tuple[str, subprocess.Popen[str]]) -> None:
-    children = children_of(server[1].pid)
-    assert set(children) == {"engine", "http_worker 0", "http_worker 1"}
-    for name, pid in [*children.items(), ("supervisor", server[1].pid)]:
+    below = children_of(server[1].pid)
+    assert set(below) == {"engine", "http_worker 0", "http_worker 1"}
+    for name, pid in [*below.items(), ("supervisor", server[1].pid)]:
         libraries = Path(f"/proc/{pid}/maps").read_text()
         assert ("libtorch" in libraries) == (name == "engine"), name
         assert "duckdb" not in libraries or name == "engine"
@@ -255,7 +255,7 @@ def test_a_stop_under_load_loses_nothing(
     server: tuple[str, subprocess.Popen[str]], items: list[ScoreItem], expected: list[float]
 ) -> None:
     url, process = server
-    children = children_of(process.pid)
+    below = children_of(process.pid)
 
     async def work() -> Load:
         # A connection a request: one that is kept may be closed by the server just when the next request is sent.
@@ -269,7 +269,7 @@ def test_a_stop_under_load_loses_nothing(
 
     load = asyncio.run(work())
     assert process.wait(PATIENCE_S) == 0
-    assert not any(Path(f"/proc/{pid}/root").exists() for pid in children.values())
+    assert not any(Path(f"/proc/{pid}/root").exists() for pid in below.values())
     assert set(load.statuses) <= {0, 200, 503}
     load.check(expected)
     assert process.stderr is not None
@@ -279,10 +279,10 @@ def test_a_stop_under_load_loses_nothing(
 def test_no_process_outlives_the_supervisor(rule_reward: Path) -> None:
     with started(str(rule_reward), "--port", "0", "--workers", "2") as process:
         until(lambda: len(children_of(process.pid)) == 3)
-        children = children_of(process.pid).values()
-        assert all(Path(f"/proc/{pid}/root").exists() for pid in children)
+        below = children_of(process.pid).values()
+        assert all(Path(f"/proc/{pid}/root").exists() for pid in below)
         process.kill()
-        until(lambda: not any(Path(f"/proc/{pid}/root").exists() for pid in children))
+        until(lambda: not any(Path(f"/proc/{pid}/root").exists() for pid in below))
 
 
 def test_an_engine_killed_while_it_loads_is_one_line_and_exit_code_5(
@@ -322,7 +322,7 @@ def test_a_file_with_everything_over_https_and_a_second_interrupt(
         assert set(children_of(process.pid)) == {"engine", "http_worker 0"}  # the option goes before the file
         with pytest.raises(httpx.ConnectError, match="certificate"):
             httpx.get(url + "/healthz")
-        children = list(children_of(process.pid).values())
+        below = list(children_of(process.pid).values())
         with RewardClient(url, api_key=KEY, ca=str(tmp_path / "ca.pem")) as client:
             for found, score in zip(client.score(items[:5]), offline.score(items[:5]), strict=True):
                 assert isinstance(found, Score)
@@ -341,7 +341,7 @@ def test_a_file_with_everything_over_https_and_a_second_interrupt(
 
         asyncio.run(ask_and_interrupt())
         assert process.wait(PATIENCE_S) in (0, 130)  # 0 where all was answered before the second one came
-        until(lambda: not any(Path(f"/proc/{pid}/root").exists() for pid in children))
+        until(lambda: not any(Path(f"/proc/{pid}/root").exists() for pid in below))
 
 
 def test_one_process_for_everything(tiny_reward_model: Path, offline: TransformersScorer) -> None:

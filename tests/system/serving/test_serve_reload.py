@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from processes import children, command_line
 
 from assay_serving.server.auth.key_store import create_key
 
@@ -224,13 +225,12 @@ def test_a_process_that_is_restarted_has_the_new_configuration(server: Server) -
     server.write(max_items=2, request_timeout_s=60.0)
     assert server.hang_up()["changed"] == "max_items,request_timeout_s"
     pid = server.process.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children")
-    old = set(children.read_text().split())
+    old = set(children(pid))
     for child in old:
-        os.kill(int(child), signal.SIGHUP)  # as `systemctl kill` sends it to all: only the supervisor acts on it
-        if b"http_worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-            os.kill(int(child), signal.SIGKILL)
-    until(lambda: len(set(children.read_text().split()) - old) == 2)
+        os.kill(child, signal.SIGHUP)  # as `systemctl kill` sends it to all: only the supervisor acts on it
+        if b"http_worker" in command_line(child):
+            os.kill(child, signal.SIGKILL)
+    until(lambda: len(set(children(pid)) - old) == 2)
     assert server.scores(items=3) == {413}
     assert server.scores(items=2) == {200}
     with_client = subprocess.run(

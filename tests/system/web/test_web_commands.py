@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from processes import children
 from web_pages import running_web, signed_in
 
 from assay.cli.main import main
@@ -251,12 +252,3 @@ def test_up_says_why_a_model_cannot_be_served(workspace: Workspace, tmp_path: Pa
 def up(workspace: Workspace, model: Path) -> tuple[str, ...]:
     ports = ("--port", "0", "--rewards-port", "0", "--device", "cpu")
     return ("up", str(model), "--open", *ports, "--workspace", str(workspace.root))
-
-
-def children(parent: int) -> list[int]:
-    """By the kernel's own list."""
-    try:
-        listed = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii")
-    except OSError:
-        pytest.skip("this system has no list of a process's children")
-    return [int(number) for number in listed.split()]

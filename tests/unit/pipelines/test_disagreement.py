@@ -157,7 +157,7 @@ def test_items_say_that_they_disagree_and_keep_who_prefers_what_for_later(
     assert [item.comparison_id for item in items] == [ids[1], ids[0]]
     assert items[0].priority > items[1].priority
     assert items[0].reason == "two raters prefer different responses: ask twice"
-    assert [(o.judge, o.answer, o.rationale) for o in items[0].opinions] == [
+    assert [(o.judge, o.answer, o.rationale) for o in items[0].opinions or ()] == [
         ("rm@one", "B", "margin 5"),
         ("rm@two", "A", "margin 5"),
     ]

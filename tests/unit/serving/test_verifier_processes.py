@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import children
 
 from assay.domain import Message
 from assay.errors import BackendError, BadInputError
@@ -36,7 +37,7 @@ from assay_serving.verifiers import (
     Verification,
     VerifierPool,
 )
-from assay_serving.verifiers.sandbox import worker_pool as processes
+from assay_serving.verifiers.sandbox import worker_pool as worker_pool
 from assay_serving.verifiers.sandbox.worker_pool import CRASHED, TIMEOUT, Item
 
 pytest.importorskip("math_verify", reason="needs the extra verifiers")
@@ -60,17 +61,6 @@ def passed(outcome: Outcome) -> bool:
 def code(outcome: Outcome) -> str:
     assert isinstance(outcome, ScoreFailure), outcome
     return outcome.code
-
-
-def children(parent: int, module: bytes) -> list[int]:
-    """Process ids of its children that run this module."""
-    found = []
-    for thread in Path(f"/proc/{parent}/task").iterdir():
-        for pid in (thread / "children").read_text().split():
-            with contextlib.suppress(OSError):
-                if module in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.append(int(pid))
-    return found
 
 
 def workers() -> list[int]:
@@ -100,14 +90,14 @@ def test_a_hung_check_is_killed_and_the_others_keep_their_verdicts() -> None:
 
 def test_a_killed_worker_costs_its_own_item_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """kill -9 of the worker that is busy, while another thread's items go on."""
-    before, checking, reply = set(workers()), threading.Event(), processes._Worker.reply
+    before, checking, reply = set(workers()), threading.Event(), worker_pool._Worker.reply
 
     def noted(worker: Any, seconds: float) -> Any:
         if seconds == LONG:  # the worker has said that it is ready, and checks
             checking.set()
         return reply(worker, seconds)
 
-    monkeypatch.setattr(processes._Worker, "reply", noted)
+    monkeypatch.setattr(worker_pool._Worker, "reply", noted)
     with VerifierPool(PoolConfig(workers=2, seconds=LONG)) as pool, ThreadPoolExecutor(2) as other:
         hung = other.submit(pool.verify, [HUNG])
         assert checking.wait(PATIENCE_S)
@@ -189,7 +179,7 @@ def test_wrong_requests() -> None:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The shared pool with a limit that is waited for."""
     pool = VerifierPool(PoolConfig(workers=2, seconds=3))
-    monkeypatch.setattr(processes, "_shared", (os.getpid(), pool))
+    monkeypatch.setattr(worker_pool, "_shared", (os.getpid(), pool))
     yield
     pool.close()
 

@@ -36,7 +36,8 @@ def is_classifier(config: Mapping[str, Any]) -> bool:
 def is_plain(config: Mapping[str, Any]) -> bool:
     """Whether it is a stock decoder with one label."""
     own_code = bool(config.get("auto_map"))
-    return is_classifier(config) and not own_code and labels_of(config) == 1 and config.get("model_type") not in ENCODERS
+    is_stock = is_classifier(config) and not own_code
+    return is_stock and labels_of(config) == 1 and config.get("model_type") not in ENCODERS
 
 
 def score_head(weights: HeadWeights) -> RewardHead:
