@@ -6,6 +6,7 @@ the gold: it labels pairs where a label is bought, and is what is reported; only
 cell is one line of --cells and is not run again, so that the grid can be run over days, by several processes.
 
     python benchmarks/gold_per_label.py --policy tiny --seeds 8 --cells benchmarks/baselines/gold_per_label.tiny.jsonl
+    python benchmarks/gold_per_label.py --policy tiny --lr 1e-2 --report --cells benchmarks/baselines/gold_per_label.tiny.jsonl
     python benchmarks/gold_per_label.py                          # SmolLM2: about ten core minutes a cell without a GPU
     python benchmarks/gold_per_label.py --report --plot docs/policy-training/gold-per-label.svg
     python benchmarks/gold_per_label.py --full --jobs 8          # 11 arms, 5 budgets, 2 shares of wrong labels, 8 seeds
@@ -89,7 +90,7 @@ class Scale:
 
 SCALES = {
     "smollm2": Scale(4e-5, 3, 6),
-    "tiny": Scale(1e-2, 8, 6, ("all_lowercase", "contains_number", "no_commas", "min_words", "max_words")),
+    "tiny": Scale(3e-3, 8, 6, ("all_lowercase", "contains_number", "no_commas", "min_words", "max_words")),
 }
 
 
@@ -125,6 +126,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time, each in a process of its own")
     parser.add_argument("--policy", default=None, help="default: smollm2; --quick: tiny")
     parser.add_argument("--steps", type=int, default=None, help="default: 40; --quick: 4")
+    parser.add_argument("--lr", type=float, default=None, help="default: the scale's")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--autocast", action="store_true", help="products in bfloat16, where the processor has them")
     parser.add_argument("--minutes", type=float, default=None, help="begin no cell after so many")
@@ -133,33 +135,39 @@ def main() -> None:
     options.seeds = options.seeds or (1 if options.quick else 8 if options.full else 3)
     options.policy = options.policy or ("tiny" if options.quick else "smollm2")
     options.steps = options.steps or (4 if options.quick else 40)
+    options.lr = options.lr or SCALES[options.policy].lr
     if options.quick:
         options.cells = Path(tempfile.mkdtemp()) / "cells.jsonl"
     keys = [key for key in grid(options.full, options.seeds) if options.only is None or key.arm in options.only]
     if not options.report:
         run(options, keys)
     report = Report("gold_per_label")
-    cells = [cell for cell in done(options.cells) if Key(**cell["key"]) in set(keys)]
+    cells = [cell for cell in done(options) if Key(**cell["key"]) in set(keys)]
     figures(report, cells, len(keys))
     if options.plot:
         draw(cells, options.plot)
     report.finish(options)
 
 
-def done(path: Path) -> list[dict[str, Any]]:
-    """The finished cells; a line cut off by a kill is none."""
+def same_for_all(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings of a cell that its key does not have."""
+    return {name: getattr(options, name) for name in ("policy", "steps", "lr", "autocast")}
+
+
+def done(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The finished cells of these settings; a line cut off by a kill is none."""
     cells = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+    for line in options.cells.read_text(encoding="utf-8").splitlines() if options.cells.exists() else ():
         try:
             cells.append(json.loads(line))
         except json.JSONDecodeError:
             continue
-    return cells
+    return [cell for cell in cells if cell["settings"] == same_for_all(options)]
 
 
 def run(options: argparse.Namespace, keys: Sequence[Key]) -> None:
     """What is missing, each cell appended as it ends."""
-    finished = {Key(**cell["key"]) for cell in done(options.cells)}
+    finished = {Key(**cell["key"]) for cell in done(options)}
     missing = [key for key in keys if key not in finished]
     began = time.monotonic()
     options.cells.parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +180,7 @@ def run(options: argparse.Namespace, keys: Sequence[Key]) -> None:
             stream.write(json.dumps(cell) + "\n")
             stream.flush()
             os.fsync(stream.fileno())
-        print(f"{len(done(options.cells))} of {len(keys)}: {summary(cell)}", file=sys.stderr, flush=True)
+        print(f"{len(done(options))} of {len(keys)}: {summary(cell)}", file=sys.stderr, flush=True)
 
     if options.jobs == 1:
         for key in itertools.takewhile(lambda _: not late(), missing):
@@ -211,7 +219,7 @@ def train(options: argparse.Namespace, key: Key) -> dict[str, Any]:
         "seed": key.seed,
         "steps": options.steps,
         "checkpoint_every": 0,
-        "optimisation.lr": scale.lr,
+        "optimisation.lr": options.lr,
         "optimisation.micro_batch_rows": scale.prompts * scale.group,
         "optimisation.autocast": options.autocast,
         "sampling.prompts_per_step": scale.prompts,
@@ -285,7 +293,7 @@ def train(options: argparse.Namespace, key: Key) -> dict[str, Any]:
         "before": held_out(trained.before),
         "after": held_out(trained.after),
         "curves": {name: [_rounded(row.get(name)) for row in rows] for name in CURVES if name in rows[-1]},
-        "settings": {"policy": options.policy, "steps": options.steps, "autocast": options.autocast},
+        "settings": same_for_all(options),
         "labels": (rows[-1].get("labels_spent") or 0.0) if key.arm != CEILING else None,
         "seconds": round(time.perf_counter() - began, 1),
     }
