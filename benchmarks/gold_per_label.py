@@ -6,7 +6,6 @@ the gold: it labels pairs where a label is bought, and is what is reported; only
 cell is one line of --cells and is not run again, so that the grid can be run over days, by several processes.
 
     python benchmarks/gold_per_label.py --policy tiny --seeds 8 --cells benchmarks/baselines/gold_per_label.tiny.jsonl
-    python benchmarks/gold_per_label.py --policy tiny --lr 1e-2 --report --cells benchmarks/baselines/gold_per_label.tiny.jsonl
     python benchmarks/gold_per_label.py                          # SmolLM2: about ten core minutes a cell without a GPU
     python benchmarks/gold_per_label.py --report --plot docs/policy-training/gold-per-label.svg
     python benchmarks/gold_per_label.py --full --jobs 8          # 11 arms, 5 budgets, 2 shares of wrong labels, 8 seeds
