@@ -1,12 +1,9 @@
 """Settings declared once, as fields of a frozen dataclass, for the command line, the API, its JSON schema and forms.
 
     @dataclass(frozen=True)
-    class CheckConfig:
+    class CheckConfig(CheckedSettings):
         ngram: Annotated[int, Ge(1), Le(200), Help("Consecutive units in common that are an overlap.")] = 13
         unit: Annotated[Literal["word", "character"], Help("character: for scripts without spaces.")] = "word"
-
-        def __post_init__(self) -> None:
-            check_settings(self)
 
 A command takes one option per field with `@settings_options(CheckConfig)` (`assay.cli.settings_options`) and receives
 the instance as its first argument. An API body is a pydantic dataclass that inherits from `CheckConfig`: pydantic reads
@@ -105,6 +102,13 @@ def fields_of(settings: type) -> tuple[SettingField, ...]:
     hints = get_type_hints(settings, include_extras=True)
     ordered = sorted((f for f in fields(settings) if f.init), key=lambda f: bool(f.kw_only))
     return tuple(_field(f.name, hints[f.name], f.default) for f in ordered)
+
+
+class CheckedSettings:
+    """Base of a dataclass of settings without conditions on several of them: `check_settings` when it is made."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 def check_settings(settings: Any, prefix: str = "") -> None:

@@ -11,7 +11,7 @@ from annotated_types import Ge
 
 from assay.errors import BadInputError
 from assay.models.length_correction import Form, Unit
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help, check_settings
 from assay_rm_training.attacks.attack import ATTACKS, POLICY
 from assay_rm_training.benchmarks.catalogue import BENCHMARKS
 from assay_serving.model_config import ModelConfig
@@ -25,16 +25,13 @@ PAIRS, BENCHMARK = "Pairs (--data)", "Benchmarks (--bench)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadSettings:
+class LoadSettings(CheckedSettings):
     """How the models of a run are loaded. `allow_failed_parity`: although the spec says that the parity checks fail."""
 
     device: Annotated[str, Help("auto, cpu, cuda, cuda:1, mps.")] = "auto"
     allow_failed_parity: Annotated[
         bool, Help("Load a model even if it fails its parity checks.", "--allow-failed-parity")
     ] = False
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def model_config(self, reference: str, served_as: str | None = None) -> ModelConfig:
         """With `dtype`, `max_length`, `token_budget`, `correct` and `adapter`, where they are settings of the run."""
@@ -225,7 +222,7 @@ class LengthBiasConfig(LoadSettings):
 
 
 @dataclass(frozen=True)
-class VerificationConfig:
+class VerificationConfig(CheckedSettings):
     """`data`: pairs whose responses are the sample; None: built-in sentences. `write`: into the spec and card of a
     model folder. `adopt`: write a spec for a folder that has none."""
 
@@ -238,9 +235,6 @@ class VerificationConfig:
     device: Annotated[str, Help("auto, cpu, cuda, cuda:1, mps.")] = "auto"
     write: bool = True
     adopt: Annotated[bool, Help("Write a spec for a model folder from elsewhere, which has none.", "--adopt")] = False
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from assay.errors import BadInputError
 from assay.models.parallelism.distributed import Parallel
 from assay.runs.trackers import TRACKERS
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help, check_settings
 
 Schedule = Literal["constant", "linear", "cosine", "wsd"]
 OptimizerName = Literal["adamw", "adafactor"]
@@ -23,15 +23,12 @@ SaveDtype = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
-class LoraConfig:
+class LoraConfig(CheckedSettings):
     """Low-rank adapters on every linear layer of the backbone; the head is always trained in full."""
 
     rank: Annotated[int, Ge(1)] = 16
     alpha: int = 32
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True)

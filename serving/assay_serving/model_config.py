@@ -12,14 +12,14 @@ from annotated_types import Ge
 
 from assay.errors import BadInputError
 from assay.models.readings import IMPLICIT, implicit_parts
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help
 
 SECRETS = ("api_key",)  #: engine options that are never shown
 HIDDEN = "(hidden)"
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(CheckedSettings):
     """`reference`: folder, hub id, file of an ensemble or composed reward, or name of an artifact in the workspace.
 
     `served_as`: the name its scores carry. `max_length`: tokens. `allow_failed_parity`: load it although its spec says
@@ -71,9 +71,6 @@ class ModelConfig:
             metavar="MODEL",
         ),
     ] = ()
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from annotated_types import Ge
 from assay.browsing.pair_pages import pair_pages
 from assay.compute.scratch_store import scratch
 from assay.runs.progress_bar import Advance, silent
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.discarding import discard
@@ -24,14 +24,11 @@ CONTROL = r"[\x00-\x08\x0B\x0C\x0E-\x1F\x7F]"
 
 
 @dataclass(frozen=True)
-class CleanConfig:
+class CleanConfig(CheckedSettings):
     """Control characters are those of ASCII but tab, newline and return."""
 
     max_characters: Annotated[int, Ge(0), Help("Discard longer responses; 0 = no limit.")] = 0
     control_characters: Annotated[bool, Help("Discard texts with control characters.")] = True
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def rules(self) -> list[CleaningRule]:
         rules = [

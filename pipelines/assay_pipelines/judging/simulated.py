@@ -12,14 +12,14 @@ from annotated_types import Ge, Le
 
 from assay.domain import AnnotatorKind, Answer, ShownOrder, swap_answer
 from assay.ids import fraction
-from assay.settings import check_settings
+from assay.settings import CheckedSettings
 from assay_pipelines.judging.judge import JudgeFailure, OnResult, Vote
 from assay_pipelines.judging.merging import merge_votes
 from assay_pipelines.llm.questions import Question, orders
 
 
 @dataclass(frozen=True)
-class SimulatedConfig:
+class SimulatedConfig(CheckedSettings):
     """`accuracy`: chance of the true answer where it votes A or B without looking at positions. `tie_rate`: chance of
     a tie whatever is true. `position_bias`: chance of taking what is shown first whatever is true."""
 
@@ -29,9 +29,6 @@ class SimulatedConfig:
     samples: Annotated[int, Ge(1)] = 1
     both_orders: bool = False
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 class SimulatedJudge:

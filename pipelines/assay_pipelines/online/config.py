@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from assay.errors import BadInputError
 from assay.registry import unknown
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help
 
 Host = Literal["process", "serve"]
 Uncertainty = Literal["bootstrap", "laplace", "prior"]
@@ -22,11 +22,8 @@ OnAlarm = Literal["stop", "return", "label", "penalty", "ignore"]
 EXAMPLE = Path(__file__).with_name("loop.example.yaml")
 
 
-class _Checked:
+class _Checked(CheckedSettings):
     __pydantic_config__: ClassVar = {"extra": "forbid"}
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True)

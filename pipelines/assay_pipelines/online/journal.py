@@ -24,7 +24,7 @@ from annotated_types import Ge
 
 from assay.errors import BadInputError
 from assay.runs.json_log import JsonLog
-from assay.settings import check_settings
+from assay.settings import CheckedSettings
 from assay.system.atomic_files import replacing
 
 LABELS, EVENTS, CONTROL, REPLIES = "labels.jsonl", "events.jsonl", "control.json", "replies.jsonl"
@@ -54,7 +54,7 @@ class LabelRow:
 
 
 @dataclass(frozen=True)
-class Control:
+class Control(CheckedSettings):
     """Orders from outside. A limit that is None leaves the configured one."""
 
     state: Literal["run", "pause", "stop"] = "run"
@@ -62,9 +62,6 @@ class Control:
     money: Annotated[float | None, Ge(0)] = None
     steps: Annotated[int | None, Ge(0)] = None
     minutes: Annotated[float | None, Ge(0)] = None
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     @classmethod
     def read(cls, folder: Path) -> "Control":

@@ -17,7 +17,7 @@ from annotated_types import Ge, Le
 
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.embedding.encoder import Encoder
@@ -36,7 +36,7 @@ PAGE = 1_000
 
 
 @dataclass(frozen=True)
-class FilterConfig:
+class FilterConfig(CheckedSettings):
     """`extractor`: whose principles; None = those stated by people."""
 
     extractor: str | None = None
@@ -49,9 +49,6 @@ class FilterConfig:
     ] = True
     alone: Annotated[bool, Help("Keep principles of a single annotator.", "--alone")] = False
     drop: Annotated[tuple[str, ...], Help("Principle to drop; repeatable. Default: helpfulness.")] = ("helpfulness",)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass

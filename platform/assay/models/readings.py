@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from annotated_types import Gt, Lt
 
 from assay.errors import BadInputError
-from assay.settings import check_settings
+from assay.settings import CheckedSettings, check_settings
 
 StepAggregation = Literal["min", "product", "last"]
 AggregationKind = Literal["weights", "mean", "min", "gate"]
@@ -126,7 +126,7 @@ class RatingHeads:
 
 
 @dataclass(frozen=True, slots=True)
-class Implicit:
+class Implicit(CheckedSettings):
     """How a policy is read as a reward model: beta * (log pi(y|x) - log pi_ref(y|x)), summed over the response's tokens
     (arXiv 2305.18290); without a reference beta * log pi(y|x) per token (arXiv 2405.14734).
 
@@ -136,9 +136,6 @@ class Implicit:
     beta: Annotated[float, Gt(0), Lt(math.inf)]
     reference: str | None = None
     reference_version: str = ""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def implicit_parts(reference: str) -> tuple[str, str | None] | None:

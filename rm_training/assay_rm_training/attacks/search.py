@@ -16,12 +16,12 @@ from annotated_types import Ge, Gt
 from assay import ids
 from assay.domain import PreferencePair, response_text
 from assay.errors import BadInputError
-from assay.settings import check_settings
+from assay.settings import CheckedSettings
 from assay_rm_training.attacks.attack import AttackedResponse, AttackTarget, AttackVerdict
 
 
 @dataclass(frozen=True)
-class TokenSearch:
+class TokenSearch(CheckedSettings):
     """A text of at most `length` words, each the one of `words` with the highest mean margin over pairs of `prompts`
     prompts: grown word by word, then every place is tried again, `sweeps` times. `words`: () takes the `vocabulary`
     commonest words of the good responses that are searched on. Judges length * vocabulary * prompts * (1 + sweeps)
@@ -36,9 +36,6 @@ class TokenSearch:
     vocabulary: Annotated[int, Ge(2)] = 16
     prompts: Annotated[int, Ge(1)] = 4
     sweeps: Annotated[int, Ge(0)] = 1
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def attack(
         self, pairs: Sequence[PreferencePair], target: AttackTarget, rng: random.Random
@@ -89,7 +86,7 @@ def _mean_margins(texts: Sequence[str], rows: Sequence[int], target: AttackTarge
 
 
 @dataclass(frozen=True)
-class PolicySearch:
+class PolicySearch(CheckedSettings):
     """Of `samples` responses of a policy to each prompt the one that the model rewards most. `policy`: a folder or hub
     id."""
 
@@ -100,9 +97,6 @@ class PolicySearch:
     max_new_tokens: Annotated[int, Ge(1)] = 64
     temperature: Annotated[float, Gt(0)] = 1.0
     device: str = "auto"
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def attack(
         self, pairs: Sequence[PreferencePair], target: AttackTarget, rng: random.Random

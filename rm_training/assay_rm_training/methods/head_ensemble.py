@@ -33,7 +33,7 @@ from assay import ids
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help
 from assay_rm_training.calibration.measures import sigmoid
 from assay_rm_training.calibration.uncertainty import UncertaintyReport, measure_uncertainty
 from assay_rm_training.methods.hidden_states import FeatureCache
@@ -47,16 +47,13 @@ FOLDS = 4
 
 
 @dataclass(frozen=True)
-class HeadsConfig:
+class HeadsConfig(CheckedSettings):
     """`l2`: for features of deviation 1, as in `ProbeConfig`; None: chosen by cross-validation over prompts."""
 
     method: Annotated[HeadsMethod, Help("How the heads come to differ.")] = "laplace"
     members: Annotated[int, Ge(2), Help("Heads.")] = 8
     l2: Annotated[float | None, Gt(0), Lt(math.inf), Help("Penalty; by cross-validation without one.")] = None
     seed: Annotated[int, Ge(0), Help("Of the draws.")] = 0
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True)

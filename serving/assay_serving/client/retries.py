@@ -15,7 +15,7 @@ from typing import Annotated
 import httpx
 from annotated_types import Ge, Gt
 
-from assay.settings import check_settings
+from assay.settings import CheckedSettings
 
 #: Full queue, draining, a proxy without its server, not scored in time. Other replies would repeat.
 RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
@@ -31,16 +31,13 @@ RETRYABLE_FAULTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(CheckedSettings):
     """`retries`: tries after the first. `deadline`: seconds over all tries and pauses of one call, None = no limit."""
 
     retries: Annotated[int, Ge(0)] = 5
     first_pause_s: float = 0.25
     longest_pause_s: float = 20.0
     deadline: Annotated[float | None, Gt(0)] = 600.0
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def pause(self, attempt: int, retry_after: float | None) -> float:
         """Seconds before try `attempt` + 1 (attempts count from 0). Jitter spreads the retries of many clients."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from annotated_types import Ge, Gt, Lt
 
-from assay.settings import check_settings
+from assay.settings import CheckedSettings
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Combine = Literal["mean", "min", "uwo", "lower_bound", "kl_robust"]
@@ -24,7 +24,7 @@ Variance = Literal["population", "unbiased"]
 
 
 @dataclass(frozen=True)
-class MemberAggregation:
+class MemberAggregation(CheckedSettings):
     """`weight`: of the variance in `uwo` (0.5 for best-of-n, 0.1 for PPO in the paper), of the deviation in
     `lower_bound` (mean - weight * std). `beta`: of `kl_robust`. `variance`: divides by k ("population") or k - 1
     ("unbiased"), in `uwo` and in every score's uncertainty."""
@@ -33,9 +33,6 @@ class MemberAggregation:
     weight: Annotated[float, Ge(0), Lt(math.inf)] = 0.5
     beta: Annotated[float, Gt(0), Lt(math.inf)] = 1.0
     variance: Variance = "population"
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def combined(self, rewards: Floats) -> Floats:
         """One reward an item [B] of the members' rewards [B, k], already on one scale."""

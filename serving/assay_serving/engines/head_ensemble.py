@@ -28,7 +28,7 @@ from assay.models.loading import context_length
 from assay.models.spec import RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import MEMBER, Score, ScoreFailure, ScorePart, ScoreResult
-from assay.settings import check_settings
+from assay.settings import CheckedSettings
 from assay_serving.engines.aggregation import MemberAggregation
 from assay_serving.engines.ensemble import description_of, digest, write_description
 from assay_serving.engines.frozen_backbone import FeatureReader, backbone_version, load_backbone
@@ -45,7 +45,7 @@ KIND = "head_ensemble"
 
 
 @dataclass(frozen=True)
-class HeadEnsembleSpec:
+class HeadEnsembleSpec(CheckedSettings):
     """`backbone`: what the model is called, or its folder relative to this one. `max_length`: tokens. `members` k,
     `width` H: of the heads. `spread`: factor that the heads' deviations were scaled by, fitted on the pairs
     `spread_on`; `uncertainty`: JSON-ready, what was measured there. `method`, `l2`, `pairs`: how they were fitted."""
@@ -68,9 +68,6 @@ class HeadEnsembleSpec:
     contamination: tuple[BenchmarkUse, ...] = ()
     snapshot: str | None = None
     run_id: str | None = None
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     @classmethod
     def read(cls, folder: Path) -> HeadEnsembleSpec:

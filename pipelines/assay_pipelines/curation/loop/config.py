@@ -11,7 +11,7 @@ from annotated_types import Ge, Le
 from assay.compute.executor import LOCAL, check_place
 from assay.data.snapshots import Selection
 from assay.errors import BadInputError
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help, check_settings
 from assay_pipelines.curation.reliability.voters import VoterModel
 
 TrainOn = Literal["silver", "silver+gold"]
@@ -180,7 +180,7 @@ class Stage1Config:
 
 
 @dataclass(frozen=True)
-class Stage2Config:
+class Stage2Config(CheckedSettings):
     """p: a model's probability of the source's label. `keep_above`: a model agrees above it; judges are asked where the
     gold model agrees and the best does not, for there alone the rule hangs on them. `recycle_below`: a discarded pair
     is recycled, flipped, where both models' p is at most this: 0 never, 0.5 where both prefer the other side, 1 always,
@@ -195,9 +195,6 @@ class Stage2Config:
     sources: Annotated[
         Literal["weights", "equal"], Help("What is kept: weigh it by its source's reliability on gold, or all alike.")
     ] = "weights"
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def _build(kind: Any, values: Mapping[str, Any], prefix: str) -> Any:

@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 from assay.browsing.candidates import Candidate, Label, candidates_by_id
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help
 from assay.store.records import Decision, Evidence
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.held_out import Refit, gold_probabilities
@@ -34,13 +34,10 @@ RULE = "relabelled"
 
 
 @dataclass(frozen=True)
-class RelabelConfig:
+class RelabelConfig(CheckedSettings):
     """`least`: how sure the model must be of its side."""
 
     least: Annotated[float, Ge(0.5), Le(1), Help("Probability that the model must give its side.")] = 0.5
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass

@@ -19,7 +19,7 @@ from annotated_types import Ge, Le
 from assay.data.snapshots import Selection
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help
 from assay.store.records import Decision, Evidence, insert_decisions
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.choosing import PAGE, Spend, choose_for_judges, posteriors
@@ -46,7 +46,7 @@ _GOLD = "SELECT comparison_id, label FROM current_decisions WHERE pool = 'gold' 
 
 
 @dataclass(frozen=True)
-class SourcePassConfig:
+class SourcePassConfig(CheckedSettings):
     """`use`: weights = a label's weight is 2p - 1, p what is sure of it (the near end of the interval); soft = its
     `preference` is p; drop = whole labels of sources that are right on at least `least` of gold, and nothing else."""
 
@@ -59,9 +59,6 @@ class SourcePassConfig:
         "uncertain"
     )
     seed: Annotated[int, Ge(0), Help("Of what is drawn.")] = 0
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass

@@ -25,7 +25,7 @@ from assay.compute.stage import in_order, map_stage, open_stage
 from assay.data.snapshots import POOLS, Selection
 from assay.errors import NotFoundError
 from assay.runs.progress_bar import Advance, silent
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help
 from assay.store.database import Connection
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.contamination.benchmark_index import (
@@ -56,7 +56,7 @@ RULE = "contamination"
 
 
 @dataclass(frozen=True)
-class CheckConfig:
+class CheckConfig(CheckedSettings):
     """What counts as an overlap, and with which benchmarks; empty = every registered one."""
 
     ngram: Annotated[int, Ge(1), Le(200), Help("So many consecutive units in common are an overlap.")] = 13
@@ -75,9 +75,6 @@ class CheckConfig:
     benchmarks: Annotated[
         tuple[str, ...], Help("Registered benchmark; repeatable. Default: all of them.", option="--benchmark")
     ] = ()
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True)

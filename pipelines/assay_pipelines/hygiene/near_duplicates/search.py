@@ -18,7 +18,7 @@ from assay.compute.local import LocalExecutor
 from assay.compute.scratch_store import scratch
 from assay.compute.stage import in_order, map_stage, open_stage
 from assay.runs.progress_file import Counting, noted
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help
 from assay.store.database import registered
 from assay.workspace import Workspace
 from assay_pipelines.hygiene.near_duplicates.documents import Documents, Over, documents
@@ -50,16 +50,13 @@ _OPPOSITE = """
 
 
 @dataclass(frozen=True)
-class NearDuplicateConfig:
+class NearDuplicateConfig(CheckedSettings):
     """`over`: whether comparisons are compared, or prompts alone."""
 
     threshold: Annotated[float, Gt(0), Le(1), Help("Least Jaccard similarity of every part.")] = 0.8
     shingle: Annotated[int, Ge(1), Le(50), Help("Consecutive words of a shingle.")] = 3
     over: Annotated[Over, Help("pair (prompt and both responses), or prompt alone.")] = "pair"
     seed: Annotated[int, Help("Of the sketches.")] = 42
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass

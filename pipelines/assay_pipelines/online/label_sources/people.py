@@ -13,7 +13,7 @@ from annotated_types import Ge
 from assay.annotation.vote_journal import fold
 from assay.errors import BusyError
 from assay.runs.record import Run
-from assay.settings import check_settings
+from assay.settings import CheckedSettings
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.queues import collected, create_queue
@@ -25,7 +25,7 @@ REASON = "Which of two responses of a policy in training is better tells its rew
 
 
 @dataclass(frozen=True)
-class PeoplesQueue:
+class PeoplesQueue(CheckedSettings):
     """`queue`: its name; None: loop-NAME. `overlap`: people per pair. `gold_checks`: share of known answers mixed in.
     `price`: of a vote."""
 
@@ -39,9 +39,6 @@ class PeoplesQueue:
     price: Annotated[float, Ge(0)] = 0.0
 
     waits = True
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     @property
     def name(self) -> str:

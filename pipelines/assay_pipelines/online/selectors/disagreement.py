@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help
 from assay_pipelines.online.selectors.candidates import Candidates, Floats, most_urgent
 from assay_pipelines.online.selectors.kind import Pick
 from assay_rm_training.calibration.measures import sigmoid
@@ -23,7 +23,7 @@ def agreement(members: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class MemberDisagreement:
+class MemberDisagreement(CheckedSettings):
     """The largest standard deviation over members first, of the preference or of the margin; or the most even vote."""
 
     by: Annotated[
@@ -32,9 +32,6 @@ class MemberDisagreement:
     ] = "preference"
 
     needs: ClassVar[frozenset[str]] = frozenset({"members"})
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def choose(self, candidates: Candidates, count: int, rng: np.random.Generator) -> list[Pick]:
         assert candidates.members is not None

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import numpy as np
 
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help
 from assay_pipelines.online.selectors.belief import Source, belief_of, needs_of
 from assay_pipelines.online.selectors.candidates import Candidates, Floats, most_urgent
 from assay_pipelines.online.selectors.kind import Pick
@@ -19,15 +19,12 @@ from assay_rm_training.calibration.measures import sigmoid
 
 
 @dataclass(frozen=True)
-class InformationGain:
+class InformationGain(CheckedSettings):
     """Greedily the pair that takes most off the entropy of what is believed, given the pairs before it."""
 
     by: Annotated[Source, Help("What is believed: the posterior, or a normal of the members' covariance.")] = (
         "posterior"
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     @property
     def needs(self) -> frozenset[str]:

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Gt
 
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help
 from assay_pipelines.online.selectors.belief import Source, belief_of, margins, needs_of
 from assay_pipelines.online.selectors.candidates import Candidates, Floats, Ints
 from assay_pipelines.online.selectors.kind import Pick
@@ -22,7 +22,7 @@ from assay_pipelines.online.selectors.turns import by_turns
 
 
 @dataclass(frozen=True)
-class OptimisticChoice:
+class OptimisticChoice(CheckedSettings):
     """Of each prompt, the comparator with the response of the highest optimistic margin over it; the highest margin
     first; then a second pair of each prompt."""
 
@@ -32,9 +32,6 @@ class OptimisticChoice:
         Literal["best", "reference"],
         Help("best: the highest mean. reference: drawn by probability under the reference over that under the policy."),
     ] = "best"
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     @property
     def needs(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import numpy as np
 
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help
 from assay_pipelines.online.selectors.belief import Belief, Source, belief_of, margins, needs_of
 from assay_pipelines.online.selectors.candidates import Candidates, Ints
 from assay_pipelines.online.selectors.kind import Pick
@@ -20,14 +20,11 @@ from assay_pipelines.online.selectors.turns import by_turns
 
 
 @dataclass(frozen=True)
-class PosteriorDraws:
+class PosteriorDraws(CheckedSettings):
     """One pair of each prompt by two draws of its own, the pair on which two draws are expected to differ most first;
     then a second pair of each."""
 
     by: Annotated[Source, Help("What is drawn: heads from the posterior, or members of the ensemble.")] = "posterior"
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     @property
     def needs(self) -> frozenset[str]:

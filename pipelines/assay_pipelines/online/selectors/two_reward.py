@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from assay.settings import Help, check_settings
+from assay.settings import CheckedSettings, Help
 from assay_pipelines.online.selectors.candidates import Candidates, Floats, most_urgent
 from assay_pipelines.online.selectors.kind import Pick
 
@@ -17,7 +17,7 @@ def standardised(margins: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class RewardDisagreement:
+class RewardDisagreement(CheckedSettings):
     """The pairs whose two margins, each in units of its root mean square over the candidates, differ most first."""
 
     by: Annotated[
@@ -26,9 +26,6 @@ class RewardDisagreement:
     ] = "margin"
 
     needs: ClassVar[frozenset[str]] = frozenset({"other"})
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def choose(self, candidates: Candidates, count: int, rng: np.random.Generator) -> list[Pick]:
         assert candidates.other is not None

@@ -30,7 +30,7 @@ from annotated_types import Ge, Gt
 
 from assay.errors import BackendError, BadInputError
 from assay.score import ScoreFailure
-from assay.settings import check_settings
+from assay.settings import CheckedSettings
 from assay_serving.verifiers.constraint import Constraint, Verdict, Verification
 
 VERIFIER = "verifier"
@@ -46,15 +46,12 @@ Outcome: TypeAlias = Verification | ScoreFailure
 
 
 @dataclass(frozen=True)
-class PoolConfig:
+class PoolConfig(CheckedSettings):
     """`seconds` an item may take, on top of the time limits of its programs; `memory` bytes of a worker."""
 
     workers: Annotated[int, Ge(0)] = 0  #: 0: one a core, up to 8
     seconds: Annotated[float, Gt(0)] = SECONDS
     memory: Annotated[int, Ge(256 << 20)] = MEMORY  #: below it none starts
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     @property
     def size(self) -> int:
