@@ -10,6 +10,10 @@ from typing import Any, TypeAlias
 
 #: Begins the names of the parts that are an ensemble's members, in their order: member-0, member-1, ...
 MEMBER = "member-"
+#: Begins the names of the parts that are the steps of a response, in their order: step-1, step-2, ...
+STEP = "step-"
+#: The part that is the value before the first step, where it is known.
+START = "step-0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class Score:
     uncertainty: float | None = None  #: standard deviation of the reward where the model gives one
     principle: str | None = None
     calibration: str | None = None  #: id of the calibration that gave `probability`
-    parts: tuple[ScorePart, ...] = ()  #: of a composed reward, in the order of its file; of an ensemble, its members
+    parts: tuple[ScorePart, ...] = ()  #: of a composed reward, in the order of its file; an ensemble's members; steps
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.reward):
@@ -57,6 +61,12 @@ class Score:
     def members(self) -> tuple[float, ...]:
         """Rewards of an ensemble's members, on their common scale; empty of every other model."""
         return tuple(p.value for p in self.parts if p.name.startswith(MEMBER) and p.value is not None)
+
+    @property
+    def steps(self) -> tuple[float, ...]:
+        """Values after each step of the response, where its model reads steps; of a process reward model log-odds."""
+        named = (p for p in self.parts if p.name.startswith(STEP) and p.name != START)
+        return tuple(p.value for p in named if p.value is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; `parts` only where there are any."""

@@ -1,8 +1,8 @@
 """Scoring JSON Lines: every input line gives one output line, and a broken line fails alone.
 
-Covers: reading rows with `prompt` and `response` or `responses` (and `label` and `references`, which composed rewards
-read), scoring them in bounded memory, the lines written, a file of them that resumes where it was interrupted, counts
-of failures by reason. Leaves out: the scorer (`model_loader`), storage (the command).
+Covers: reading rows with `prompt` and `response`, `responses` or `steps` (and `label` and `references`, which
+composed rewards read), scoring them in bounded memory, the lines written, a file of them that resumes where it was
+interrupted, counts of failures by reason. Leaves out: the scorer (`model_loader`), storage (the command).
 """
 
 import json
@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from assay.errors import BackendError, BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay.system.plurals import counted
-from assay_serving.scorer import ScoreItem, Scorer
+from assay_serving.scorer import ScoreItem, Scorer, require_step_reader
 
 ITEMS_AT_ONCE = 1024
 
@@ -159,6 +159,7 @@ def score_rows(
     report = ScoreReport() if report is None else report
     for chunk in _chunks(rows):
         items = [item for row in chunk for item in row.items]
+        require_step_reader(scorer.info, items)
         results = scorer.score(items, on_progress)
         keep(items, results)
         start = 0
@@ -173,13 +174,13 @@ def score_rows(
 
 
 def _row(number: int, fields: dict[str, Any], default_principle: str | None) -> ScoreRow:
-    if ("response" in fields) == ("responses" in fields):
-        raise RowError("give either response or responses", field="response")
+    if sum(name in fields for name in ("response", "responses", "steps")) != 1:
+        raise RowError("give one of response, responses and steps", field="response")
     grouped = "responses" in fields
-    responses = fields["responses"] if grouped else [fields["response"]]
+    responses = fields["responses"] if grouped else fields["steps"] if "steps" in fields else [fields["response"]]
     if not isinstance(responses, list) or not all(isinstance(r, str) for r in responses):
-        field_name = "responses" if grouped else "response"
-        raise RowError("not a list of texts" if grouped else "not a text", field=field_name)
+        field_name = next(name for name in ("responses", "steps", "response") if name in fields)
+        raise RowError("not a text" if field_name == "response" else "not a list of texts", field=field_name)
     principle = fields.get("principle")
     if principle is not None and not isinstance(principle, str):
         raise RowError("not a text", field="principle")
@@ -194,6 +195,9 @@ def _row(number: int, fields: dict[str, Any], default_principle: str | None) -> 
     references = fields.get("references")
     if not isinstance(references, list) or not all(isinstance(r, str) for r in references):
         references = []  # an unrelated field of that name
+    if "steps" in fields:
+        item = replace(ScoreItem.of_steps(prompt, responses, principle), label=label)
+        return ScoreRow(number, (item,), fields.get("id"))
     items = tuple(
         ScoreItem(prompt, response, principle, label=label, references=tuple(references)) for response in responses
     )

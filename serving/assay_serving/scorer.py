@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from assay.domain import Prompt, Response, response_text
+from assay.errors import BadInputError
 from assay.models.contamination import BenchmarkUse, uses_from
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreResult
@@ -42,7 +43,8 @@ class ScoreItem:
     """One response to be scored. `principle`: the question to judge by, for models that take one.
 
     `rendered` stands for prompt and response, which are then empty. `label`: what a verifier checks against.
-    `references`: other responses to the prompt, for rewards that are relative to them. Models ignore both.
+    `references`: other responses to the prompt, for rewards that are relative to them. Models ignore both. `steps`: the
+    response in the steps that a process reward model reads, instead of where its own separator cuts the text.
     """
 
     prompt: Prompt
@@ -51,6 +53,12 @@ class ScoreItem:
     rendered: Rendered | None = None
     label: str | None = None
     references: tuple[str, ...] = ()
+    steps: tuple[str, ...] | None = None
+
+    @classmethod
+    def of_steps(cls, prompt: Prompt, steps: Sequence[str], principle: str | None = None) -> "ScoreItem":
+        """The response that these steps are, with an empty line between them in its text."""
+        return cls(prompt, "\n\n".join(steps), principle, steps=tuple(steps))
 
     @property
     def characters(self) -> int:
@@ -85,6 +93,7 @@ class ModelInfo:
     curve: dict[str, Any] | None = field(default=None, hash=False)
     bradley_terry: bool = False  #: trained so that a difference of two rewards of one prompt is a log-odds
     question: str | None = None  #: of a principle model: what it asks of a response, `{principle}` in it
+    stepwise: bool = False  #: a process reward model: its scores have a part for each step
     #: by registered benchmarks, of all that it was made of: bases, members, parts, data
     contamination: tuple[BenchmarkUse, ...] = ()
     trained_principles: tuple[str, ...] = ()  #: the most frequent of those that it was trained to judge by
@@ -100,6 +109,13 @@ class ModelInfo:
         fields = {name: payload[name] for name in cls.__dataclass_fields__ if name in payload}
         fields["contamination"] = uses_from(fields.get("contamination"))
         return cls(**(fields | {"trained_principles": tuple(fields.get("trained_principles", ()))}))
+
+
+def require_step_reader(info: ModelInfo, items: Iterable[ScoreItem]) -> None:
+    """Raises BadInputError for responses given in steps, where the model reads none."""
+    if not info.stepwise and any(item.steps is not None for item in items):
+        message = f"{info.name} is no process reward model and reads no steps: give each response as one text"
+        raise BadInputError(message, field="steps")
 
 
 class Scorer(Protocol):

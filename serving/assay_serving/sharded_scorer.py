@@ -96,9 +96,10 @@ def _form(item: ScoreItem) -> str:
     """JSON of an item; rendered ones are a trainer's, which asks a server."""
     assert item.rendered is None
     prompt, response = [message.to_dict() for message in item.prompt], response_form(item.response)
-    return json.dumps([prompt, response, item.principle, item.label, item.references])
+    return json.dumps([prompt, response, item.principle, item.label, item.references, item.steps])
 
 
 def _item(text: str) -> ScoreItem:
-    prompt, response, principle, label, references = json.loads(text)
-    return ScoreItem(prompt_of(prompt), response_of(response), principle, label=label, references=tuple(references))
+    prompt, response, principle, label, references, steps = json.loads(text)
+    others, cut = tuple(references), None if steps is None else tuple(steps)
+    return ScoreItem(prompt_of(prompt), response_of(response), principle, label=label, references=others, steps=cut)

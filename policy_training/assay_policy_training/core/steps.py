@@ -7,13 +7,14 @@ score. Leaves out: the source of the values (`process_reward`), their use (`shap
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from assay.score import Score, ScorePart
-from assay_policy_training.core.batch import RolloutBatch
+from assay.score import START, STEP, Score, ScorePart
+from assay_policy_training.core.batch import RolloutBatch, group_moments
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -36,6 +37,12 @@ def step_prefixes(text: str, separator: str = SEPARATOR) -> list[str]:
     pieces, numbers = text.split(separator), step_of_piece(text, separator)
     ends = [i for i in range(len(pieces)) if i + 1 == len(pieces) or numbers[i + 1] > numbers[i]]
     return [separator.join(pieces[: end + 1]) for end in ends]
+
+
+def split_steps(text: str, separator: str = SEPARATOR) -> list[str]:
+    """The text cut after each step and its separator: joined, they are the text."""
+    cuts = [len(prefix) + len(separator) for prefix in step_prefixes(text, separator)[:-1]]
+    return [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
 
 
 def segments(tokenizer: "PreTrainedTokenizerBase", batch: RolloutBatch, separator: str = SEPARATOR) -> Tensor:
@@ -69,12 +76,11 @@ def _numbers(pieces: Sequence[str], separator: str) -> list[int]:
     return out
 
 
-def with_step_values(score: Score, values: Sequence[float]) -> Score:
-    """The score with a part for each step; its reward is the last step's value."""
-    parts = tuple(
-        ScorePart(f"step {number}", value=value, model=score.model, version=score.version)
-        for number, value in enumerate(values)
-    )
+def with_step_values(score: Score, values: Sequence[float], start: float | None = None) -> Score:
+    """The score with a part for each step, and one for the value before the first; its reward is the last value."""
+    named = [(f"{STEP}{number}", value) for number, value in enumerate(values, start=1)]
+    named = named if start is None else [(START, start), *named]
+    parts = tuple(ScorePart(name, value=value, model=score.model, version=score.version) for name, value in named)
     return replace(score, reward=values[-1], parts=parts)
 
 
@@ -83,9 +89,33 @@ def step_values(batch: RolloutBatch, part: str) -> list[list[float] | None]:
     per_row: list[list[float] | None] = []
     for row in batch.scores:
         score = row.get(part)
-        values = [p.value for p in score.parts if p.name.startswith("step ")] if score is not None else []
-        per_row.append([v for v in values if v is not None] or None)
+        per_row.append(list(score.steps) or None if score is not None else None)
     return per_row or [None] * len(batch)
+
+
+def start_values(batch: RolloutBatch, part: str) -> Tensor:
+    """[B] float64: the value before the first step, as the reward `part` gave it. Of rows without one the mean value
+    after the first step over the group's rows that have values; NaN where there is none."""
+    values = step_values(batch, part)
+    first = torch.tensor([row[0] if row else torch.nan for row in values], dtype=torch.float64)
+    known = []
+    for row in batch.scores or [{}] * len(batch):
+        score = row.get(part)
+        start = next((p.value for p in score.parts if p.name == START), None) if score is not None else None
+        known.append(torch.nan if start is None else start)
+    stated = torch.tensor(known, dtype=torch.float64)
+    if batch.reward is not None:
+        first = torch.where(batch.valid, first, torch.nan)
+    count, mean, _, _ = group_moments(first, batch.group, ddof=0)
+    return torch.where(stated.isnan(), torch.where(count > 0, mean, torch.nan), stated)
+
+
+def segments_of(tokenizer: "PreTrainedTokenizerBase | None", batch: RolloutBatch, separator: str) -> Tensor:
+    """The batch's own segments, else those of the text."""
+    if batch.segment is not None:
+        return batch.segment
+    assert tokenizer is not None  # attached before the first step
+    return segments(tokenizer, batch, separator)
 
 
 def last_token_of_step(segment: Tensor, present: Tensor, step: int) -> int | None:

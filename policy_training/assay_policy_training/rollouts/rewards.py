@@ -4,10 +4,9 @@ Covers: one part per source, missing parts (NaN) with their reason, the version 
 weighted sum. A failed score is never a number: the row's reward is missing and the row is not trained on. Leaves
 out: composing them (`compositions`), shaping by length or by group, sources that see whole groups.
 
-A reward for every step of a response: any scorer, applied to each prefix that ends with a step. Covers: steps cut at a
-separator, step values as log-odds or as probabilities, a row of which one prefix failed (it is missing, with the
-reason). Leaves out: steps from forced answers or Monte-Carlo continuations; process models that score all steps in one
-pass are called step by step too, so that remote ones work.
+A reward for every step of a response: a process reward model reads the response once, any other scorer each prefix that
+ends with a step. Covers: steps cut at a separator, step values as log-odds or as probabilities, a row of which one
+prefix failed (it is missing, with the reason). Leaves out: values from continuations (`continuations`).
 """
 
 import json
@@ -20,10 +19,10 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay.score import Score, ScoreFailure
+from assay.score import Score, ScoreFailure, ScoreResult
 from assay.statistics.logistic import sigmoid
 from assay_policy_training.core.prompt import RECORD, PromptItem, record_of
-from assay_policy_training.core.steps import SEPARATOR, step_prefixes, with_step_values
+from assay_policy_training.core.steps import SEPARATOR, split_steps, step_prefixes, with_step_values
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.protocols import RewardComposition, Rewards, RewardSource
 from assay_policy_training.rollouts.outage import WaitingScorer, outage_seconds
@@ -227,24 +226,36 @@ class ProcessReward:
         return outage_seconds(self.scorer)
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
-        kind = self.scorer.info.kind
-        prefixes = [step_prefixes(response, self.separator) for response in responses]
-        prefix_items = [
-            score_item(kind, item, prefix) for item, listed in zip(items, prefixes, strict=True) for prefix in listed
-        ]
-        answers = iter(self.scorer.score(prefix_items))
-        part: list[float] = []
-        failures: list[tuple[ScoreFailure, ...]] = []
+        values, answers = self._values(items, responses)
         scores: list[dict[str, Score]] = []
-        for listed in prefixes:
-            row = [next(answers) for _ in listed]
-            scored = [answer for answer in row if isinstance(answer, Score)]
-            if len(scored) == len(row):
-                values = [sigmoid(a.reward) if self.probability else a.reward for a in scored]
-                part.append(values[-1])
-                scores.append({self.name: with_step_values(scored[-1], values)})
-            else:
-                part.append(math.nan)
-                scores.append({})
-            failures.append(tuple(a for a in row if isinstance(a, ScoreFailure))[:1])
+        part: list[float] = []
+        for row, answer in zip(values, answers, strict=True):
+            row = [sigmoid(value) for value in row] if self.probability else row
+            part.append(row[-1] if row else math.nan)
+            scores.append({self.name: with_step_values(answer, row)} if row and isinstance(answer, Score) else {})
+        failures = [(answer,) if isinstance(answer, ScoreFailure) else () for answer in answers]
         return Rewards({self.name: torch.tensor(part, dtype=torch.float64)}, failures, scores)
+
+    def _values(
+        self, items: Sequence[PromptItem], responses: Sequence[str]
+    ) -> tuple[list[list[float]], list[ScoreResult]]:
+        """Per row the values of its steps, none where one is missing; and its last score, or the first failure."""
+        kind = self.scorer.info.kind
+        steps = [split_steps(response, self.separator) for response in responses]
+        if self.scorer.info.stepwise:  # one reading of each response
+            asked = [
+                ScoreItem.of_steps(item.prompt, [step.removesuffix(self.separator) for step in row])
+                for item, row in zip(items, steps, strict=True)
+            ]
+            answers = self.scorer.score(asked)
+            return [list(a.steps) if isinstance(a, Score) else [] for a in answers], answers
+        prefixes = [step_prefixes(response, self.separator) for response in responses]
+        results = iter(
+            self.scorer.score(
+                [score_item(kind, item, text) for item, row in zip(items, prefixes, strict=True) for text in row]
+            )
+        )
+        by_row = [[next(results) for _ in row] for row in prefixes]
+        answers = [next((r for r in row if isinstance(r, ScoreFailure)), row[-1]) for row in by_row]
+        values = [[r.reward for r in row if isinstance(r, Score)] for row in by_row]
+        return [v if isinstance(a, Score) else [] for v, a in zip(values, answers, strict=True)], answers

@@ -20,6 +20,7 @@ from assay.models.heads import HEAD, apply_head
 from assay.models.spec import Kind, Stepwise
 from assay.runs.coverage import Coverage
 from assay.runs.progress_bar import Advance, silent
+from assay.score import Score
 from assay.statistics.intervals import Interval, interval_text, share_interval
 from assay.workspace import Workspace
 from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
@@ -32,7 +33,7 @@ from assay_rm_training.model.packed_forward import GroupTask, tokens_of
 from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
 from assay_rm_training.objectives.responses import step_loss
 from assay_rm_training.training_config import TrainingConfig
-from assay_serving.engines.process_reward import StepScorer, StepScores
+from assay_serving.engines.process_reward import StepScorer
 from assay_serving.scorer import ScoreItem, Scorer
 
 
@@ -168,17 +169,14 @@ class ProcessRewardMethod(MethodFields):
         self, scorer: Scorer, rows: Collection[SteppedResponse], *, seed: int, advance: Advance = silent
     ) -> ProcessRewardEvaluation:
         """Of every labelled step, at P = 1/2; soft labels are rounded."""
-        assert isinstance(scorer, StepScorer)
-        step_scores = scorer.score_steps([(row.prompt, row.steps) for row in rows], advance)
-        scored = [
-            (row, scores) for row, scores in zip(rows, step_scores, strict=True) if isinstance(scores, StepScores)
-        ]
+        results = scorer.score([ScoreItem.of_steps(row.prompt, row.steps) for row in rows], advance)
+        scored = [(row, score.steps) for row, score in zip(rows, results, strict=True) if isinstance(score, Score)]
         if not scored:
             raise BadInputError(f"none of the {len(rows)} responses could be scored")
         right = [
             (reward > 0) == (label > 0.5)
             for row, scores in scored
-            for label, reward in zip(row.labels, scores.rewards, strict=True)
+            for label, reward in zip(row.labels, scores, strict=True)
             if label is not None
         ]
         groups = [prompt_id(row.prompt) for row, _ in scored for label in row.labels if label is not None]
@@ -188,7 +186,7 @@ class ProcessRewardMethod(MethodFields):
             labelled = [(n, label) for n, label in enumerate(row.labels) if label is not None]
             first = next((n for n, label in labelled if label <= 0.5), None)
             if first is not None:
-                errors.append(first == next((n for n, _ in labelled if scores.rewards[n] <= 0), None))
+                errors.append(first == next((n for n, _ in labelled if scores[n] <= 0), None))
         return ProcessRewardEvaluation(
             scorer.info,
             len(rows),
@@ -199,7 +197,7 @@ class ProcessRewardMethod(MethodFields):
             sum(labels) / len(labels),
             len(errors),
             sum(errors) / len(errors) if errors else None,
-            tuple({"rewards": list(scores.rewards), "labels": list(row.labels)} for row, scores in scored),
+            tuple({"rewards": list(scores), "labels": list(row.labels)} for row, scores in scored),
         )
 
     def card_rows(self) -> list[tuple[str, str]]:

@@ -88,7 +88,7 @@ def check_model(workspace: Workspace | None, config: ModelConfig, *, responses: 
         example,
         read_at,
         parts,
-        questions_of(info.kind, steps=hasattr(scorer, "score_steps"), bradley_terry=info.bradley_terry),
+        questions_of(info.kind, steps=info.stepwise, bradley_terry=info.bradley_terry),
         tuple(checks),
         note,
     )

@@ -59,6 +59,10 @@ class AsyncRewardClient(ClientBase):
             protocol.group_items(prompt, responses, principle=principle, references=references, label=label)
         )
 
+    async def score_steps(self, responses: Sequence[tuple[str | Prompt, Sequence[str]]]) -> list[ScoreResult]:
+        """Scores of (prompt, steps) each, by a process reward model: `Score.steps` are the log-odds of each step."""
+        return await self.score([ScoreItem.of_steps(protocol.as_prompt(prompt), steps) for prompt, steps in responses])
+
     async def compare(
         self, prompt: str | Prompt, a: Response, b: Response, *, principle: str | None = None
     ) -> Preference:

@@ -57,6 +57,10 @@ class RewardClient(ClientBase):
             protocol.group_items(prompt, responses, principle=principle, references=references, label=label)
         )
 
+    def score_steps(self, responses: Sequence[tuple[str | Prompt, Sequence[str]]]) -> list[ScoreResult]:
+        """Scores of (prompt, steps) each, by a process reward model: `Score.steps` are the log-odds of each step."""
+        return self.score([ScoreItem.of_steps(protocol.as_prompt(prompt), steps) for prompt, steps in responses])
+
     def compare(self, prompt: str | Prompt, a: Response, b: Response, *, principle: str | None = None) -> Preference:
         """Which of two responses is preferred, by how much and how surely."""
         (pair,) = self.compare_pairs([(prompt, a, b)], principle=principle)

@@ -168,7 +168,13 @@ def unsendable(item: ScoreItem) -> ScoreFailure | None:
         return ScoreFailure("bad_input", "/v1/score takes prompts and responses, not rendered text")
     if not item.prompt:
         return ScoreFailure("bad_input", "a prompt needs at least one message")
-    texts = (response_text(item.response), item.principle or "", item.label or "", *item.references)
+    texts = (
+        response_text(item.response),
+        item.principle or "",
+        item.label or "",
+        *item.references,
+        *(item.steps or ()),
+    )
     try:
         for text in (*texts, *(m.text for m in item.prompt)):
             check_unicode(text, "text")
@@ -205,10 +211,8 @@ def _cut(
 def score_body(items: Sequence[ScoreItem], settings: ConnectionSettings) -> dict[str, Any]:
     """The request's JSON. Items of one prompt that follow each other share it."""
     groups = [list(group) for _, group in groupby(items, key=_shared)]
-    if len(groups) == len(items) > 1:
-        return _options(settings) | {
-            "items": [_shared_fields(i) | {"response": response_form(i.response)} for i in items]
-        }
+    if len(groups) == len(items) > 1 or any(item.steps is not None for item in items):
+        return _options(settings) | {"items": [_shared_fields(i) | _response_fields(i) for i in items]}
     bodies = [_shared_fields(group[0]) | {"responses": [response_form(i.response) for i in group]} for group in groups]
     return _options(settings) | (bodies[0] if len(bodies) == 1 else {"groups": bodies})
 
@@ -217,6 +221,10 @@ def _options(settings: ConnectionSettings) -> dict[str, Any]:
     """Options of every scoring request."""
     body = {"model": settings.model, "priority": settings.priority}
     return {name: value for name, value in body.items() if value is not None}
+
+
+def _response_fields(item: ScoreItem) -> dict[str, Any]:
+    return {"response": response_form(item.response)} if item.steps is None else {"steps": list(item.steps)}
 
 
 def _shared(item: ScoreItem) -> tuple[Any, ...]:

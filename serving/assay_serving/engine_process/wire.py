@@ -76,6 +76,7 @@ class SharedItem(msgspec.Struct, frozen=True, array_like=True):
     label: int | None
     references: tuple[int, ...]
     rendered: Rendered | None
+    steps: tuple[int, ...] | None
 
 
 class SharedRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -148,6 +149,7 @@ def shared_request(request: ScoreRequest) -> SharedRequest:
             None if item.label is None else text(item.label),
             tuple(map(text, item.references)),
             item.rendered,
+            None if item.steps is None else tuple(map(text, item.steps)),
         )
         for item in request.items
     ]
@@ -176,6 +178,7 @@ def score_request(shared: SharedRequest) -> ScoreRequest:
                 item.rendered,
                 None if item.label is None else _text(texts[item.label]),
                 tuple(_text(texts[index]) for index in item.references),
+                None if item.steps is None else tuple(_text(texts[index]) for index in item.steps),
             )
             for item in shared.items
         )

@@ -20,8 +20,7 @@ from assay.models.chat.renderer import Encoded, Renderer
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import context_length, stored_spec
 from assay.models.spec import RewardModelSpec, weights_digest
-from assay.runs.progress_bar import Advance, silent
-from assay.score import Score, ScoreFailure, ScorePart, ScoreResult
+from assay.score import ScoreFailure, ScorePart
 from assay_serving.engines.packed import for_scoring, require_parity
 from assay_serving.engines.process_reward import StepScorer
 from assay_serving.engines.token import Reading, ScalarReader
@@ -125,21 +124,6 @@ class AdaptedScorer(TransformersScorer):
         """Named ratings of one response from its outputs."""
         return self.form.head.parts(outputs) if self.form.head is not None else ()
 
-    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
-        """As every engine, with the ratings that the reward is scorer of as parts."""
-        with self._lock:
-            readings = [self.read(item) for item in items]
-            outputs = self.outputs(readings, on_progress)
-        results: list[ScoreResult] = []
-        for reading, output in zip(readings, outputs, strict=True):
-            if isinstance(output, ScoreFailure) or isinstance(reading, ScoreFailure):
-                results.append(output if isinstance(output, ScoreFailure) else reading)  # type: ignore[arg-type]
-                continue
-            result = self.result(reading.conversation, self.reward(output))
-            parts = self.parts(output)
-            results.append(replace(result, parts=parts) if parts and isinstance(result, Score) else result)
-        return results
-
 
 class AdaptedStepScorer(AdaptedScorer, StepScorer):
     """Scores responses by their steps, shown as the publisher shows them."""
@@ -153,14 +137,13 @@ class AdaptedStepScorer(AdaptedScorer, StepScorer):
             return encoded
         if not isinstance(spoken.response, str):
             return self.failure("bad_input", "steps are parts of one text; this response is more than text")
-        return self._checked(spoken.prompt, self.reading.split(spoken.response))
+        return self._checked(spoken.prompt, self.steps_of(spoken))
 
     def reward(self, outputs: "torch.Tensor") -> float:
         return StepScorer.reward(self, outputs)
 
     def parts(self, outputs: "torch.Tensor") -> tuple[ScorePart, ...]:
-        rewards = outputs[:, 0].tolist()
-        return tuple(ScorePart(f"step-{n}", reward=r, value=r) for n, r in enumerate(rewards, start=1))
+        return StepScorer.parts(self, outputs)
 
     def _checked(self, prompt: Prompt, steps: Sequence[str]) -> Reading | ScoreFailure:
         assert self.form.adapter.steps is not None  # checked when it was loaded

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from assay.errors import BadInputError
@@ -22,10 +23,11 @@ from assay.models.devices import free_memory, is_out_of_memory
 from assay.models.loading import context_length
 from assay.models.spec import RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
-from assay.score import ScoreFailure
+from assay.score import Score, ScoreFailure, ScorePart, ScoreResult
 from assay_serving.engines.batching import plan_batches, plan_groups
 from assay_serving.engines.token import Reading, TokenScorer
 from assay_serving.model_config import ModelConfig
+from assay_serving.scorer import ScoreItem
 
 if TYPE_CHECKING:
     import torch
@@ -89,6 +91,25 @@ class PackedScorer(TokenScorer):
     def reward(self, outputs: torch.Tensor) -> float:
         """From the head's outputs [positions, K] of one item; by default the first output at the last position."""
         return float(outputs[-1, 0])
+
+    def parts(self, outputs: torch.Tensor) -> tuple[ScorePart, ...]:
+        """Named ratings or steps of one item from its outputs, where its score has any."""
+        return ()
+
+    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
+        """See `TokenScorer.score`; with the parts of each score."""
+        results: list[ScoreResult] = []
+        with self._lock:
+            readings = [self.read(item) for item in items]
+            outputs = self.outputs(readings, on_progress)
+        for item, reading, output in zip(items, readings, outputs, strict=True):
+            if isinstance(output, ScoreFailure) or isinstance(reading, ScoreFailure):
+                results.append(output if isinstance(output, ScoreFailure) else reading)  # type: ignore[arg-type]
+                continue
+            result = self.result(reading.conversation, self.reward(output), item.principle)
+            parts = self.parts(output)
+            results.append(replace(result, parts=parts) if parts and isinstance(result, Score) else result)
+        return results
 
     def other_ways(self) -> Iterator[tuple[str, Self]]:
         """The same weights read in ways that must not change a score; the parity gate compares them with this one."""

@@ -1,12 +1,12 @@
-"""Scoring with process reward models: a reward for every step, and one for the response by the spec's aggregation.
+"""Scoring with process reward models: one reward for the response by the spec's aggregation, and log-odds of each step.
 
-Covers: responses given in steps, and whole responses, which the spec's separator cuts into steps. Leaves out: training
+Covers: responses given in steps, and whole responses, which the spec's separator cuts into steps; a score's parts are
+the log-odds that each step is right. Leaves out: training
 (`assay_rm_training.methods.process_reward`). The checkpoint is a stock sequence classifier: any other engine's score
 of a whole response is its last step's reward.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.domain import Prompt
@@ -14,22 +14,13 @@ from assay.errors import BadInputError
 from assay.models.chat.renderer import Encoded
 from assay.models.chat.step_reader import read_steps
 from assay.models.spec import RewardModelSpec, Stepwise
-from assay.runs.progress_bar import Advance, silent
-from assay.score import ScoreFailure
+from assay.score import STEP, ScoreFailure, ScorePart
 from assay_serving.engines.token import Reading
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.scorer import ScoreItem
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass(frozen=True, slots=True)
-class StepScores:
-    """`rewards`: log-odds that each step is right; `reward`: their aggregate for the response."""
-
-    rewards: tuple[float, ...]
-    reward: float
 
 
 class StepScorer(TransformersScorer):
@@ -55,25 +46,18 @@ class StepScorer(TransformersScorer):
             return self.failure("too_long", f"the text does not fit in {self.renderer.max_length} tokens")
         if not isinstance(spoken.response, str):
             return self.failure("bad_input", "steps are parts of one text; this response is more than text")
-        return self._checked(spoken.prompt, self.reading.split(spoken.response))
+        return self._checked(spoken.prompt, self.steps_of(spoken))
 
     def reward(self, outputs: "torch.Tensor") -> float:
         return self.reading.aggregate(outputs[:, 0].tolist())
 
-    def score_steps(
-        self, responses: Sequence[tuple[Prompt, Sequence[str]]], on_progress: Advance = silent
-    ) -> list[StepScores | ScoreFailure]:
-        """One result for each (prompt, steps), in order; `on_progress` counts them."""
-        results: list[StepScores | ScoreFailure] = []
-        with self._lock:
-            readings = [self._checked(prompt, steps) for prompt, steps in responses]
-            outputs = self.outputs(readings, on_progress)
-        for output in outputs:
-            if isinstance(output, ScoreFailure):
-                results.append(output)
-            else:
-                results.append(StepScores(tuple(output[:, 0].tolist()), self.reward(output)))
-        return results
+    def parts(self, outputs: "torch.Tensor") -> tuple[ScorePart, ...]:
+        rewards = outputs[:, 0].tolist()
+        return tuple(ScorePart(f"{STEP}{n}", reward=r, value=r) for n, r in enumerate(rewards, start=1))
+
+    def steps_of(self, item: ScoreItem) -> Sequence[str]:
+        """The response's steps: as given, else its text, cut."""
+        return self.reading.split(str(item.response)) if item.steps is None else item.steps
 
     def _checked(self, prompt: Prompt, steps: Sequence[str]) -> Reading | ScoreFailure:
         try:

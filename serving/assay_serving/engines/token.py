@@ -67,6 +67,7 @@ class TokenScorer(ABC):
             curve=spec.calibration.curve if spec.calibration is not None and spec.kind != "principle" else None,
             bradley_terry=spec.ranked and (spec.is_one_logit or (spec.adapter is not None and spec.stepwise is None)),
             question=spec.question,
+            stepwise=spec.stepwise is not None,
             contamination=spec.contamination,
             trained_principles=spec.trained_principles,
         )

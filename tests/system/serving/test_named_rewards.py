@@ -59,7 +59,7 @@ def test_parts_by_name_with_the_steps_of_a_served_model(
     assert all(set(row["parts"]) == {"verifier", "process", "quality"} for row in rows)
     assert all(row["reward"] == row["parts"]["verifier"] for row in rows)
     assert all(0 < row["parts"]["process"] < 1 for row in rows)
-    assert all(row["scores"]["process"]["parts"][0]["name"] == "step 0" for row in rows)
+    assert all(row["scores"]["process"]["parts"][0]["name"] == "step-1" for row in rows)
     with workspace.store.unit() as db:
         stored = db.execute("SELECT reward FROM scores WHERE run_id = ?", [payload["run"]]).fetchall()
     whole = {row["response_id"]: row["parts"]["quality"] for row in rows}

@@ -17,7 +17,7 @@ from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.readings import Aggregation, Stepwise
 from assay.models.spec import RewardModelSpec
-from assay.score import Score
+from assay.score import Score, ScoreFailure
 from assay.statistics.rank_correlation import spearman
 from assay_rm_training.checkpoints.checkpoint import merged_scorer, save_checkpoint
 from assay_rm_training.data.encoded_dataset import EncodedDataset
@@ -271,7 +271,7 @@ def test_a_process_reward_model_is_a_stock_classifier_of_tokens_too(tmp_path: Pa
     from transformers import AutoModelForTokenClassification
 
     from assay.models.chat.step_reader import read_steps
-    from assay_serving.engines.process_reward import StepScorer, StepScores
+    from assay_serving.engines.process_reward import StepScorer
 
     method = ProcessRewardMethod()
     data = write(tmp_path / "data.jsonl", stepped, count=16)
@@ -287,18 +287,19 @@ def test_a_process_reward_model_is_a_stock_classifier_of_tokens_too(tmp_path: Pa
     assert isinstance(scorer, StepScorer)
     stock = TransformersScorer.load(ModelConfig(str(tmp_path / "m"), device="cpu")).score(method.responses(rows))
     tokens = AutoModelForTokenClassification.from_pretrained(tmp_path / "m", num_labels=1)
-    found = scorer.score_steps([(row.prompt, row.steps) for row in rows])
+    found = scorer.score([ScoreItem.of_steps(row.prompt, row.steps) for row in rows])
     whole = scorer.score(method.responses(rows))
     for row, scores, last, response in zip(rows, found, stock, whole, strict=True):
-        assert isinstance(scores, StepScores)
+        assert isinstance(scores, Score)
         assert isinstance(last, Score)
         assert isinstance(response, Score)
         places = read_steps(renderer, row.prompt, row.steps, separator="\n")
         with torch.no_grad():
             logits = tokens(torch.tensor([places.ids])).logits[0, list(places.places), 0]
-        assert scores.rewards == pytest.approx(logits.tolist(), abs=1e-5)
-        assert scores.rewards[-1] == pytest.approx(last.reward, abs=1e-5)
-        assert response.reward == pytest.approx(min(scores.rewards), abs=1e-6)
+        assert scores.steps == pytest.approx(logits.tolist(), abs=1e-5)
+        assert scores.steps[-1] == pytest.approx(last.reward, abs=1e-5)
+        assert response.reward == pytest.approx(min(scores.steps), abs=1e-6)
+        assert response.steps == pytest.approx(scores.steps, abs=1e-6)
     assert [name for name, _ in scorer.other_ways()] == ["packed = padded", "left = right padding"]
     for _, other in scorer.other_ways():
         assert [s.reward for s in other.score(method.responses(rows)) if isinstance(s, Score)] == pytest.approx(
@@ -317,15 +318,18 @@ def test_a_response_that_cannot_be_read_by_steps_fails_alone(tmp_path: Path) -> 
     spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 60, "v", stepwise=method.reading)
     scorer = StepScorer(trainable.model, renderer, spec, name="steps")
     prompt = (Message("user", "hi"),)
-    good, long = scorer.score([ScoreItem(prompt, "one\ntwo"), ScoreItem(prompt, "x" * 200)])
+    rows = [ScoreItem(prompt, "one\ntwo"), ScoreItem(prompt, "x" * 200), ScoreItem.of_steps(prompt, [])]
+    good, long, none = scorer.score(rows)
     assert isinstance(good, Score)
+    assert isinstance(none, ScoreFailure)
+    assert none.message == "field 'steps': a process reward model needs at least one step"
     assert not isinstance(long, Score)
     assert long.code == "too_long"
 
 
 def test_steps_that_responses_share_are_computed_once_and_scored_in_each() -> None:
     from assay.domain import Message
-    from assay_serving.engines.process_reward import StepScorer, StepScores
+    from assay_serving.engines.process_reward import StepScorer
 
     method = ProcessRewardMethod()
     trainable = method.load(config(), CPU)
@@ -334,14 +338,15 @@ def test_steps_that_responses_share_are_computed_once_and_scored_in_each() -> No
     scorer = StepScorer(trainable.model, renderer, spec, name="steps")
     prompt, first = (Message("user", "Add 2 and 3, then double it."),), "First I add two and three, that is five."
     responses = [(prompt, (first, *rest)) for rest in (("Ten.",), ("Doubled: eleven.", "So 11."), ("Ten!",))]
-    together = scorer.score_steps(responses)
+    items = [ScoreItem.of_steps(prompt, steps) for prompt, steps in responses]
+    together = scorer.score(items)
     assert scorer.last_computed < scorer.last_tokens
-    alone = [scorer.score_steps([response])[0] for response in responses]
+    alone = [scorer.score([item])[0] for item in items]
     for one, other, (_, steps) in zip(together, alone, responses, strict=True):
-        assert isinstance(one, StepScores)
-        assert isinstance(other, StepScores)
-        assert len(one.rewards) == len(steps)
-        assert one.rewards == pytest.approx(other.rewards, abs=1e-5)
+        assert isinstance(one, Score)
+        assert isinstance(other, Score)
+        assert len(one.steps) == len(steps)
+        assert one.steps == pytest.approx(other.steps, abs=1e-5)
     plain = RewardModelSpec("scalar", "tiny", renderer.template_hash, 200, "v")
     with pytest.raises(BadInputError, match="steps was not trained on steps"):
         StepScorer(trainable.model, renderer, plain, name="steps")

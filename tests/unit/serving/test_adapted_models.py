@@ -601,15 +601,20 @@ STEPS = ["Step 1: 3 * 4 = 12", "Step 2: 2 + 12 = 14", "Step 3: The answer is: 14
 def log_odds(folder: Path, separator: str) -> list[float]:
     """Rewards of the steps as the engine gives them, and as parts of a whole response's score."""
     scorer: Any = load_scorer(ModelConfig(str(folder), device="cpu"))
-    (steps,) = scorer.score_steps([(QUESTION, STEPS)])
-    (whole,) = scorer.score([ScoreItem(QUESTION, separator.join(STEPS))])
+    steps, whole, none = scorer.score(
+        [
+            ScoreItem.of_steps(QUESTION, STEPS),
+            ScoreItem(QUESTION, separator.join(STEPS)),
+            ScoreItem.of_steps(QUESTION, []),
+        ]
+    )
     assert isinstance(whole, Score)
-    assert whole.reward == pytest.approx(min(steps.rewards), abs=1e-5)
-    assert [part.reward for part in whole.parts] == pytest.approx(list(steps.rewards), abs=1e-5)
-    (none,) = scorer.score_steps([(QUESTION, [])])
+    assert isinstance(steps, Score)
+    assert whole.reward == pytest.approx(min(steps.steps), abs=1e-5)
+    assert whole.steps == pytest.approx(steps.steps, abs=1e-5)
     assert isinstance(none, ScoreFailure)
     assert "at least one step" in none.message
-    return list(steps.rewards)
+    return list(steps.steps)
 
 
 def test_math_shepherd(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def test_every_field_of_an_item_that_the_engine_reads_is_part_of_the_key() -> No
         "rendered": Rendered("Name a metal. Gold."),
         "label": "gold",
         "references": ("Silver.",),
+        "steps": ("Silver.",),
     }
     assert set(changes) == {field.name for field in fields(ScoreItem)}
     composed = Described(replace(INFO, kind="composed"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from assay.domain import Prompt
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
-from assay.models.chat.step_reader import StepPlaces
+from assay.models.chat.step_reader import StepPlaces, require_steps
 
 _MARK = "\ue000"  #: private use: stands for the tag while the conversation is rendered
 
@@ -29,8 +29,7 @@ class StepFormat:
 
     def places(self, renderer: Renderer, prompt: Prompt, steps: Sequence[str]) -> StepPlaces:
         """Raises BadInputError for no steps, for steps that do not fit, and for a tag that the tokenizer lacks."""
-        if not steps or not any(step.strip() for step in steps):
-            raise BadInputError("a process reward model needs at least one step", field="steps")
+        require_steps(steps)
         if any(_MARK in step for step in steps):
             raise BadInputError(f"{_MARK!r} has no place in a step", field="steps")
         ids, places = (self._pieces if self.pieces else self._text)(renderer, prompt, steps)

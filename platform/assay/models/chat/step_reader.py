@@ -24,8 +24,9 @@ class StepPlaces(NamedTuple):
 
 
 def read_steps(renderer: Renderer, prompt: Prompt, steps: Sequence[str], *, separator: str) -> StepPlaces:
-    """Raises BadInputError where a response does not fit, where the template changes the steps' text, where two steps
-    end in one token, and for a tokenizer that does not tell where its tokens come from."""
+    """Raises BadInputError for no steps, where a response does not fit, where the template changes the steps'
+    text, where two steps end in one token, and for a tokenizer that does not tell where its tokens come from."""
+    require_steps(steps)
     if not renderer.tokenizer.is_fast:
         raise BadInputError("this tokenizer does not say where in the text a token is")
     response = separator.join(steps)
@@ -54,3 +55,9 @@ def read_steps(renderer: Renderer, prompt: Prompt, steps: Sequence[str], *, sepa
     if conversation.ids[places[0] :] != tuple(encoding["input_ids"][total - encoded_length + places[0] :]):
         raise BadInputError("cutting the conversation changed its tokens")
     return StepPlaces(conversation.ids, tuple(places), conversation.truncated)
+
+
+def require_steps(steps: Sequence[str]) -> None:
+    """Raises BadInputError where none of them has text."""
+    if not any(step.strip() for step in steps):
+        raise BadInputError("a process reward model needs at least one step", field="steps")

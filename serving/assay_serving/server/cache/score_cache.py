@@ -142,6 +142,8 @@ class ScoreKeys:
             tail = f";{_response(item.response)}{_sized(item.principle)}"
             if self._reads_labels:
                 tail += f"{_sized(item.label)}{len(item.references)}" + "".join(map(_sized, item.references))
+            if item.steps is not None:
+                tail += f"s{len(item.steps)}" + "".join(map(_sized, item.steps))
             key.update(tail.encode("utf-8", "surrogatepass"))
             if item.rendered is not None:
                 key.update(_rendered(item.rendered))

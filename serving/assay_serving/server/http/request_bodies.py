@@ -6,6 +6,7 @@ which depends on the model's template and fails only that item (`assay.score.Sco
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -30,6 +31,7 @@ _RESPONSE = "A text, or the turns of the assistant and the tools it called."
 _PRINCIPLE = "The question to judge by, for models that take one (/v1/principles)."
 _REFERENCES = "Other responses to the prompt, for rewards that are relative to them; models ignore them."
 _LABEL = "What a verifier checks against: text, or JSON; models ignore it."
+_STEPS = "The response in steps, instead of a text: for process reward models, which score each."
 _PROMPT_IS_EMPTY = "a prompt needs at least one message"
 
 
@@ -49,10 +51,12 @@ LabelBody = str | int | float | list[Any] | dict[str, Any]
 
 
 class ItemBody(Body):
-    """One response: `prompt` and `response`, or the whole conversation as `messages`, the last one the assistant's."""
+    """One response: `prompt` and `response` (or `steps`), or the whole conversation as `messages`, the last one the
+    assistant's."""
 
     prompt: PromptBody | None = Field(None, description=_PROMPT)
     response: ResponseBody | None = Field(None, description=_RESPONSE)
+    steps: ListOf[str] | None = Field(None, description=_STEPS)
     tools: Tools | None = Field(None, description=TOOLS)
     messages: ListOf[MessageBody] | None = Field(None, description="The conversation, ending with the response.")
     principle: str | None = Field(None, description=_PRINCIPLE)
@@ -61,13 +65,15 @@ class ItemBody(Body):
 
     @model_validator(mode="after")
     def check(self) -> "ItemBody":
+        if self.steps is not None and self.response is not None:
+            raise ValueError("give either response or steps")
         if self.messages is not None:
-            if self.prompt is not None or self.response is not None:
+            if self.prompt is not None or self.response is not None or self.steps is not None:
                 raise ValueError("give either messages, or prompt and response")
             if len(self.messages) < 2 or self.messages[-1].role != "assistant":
                 raise ValueError("messages end with the assistant's, after at least one other")
-        elif self.prompt is None or self.response is None:
-            raise ValueError("give prompt and response, or messages")
+        elif self.prompt is None or (self.response is None and self.steps is None):
+            raise ValueError("give prompt and response (or steps), or messages")
         elif not self.prompt and isinstance(self.prompt, list):
             raise ValueError(_PROMPT_IS_EMPTY)
         return self
@@ -79,6 +85,8 @@ class ItemBody(Body):
         else:
             prompt, response = prompt_of(self.prompt or ""), response_of(self.response or "")
         prompt = with_tools(prompt, self.tools) if self.tools else prompt
+        if self.steps is not None:
+            return replace(ScoreItem.of_steps(prompt, self.steps, self.principle), label=_label(self.label))
         return ScoreItem(prompt, response, self.principle, label=_label(self.label), references=tuple(self.references))
 
 
@@ -139,6 +147,7 @@ class ScoreBody(ScoringBody):
             ],
             "priority": "bulk",
         },
+        {"items": [{"prompt": "What is 2 + 3 * 4?", "steps": ["3 * 4 = 12", "2 + 12 = 14"]}]},
         {
             "prompt": "Name a metal.",
             "responses": ["Gold."],
@@ -191,11 +200,7 @@ class ScoreBody(ScoringBody):
             )
         if self.principles is None:
             return items
-        return [
-            ScoreItem(item.prompt, item.response, principle, label=item.label, references=item.references)
-            for principle in self.principles
-            for item in items
-        ]
+        return [replace(item, principle=principle) for principle in self.principles for item in items]
 
 
 class PairBody(SharedPromptBody):

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from assay.errors import BackendError, LateError
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_serving.model_config import ModelConfig
-from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
+from assay_serving.scorer import ModelInfo, ScoreItem, Scorer, require_step_reader
 from assay_serving.server.batching.batcher import DynamicBatcher
 from assay_serving.server.batching.fair_queue import PendingRequest
 from assay_serving.server.cache.score_cache import ScoreCache, ScoreKeys
@@ -102,8 +102,12 @@ class ServedModel:
         return self._in_flight
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
-        """See `ScoringBackend.score`. Counted as in flight from the call on, before anything is awaited."""
+        """See `ScoringBackend.score`. Counted as in flight from the call on, before anything is awaited.
+
+        Raises BadInputError for responses in steps, where the model reads none.
+        """
         started = time.perf_counter()
+        require_step_reader(self.info, request.items)
         with self.hold():
             try:
                 try:
