@@ -47,7 +47,8 @@ TOKEN = "token of this test"
 FRAME_BYTES = 1 << 20
 PATIENCE_S = 240.0
 
-full_item = ScoreItem(PROMPT, "Gold.", "correct", Rendered("text", (1, 2), True, True, 7, False), "gold", ("a", "b"))
+rendered = Rendered("text", (1, 2), True, True, 7, False)
+full_item = ScoreItem(PROMPT, "Gold.", "correct", rendered, "gold", ("a", "b"), ("Go", "ld."))
 full_request = ScoreRequest((full_item,), "rm", Priority.BULK, 1.5, Client("ci", 60.0, 600.0), "id-1", True)
 full_score = Score(
     0.1, "rm", "v", "t", 9, True, 0.2, 0.3, "correct", "c", (ScorePart("p", 0.5, 0.6, 2.0, "m", "v", None),)

@@ -17,15 +17,12 @@ from assay.errors import BadInputError
 from assay.models.readings import Stepwise
 from assay.score import Score, ScoreFailure
 from assay_serving.client import AsyncRewardClient, RewardClient
-from assay_serving.engine_process.wire import SharedRequest, decode, encode, score_request, shared_request
 from assay_serving.engines.process_reward import StepScorer
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.process import RunningServer, running_server
 from assay_serving.score_files import read_rows, score_rows
 from assay_serving.scorer import ScoreItem
-from assay_serving.server.cache.score_cache import ScoreKeys
-from assay_serving.server.core.scoring_backend import ScoreRequest
 from assay_serving.server.core.settings import ServerSettings
 
 QUESTION = (Message("user", "What is 2 + 3 * 4?"),)
@@ -84,14 +81,6 @@ def test_a_model_that_reads_no_steps_refuses_them_in_one_line(server: RunningSer
     reply = httpx.post(f"{server.url}/v1/score", json=both)
     assert reply.status_code == 422
     assert "give either response or steps" in reply.text
-
-
-def test_steps_pass_through_processes_and_are_in_the_key(scorer: StepScorer) -> None:
-    items = (ScoreItem.of_steps(QUESTION, STEPS), ScoreItem(QUESTION, "\n\n".join(STEPS)))
-    request = ScoreRequest(items)
-    assert score_request(decode(encode(shared_request(request)), SharedRequest)).items == items
-    keys = ScoreKeys(scorer, "x").of(items)
-    assert len(set(keys)) == 2
 
 
 def test_rows_of_a_file_may_be_in_steps(tmp_path: Path, plain: TransformersScorer, scorer: StepScorer) -> None:
