@@ -16,8 +16,16 @@ from assay.models.readings import implicit_parts
 from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.rollouts.functions.source import CallSettings, FunctionReward
 from assay_policy_training.rollouts.outage import DEFAULT_LIMIT_S, WaitingScorer
-from assay_policy_training.rollouts.reward_uri import ANSWER, MEMBER, REWARDS, STEPS, RewardReference, parse_reward
-from assay_policy_training.rollouts.rewards import AnswerPart, ModelReward, ProcessReward
+from assay_policy_training.rollouts.reward_uri import (
+    ANSWER,
+    MEMBER,
+    PARTS,
+    REWARDS,
+    STEPS,
+    RewardReference,
+    parse_reward,
+)
+from assay_policy_training.rollouts.rewards import AnswerPart, ModelReward, PartsReward, ProcessReward
 from assay_serving.client import RemoteScorer, RewardClient
 from assay_serving.client.connection import split_urls
 from assay_serving.model_config import ModelConfig
@@ -89,6 +97,8 @@ def _open_reward(
     scorer = opened(target, key)
     if target.form == STEPS:
         return ProcessReward(scorer, name=target.name or "process")
+    if target.form == PARTS:
+        return PartsReward(scorer, name=target.name)
     return ModelReward(scorer, name=target.name, answer=AnswerPart() if target.form == ANSWER else None)
 
 

@@ -8,6 +8,7 @@ quality=http://host:port      its part of the reward is called "quality", as a r
 http://host:port#safety       the model "safety" of the server
 answer:http://host:port       reads only what follows the thinking
 steps:http://host:port        scores every prefix that ends a step
+parts:http://host:port        the parts of the model's score (members, ratings, ...) are the reward's parts, by name
 dpo:POLICY@REFERENCE          implicit reward of two language models, loaded here; NAME=, answer:, steps: as above
 row:direction                 a number of the prompt's row, e.g. a drawn direction
 module:Name, file.py:Name     a function (`functions.signatures`), or a `RewardSource` class, created without arguments;
@@ -36,9 +37,9 @@ REWARDS: Kind[Any] = Kind(
     makes=("score",),
     option="--reward",
 )
-WHOLE, ANSWER, STEPS, MEMBER = "whole", "answer", "steps", "member"
+WHOLE, ANSWER, STEPS, PARTS, MEMBER = "whole", "answer", "steps", "parts", "member"
 _MODEL = re.compile(
-    r"(?:(?P<name>[\w.-]+)=)?(?:(?P<form>answer|steps):)?(?P<url>dpo:.+|https?://[^#]+)(?:#(?P<model>.+))?"
+    r"(?:(?P<name>[\w.-]+)=)?(?:(?P<form>answer|steps|parts):)?(?P<url>dpo:.+|https?://[^#]+)(?:#(?P<model>.+))?"
 )
 _ROW = "row:"
 _PART = re.compile(r"(?P<part>[\w.-]+)=(?P<member>.+:.+)")
@@ -47,7 +48,8 @@ _OTHERS = "the URL of a server (assay serve), dpo:POLICY@REFERENCE, module:Name 
 
 @dataclass(frozen=True)
 class RewardReference:
-    """`form`: a member of `REWARDS`, or what the model at `url` reads of a response: whole, answer, steps."""
+    """`form`: a member of `REWARDS`, or what the model at `url` reads of a response: whole, answer,
+    steps; or parts: all that its score is made of."""
 
     form: str
     name: str | None = None  #: of the part, None = the source's own; of a member its name
@@ -63,7 +65,7 @@ def parse_reward(text: str, option: str = "--reward") -> RewardReference:
         return RewardReference(MEMBER, "row", key=text.removeprefix(_ROW))
     if (match := _MODEL.fullmatch(text)) is not None:
         return RewardReference(match["form"] or WHOLE, match["name"], match["url"], match["model"])
-    if "://" in text or text.startswith((f"{ANSWER}:", f"{STEPS}:", _ROW)):
+    if "://" in text or text.startswith((f"{ANSWER}:", f"{STEPS}:", f"{PARTS}:", _ROW)):
         raise BadInputError(f"not the URL of a reward server: {text!r}; to serve a model: assay serve", field=option)
     if (match := _PART.fullmatch(text)) is not None:
         return RewardReference(MEMBER, match["member"], part=match["part"])

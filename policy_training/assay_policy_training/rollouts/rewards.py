@@ -96,6 +96,32 @@ class ModelReward:
         return self.answer.missing(self.name) if text is None and self.answer is not None else None
 
 
+class PartsReward(ModelReward):
+    """S3: the parts that the model's score is made of, each under its own name: an ensemble's members, named ratings.
+
+    A part that a row's score lacks (the score failed, a gate was closed) is missing in that row.
+    """
+
+    def __init__(self, scorer: Scorer, *, name: str | None = None) -> None:
+        super().__init__(scorer, name=name)
+        self._names: dict[str, None] = {}  #: of every part so far: a step whose scores all fail has them too
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        """Raises BadInputError for a model whose scores have no parts."""
+        whole = super().score(items, responses)
+        scores = [scores.get(self.name) for scores in whole.scores]
+        by_row = [{} if score is None else {part.name: part.value for part in score.parts} for score in scores]
+        self._names |= dict.fromkeys(name for row in by_row for name in row)
+        if not self._names and any(scores):
+            raise BadInputError(f"the scores of {self.name} have no parts", field="reward")
+        numbers = {
+            name: [math.nan if (value := row.get(name)) is None else value for row in by_row]
+            for name in self._names or [self.name]
+        }
+        parts = {name: torch.tensor(values, dtype=torch.float64) for name, values in numbers.items()}
+        return Rewards(parts, whole.failures, whole.scores)
+
+
 class RowNumber:
     """S3: a number that the prompt's row holds under `key`, as a part of that name; missing where it holds none."""
 

@@ -58,10 +58,10 @@ class HeadsConfig(CheckedSettings):
 
 @dataclass(frozen=True)
 class FittedHeads(Heads):
-    """`l2`: the penalty used. `effective`: n of the posterior, pairs of equal weight that would say as much.
-    `left_out`: pairs with a side that has no features."""
+    """`method`: a `HeadsMethod`, or how else the heads were found. `l2`: the penalty used. `effective`: n of the
+    posterior, pairs of equal weight that would say as much. `left_out`: pairs with a side that has no features."""
 
-    method: HeadsMethod
+    method: str
     l2: float
     pairs: int
     effective: float

@@ -3,7 +3,7 @@
 Source: "MaxMin-RLHF: Towards Equitable Alignment of Large Language Models with Diverse Human Preferences", arXiv
 2402.08925 (notes; that each round updates by the worst group alone is recalled). The worst group is that of the step
 before, so that one function rewards all rows of a step. Leaves out: finding the groups and training their reward
-models.
+models (`assay train groups`).
 """
 
 from collections.abc import Mapping

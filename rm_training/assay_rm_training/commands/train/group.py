@@ -1,7 +1,7 @@
 """`assay train`: scalar and principle reward models by the built-in methods, and `method` for any other.
 
 Leaves out: shared options (`options.py`), policies (`policies.py`), generative models (`generative.py`), probes
-(`probe.py`), the methods.
+(`probe.py`), groups of annotators (`groups.py`), the methods.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay_rm_training.commands.train.generative import generative_rl, generative_sft
+from assay_rm_training.commands.train.groups import groups
 from assay_rm_training.commands.train.options import training_command
 from assay_rm_training.commands.train.policies import dpo, ipo, kto, orpo, sft, simpo
 from assay_rm_training.commands.train.probe import probe
@@ -33,6 +34,7 @@ def register(app: typer.Typer) -> None:
     group.command("steps")(training_command(steps))
     group.command("principle")(training_command(principle))
     group.command("probe")(probe)
+    group.command("groups")(groups)
     for policy_command in (sft, dpo, ipo, kto, orpo, simpo):
         group.command(policy_command.__name__)(training_command(policy_command))
     group.command("generative-sft")(training_command(generative_sft))
