@@ -21,7 +21,7 @@ from annotated_types import Ge, Gt, Lt
 from scipy.special import logsumexp
 
 from assay.errors import BadInputError
-from assay.settings import check_settings
+from assay.settings import CheckedSettings
 from assay_rm_training.methods.probe import L2_PATH, fit_head
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -30,7 +30,7 @@ ROUNDS, TOLERANCE = 60, 1e-6
 
 
 @dataclass(frozen=True)
-class GroupsConfig:
+class GroupsConfig(CheckedSettings):
     """`l2`: for features of deviation 1, over all votes; None: the one that predicts held-out pairs best."""
 
     groups: Annotated[int, Ge(2)] = 2
@@ -38,9 +38,6 @@ class GroupsConfig:
     restarts: Annotated[int, Ge(1)] = 8
     l2: Annotated[float | None, Gt(0), Lt(math.inf)] = None
     seed: Annotated[int, Ge(0)] = 0
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True)
