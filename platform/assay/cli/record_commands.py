@@ -31,6 +31,7 @@ def models_group() -> typer.Typer:
 def list_runs(
     context: typer.Context,
     kind: Annotated[str | None, typer.Option(help="Only runs of this kind, such as train or rl.")] = None,
+    group: Annotated[str | None, typer.Option(help="Only trainings of one --seeds or --sweep.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="The newest ones, at most.")] = 20,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -46,7 +47,7 @@ def list_runs(
     from assay.runs import catalogue
     from assay.workspace import Workspace
 
-    rows = catalogue.list_runs(Workspace.find(workspace), kind=kind, limit=limit)
+    rows = catalogue.list_runs(Workspace.find(workspace), kind=kind, group=group, limit=limit)
     lines = [
         f"{run.id}  {run.kind:<12} {run.status:<11} {run.started}  "
         f"{'' if run.seconds is None else f'{run.seconds:.0f} s':>8}  {', '.join(run.models)}"

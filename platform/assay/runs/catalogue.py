@@ -53,16 +53,20 @@ class ModelSummary:
 SUMMARY = tuple(field.name for field in fields(RunSummary))
 
 
-def list_runs(workspace: Workspace, *, kind: str | None = None, limit: int = 50) -> list[RunSummary]:
-    """The newest runs first."""
+def list_runs(
+    workspace: Workspace, *, kind: str | None = None, group: str | None = None, limit: int = 50
+) -> list[RunSummary]:
+    """The newest runs first. `group`: only trainings that were started together under this name."""
     with workspace.store.unit() as db:
         rows = db.execute(
             """SELECT run_id, kind, status, strftime(started_at, $minute), epoch(ended_at - started_at),
                       (SELECT list(name ORDER BY name) FROM artifacts a
                        WHERE a.run_id = r.run_id AND list_contains($models, a.kind)),
                       error, metrics ->> $removed
-               FROM runs r WHERE $kind IS NULL OR kind = $kind ORDER BY started_at DESC, run_id DESC LIMIT $limit""",
-            {"models": list(MODEL_KINDS), "removed": REMOVED, "kind": kind, "limit": limit, "minute": MINUTE},
+               FROM runs r WHERE ($kind IS NULL OR kind = $kind) AND ($group IS NULL OR config ->> 'group' = $group)
+               ORDER BY started_at DESC, run_id DESC LIMIT $limit""",
+            {"models": list(MODEL_KINDS), "removed": REMOVED, "minute": MINUTE}
+            | {"kind": kind, "group": group, "limit": limit},
         ).fetchall()
     return [RunSummary(**dict(zip(SUMMARY, (*row[:5], tuple(row[5] or ()), *row[6:]), strict=True))) for row in rows]
 

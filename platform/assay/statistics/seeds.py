@@ -1,5 +1,6 @@
-"""Figures over trainings that differ by their seed: interquartile mean, stratified bootstrap, probability of
-improvement (Agarwal et al. 2021, Deep RL at the edge of the statistical precipice, arXiv 2108.13264).
+"""Figures over trainings that differ by their seed: Student's interval of a mean; interquartile mean, stratified
+bootstrap, probability of improvement (Agarwal et al. 2021, Deep RL at the edge of the statistical precipice, arXiv
+2108.13264).
 
 Scores are [runs, tasks]: row r is one training, evaluated on every task. Leaves out: performance profiles, optimality
 gaps, intervals over prompts (`intervals`).
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.errors import BadInputError
-from assay.statistics.intervals import RESAMPLES, Interval
+from assay.statistics.intervals import RESAMPLES, Interval, around
 
 Scores: TypeAlias = npt.NDArray[np.float64]
 LEAST_RUNS = 3  #: with fewer, resampling runs tells nothing of their spread
@@ -26,6 +27,15 @@ def score_matrix(rows: Sequence[Sequence[float]]) -> Scores:
     if not np.isfinite(scores).all():
         raise BadInputError("a score is not a finite number: leave its run or its task out")
     return scores
+
+
+def seed_interval(values: Sequence[float]) -> Interval | None:
+    """Of the mean over runs of one configuration (Student 1908, The probable error of a mean): what other seeds would
+    give on the same items. None under two runs, and where all are equal."""
+    scores = np.asarray(values, dtype=float)
+    if len(scores) < 2 or scores.min() == scores.max():
+        return None
+    return around(float(scores.mean()), float(scores.std(ddof=1)) / len(scores) ** 0.5, len(scores) - 1)
 
 
 def interquartile_mean(scores: Scores) -> float:

@@ -90,6 +90,7 @@ class TrainingPlan(RunPlan):
 
     `waivers`: registered benchmark -> reason to train although `data` is not checked against it, or overlaps.
     `final_data`: data of the final evaluation instead of `eval_data`, by which a step may have been chosen.
+    `group`: common name of runs that are compared (`runs/sweep.py`), all of data with this `data_content`.
     """
 
     plan_file: ClassVar[str] = "run.json"
@@ -103,6 +104,8 @@ class TrainingPlan(RunPlan):
     waivers: dict[str, str] = field(default_factory=dict)
     method: Method = field(default_factory=BradleyTerry)
     final_data: str | None = None
+    group: str | None = None
+    data_content: str | None = None
 
     def __post_init__(self) -> None:
         rates: tuple[float, float] | None = getattr(self.method, "default_lr", None)
@@ -111,6 +114,10 @@ class TrainingPlan(RunPlan):
 
     def to_dict(self) -> dict[str, Any]:
         return {**self.__dict__, "config": self.config.to_dict(), "method": method_payload(self.method)}
+
+    def record(self) -> dict[str, Any]:
+        """As the run's record in the store has it."""
+        return self.to_dict() | {"method": self.method.name, "objective": self.method.to_dict()}
 
     @classmethod
     def read(cls, workspace: Workspace, run_id: str) -> "TrainingPlan":
@@ -153,8 +160,7 @@ def train_model(
         filter(None, (plan.data, plan.eval_data, plan.final_data)),
         resume=resume,
     )
-    settings = plan.to_dict() | {"method": plan.method.name, "objective": plan.method.to_dict()}
-    settings |= {"processes": world_size(), "division": resolve(plan.config.parallel)}
+    settings = plan.record() | {"processes": world_size(), "division": resolve(plan.config.parallel)}
     selecting: list[BenchmarkState] = []
     if plan.eval_data is not None and eval_rows is not None and (plan.config.keep == "best" or plan.config.patience):
         selecting = states_of_use(workspace, plan.eval_data, eval_rows, "selection", plan.waivers)
@@ -381,7 +387,7 @@ def last_interrupted(workspace: Workspace, plan: TrainingPlan) -> str | None:
 def _compared(plan: TrainingPlan) -> dict[str, Any]:
     """The settings that a resumed run keeps."""
     payload = plan.to_dict()
-    kept = {name: payload[name] for name in ("data", "eval_data", "final_data")}
+    kept = {name: payload[name] for name in ("data", "eval_data", "final_data", "data_content")}
     settings: dict[str, Any] = json.loads(
         json.dumps({**kept, **payload["config"], **payload["method"], "parallel": None})
     )

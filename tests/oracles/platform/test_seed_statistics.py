@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from scipy.stats import mannwhitneyu, trim_mean
+from scipy.stats import mannwhitneyu, trim_mean, ttest_1samp
 
 from assay.errors import BadInputError
 from assay.statistics.pass_at_k import pass_at_k
@@ -14,6 +14,7 @@ from assay.statistics.seeds import (
     interquartile_mean,
     probability_of_improvement,
     score_matrix,
+    seed_interval,
     stratified_bootstrap,
 )
 
@@ -31,6 +32,18 @@ def test_pass_at_k_is_the_share_of_draws_that_hold_a_right_sample() -> None:
 def test_no_estimate_of_pass_at_k_from_fewer_samples(n: int, c: int, k: int) -> None:
     with pytest.raises(BadInputError, match=f"no pass@{k} from {n} samples"):
         pass_at_k(n, c, k)
+
+
+def test_the_interval_over_seeds_is_students() -> None:
+    """Student's own example: Cushny and Peebles' differences of two drugs on 10 patients (Biometrika 6, 1908)."""
+    hours = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4]
+    interval = seed_interval(hours)
+    assert interval is not None
+    expected = ttest_1samp(hours, 0).confidence_interval(0.95)
+    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
+    assert (interval.low, interval.high) == pytest.approx((0.7001, 2.4599), abs=1e-4)
+    assert seed_interval([0.5]) is None
+    assert seed_interval([0.5, 0.5]) is None
 
 
 def test_the_interquartile_mean_is_not_moved_by_the_tails() -> None:

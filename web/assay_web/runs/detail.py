@@ -16,8 +16,10 @@ from assay.workspace import Workspace
 from assay_pipelines.online.journal import LOOP_FILE
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_web.report.pages.runs import METRICS, ROLLOUTS, flattened
+from assay_web.runs.key_figure import key_figure
 from assay_web.runs.records import (
     RunRecord,
+    group_of,
     has_dead,
     links_of,
     named_values,
@@ -26,7 +28,7 @@ from assay_web.runs.records import (
     runs_resuming,
     stop_note,
 )
-from assay_web.runs.replies import ComparedRuns, RunDetail, RunLink, SettingDifference
+from assay_web.runs.replies import ComparedRuns, RunDetail, RunLink, RunTable, SettingDifference
 from assay_web.runs.tables import tables_of
 from assay_web.service import WebService
 
@@ -43,6 +45,7 @@ class StoredRun:
     outputs: list[RunLink]
     more_links: int
     resumed_in: list[str]
+    group: list[RunRecord]
 
 
 class Details:
@@ -80,7 +83,9 @@ def _read(service: WebService, run_id: str) -> StoredRun:
             raise NotFoundError(f"no run {run_id!r} in this workspace")
         inputs, more_inputs = links_of(db, run_id, "input")
         outputs, more_outputs = links_of(db, run_id, "output")
-        return StoredRun(record, inputs, outputs, more_inputs + more_outputs, runs_resuming(db, run_id))
+        return StoredRun(
+            record, inputs, outputs, more_inputs + more_outputs, runs_resuming(db, run_id), group_of(db, record)
+        )
 
 
 def _detail(facts: StoredRun, service: WebService, folder: Path) -> RunDetail:
@@ -96,7 +101,7 @@ def _detail(facts: StoredRun, service: WebService, folder: Path) -> RunDetail:
         folder=str(folder),
         config=named_values(flattened(settings)),
         figures=named_values(flattened({k: v for k, v in record.results.items() if k != "warnings"})),  # in `run`
-        tables=tables_of(record.results),
+        tables=[*_group_table(facts.group), *tables_of(record.results)],
         inputs=facts.inputs,
         outputs=facts.outputs,
         more_links=facts.more_links,
@@ -124,12 +129,32 @@ def _resume_command(kind: str, status: str, settings: dict[str, Any], folder: Pa
 
 
 def compared(records: Sequence[RunRecord], workspace: Workspace) -> ComparedRuns:
-    settings = [{entry.name: entry.value for entry in named_values(flattened(r.settings))} for r in records]
-    names = list(dict.fromkeys(name for setting in settings for name in setting))
-    differences = [SettingDifference(name=name, values=[setting.get(name) for setting in settings]) for name in names]
-    differences = [entry for entry in differences if len(set(entry.values)) > 1]
+    differences, names = _differences(records)
     return ComparedRuns(
         runs=[row_of(record, workspace) for record in records],
         differences=differences,
-        same=len(names) - len(differences),
+        same=names - len(differences),
     )
+
+
+def _differences(records: Sequence[RunRecord]) -> tuple[list[SettingDifference], int]:
+    """The settings in which they differ, and how many there are in all."""
+    settings = [{entry.name: entry.value for entry in named_values(flattened(r.settings))} for r in records]
+    names = list(dict.fromkeys(name for setting in settings for name in setting))
+    differences = [SettingDifference(name=name, values=[setting.get(name) for setting in settings]) for name in names]
+    return [entry for entry in differences if len(set(entry.values)) > 1], len(names)
+
+
+def _group_table(records: Sequence[RunRecord]) -> list[RunTable]:
+    """The runs of a group with the settings in which they differ."""
+    if len(records) < 2:
+        return []
+    differences, _ = _differences(records)
+    head = ["run", *(entry.name.removeprefix("config.") for entry in differences), "status", "figure"]
+    rows = []
+    for number, record in enumerate(records):
+        figure = key_figure(record.kind, record.results)
+        shown = "" if figure is None else f"{figure.label} {figure.value:.4f}"
+        values = [str(entry.values[number] or "") for entry in differences]
+        rows.append([record.run_id, *values, record.status, shown])
+    return [RunTable(title=f"Runs of {records[0].settings['group']}", head=head, rows=rows)]

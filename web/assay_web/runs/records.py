@@ -89,10 +89,11 @@ class RunRecord:
 def records(
     db: Connection, *, kind: str | None, status: str | None, text: str | None, limit: int, offset: int
 ) -> tuple[list[RunRecord], int]:
-    """A page, newest first, and the total. `text`: part of the id, name or model."""
+    """A page, newest first, and the total. `text`: part of the id, name, model or group."""
     where = """($kind IS NULL OR kind = $kind) AND ($status IS NULL OR status = $status)
         AND ($text IS NULL OR contains(lower(run_id), $text) OR contains(lower(coalesce(config ->> 'name', '')), $text)
-             OR contains(lower(coalesce(config ->> 'model', '')), $text))"""
+             OR contains(lower(coalesce(config ->> 'model', '')), $text)
+             OR contains(lower(coalesce(config ->> 'group', '')), $text))"""
     parameters = {"kind": kind, "status": status, "text": text.lower() if text else None}
     (total,) = db.execute(f"SELECT count(*) FROM runs WHERE {where}", parameters).fetchone() or (0,)
     rows = db.execute(
@@ -106,6 +107,15 @@ def records(
 def record_of(db: Connection, run_id: str) -> RunRecord | None:
     row = db.execute(f"SELECT {_COLUMNS} FROM runs WHERE run_id = ?", [run_id]).fetchone()
     return None if row is None else RunRecord(*row)
+
+
+def group_of(db: Connection, record: RunRecord) -> list[RunRecord]:
+    """The runs of one `assay train --seeds` or `--sweep`, of which this is one, in their order; else none."""
+    rows = db.execute(
+        f"SELECT {_COLUMNS} FROM runs WHERE kind = ? AND config ->> 'group' = ? ORDER BY started_at",
+        [record.kind, record.settings.get("group")],
+    ).fetchall()
+    return [RunRecord(*row) for row in rows]
 
 
 def kind_counts(db: Connection) -> list[KindCount]:

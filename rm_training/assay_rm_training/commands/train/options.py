@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,15 @@ from assay.cli.settings_options import option_parameters
 from assay.compute.executor import LOCAL
 from assay.errors import BadInputError
 from assay_rm_training.commands.train.placement import Placement, placement_options, run_placed
+from assay_rm_training.commands.train.sweep import (
+    SweepOptions,
+    members_of,
+    require_comparable,
+    require_complete,
+    run_group,
+    show_group,
+    sweep_options,
+)
 from assay_rm_training.presets import PRESETS, preset
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
@@ -115,7 +124,7 @@ def last_options(
 def training_command(command: Callable[..., Method]) -> Callable[..., None]:
     """A typer command with the shared options and those of `TrainingConfig`, and `command`'s own, which build the
     method."""
-    parameters = {f: _parameters(f) for f in (run_options, command, placement_options, last_options)}
+    parameters = {f: _parameters(f) for f in (run_options, command, sweep_options, placement_options, last_options)}
     settings = option_parameters(TrainingConfig, exclude=_BY_HAND)
 
     @functools.wraps(command)
@@ -126,14 +135,28 @@ def training_command(command: Callable[..., Method]) -> Callable[..., None]:
             from assay_rm_training.training.distributed import run_worker
 
             return run_worker()
-        method_values = {p.name: values[p.name] for p in parameters[command]}
-        options = run_options(**{p.name: values[p.name] for p in parameters[run_options]})
-        placement = placement_options(**{p.name: values[p.name] for p in parameters[placement_options]})
-        last = {p.name: values[p.name] for p in parameters[last_options]}
-        _run(options, {p.name: values[p.name] for p in settings}, command, method_values, placement, **last)
-        return None
 
-    shared = (run_options, command, placement_options, last_options)
+        def arguments(function: Callable[..., Any], values: Mapping[str, Any] = values) -> dict[str, Any]:
+            return {p.name: values[p.name] for p in parameters[function]}
+
+        placement, last = placement_options(**arguments(placement_options)), arguments(last_options)
+        sweep = sweep_options(**arguments(sweep_options))
+        if sweep is None:
+            options = run_options(**arguments(run_options))
+            _run(options, {p.name: values[p.name] for p in settings}, command, arguments(command), placement, **last)
+            return None
+
+        def planned(
+            here: Workspace, waivers: dict[str, str], values: Mapping[str, Any], swept: Collection[str]
+        ) -> TrainingPlan:
+            options, of_method = run_options(**arguments(run_options, values)), arguments(command, values)
+            explicit = lambda name: name in swept or is_given(last["context"], name)  # noqa: E731
+            of_run = {p.name: values[p.name] for p in settings}
+            return _new_plan(here, options, of_run, command, of_method, explicit, waivers)
+
+        return _run_group(sweep, values, planned, placement, **last)
+
+    shared = (run_options, command, sweep_options, placement_options, last_options)
     every = [*parameters[run_options], *settings, *(p for f in shared[1:] for p in parameters[f])]
     run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in every}
@@ -170,7 +193,8 @@ def _run(
     waivers = waivers_of(waive_contamination or [])
     plan: TrainingPlan | None = None
     if resume in (None, LAST):
-        plan = _new_plan(here, options, settings, command, method_values, context, waivers)
+        explicit = functools.partial(is_given, context)
+        plan = _new_plan(here, options, settings, command, method_values, explicit, waivers)
         resume = last_interrupted(here, plan) if resume == LAST else None
     if resume is not None:
         saved = TrainingPlan.read(here, resume)
@@ -198,22 +222,56 @@ def _run(
         _show(trained)
 
 
+def _run_group(
+    sweep: SweepOptions,
+    values: Mapping[str, Any],
+    planned: Callable[[Workspace, dict[str, str], Mapping[str, Any], Collection[str]], TrainingPlan],
+    placement: Placement,
+    *,
+    context: typer.Context,
+    waive_contamination: list[str] | None,
+    resume: str | None,
+    workspace: Path | None,
+    as_json: bool,
+) -> None:
+    from assay.workspace import Workspace
+    from assay_rm_training.runs.sweep import data_content
+    from assay_rm_training.runs.train import default_name
+
+    if resume is not None:
+        raise BadInputError("the same command goes on with what is missing: leave it out", field="--resume")
+    here, waivers = Workspace.find(workspace), waivers_of(waive_contamination or [])
+    first = planned(here, waivers, values, ())
+    require_comparable(first, placement)
+    group, content = values["name"] or default_name(values["base"], values["data"]), data_content(here, first)
+
+    def grouped(values: Mapping[str, Any], swept: Collection[str]) -> TrainingPlan:
+        return replace(planned(here, waivers, values, swept), group=group, data_content=content)
+
+    result = run_group(here, members_of(context, sweep, values, group, grouped), prefer=first.config.metric)
+    if as_json:
+        emit(result.to_dict(), "", as_json=True)
+    else:
+        show_group(result)
+    require_complete(result)
+
+
 def _new_plan(
     here: Workspace,
     options: RunOptions,
     settings: dict[str, Any],
     command: Callable[..., Method],
     method_values: dict[str, Any],
-    context: typer.Context,
+    explicit: Callable[[str], bool],
     waivers: dict[str, str],
 ) -> TrainingPlan:
+    """`explicit`: whether an option was given, so that it overrides the preset."""
     from assay.runs.record import locate_model
     from assay_rm_training.runs.train import TrainingPlan, default_name
 
     if options.data is None:
         raise BadInputError("name what to train on: --data SNAPSHOT or --data FILE")
     if options.preset is not None:
-        explicit = functools.partial(is_given, context)
         settings = with_preset({**settings, "betas": options.betas}, options.preset, explicit)
         method_values = with_objective(method_values, options.preset, explicit)
     if method_values.get("reference") is not None:

@@ -1,0 +1,221 @@
+"""`--seeds` and `--sweep` of `assay train ...`: the trainings that they ask for, and the table that compares them.
+
+Leaves out: training and comparing (`runs/sweep.py`), shared options (`options.py`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from assay.compute.executor import LOCAL
+from assay.errors import BackendError, BadInputError
+from assay.system.plurals import counted
+from assay_rm_training.commands.train.placement import Placement
+
+if TYPE_CHECKING:
+    from assay.workspace import Workspace
+    from assay_rm_training.runs.sweep import GroupMember, GroupResult, SeedMean
+    from assay_rm_training.runs.train import TrainingPlan
+
+MOST_RUNS = 100
+#: Parameters that are the same for every run of a group, or numbered by it.
+_FIXED = (
+    "data",
+    "eval_data",
+    "final_data",
+    "name",
+    "force",
+    "resume",
+    "workspace",
+    "as_json",
+    "seed",
+    "metric",
+    "preset",
+)
+
+
+class SweepOptions(NamedTuple):
+    """`seeds`: how many; None: one."""
+
+    seeds: int | None
+    sweep: list[str]
+
+
+def sweep_options(
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", help="Train with N seeds, from --seed on, and compare on --eval-data.")
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OPTION=A,B", help="Train with each of these values of an option; repeatable: all combinations."
+        ),
+    ] = None,
+) -> SweepOptions | None:
+    """None: one training. Raises BadInputError for less than one seed."""
+    if seeds is None and not sweep:
+        return None
+    if seeds is not None and seeds < 1:
+        raise BadInputError(f"at least 1, not {seeds}", field="--seeds")
+    return SweepOptions(seeds, sweep or [])
+
+
+def members_of(
+    context: typer.Context,
+    options: SweepOptions,
+    values: Mapping[str, Any],
+    group: str,
+    planned: Callable[[Mapping[str, Any], frozenset[str]], TrainingPlan],
+) -> list[GroupMember]:
+    """The trainings, in the order of the values, seeds innermost. `values`: of the command line, by parameter;
+    `planned`: the plan of such values, of which the named ones count as given.
+
+    Raises BadInputError for an option that is unknown or has no values, and for over MOST_RUNS trainings.
+    """
+    from assay_rm_training.runs.sweep import GroupMember
+
+    swept = dict(_values(context, entry) for entry in options.sweep)
+    if len(swept) < len(options.sweep):
+        raise BadInputError("an option is swept twice: give all its values at once", field="--sweep")
+    seeds = range(values["seed"], values["seed"] + (options.seeds or 1))
+    settings = prod(len(each) for each in swept.values())
+    if settings * len(seeds) > MOST_RUNS:
+        text = f"{counted(settings, 'combination')} of settings with {counted(len(seeds), 'seed')}"
+        raise BadInputError(f"{text} are {settings * len(seeds)} trainings, over {MOST_RUNS}", field="--sweep, --seeds")
+    members = []
+    for combination in product(*swept.values()):
+        chosen = dict(zip(swept, combination, strict=True))
+        texts = {name.replace("_", "-"): _text(value) for name, value in chosen.items()}
+        name = "-".join([group, *(re.sub(r"[^\w.+-]+", "-", f"{key}{_short(texts[key])}") for key in texts)])
+        for seed in seeds:
+            settings_now = {**values, **chosen, "seed": seed, "name": f"{name}-s{seed}"}
+            members.append(GroupMember(texts, planned(settings_now, frozenset(chosen))))
+    names = [member.plan.name for member in members]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise BadInputError(f"two of the values would have the name {twice}", field="--sweep")
+    return members
+
+
+def run_group(here: Workspace, members: list[GroupMember], *, prefer: str) -> GroupResult:
+    """Train and compare, a line on standard error before each training."""
+    from assay_rm_training.runs.sweep import compare_group, train_group
+
+    def announce(member: GroupMember, number: int, of: int) -> None:
+        done = f" ({len(members) - of} of {len(members)} done before)" if number == 1 and of < len(members) else ""
+        typer.echo(f"training {number} of {of}: {member.label}{done}", err=True)
+
+    try:
+        return compare_group(train_group(here, members, announce=announce), prefer=prefer)
+    except KeyboardInterrupt:
+        typer.echo("the same command goes on with what is missing", err=True)
+        raise
+
+
+def require_comparable(plan: TrainingPlan, placement: Placement) -> None:
+    """Raises BadInputError where runs of this plan could not be compared, and for several processes."""
+    from assay.models.parallelism.distributed import world_size
+    from assay_rm_training.methods.method import SplitsRows
+
+    if placement.on != LOCAL or world_size() > 1:
+        raise BadInputError("the trainings of a group are of one process each", field="--seeds, --sweep")
+    if plan.eval_data is None and not isinstance(plan.method, SplitsRows):
+        raise BadInputError("trainings are compared on held-out data: --eval-data", field="--seeds, --sweep")
+    if plan.final_data is not None and not plan.config.eval_every:
+        reason = "with --final-data settings are chosen by evaluations during training: --eval-every N"
+        raise BadInputError(reason, field="--seeds, --sweep")
+
+
+def show_group(result: GroupResult) -> None:
+    """The table, the rule, the best, and what failed."""
+    from rich.console import Console
+    from rich.table import Table
+
+    names = list(dict.fromkeys(name for one in result.settings for name in one.figures()))
+    finals = list(dict.fromkeys(name for one in result.settings for name in one.figures(final=True)))
+    final_name = Path(result.final_data).name if result.final_data else ""
+    table = Table(title=f"{result.group}: means over seeds, 95 % of Student's t", title_justify="left")
+    swept = list(result.settings[0].settings)
+    for column in [*(swept or ["settings"]), "seeds", *names, *(f"{name} on {final_name}" for name in finals)]:
+        table.add_column(column)
+    for one in result.settings:
+        figures, final = one.figures(), one.figures(final=True)
+        cells = [*(one.settings.values() or ["as given"]), f"{len(one.done)}/{len(one.runs)}"]
+        cells += [_mean(figures.get(name)) for name in names] + [_mean(final.get(name)) for name in finals]
+        table.add_row(*cells, style="bold" if one is result.best else None)
+    Console().print(table)
+    typer.echo("intervals are of the seeds alone, on the same held-out items")
+    if result.metric is None or result.best is not None:
+        typer.echo(result.rule)
+    if result.best is not None and result.second is not None:
+        best, second = (" ".join(f"{k} {v}" for k, v in one.settings.items()) for one in (result.best, result.second))
+        ahead = f"; {result.metric} less that of {second}: {_mean(result.ahead, '+.4f')}" if result.ahead else ""
+        within = result.ahead.interval if result.ahead else None
+        unclear = within is None or within.low <= 0 <= within.high
+        typer.echo(f"best: {best}{ahead}{'; these seeds do not tell them apart' * unclear}")
+    runs = [run for one in result.settings for run in one.runs]
+    for warning, count in Counter(warning for run in runs for warning in run.warnings).items():
+        typer.echo(f"WARNING: {warning} ({counted(count, 'run')})")
+    for run in runs:
+        if run.error is not None:
+            typer.echo(f"FAILED {run.member.label}: {run.error}")
+    typer.echo(f"runs: assay runs --group {result.group}")
+
+
+def require_complete(result: GroupResult) -> None:
+    """Raises BackendError where trainings failed."""
+    runs = [run for one in result.settings for run in one.runs]
+    if failed := sum(run.error is not None for run in runs):
+        raise BackendError(f"{failed} of {len(runs)} trainings failed; the same command tries them again")
+
+
+def _values(context: typer.Context, entry: str) -> tuple[str, list[Any]]:
+    """The parameter that `OPTION=A,B` names, and its values as the command line would read them."""
+    options = {
+        word.removeprefix("--"): parameter
+        for parameter in context.command.params
+        for word in [*parameter.opts, *parameter.secondary_opts]
+        if word.startswith("--") and not parameter.multiple
+    }
+    name, _, text = entry.partition("=")
+    parameter = options.get(name.strip().removeprefix("--").replace("_", "-"))
+    if parameter is None or parameter.name in (*_FIXED, *SweepOptions._fields, *Placement._fields):
+        known = [n for n, p in options.items() if p.name not in (*_FIXED, *SweepOptions._fields, *Placement._fields)]
+        near = difflib.get_close_matches(name, known)
+        hint = f"; did you mean {', '.join(near)}?" if near else "; seeds are --seeds N" if name == "seed" else ""
+        raise BadInputError(f"{name!r} is no option that can be swept{hint}", field="--sweep")
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise BadInputError(f"no values: {name}=A,B", field="--sweep")
+    try:
+        values = [parameter.process_value(context, word) for word in words]
+    except typer.BadParameter as error:
+        raise BadInputError(f"{name}: {error.message}", field="--sweep") from error
+    if len(set(map(str, values))) < len(values):
+        raise BadInputError(f"{name} has a value twice", field="--sweep")
+    return str(parameter.name), values
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _short(text: str) -> str:
+    """A path by its last part."""
+    return Path(text).name
+
+
+def _mean(mean: SeedMean | None, form: str = ".4f") -> str:
+    if mean is None:
+        return "-"
+    if mean.interval is None:
+        return f"{mean.mean:{form}}"
+    return f"{mean.mean:{form}} ({mean.interval.low:{form}} to {mean.interval.high:{form}})"
