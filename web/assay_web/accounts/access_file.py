@@ -13,54 +13,12 @@ from assay.system.hash_chain import AUDIT_FIELDS, AUDIT_FILE, link
 from assay.system.sqlite_file import SQLiteFile
 
 FILE = AUDIT_FILE
-#: Times are seconds since the epoch.
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS accounts (
-    name TEXT PRIMARY KEY, role TEXT NOT NULL, password TEXT NOT NULL, disabled INTEGER NOT NULL DEFAULT 0,
-    created_at REAL NOT NULL, created_by TEXT NOT NULL) WITHOUT ROWID;
-
--- `name`: the account that gets a new password, with the role it has. NULL: whoever accepts makes an account.
-CREATE TABLE IF NOT EXISTS invitations (
-    digest TEXT PRIMARY KEY, role TEXT NOT NULL, name TEXT, created_by TEXT NOT NULL, created_at REAL NOT NULL,
-    expires_at REAL NOT NULL, used_at REAL, used_by TEXT, project TEXT NOT NULL DEFAULT 'default') WITHOUT ROWID;
-
--- Whose queues an account sees.
-CREATE TABLE IF NOT EXISTS members (
-    project TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (project, name)) WITHOUT ROWID;
-
--- `role`: of somebody without an account, on a server that has none; else the account's counts, as it is now.
-CREATE TABLE IF NOT EXISTS sessions (
-    digest TEXT PRIMARY KEY, name TEXT NOT NULL, role TEXT, csrf TEXT NOT NULL, created_at REAL NOT NULL,
-    seen_at REAL NOT NULL) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS sessions_of ON sessions (name);
-
--- When an account's sessions that have ended were last used, however they ended.
-CREATE TABLE IF NOT EXISTS last_seen (name TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
-CREATE TRIGGER IF NOT EXISTS session_ended AFTER DELETE ON sessions WHEN old.role IS NULL BEGIN
-    INSERT INTO last_seen VALUES (old.name, old.seen_at)
-    ON CONFLICT (name) DO UPDATE SET at = max(at, excluded.at); END;
-
--- Buckets of failed attempts: how much was taken, as of when.
-CREATE TABLE IF NOT EXISTS attempts (key TEXT PRIMARY KEY, used REAL NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
-
--- From where an account has signed in, and when last.
-CREATE TABLE IF NOT EXISTS known_addresses (
-    name TEXT NOT NULL, network TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (name, network)) WITHOUT ROWID;
-
--- Appended to, never changed. `hash`: of the line and of the hash of the line before (assay.system.hash_chain).
-CREATE TABLE IF NOT EXISTS audit (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, person TEXT NOT NULL, action TEXT NOT NULL,
-    subject TEXT NOT NULL, detail TEXT NOT NULL, address TEXT NOT NULL,
-    hash TEXT NOT NULL DEFAULT '');
-CREATE INDEX IF NOT EXISTS audit_by_person ON audit (person);
-CREATE INDEX IF NOT EXISTS audit_by_action ON audit (action);
-"""
 
 
 class AccessFile(SQLiteFile):
     """The open file, readable by its owner only (mode 0600)."""
 
-    schema = _SCHEMA
+    schema = Path(__file__).with_name("access_file.sql").read_text(encoding="utf-8")
     version = 4  #: 4 added members, the project of an invitation, and the chain of the audit log
     remedy = "move it away and start again: accounts have to be created again; votes and data are not in it"
 
