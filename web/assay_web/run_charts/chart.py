@@ -1,12 +1,15 @@
 """Descriptions of charts by the keys of `metrics.jsonl`; they hold no numbers.
 
-Covers: curves, their bands, the extents of the numbers that charts are chosen by; the live page gets them unchanged.
-Leaves out: which charts there are (`training`, `policy`), drawing (`assay_web.report`, the page), points of long files
-(`assay_web.runs`).
+Covers: curves, their bands, the extents of the numbers that charts are chosen by, the charts of `charts.toml`; the live
+page gets them unchanged. Leaves out: slices of held-out data (`training`), drawing (`assay_web.report`, the page),
+points of long files (`assay_web.runs`).
 """
 
+import re
+import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict
@@ -14,6 +17,7 @@ from pydantic import ConfigDict
 Row: TypeAlias = Mapping[str, Any]
 #: Training steps, or evaluations on held-out data.
 Source: TypeAlias = Literal["step", "evaluation"]
+_CHARTS = tomllib.loads(Path(__file__).with_name("charts.toml").read_text(encoding="utf-8"))
 _REPLY = ConfigDict(json_schema_serialization_defaults_required=True)  # a reply has every field
 
 
@@ -76,15 +80,41 @@ class MetricExtents:
         return (self.step if curve.of == "step" else self.evaluation).get(curve.key)
 
 
-def with_available_curves(chart: CurveChart, measured: MetricExtents) -> CurveChart | None:
-    """The chart with the curves that have data; None without any."""
-    curves = tuple(curve for curve in chart.curves if measured.of(curve) is not None)
-    reference = chart.reference if chart.reference and measured.of(chart.reference) else None
-    if not curves:
+def charts_of(training: Literal["policy", "training"], measured: MetricExtents) -> list[CurveChart]:
+    """The charts of `charts.toml` that have data, with the curves that have."""
+    charts = (_chart(dict(entry), measured) for entry in _CHARTS[training])
+    return [chart for chart in charts if chart is not None]
+
+
+def _chart(entry: dict[str, Any], measured: MetricExtents) -> CurveChart | None:
+    extents = {**measured.evaluation, **measured.step}
+    above, varying = entry.pop("positive", None), entry.pop("varies", None)
+    if not extents.keys() >= {*entry.pop("needs", ()), *filter(None, (above, varying))}:
         return None
-    return CurveChart(
-        chart.section, chart.title, curves, chart.unit, chart.share, chart.note, reference, chart.x, chart.x_label
-    )
+    if (above and extents[above].high <= 0) or (varying and extents[varying].low >= extents[varying].high):
+        return None
+    curves = [_curve(name, said, measured) for name, said in entry.pop("curves", {}).items()]
+    for expression, name in entry.pop("match", {}).items():
+        found = (re.fullmatch(expression, key) for key in measured.step)
+        curves += [MetricCurve(match.expand(name), match[0]) for match in found if match]
+    curves = [curve for curve in curves if measured.of(curve) is not None]
+    if len(curves) < entry.pop("least", 1):
+        return None
+    reference = MetricCurve(**entry.pop("reference")) if "reference" in entry else None
+    if reference is not None and measured.of(reference) is None:
+        reference = None
+    banded = any(curve.low in extents and extents[curve.low].rows > 1 for curve in curves if curve.low)
+    notes = {"note": True, "band_note": banded, "reference_note": reference is not None}
+    note = " ".join(text for key, shown in notes.items() if (text := entry.pop(key, "")) and shown)
+    return CurveChart(curves=tuple(curves), reference=reference, note=note, **entry)
+
+
+def _curve(name: str, said: str | dict[str, Any], measured: MetricExtents) -> MetricCurve:
+    if isinstance(said, str):
+        return MetricCurve(name, said)
+    other = said.get("or")
+    curve = MetricCurve(name, **{field: value for field, value in said.items() if field != "or"})
+    return replace(curve, key=other) if other and measured.of(curve) is None else curve
 
 
 def _extents(rows: Sequence[Row]) -> dict[str, Extent]:
