@@ -47,6 +47,11 @@ def text_of(value: object, field: str) -> str:
     return value
 
 
+def text_or_empty(value: object, field: str) -> str:
+    """A response's text. An empty one is no fault of the file: training leaves its row out, and counts it."""
+    return "" if value == "" else text_of(value, field)
+
+
 def turns_of(value: object, field: str) -> Turns:
     """A non-empty list of messages of any form (`read_message`); other keys of a message are left out."""
     if not isinstance(value, list | tuple):
@@ -78,8 +83,8 @@ def prompt_turns(value: object, field: str = "prompt") -> Turns:
 
 
 def response_form_of(value: object, field: str) -> ResponseForm:
-    """A response given as text or as messages that end with the assistant's."""
-    return _response(turns_of(value, field), field) if isinstance(value, list | tuple) else text_of(value, field)
+    """A response given as text, which may be empty, or as messages that end with the assistant's."""
+    return _response(turns_of(value, field), field) if isinstance(value, list | tuple) else text_or_empty(value, field)
 
 
 def row_turns(record: Mapping[str, Any], turns: Turns, *responses: ResponseForm) -> Turns:
@@ -129,10 +134,9 @@ def split_pair(prompt: object, chosen: object, rejected: object) -> tuple[Turns,
     if isinstance(chosen, str) != isinstance(rejected, str):
         raise RowError("wrong type: one side is text, the other messages", field="rejected")
     if isinstance(chosen, str):
-        first, second = text_of(chosen, "chosen"), text_of(rejected, "rejected")
         if prompt is not None:
-            return prompt_turns(prompt), first, second
-        return _split_text(first, second)
+            return prompt_turns(prompt), text_or_empty(chosen, "chosen"), text_or_empty(rejected, "rejected")
+        return _split_text(text_of(chosen, "chosen"), text_of(rejected, "rejected"))
     shared = prompt_turns(prompt) if prompt is not None else []
     sides = (
         _conversation(turns_of(chosen, "chosen"), shared, "chosen"),
@@ -177,7 +181,7 @@ def _response(turns: Turns, field: str) -> ResponseForm:
     if not turns or turns[0]["role"] != "assistant" or turns[-1]["role"] != "assistant":
         raise RowError("the last message is not the assistant's", field=field)
     if len(turns) == 1 and isinstance(turns[0]["content"], str):
-        return text_of(turns[0]["content"], field)
+        return text_or_empty(turns[0]["content"], field)
     return turns
 
 
@@ -256,11 +260,9 @@ def _split_text(chosen: str, rejected: str) -> tuple[Turns, str, str]:
         if max(last)[0] > cut:
             raise RowError(DIVERGED, field="rejected")
         cut = last[0][0]
-        prompt = [{"role": "user", "content": chosen[:cut]}]
-        return prompt, text_of(chosen[cut:], "chosen"), text_of(rejected[cut:], "rejected")
+        return [{"role": "user", "content": chosen[:cut]}], chosen[cut:], rejected[cut:]
     if cut and chosen[cut - 1] == " ":
         cut -= 1
     if not chosen[:cut]:
         raise RowError("the sides share no beginning, and no prompt is given", field="prompt")
-    prompt = [{"role": "user", "content": chosen[:cut]}]
-    return prompt, text_of(chosen[cut:], "chosen"), text_of(rejected[cut:], "rejected")
+    return [{"role": "user", "content": chosen[:cut]}], chosen[cut:], rejected[cut:]

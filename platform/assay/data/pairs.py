@@ -36,7 +36,7 @@ def _decided(record: dict[str, Any]) -> Iterable[PreferencePair]:
 def pair_of(record: dict[str, Any]) -> PreferencePair:
     """One row with `chosen`, `rejected` and, unless it is implied, `prompt`. Raises RowError."""
     turns, *sides = split_pair(record.get("prompt"), record.get("chosen"), record.get("rejected"))
-    if sides[0] == sides[1]:
+    if sides[0] == sides[1] != "":
         raise RowError("the two sides are identical")
     prompt = prompt_of(row_turns(record, turns, *sides))
     chosen, rejected = map(response_of, sides)

@@ -158,7 +158,7 @@ def _parse(record: dict[str, Any]) -> list[VotedPair]:
         outcome, votes = _label(record, ratings), _votes(ratings, swapped=False, fits=True)
     else:
         return []
-    if first == second and record.get("chosen") is not None:
+    if first == second != "" and record.get("chosen") is not None:
         raise RowError("the two sides are identical")
     if first == second or (outcome is None and not votes.total):
         return []

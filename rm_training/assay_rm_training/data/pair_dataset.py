@@ -23,7 +23,7 @@ from assay.models.chat.renderer import Encoded, Renderer
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset, Tags, tags_of
-from assay_rm_training.data.response_groups import encode_rows
+from assay_rm_training.data.response_groups import encode_rows, is_empty
 from assay_rm_training.objectives.pair import vote_target
 
 Tokens = npt.NDArray[np.int32]
@@ -55,8 +55,8 @@ class EncodedPair(NamedTuple):
 def encode_pairs(
     rows: Collection[PreferencePair], renderer: Renderer, *, collect: Collect = list, advance: Advance = silent
 ) -> EncodedDataset[EncodedPair]:
-    """Encode every pair. A pair is left out, and counted, where a side does not fit or cannot be rendered, where the
-    cut made both sides equal, or where its weight is not positive. Raises BadInputError when none remains.
+    """Encode every pair. A pair is left out, and counted, where a side is empty, does not fit or cannot be rendered,
+    where the cut made both sides equal, or where its weight is not positive. Raises BadInputError when none remains.
     """
     return encode_rows(
         rows,
@@ -75,6 +75,8 @@ def _encode(pair: PreferencePair, renderer: Renderer) -> tuple[EncodedPair, bool
         return f"weight not positive: {pair.weight}"
     sides: list[Encoded] = []
     for name, response in (("chosen", pair.chosen), ("rejected", pair.rejected)):
+        if is_empty(response):
+            return f"{name} is empty"
         try:
             encoded = renderer.encode(pair.prompt, response)
         except BadInputError as error:

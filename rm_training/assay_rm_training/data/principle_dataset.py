@@ -20,7 +20,7 @@ from assay.models.chat.principle_renderer import PrincipleRenderer
 from assay.runs.progress_bar import Advance, silent
 from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
 from assay_rm_training.data.principle_rows import PrincipleRow
-from assay_rm_training.data.response_groups import encode_rows
+from assay_rm_training.data.response_groups import encode_rows, is_empty
 
 
 class JudgedResponse(NamedTuple):
@@ -86,6 +86,8 @@ def encode_judgments(
 
 def _encode(row: PrincipleRow, renderer: PrincipleRenderer, response: int) -> tuple[EncodedQuestion, bool] | str:
     """The question and whether it was cut, or why not: 'reason' or 'reason: detail'."""
+    if is_empty(row.response):
+        return "the response is empty"
     try:
         encoded = renderer.encode(row.prompt, row.response, row.principle)
     except BadInputError as error:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.conversation.message import response_form, stored_prompt, stored_response
-from assay.data.conversation import prompt_turns, text_of
+from assay.data.conversation import prompt_turns, text_of, text_or_empty
 from assay.data.json_lines import RowError
 from assay.data.row_files import file_rows
 from assay.domain import Prompt, Response, prompt_of
@@ -91,7 +91,7 @@ def principle_row_of(record: dict[str, Any]) -> PrincipleRow:
         raise RowError("not a positive number", field="weight")
     return PrincipleRow(
         prompt_of(prompt_turns(raw_prompt)),
-        text_of(record.get("response"), "response"),
+        text_or_empty(record.get("response"), "response"),
         " ".join(principle.split()),
         fulfilled,
         source=str(record.get("source") or ""),

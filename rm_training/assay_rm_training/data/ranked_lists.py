@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.data.conversation import prompt_turns, text_of
+from assay.data.conversation import prompt_turns, text_or_empty
 from assay.data.json_lines import RowError
 from assay.data.row_files import number_of, read_rows
 from assay.data.voted_pairs import VotedPair, read_voted_pairs, snapshot_votes
@@ -83,7 +83,7 @@ def _parse(record: dict[str, Any]) -> list[RankedList]:
     responses = record.get("responses")
     if not isinstance(responses, list) or len(responses) != len(ranks):
         raise RowError("not one rank or score for each response", field="responses")
-    texts = tuple(text_of(text, "responses") for text in responses)
+    texts = tuple(text_or_empty(text, "responses") for text in responses)
     weight = record.get("weight")
     return [
         RankedList(

@@ -34,10 +34,17 @@ class Conversations(NamedTuple):
         return [prefix + len(branch) - start for branch, start in zip(self.group.branches, self.starts, strict=True)]
 
 
+def is_empty(response: Response) -> bool:
+    """Whether it is a text without content: there is nothing to learn from such a row, and it is left out."""
+    return isinstance(response, str) and not response.strip()
+
+
 def encode_responses(renderer: Renderer, prompt: Prompt, responses: Sequence[Response]) -> Conversations | str:
     """The encoded conversations, or why not: 'reason' or 'reason: detail'."""
     encoded: list[Encoded] = []
     for number, response in enumerate(responses, start=1):
+        if is_empty(response):
+            return f"a response is empty: response {number}"
         try:
             conversation = renderer.encode(prompt, response)
         except BadInputError as error:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.data.conversation import prompt_turns, response_form_of, row_turns, text_of, turns_of
+from assay.data.conversation import prompt_turns, response_form_of, row_turns, text_of, text_or_empty, turns_of
 from assay.data.json_lines import RowError
 from assay.data.pairs import from_snapshot_or_file, pair_of
 from assay.data.row_files import RowFile, number_of
@@ -75,7 +75,7 @@ def _rated(record: dict[str, Any], missing: float | None) -> list[RatedResponse]
         if numbers:
             source, category = str(record.get("source") or ""), str(record.get("category") or "")
             field = "response" if record.get("response") is not None else "responses"
-            rows.append(RatedResponse(prompt, text_of(text, field), numbers, source=source, category=category))
+            rows.append(RatedResponse(prompt, text_or_empty(text, field), numbers, source=source, category=category))
     return rows
 
 
@@ -147,8 +147,8 @@ def load_steps(data: str | Path) -> Collection[SteppedResponse]:
 def _stepped(record: dict[str, Any]) -> list[SteppedResponse]:
     field = "completions" if "completions" in record else "steps"
     steps, labels = record.get(field), record.get("labels")
-    if not isinstance(steps, list) or not steps:
-        raise RowError("not a list of at least one step", field=field)
+    if not isinstance(steps, list):
+        raise RowError("not a list of steps", field=field)
     if not isinstance(labels, list) or len(labels) != len(steps):
         raise RowError("not one label for each step", field="labels")
     values = tuple(_label(label) for label in labels)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from assay import ids
-from assay.data.conversation import prompt_turns, text_of
+from assay.data.conversation import prompt_turns, text_of, text_or_empty
 from assay.data.json_lines import Lines, RowError, parse_object
 from assay.data.pairs import pair_of
 from assay.domain import Comparison, Prompt, Response, prompt_of
@@ -127,13 +127,16 @@ def read_judged_file(path: Path, form: JudgeFormat) -> list[JudgedRow]:
 
 
 def rows_of(record: dict[str, Any], form: JudgeFormat) -> list[JudgedRow]:
-    """The rows of one object: none for a tie, two for a pair that a pointwise judge gets. Raises RowError."""
+    """The rows of one object: none for a tie or an empty response, two for a pair that a pointwise judge gets. Raises
+    RowError."""
     if record.get("verdict") is not None:
         row = _judged(record, form)
         return [row] if row is not None else []
     if record.get("chosen") is None and record.get("rejected") is None and "chosen" in record:
         return []
     pair = pair_of(record)
+    if not (pair.chosen and pair.rejected):
+        return []
     responses = record.get("responses")
     texts = (pair.chosen, pair.rejected)
     if responses == [pair.rejected, pair.chosen]:
@@ -171,7 +174,9 @@ def _judged(record: dict[str, Any], form: JudgeFormat) -> JudgedRow | None:
         listed = [record["response"]]
     if not isinstance(listed, list) or len(listed) != form.responses:
         raise RowError(f"a {form.name} judge reads {form.responses} responses a row", field="responses")
-    responses = tuple(text_of(text, "responses") for text in listed)
+    responses = tuple(text_or_empty(text, "responses") for text in listed)
+    if not all(responses):
+        return None
     verdict = record["verdict"]
     label = "Yes" if verdict is True else "No" if verdict is False else str(verdict)
     label = next((allowed for allowed in form.labels if allowed.lower() == label.lower()), label)

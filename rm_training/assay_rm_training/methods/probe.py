@@ -25,6 +25,7 @@ from assay.models.spec import Calibration, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_rm_training.calibration.measures import sigmoid
+from assay_rm_training.data.response_groups import is_empty
 from assay_rm_training.methods.hidden_states import FeatureCache
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_serving.scorer import ModelInfo, ScoreItem
@@ -267,12 +268,14 @@ def probe_spec(cache: FeatureCache, *, snapshot: str | None, run_id: str | None)
 def sides(
     cache: FeatureCache, pairs: Sequence[PreferencePair], advance: Advance
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], list[int]]:
-    """Features of chosen [n, H] and rejected [n, H], and the indices of their pairs."""
+    """Features of chosen [n, H] and rejected [n, H], and the indices of their pairs, without those of an empty side."""
     items = [ScoreItem(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
     features = cache.of(items, advance)
     used, chosen, rejected = [], [], []
-    for index in range(len(pairs)):
+    for index, pair in enumerate(pairs):
         c, r = features[2 * index], features[2 * index + 1]
+        if is_empty(pair.chosen) or is_empty(pair.rejected):
+            continue
         if not isinstance(c, ScoreFailure) and not isinstance(r, ScoreFailure):
             used.append(index)
             chosen.append(c.vector)

@@ -70,7 +70,7 @@ def write_head_ensemble(
         run_id=run.id,
     )
     spec.write(folder)
-    left_out = {"a side is too long": heads.left_out} if heads.left_out else {}
+    left_out = {"a side is too long or empty": heads.left_out} if heads.left_out else {}
     warnings = Coverage(heads.pairs + heads.left_out, heads.pairs, "pairs", left_out).of_training()
     with replacing(folder / CARD) as temporary:
         card = render_card(

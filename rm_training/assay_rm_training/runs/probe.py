@@ -167,7 +167,7 @@ def _save_ensemble(
 
 
 def _coverage(probe: Probe) -> Coverage:
-    left_out = {"a side is too long": probe.left_out} if probe.left_out else {}
+    left_out = {"a side is too long or empty": probe.left_out} if probe.left_out else {}
     return Coverage(probe.pairs + probe.left_out, probe.pairs, "pairs", left_out)
 
 

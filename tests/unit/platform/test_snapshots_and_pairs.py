@@ -202,9 +202,11 @@ def test_pair_files_name_the_bad_row(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text("\n".join(json.dumps(r) for r in (good, {**good, "chosen": None, "rejected": None}, good)))
     assert len(read_pair_file(path)) == 2
-    path.write_text("\n".join(json.dumps(r) for r in (good, {**good, "rejected": ""})))
-    with pytest.raises(BadInputError, match=r"p\.jsonl, row 2, field 'rejected': empty"):
+    path.write_text("\n".join(json.dumps(r) for r in (good, {**good, "prompt": ""})))
+    with pytest.raises(BadInputError, match=r"p\.jsonl, row 2, field 'prompt': empty"):
         read_pair_file(path)
+    path.write_text(json.dumps({**good, "rejected": ""}))  # which training leaves out
+    assert read_pair_file(path)[0].rejected == ""
     path.write_text("")
     with pytest.raises(BadInputError, match="holds no decided pair"):
         read_pair_file(path)

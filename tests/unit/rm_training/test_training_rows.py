@@ -16,11 +16,20 @@ from assay.data.snapshots import Selection, create_snapshot
 from assay.data.voted_pairs import Outcome, VotedPair, Votes, load_voted_pairs, read_voted_pairs
 from assay.domain import Message
 from assay.errors import BadInputError, NotFoundError
+from assay.models.chat.renderer import Renderer
+from assay.models.loading import load_tokenizer
 from assay.store.intake import pair_schema, store_pairs
 from assay.workspace import Workspace
 from assay_rm_training.data.pair_dataset import labelled_pairs
 from assay_rm_training.data.ranked_lists import RankedList, lists_of, load_ranked_lists, read_ranked_lists
 from assay_rm_training.data.response_labels import load_ratings, load_steps
+from assay_rm_training.methods.bradley_terry import BradleyTerry
+from assay_rm_training.methods.multi_objective import MultiObjective
+from assay_rm_training.methods.principle import Principle
+from assay_rm_training.methods.ranked_lists import RankedLists
+from assay_rm_training.objectives.objective import Objective
+from assay_rm_training.preference.pairs import Dpo
+from assay_rm_training.preference.unpaired import Sft
 
 PROMPT = (Message("user", "q"),)
 
@@ -243,6 +252,7 @@ def test_steps_of_a_file(tmp_path: Path) -> None:
             {"prompt": "q", "steps": ["one", "two"], "labels": [True, 0.25]},
             {"prompt": "q", "completions": ["one", "two"], "labels": [None, False]},
             {"prompt": "q", "steps": ["one"], "labels": [None]},
+            {"prompt": "q", "steps": [], "labels": []},
             {
                 "prompt": "q",
                 "steps": ["one", "two"],
@@ -253,7 +263,7 @@ def test_steps_of_a_file(tmp_path: Path) -> None:
     assert {row.steps for row in found} == {("one", "two")}
     assert [row.labels for row in found] == [(1.0, 0.25), (None, 0.0), (0.375, 0.0)]  # 3 of 8
     for bad, field in (
-        ({"prompt": "q", "steps": [], "labels": []}, "steps"),
+        ({"prompt": "q", "steps": "a", "labels": []}, "steps"),
         ({"prompt": "q", "steps": ["a"], "labels": [True, False]}, "labels"),
         ({"prompt": "q", "steps": ["a"], "labels": [2]}, "labels"),
         ({"prompt": "q", "steps": [" "], "labels": [1]}, "steps"),
@@ -281,3 +291,36 @@ def test_published_sets(name: str, shared_data: Path) -> None:
     with gzip.open(path) as stream:
         assert stream.readline()
     assert len(read(path)) == expected
+
+
+PAIR = {"prompt": "q", "chosen": "good", "rejected": "bad"}
+RATED = {"prompt": "q", "response": "good", "ratings": {"depth": 1}}
+ASKED = {"prompt": "q", "response": "good", "principle": "p", "fulfilment": "yes"}
+LIST = {"prompt": "q", "responses": ["a", "b", "c"], "ranks": [1, 2, 3]}
+TURNS = [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]
+
+
+@pytest.mark.parametrize(
+    ("method", "good", "empty", "reason"),
+    [
+        (BradleyTerry(), PAIR, {**PAIR, "chosen": ""}, "chosen is empty"),
+        (BradleyTerry(), PAIR, {**PAIR, "rejected": " \n"}, "rejected is empty"),
+        (BradleyTerry(), PAIR, {**PAIR, "chosen": "", "rejected": ""}, "chosen is empty"),
+        (BradleyTerry(), PAIR, {"chosen": [TURNS[0], {**TURNS[1], "content": "x"}], "rejected": TURNS},
+         "rejected is empty"),
+        (BradleyTerry(), PAIR, {"chosen": "\n\nAssistant: x", "rejected": "\n\nAssistant:"}, "rejected is empty"),
+        (BradleyTerry(Objective(soft_labels=True)), PAIR, {**PAIR, "rejected": ""}, "rejected is empty"),
+        (RankedLists(), LIST, {**LIST, "responses": ["a", "", "c"]}, "a response is empty"),
+        (MultiObjective(("depth",)), RATED, {**RATED, "response": ""}, "a response is empty"),
+        (Principle(), ASKED, {**ASKED, "response": ""}, "the response is empty"),
+        (Sft(), {"prompt": "q", "completion": "a"}, {"prompt": "q", "completion": ""}, "a response is empty"),
+        (Dpo(), PAIR, {**PAIR, "chosen": ""}, "chosen is empty"),
+    ],
+)  # fmt: skip
+def test_an_empty_response_costs_its_row_and_is_counted(
+    method: Any, good: dict[str, Any], empty: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    data = method.read(None, str(rows(tmp_path / "rows.jsonl", good, empty)))
+    base = "smollm2" if isinstance(method, Principle) else "tiny"  # whose tokenizer has Yes and No
+    encoded = method.encode(data, Renderer(load_tokenizer(base), max_length=512))
+    assert (len(encoded), encoded.left_out) == (1, {reason: 1})

@@ -109,7 +109,7 @@ def probe(
     if as_json:
         emit(payload, "", as_json=True)
         return
-    left_out = f", {fitted.left_out} left out as too long" if fitted.left_out else ""
+    left_out = f", {fitted.left_out} left out as too long or empty" if fitted.left_out else ""
     typer.echo(
         f"{trained.path.name}: {counted(fitted.pairs, 'pair')}{left_out}; penalty {fitted.l2:g} by {fitted.chosen_on}"
     )
