@@ -1,4 +1,4 @@
-"""`assay curate ...`: verify, consistency, stage1, stage2, sources, relabel, status."""
+"""`assay curate ...`: verify, factors, consistency, stage1, stage2, sources, relabel, status."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,7 +63,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True, help="Decide which labels to trust: people, judges, verifiers, reward models."
     )
-    add_commands(group, verify, consistency, stage1, stage2, sources, relabel, status)
+    add_commands(group, verify, factors, consistency, stage1, stage2, sources, relabel, status)
     app.add_typer(group, name="curate")
 
 
@@ -96,6 +96,30 @@ def verify(
         f"{report.corrected} correct it{rate}, {report.undecided_source} settle what it left open, "
         f"{report.ties} ties; {report.unverifiable} have no checkable constraint{_overtaken(report.overtaken)}",
     )
+
+
+def factors(
+    workspace: Workspace,
+    file: Annotated[Path, typer.Argument(metavar="HIERARCHY.yaml", help="Factors, the most important first.")],
+) -> CommandResult:
+    """Label pairs of rated or scored responses by a hierarchy of factors, as silver (HERON).
+
+    All pairs of a prompt's responses: the first factor that differs by more than its margin decides; pairs that none
+    decides are left out. Factors are ratings of the store, saved scores of reward models, words or characters.
+
+    Example: `assay curate factors hierarchy.yaml`
+    """
+    from assay_pipelines.curation.factor_pairs import FactorHierarchy, label_by_factors
+
+    hierarchy = FactorHierarchy.read(file)
+    with _recorded(workspace, "curate-factors", "labelling", asdict(hierarchy)) as (run, advance):
+        report = label_by_factors(workspace, hierarchy, run.id, advance=advance)
+        run.metrics.update(asdict(report))
+    lines = [f"{report.prompts} prompts: {report.decided} pairs labelled{_overtaken(report.overtaken)}"]
+    for name, margin in report.margins.items():
+        lines.append(f"  {name} (margin {margin:.4g}): decides {report.by_factor[name]}")
+    lines.append(f"  left out: {report.undecided} that no factor decides, {report.missing} that lack a factor")
+    return CommandResult({"run": run.id, **asdict(report)}, "\n".join(lines))
 
 
 @settings_options(ConsistencyConfig)
