@@ -20,8 +20,8 @@ START = "step-0"
 class ScorePart:
     """One part of a composed score: what its model said, what became of it, and how much it counted.
 
-    `skipped` says why the part was not evaluated; `reward` and `value` are then None. A part that failed makes the
-    whole score a `ScoreFailure`, so there is no error here.
+    `skipped` says why the part was not evaluated, `failed` why an item of a rubric has no grade; `reward` and `value`
+    are then None. A failed part of any other composed reward makes the whole score a `ScoreFailure`.
     """
 
     name: str
@@ -31,6 +31,9 @@ class ScorePart:
     model: str | None = None
     version: str | None = None
     skipped: str | None = None
+    failed: str | None = None
+    evidence: str | None = None  #: see `Score`
+    gate: str | None = None  #: of a rubric's item that decides the reward: "veto" or "must_have"
 
     def to_dict(self) -> dict[str, Any]:
         """Without the fields that say nothing."""
@@ -52,6 +55,8 @@ class Score:
     principle: str | None = None
     calibration: str | None = None  #: id of the calibration that gave `probability`
     parts: tuple[ScorePart, ...] = ()  #: of a composed reward, in the order of its file; an ensemble's members; steps
+    evidence: str | None = None  #: what a verifier measured, or the end of a judge's reasoning
+    coverage: float | None = None  #: of a rubric: share of its items that have a grade
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.reward):
@@ -69,9 +74,11 @@ class Score:
         return tuple(p.value for p in named if p.value is not None)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; `parts` only where there are any."""
+        """JSON-ready; `parts`, `evidence` and `coverage` only where there are any."""
         payload = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        del payload["parts"]
+        for name in ("parts", "evidence", "coverage"):
+            if payload[name] in (None, ()):
+                del payload[name]
         return payload | ({"parts": [part.to_dict() for part in self.parts]} if self.parts else {})
 
 

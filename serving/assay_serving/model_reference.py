@@ -22,12 +22,14 @@ def is_url(reference: str) -> bool:
 
 
 def kind_of(reference: str) -> str:
-    """The kind in its spec; scalar for a model without one; "ensemble", "head_ensemble" or "composed" for the
-    description of one, "implicit" for `dpo:POLICY@REFERENCE`."""
+    """The kind in its spec; scalar for a model without one; "ensemble", "head_ensemble", "composed" or "rubric" for
+    the description of one, "implicit" for `dpo:POLICY@REFERENCE`."""
     if implicit_parts(reference) is not None:
         return "implicit"
     if is_composed(reference):
         return "composed"
+    if is_rubric(reference):
+        return "rubric"
     if is_head_ensemble(reference):
         return "head_ensemble"
     if is_ensemble(reference):
@@ -40,7 +42,8 @@ def is_ensemble(reference: str) -> bool:
     """Whether it is the description of an ensemble of models, or a folder that holds one."""
     path = Path(reference).expanduser()
     if path.suffix in (".yaml", ".yml"):
-        return path.is_file() and not is_composed(reference) and not is_head_ensemble(reference)
+        other = is_composed(reference) or is_head_ensemble(reference) or is_rubric(reference)
+        return path.is_file() and not other
     return (path / "ensemble.yaml").is_file()
 
 
@@ -54,6 +57,11 @@ def is_head_ensemble(reference: str) -> bool:
     return _describes(Path(reference).expanduser(), "head_ensemble", "heads.yaml")
 
 
+def is_rubric(reference: str) -> bool:
+    """Whether it is a file that says `kind: rubric`, or a folder that holds rubric.yaml."""
+    return _describes(Path(reference).expanduser(), "rubric", "rubric.yaml")
+
+
 def _describes(path: Path, kind: str, file: str) -> bool:
     if path.suffix not in (".yaml", ".yml"):
         return (path / file).is_file()
@@ -64,7 +72,7 @@ def _describes(path: Path, kind: str, file: str) -> bool:
 
 def is_description(reference: str) -> bool:
     """Whether it is made of other models, which it names, and so has no spec of its own."""
-    return is_ensemble(reference) or is_head_ensemble(reference) or is_composed(reference)
+    return any(is_one(reference) for is_one in (is_ensemble, is_head_ensemble, is_composed, is_rubric))
 
 
 def known_spec(reference: str) -> "RewardModelSpec | None":

@@ -1,8 +1,8 @@
 """Scoring JSON Lines: every input line gives one output line, and a broken line fails alone.
 
-Covers: reading rows with `prompt` and `response`, `responses` or `steps` (and `label` and `references`, which
-composed rewards read), scoring them in bounded memory, the lines written, a file of them that resumes where it was
-interrupted, counts of failures by reason. Leaves out: the scorer (`model_loader`), storage (the command).
+Covers: reading rows with `prompt` and `response`, `responses` or `steps` (and `label`, `rubric` and `references`, which
+composed and rubric rewards read), scoring them in bounded memory, the lines written, a file of them that resumes where
+it was interrupted, counts of failures by reason. Leaves out: the scorer (`model_loader`), storage (the command).
 """
 
 import json
@@ -21,6 +21,7 @@ from assay.errors import BackendError, BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay.system.plurals import counted
+from assay_serving.rubrics.rubric import RUBRIC, with_rubric
 from assay_serving.scorer import ScoreItem, Scorer, require_step_reader
 
 ITEMS_AT_ONCE = 1024
@@ -189,9 +190,10 @@ def _row(number: int, fields: dict[str, Any], default_principle: str | None) -> 
     if "prompt" not in fields:
         raise RowError("missing", field="prompt")
     prompt = prompt_of(prompt_turns(fields["prompt"]))
-    label = fields.get("label")
-    if label is not None and not isinstance(label, str):
-        label = json.dumps(label, ensure_ascii=False)  # constraints, as the file has them
+    try:
+        label = with_rubric(fields.get("label"), fields.get(RUBRIC))
+    except BadInputError as error:
+        raise RowError(str(error), field=RUBRIC) from error
     references = fields.get("references")
     if not isinstance(references, list) or not all(isinstance(r, str) for r in references):
         references = []  # an unrelated field of that name

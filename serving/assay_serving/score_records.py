@@ -6,7 +6,7 @@ from assay.errors import BadInputError
 from assay.runs.record import Run
 from assay.score import ScoreResult
 from assay.store.records import insert_responses, insert_scores
-from assay_serving.scorer import ModelInfo, ScoreItem
+from assay_serving.scorer import READS_LABEL, ModelInfo, ScoreItem
 
 
 def save_scores(run: Run, items: Sequence[ScoreItem], results: Sequence[ScoreResult], info: ModelInfo) -> int:
@@ -17,10 +17,10 @@ def save_scores(run: Run, items: Sequence[ScoreItem], results: Sequence[ScoreRes
     Raises BadInputError for scores of a composed reward that may depend on an item's label or references: a stored
     score is found by its prompt and response, so it would stand for every other label too.
     """
-    if info.kind == "composed" and any(item.label is not None or item.references for item in items):
+    if info.kind in READS_LABEL and any(item.label is not None or item.references for item in items):
         raise BadInputError(
-            f"{info.name} is composed, and its scores may depend on labels or references, which the workspace does not "
-            "keep with a response: score without --save"
+            f"{info.name} is {info.kind}, and its scores may depend on labels or references, which the workspace does "
+            "not keep with a response: score without --save"
         )
     with run.workspace.store.unit() as db:
         response_ids = insert_responses(db, [(item.prompt, item.response) for item in items], run.id)

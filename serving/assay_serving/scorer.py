@@ -71,6 +71,8 @@ class ScoreItem:
 
 #: Kinds of models whose rewards depend on the conversation alone.
 TAKES_NO_PRINCIPLE = ("scalar", "implicit")
+#: Kinds whose rewards depend on the item's label.
+READS_LABEL = ("verifier", "composed", "rubric")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ ends with a step. Covers: steps cut at a separator, step values as log-odds or a
 prefix failed (it is missing, with the reason). Leaves out: values from continuations (`continuations`).
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,8 @@ from assay_policy_training.core.steps import SEPARATOR, split_steps, step_prefix
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.protocols import RewardComposition, Rewards, RewardSource
 from assay_policy_training.rollouts.outage import WaitingScorer, outage_seconds
-from assay_serving.scorer import TAKES_NO_PRINCIPLE, ScoreItem, Scorer
+from assay_serving.rubrics.rubric import RUBRIC, with_rubric
+from assay_serving.scorer import READS_LABEL, TAKES_NO_PRINCIPLE, ScoreItem, Scorer
 from assay_serving.verifiers import Outcome, shared_pool
 
 VERIFIER = "verifier"
@@ -65,9 +65,9 @@ class ModelReward:
     """S3: a reward model behind any `Scorer`, as a rule the client of a server. One part, named after the model.
 
     A model that judges by a principle receives the prompt's (`principle` in its row of the prompts' file), which the
-    policy does not see; a scalar model does not. A composed reward also receives the prompt's constraints, as the
-    label, and its `references`. `answer`: the model reads that part of a response only; a response without it has no
-    reward.
+    policy does not see; a scalar model does not. A composed or rubric reward also receives the prompt's constraints and
+    its `rubric`, as the label, and its `references`. `answer`: the model reads that part of a response only; a response
+    without it has no reward.
     """
 
     def __init__(self, scorer: Scorer, *, name: str | None = None, answer: AnswerPart | None = None) -> None:
@@ -140,9 +140,10 @@ class RowNumber:
 def score_item(kind: str, item: PromptItem, response: str) -> ScoreItem:
     """The request to a scorer of this kind for a response to the prompt."""
     principle = None if kind in TAKES_NO_PRINCIPLE else principle_of(item)
-    if kind != "composed":
+    if kind not in READS_LABEL:
         return ScoreItem(item.prompt, response, principle)
-    label = json.dumps([constraint.to_dict() for constraint in item.constraints]) if item.constraints else None
+    constraints = [constraint.to_dict() for constraint in item.constraints] or None
+    label = with_rubric(constraints, item.meta.get(RUBRIC))
     listed = item.meta.get("references")
     texts = listed if isinstance(listed, list) and all(isinstance(text, str) for text in listed) else ()
     return ScoreItem(item.prompt, response, principle, label=label, references=tuple(texts))

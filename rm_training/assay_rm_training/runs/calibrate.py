@@ -28,7 +28,7 @@ from assay_serving.engines.ensemble import FILE as ENSEMBLE_FILE
 from assay_serving.engines.ensemble import EnsembleSpec
 from assay_serving.engines.head_ensemble import HeadEnsembleSpec
 from assay_serving.model_loader import load_scorer
-from assay_serving.model_reference import is_composed, is_ensemble, is_head_ensemble, kind_of, known_spec
+from assay_serving.model_reference import is_composed, is_ensemble, is_head_ensemble, is_rubric, kind_of, known_spec
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,9 @@ def calibrate_model(
 
 
 def require_folder(source: str, name: str) -> None:
-    """Raises BadInputError for a model that can hold no calibration: a composed reward, or one from the hub."""
-    if is_composed(source):
-        raise BadInputError(
-            f"cannot calibrate {name}: a composed reward has no calibration; calibrate the part's model"
-        )
+    """Raises BadInputError for a model that can hold no calibration: one made of several, or one from the hub."""
+    if is_composed(source) or is_rubric(source):
+        raise BadInputError(f"cannot calibrate {name}: a reward of several models has no calibration; calibrate theirs")
     if not Path(source).expanduser().exists():
         raise BadInputError(f"cannot calibrate {name}: only a model in a folder has a spec to write to")
 

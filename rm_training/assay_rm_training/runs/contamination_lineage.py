@@ -22,7 +22,8 @@ from assay_serving.composition.part_loader import models_of
 from assay_serving.engines.ensemble import FILE as ENSEMBLE_FILE
 from assay_serving.engines.ensemble import EnsembleSpec
 from assay_serving.engines.head_ensemble import HeadEnsembleSpec
-from assay_serving.model_reference import is_composed, is_ensemble, is_head_ensemble
+from assay_serving.model_reference import is_composed, is_ensemble, is_head_ensemble, is_rubric
+from assay_serving.rubrics.loader import rubric_models
 
 _DECIDING = """
     WITH deciding AS (
@@ -53,6 +54,8 @@ def uses_of_model(workspace: Workspace | None, source: str) -> tuple[BenchmarkUs
         return HeadEnsembleSpec.read(path).contamination
     if path.exists() and is_composed(source):
         return union(*(uses_of_model(workspace, model) for model in models_of(path, workspace)))
+    if path.exists() and is_rubric(source):
+        return union(*(uses_of_model(workspace, model) for model in rubric_models(path, workspace)))
     spec = RewardModelSpec.read(path) if path.is_dir() else None
     if spec is None:
         return read_uses(path)

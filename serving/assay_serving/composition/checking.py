@@ -86,7 +86,10 @@ class ConstraintScorer:
         if isinstance(outcome, ScoreFailure):
             return ScoreFailure(outcome.code, outcome.message, NAME)
         reward = outcome.fraction if self.measure == "fraction" else float(outcome.passed)
-        return Score(reward, NAME, self._info.version, "", tokens=0, truncated=False, uncertainty=0.0)
+        verdicts = zip(outcome.constraints, outcome.verdicts, strict=True)
+        evidence = "; ".join(f"{constraint.kind}: {verdict.detail}" for constraint, verdict in verdicts)
+        version = self._info.version
+        return Score(reward, NAME, version, "", tokens=0, truncated=False, uncertainty=0.0, evidence=evidence)
 
 
 def constraints_of(label: str | None) -> tuple[Constraint, ...]:

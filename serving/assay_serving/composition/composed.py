@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from assay.errors import AssayError, BadInputError
 from assay.models.chat.renderer import Renderer
@@ -25,8 +25,9 @@ from assay_serving.composition.description import KIND, REWARD, ComposedSpec, Pa
 from assay_serving.composition.shaping import LengthPenalty, ShapingContext
 from assay_serving.engines.ensemble import info_of_parts
 from assay_serving.engines.length_corrected import response_length
-from assay_serving.scorer import TAKES_NO_PRINCIPLE, ModelInfo, Repeatable, ScoreItem, Scorer
+from assay_serving.scorer import READS_LABEL, TAKES_NO_PRINCIPLE, ModelInfo, Repeatable, ScoreItem, Scorer
 
+K = TypeVar("K")
 _Answers: TypeAlias = dict[tuple[int, ScoreItem], ScoreResult]  #: by scorer and input
 
 ITEMS_AT_ONCE = 512  #: per progress report; results of parts are held for this many
@@ -136,12 +137,7 @@ class ComposedScorer:
             key: (scorer, name, [q for q in questions if (key, q) not in answers])
             for key, (scorer, name, questions) in by_scorer.items()
         }
-        remote = [key for key, (scorer, *_) in calls.items() if isinstance(scorer, RemoteScorer)]
-        with ThreadPoolExecutor(max(1, len(remote))) as threads:
-            running = {key: threads.submit(_scored, *calls[key]) for key in remote}
-            by_call = {key: _scored(*call) for key, call in calls.items() if key not in running}
-            by_call |= {key: future.result() for key, future in running.items()}
-        for key, results in by_call.items():
+        for key, results in results_of(calls).items():
             answers |= {(key, q): result for q, result in zip(calls[key][2], results, strict=True)}
 
     def _questions(self, part: PartSpec, item: ScoreItem) -> list[ScoreItem]:
@@ -152,7 +148,7 @@ class ComposedScorer:
             item.response,
             part.principle or (item.principle if kind not in ("scalar", VERIFIER) else None),
             item.rendered,
-            item.label if kind in (VERIFIER, KIND) else None,
+            item.label if kind in READS_LABEL else None,
             item.references if kind == KIND else (),  # for its own parts
         )
         if not part.compares or item.rendered is not None:
@@ -174,7 +170,7 @@ class ComposedScorer:
                 raise PartFailedError("backend", f"part {part.name}: its model changed during the request; retry")
             if len(scores) < 2 and part.compares:
                 raise PartFailedError("bad_input", f"part {part.name} compares with references, and the item has none")
-            case.values[part.name] = _finite(_shaped, part, scores, questions, _renderer_of(scorer), what=part.name)
+            case.values[part.name] = _finite(shaped, part, scores, questions, scorer, what=part.name)
         except PartFailedError as error:
             case.failure = ScoreFailure(error.code, error.message, self._info.name)
             return
@@ -221,7 +217,7 @@ class ComposedScorer:
                 ScorePart(part.name, weight=weight, model=info.name, version=self._versions[part.name], skipped=why)
             ]
         value = case.values[part.name].reward
-        entry = ScorePart(part.name, score.reward, value, weight, score.model, score.version)
+        entry = ScorePart(part.name, score.reward, value, weight, score.model, score.version, evidence=score.evidence)
         return [entry, *(replace(inner, name=f"{part.name}.{inner.name}") for inner in score.parts)]
 
     def _why_skipped(self, name: str, values: Mapping[str, Value]) -> str:
@@ -258,6 +254,15 @@ class ComposedScorer:
         return replace(models[0], name=name, version=described.version, kind=KIND, question=None)
 
 
+def results_of(calls: Mapping[K, tuple[Scorer, str, Sequence[ScoreItem]]]) -> dict[K, Sequence[ScoreResult]]:
+    """Results of each call (scorer, name of its part, inputs); servers are called concurrently."""
+    remote = [key for key, (scorer, *_) in calls.items() if isinstance(scorer, RemoteScorer)]
+    with ThreadPoolExecutor(max(1, len(remote))) as threads:
+        running = {key: threads.submit(_scored, *calls[key]) for key in remote}
+        by_call = {key: _scored(*call) for key, call in calls.items() if key not in running}
+        return by_call | {key: future.result() for key, future in running.items()}
+
+
 def _scored(scorer: Scorer, part: str, questions: Sequence[ScoreItem]) -> Sequence[ScoreResult]:
     """One result per input; an error of the whole call becomes a failure of each."""
     try:
@@ -269,9 +274,7 @@ def _scored(scorer: Scorer, part: str, questions: Sequence[ScoreItem]) -> Sequen
     return results
 
 
-def _shaped(
-    part: PartSpec, scores: Sequence[Score], questions: Sequence[ScoreItem], renderer: Renderer | None
-) -> Value:
+def shaped(part: PartSpec, scores: Sequence[Score], questions: Sequence[ScoreItem], scorer: Scorer) -> Value:
     """The response's reward after all shapes; its references are shaped too, for shapes that compare with them."""
     values = [score.reward for score in scores]
     uncertainty = scores[0].uncertainty
@@ -282,7 +285,7 @@ def _shaped(
                 raise PartFailedError(
                     "bad_input", f"part {part.name}: a rendered conversation does not say how long its response is"
                 )
-            lengths = [float(response_length(question, shape.unit, renderer)) for question in questions]
+            lengths = [float(response_length(question, shape.unit, _renderer_of(scorer))) for question in questions]
         contexts = [ShapingContext(values[1:], length) for length in lengths]
         if uncertainty is not None:
             uncertainty *= abs(shape.slope(values[0], contexts[0]))

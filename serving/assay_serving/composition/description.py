@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
@@ -20,6 +20,7 @@ from assay_serving.composition.shaping import AnyShape, LengthPenalty, Relative
 from assay_serving.engines.ensemble import digest
 from assay_serving.verifiers import Constraint, constraint_from_dict
 
+T = TypeVar("T")
 FILE = "composed.yaml"
 KIND = "composed"
 REWARD = "combine"  #: the reward's name among those of parts and steps
@@ -80,6 +81,13 @@ class PartSpec:
             )
         except BadInputError as error:
             raise ValueError(f"constraints: {error}") from error
+
+    def meaning(self, version: str) -> dict[str, Any]:
+        """All that changes its rewards, independent of where its model is."""
+        fields = asdict(self)
+        for name in ("model", "served", "api_key_env", "model_kind", "version"):
+            del fields[name]
+        return fields | {"of": version}
 
     @property
     def compares(self) -> bool:
@@ -145,42 +153,52 @@ class ComposedSpec:
     def digest(self, versions: Mapping[str, str]) -> str:
         """Identity of this function with parts of these versions, independent of their location."""
         meaning = asdict(self)
-        for part in meaning["parts"]:
-            for name in ("model", "served", "api_key_env", "model_kind", "version"):
-                del part[name]
-            part["of"] = versions[part["name"]]
+        meaning["parts"] = [part.meaning(versions[part.name]) for part in self.parts]
         return digest(meaning)
 
     @classmethod
     def read(cls, path: Path) -> "ComposedSpec":
         """Raises NotFoundError where there is no such file, BadInputError naming the file and the field of what is
         wrong."""
-        try:
-            payload = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # a SafeLoader
-            if not isinstance(payload, dict) or payload.get("kind") != KIND:
-                raise BadInputError(f"not a composed reward: it must say `kind: {KIND}`", file=path)
-            payload = _absolute_kinds(payload, path.absolute().parent)
-        except FileNotFoundError as error:
-            raise NotFoundError(f"no such file: {path}") from error
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
-            raise BadInputError(f"not a composed reward: {' '.join(str(error).split())}", file=path) from error
-        return cls.from_dict(payload, file=path)
+        return cls.from_dict(read_description(path, KIND, "a composed reward"), file=path)
 
     @classmethod
     def from_dict(cls, payload: Mapping[str, Any], *, file: Path | None = None) -> "ComposedSpec":
         """From a file's YAML content. Raises BadInputError naming the field, and the file where there is one."""
-        try:
-            return _ADAPTER.validate_json(json.dumps(payload))
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise BadInputError(
-                _message_of(first), file=file, field=_field_path(payload, first["loc"]) or None
-            ) from error
-        except (TypeError, ValueError, RecursionError) as error:
-            raise BadInputError(f"not a composed reward: {error}", file=file) from error
+        return validated(_ADAPTER, payload, "a composed reward", file=file)
 
 
 _ADAPTER = TypeAdapter(ComposedSpec)
+
+
+def read_description(path: Path, kind: str, what: str) -> dict[str, Any]:
+    """The content of a YAML file that says `kind: kind`. Errors as of `ComposedSpec.read`."""
+    try:
+        payload = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # a SafeLoader
+        if not isinstance(payload, dict) or payload.get("kind") != kind:
+            raise BadInputError(f"not {what}: it must say `kind: {kind}`", file=path)
+        content: dict[str, Any] = _absolute_kinds(payload, path.absolute().parent)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"no such file: {path}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
+        raise BadInputError(f"not {what}: {' '.join(str(error).split())}", file=path) from error
+    return content
+
+
+def validated(
+    adapter: TypeAdapter[T], payload: Any, what: str, *, file: Path | None = None, within: str | None = None
+) -> T:
+    """The payload as the adapter's type. Raises BadInputError naming the field, below `within`, and the file."""
+    try:
+        return adapter.validate_json(json.dumps(payload))
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(filter(None, (within, _field_path(payload, first["loc"]))))
+        raise BadInputError(_message_of(first), file=file, field=path or None) from error
+    except BadInputError as error:
+        raise BadInputError(str(error), file=file) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInputError(f"not {what}: {error}", file=file) from error
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):

@@ -52,7 +52,7 @@ class PartLoader:
         scorers = {}
         for part in spec.parts:
             try:
-                scorers[part.name] = self._open(part, file, (*above, file))
+                scorers[part.name] = self.open(part, file, (*above, file))
             except AssayError as error:
                 raise type(error)(f"{file}, part {part.name}: {error}") from error
         try:
@@ -60,7 +60,8 @@ class PartLoader:
         except BadInputError as error:
             raise BadInputError(str(error), file=file) from error
 
-    def _open(self, part: PartSpec, file: Path, above: tuple[Path, ...]) -> Scorer:
+    def open(self, part: PartSpec, file: Path, above: tuple[Path, ...] = ()) -> Scorer:
+        """The scorer of a part of this file."""
         if part.model is None:
             fixed = part.checks() if part.constraints != "label" else None
             return ConstraintScorer(fixed, part.measure, programs=part.programs)
@@ -92,8 +93,13 @@ class PartLoader:
 def models_of(path: Path, workspace: Workspace | None) -> list[str]:
     """The folders, files and hub ids of a composed reward's models, without opening them; those of servers left out."""
     file = (path / FILE if path.is_dir() else path).resolve()
-    parts = [part.model for part in ComposedSpec.read(file).parts if part.model is not None and not is_url(part.model)]
-    return [resolved(model, file, lambda name: locate_model(workspace, name)[0]) for model in parts]
+    return named_models(ComposedSpec.read(file).parts, file, workspace)
+
+
+def named_models(parts: Sequence[PartSpec], file: Path, workspace: Workspace | None) -> list[str]:
+    """As `models_of`, of these parts of the file."""
+    models = [part.model for part in parts if part.model is not None and not is_url(part.model)]
+    return [resolved(model, file, lambda name: locate_model(workspace, name)[0]) for model in models]
 
 
 def resolved(model: str, file: Path, locate: Callable[[str], str]) -> str:

@@ -45,6 +45,7 @@ SCORERS: Kind[Any] = Kind(
         "ensemble": "assay_serving.engines.ensemble:EnsembleScorer",
         "head_ensemble": "assay_serving.engines.head_ensemble:HeadEnsembleScorer",
         "composed": "assay_serving.composition.part_loader:PartLoader",
+        "rubric": "assay_serving.rubrics.loader:RubricLoader",
     },
     requires=("load",),
     makes=("info", "score"),
@@ -52,7 +53,7 @@ SCORERS: Kind[Any] = Kind(
 )
 #: Field of a scalar model's spec -> the scorer that reads it.
 SCALAR_SCORERS = {"adapter": "adapted", "stepwise": "process_reward", "ratings": "ratings"}
-DESCRIPTIONS = ("ensemble", "composed")  #: whose parts may be principle models
+DESCRIPTIONS = ("ensemble", "composed", "rubric")  #: whose parts may be principle models
 
 
 class ModelLoader(Protocol):

@@ -23,6 +23,7 @@ from assay.models.chat.rendered_text import PolicyTemplate, RenderedTexts
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
+from assay.statistics.logistic import sigmoid
 from assay_serving.chat.completion import Completes, Completion
 from assay_serving.engines.token import spoken
 from assay_serving.generative.answers import JudgeSample, Writer
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from assay_serving.engines.engine import ModelLoader
 
 YES, NO = "Yes", "No"
+EVIDENCE = 400  #: characters of the reasoning that a score shows, its last ones
 EXAMPLE = 80  #: characters of an unreadable answer that its failure shows
 
 
@@ -148,6 +150,7 @@ class GenerativeScorer:
         if examination.reward is None:
             return unparsable(examination.answers, self.info.name)
         calibration = self.spec.calibration
+        verdict = next(answer for answer in examination.answers if answer.label is not None)
         return Score(
             reward=examination.reward,
             model=self.info.name,
@@ -155,11 +158,20 @@ class GenerativeScorer:
             template_hash=self.info.template_hash,
             tokens=examination.answers[0].tokens_in + sum(answer.tokens_out for answer in examination.answers),
             truncated=examination.truncated,
-            probability=calibration.probability(examination.reward) if calibration else None,
+            probability=calibration.probability(examination.reward)
+            if calibration
+            else self._probability(examination.reward),
             uncertainty=examination.spread,
             principle=item.principle,
             calibration=calibration.id if calibration else None,
+            evidence=verdict.reasoning[-EVIDENCE:] or None,
         )
+
+    def _probability(self, reward: float) -> float | None:
+        """The judge's own P(Yes), as of principle models; None where it gives ratings."""
+        if not (self.form.has_final_line and self.form.labels == (YES, NO)):
+            return None
+        return reward if self.judging.vote == "majority" else sigmoid(reward)
 
 
 def examine(

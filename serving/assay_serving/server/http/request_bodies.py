@@ -4,7 +4,6 @@ Covers: shapes and types, and the items to score. Leaves out: replies (`replies`
 which depends on the model's template and fails only that item (`assay.score.ScoreFailure`).
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
@@ -22,6 +21,7 @@ from assay_serving.chat.message_bodies import (
     response_of_bodies,
     with_tools,
 )
+from assay_serving.rubrics.rubric import with_rubric
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.core.scoring_backend import Priority
 from assay_serving.server.http.json_route import examples
@@ -32,6 +32,7 @@ _PRINCIPLE = "The question to judge by, for models that take one (/v1/principles
 _REFERENCES = "Other responses to the prompt, for rewards that are relative to them; models ignore them."
 _LABEL = "What a verifier checks against: text, or JSON; models ignore it."
 _STEPS = "The response in steps, instead of a text: for process reward models, which score each."
+_RUBRIC = "Items that the responses are judged by, for rubric rewards: texts, or {text, weight, polarity, ...}."
 _PROMPT_IS_EMPTY = "a prompt needs at least one message"
 
 
@@ -48,6 +49,7 @@ class MessageBody(MessageFields, Body):
 PromptBody = str | ListOf[MessageBody]
 ResponseBody = str | Annotated[ListOf[MessageBody], ResponseTurns]
 LabelBody = str | int | float | list[Any] | dict[str, Any]
+RubricItemBody = str | dict[str, Any]
 
 
 class ItemBody(Body):
@@ -62,6 +64,7 @@ class ItemBody(Body):
     principle: str | None = Field(None, description=_PRINCIPLE)
     references: ListOf[str] = Field([], description=_REFERENCES)
     label: LabelBody | None = Field(None, description=_LABEL)
+    rubric: ListOf[RubricItemBody] | None = Field(None, description=_RUBRIC)
 
     @model_validator(mode="after")
     def check(self) -> "ItemBody":
@@ -85,9 +88,10 @@ class ItemBody(Body):
         else:
             prompt, response = prompt_of(self.prompt or ""), response_of(self.response or "")
         prompt = with_tools(prompt, self.tools) if self.tools else prompt
+        label, references = with_rubric(self.label, self.rubric), tuple(self.references)
         if self.steps is not None:
-            return replace(ScoreItem.of_steps(prompt, self.steps, self.principle), label=_label(self.label))
-        return ScoreItem(prompt, response, self.principle, label=_label(self.label), references=tuple(self.references))
+            return replace(ScoreItem.of_steps(prompt, self.steps, self.principle), label=label)
+        return ScoreItem(prompt, response, self.principle, label=label, references=references)
 
 
 class SharedPromptBody(Body):
@@ -98,6 +102,7 @@ class SharedPromptBody(Body):
     principle: str | None = Field(None, description=_PRINCIPLE)
     references: ListOf[str] = Field([], description=_REFERENCES)
     label: LabelBody | None = Field(None, description=_LABEL)
+    rubric: ListOf[RubricItemBody] | None = Field(None, description=_RUBRIC)
 
     @model_validator(mode="after")
     def check(self) -> Self:
@@ -106,7 +111,8 @@ class SharedPromptBody(Body):
         return self
 
     def items_of(self, responses: Iterable[ResponseBody]) -> list[ScoreItem]:
-        return items_of_prompt(self.prompt, self.tools, responses, self.principle, self.label, self.references)
+        label = with_rubric(self.label, self.rubric)
+        return items_of_prompt(self.prompt, self.tools, responses, self.principle, label, self.references)
 
 
 class GroupBody(SharedPromptBody):
@@ -166,6 +172,7 @@ class ScoreBody(ScoringBody):
     )
     references: ListOf[str] = Field([], description=_REFERENCES)
     label: LabelBody | None = Field(None, description=_LABEL)
+    rubric: ListOf[RubricItemBody] | None = Field(None, description=_RUBRIC)
 
     @model_validator(mode="after")
     def check(self) -> "ScoreBody":
@@ -177,8 +184,8 @@ class ScoreBody(ScoringBody):
                 raise ValueError("give items, or groups, or prompt and responses")
             if not self.prompt and isinstance(self.prompt, list):
                 raise ValueError(_PROMPT_IS_EMPTY)
-        elif self.principle is not None or self.references or self.label is not None or self.tools:
-            raise ValueError("principle, references, label and tools go into each of the items or groups")
+        elif any((self.principle is not None, self.references, self.label is not None, self.rubric, self.tools)):
+            raise ValueError("principle, references, label, rubric and tools go into each of the items or groups")
         if self.principles is not None:
             parts = self.items or self.groups or ()
             if self.principle is not None or any(part.principle is not None for part in parts):
@@ -195,9 +202,8 @@ class ScoreBody(ScoringBody):
             items = [item for group in self.groups for item in group.items()]
         else:
             responses = self.responses or ()
-            items = items_of_prompt(
-                self.prompt or "", self.tools, responses, self.principle, self.label, self.references
-            )
+            label = with_rubric(self.label, self.rubric)
+            items = items_of_prompt(self.prompt or "", self.tools, responses, self.principle, label, self.references)
         if self.principles is None:
             return items
         return [replace(item, principle=principle) for principle in self.principles for item in items]
@@ -252,17 +258,12 @@ def items_of_prompt(
     tools: Tools | None,
     responses: Iterable[ResponseBody],
     principle: str | None,
-    label: LabelBody | None,
+    label: str | None,
     references: list[str],
 ) -> list[ScoreItem]:
     """One item for each response. They share the prompt's object."""
     turns = with_tools(prompt_of(prompt), tools) if tools else prompt_of(prompt)
-    label_text, others = _label(label), tuple(references)
+    others = tuple(references)
     return [
-        ScoreItem(turns, response_of(response), principle, label=label_text, references=others)
-        for response in responses
+        ScoreItem(turns, response_of(response), principle, label=label, references=others) for response in responses
     ]
-
-
-def _label(label: LabelBody | None) -> str | None:
-    return label if label is None or isinstance(label, str) else json.dumps(label, ensure_ascii=False)
