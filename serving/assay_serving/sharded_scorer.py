@@ -101,5 +101,6 @@ def _form(item: ScoreItem) -> str:
 
 def _item(text: str) -> ScoreItem:
     prompt, response, principle, label, references, steps = json.loads(text)
-    others, cut = tuple(references), None if steps is None else tuple(steps)
-    return ScoreItem(prompt_of(prompt), response_of(response), principle, label=label, references=others, steps=cut)
+    cut = None if steps is None else tuple(steps)
+    item = ScoreItem(prompt_of(prompt), response_of(response), principle, label=label, steps=cut)
+    return replace(item, references=tuple(references))

@@ -60,11 +60,11 @@ class RubricAggregation:
         """
         graded = [(n, criterion, grade) for n, criterion in enumerate(items) if (grade := grades[n]) is not None]
         coverage = len(graded) / len(items)
-        known = {number for number, _, _ in graded}
+        with_grade = {number for number, _, _ in graded}
         if coverage < self.coverage:
             needs = f"at least {self.coverage:g}" if self.coverage < 1 else "all"
             raise BadInputError(f"{len(graded)} of {len(items)} items have a grade, and the rubric needs {needs}")
-        if gate := next((i for n, i in enumerate(items) if (i.veto or i.must_have) and n not in known), None):
+        if gate := next((i for n, i in enumerate(items) if (i.veto or i.must_have) and n not in with_grade), None):
             raise BadInputError(f"{len(graded)} of {len(items)} items have a grade, the gate {gate.name!r} has none")
         closed = [number for number, criterion, grade in graded if criterion.satisfied(grade) < self.gate_at]
         if (veto := next((n for n in closed if items[n].veto), None)) is not None:

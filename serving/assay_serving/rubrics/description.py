@@ -55,9 +55,9 @@ class RubricSpec:
             raise BadInputError(f"item {criterion.name or criterion.text!r} has no constraints, and there is no scorer")
         name = criterion.by or self.scorers[0].name
         if name not in (scorer.name for scorer in self.scorers):
-            known = ", ".join(scorer.name for scorer in self.scorers)
+            names = ", ".join(scorer.name for scorer in self.scorers)
             which = criterion.name or criterion.text
-            raise BadInputError(f"item {which!r}: no scorer {name!r}; there are {known}", field="by")
+            raise BadInputError(f"item {which!r}: no scorer {name!r}; there are {names}", field="by")
         return name
 
     def digest(self, versions: Mapping[str, str]) -> str:

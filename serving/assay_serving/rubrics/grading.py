@@ -93,7 +93,7 @@ class RubricScorer:
 
     def _scored(self, responses: Sequence[ScoreItem]) -> list[ScoreResult]:
         rubrics: list[tuple[RubricItem, ...] | ScoreFailure] = []
-        asked: dict[str, dict[ScoreItem, int]] = {}
+        questions: dict[str, dict[ScoreItem, int]] = {}
         for response in responses:
             try:
                 rubric = self.items_of(response)
@@ -103,9 +103,9 @@ class RubricScorer:
             rubrics.append(rubric)
             for criterion in rubric:
                 scorer, question = self._question(criterion, response)
-                of_scorer = asked.setdefault(scorer, {})
+                of_scorer = questions.setdefault(scorer, {})
                 of_scorer.setdefault(question, len(of_scorer))
-        answers = results_of({name: (self._scorers[name], name, list(of)) for name, of in asked.items()})
+        answers = results_of({name: (self._scorers[name], name, list(of)) for name, of in questions.items()})
         results: list[ScoreResult] = []
         for response, of_response in zip(responses, rubrics, strict=True):
             if isinstance(of_response, ScoreFailure):
@@ -114,7 +114,7 @@ class RubricScorer:
             grades = []
             for criterion in of_response:
                 scorer, question = self._question(criterion, response)
-                grades.append(self._grade(scorer, question, answers[scorer][asked[scorer][question]]))
+                grades.append(self._grade(scorer, question, answers[scorer][questions[scorer][question]]))
             results.append(self._result(of_response, grades))
         return results
 

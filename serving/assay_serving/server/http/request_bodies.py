@@ -263,7 +263,5 @@ def items_of_prompt(
 ) -> list[ScoreItem]:
     """One item for each response. They share the prompt's object."""
     turns = with_tools(prompt_of(prompt), tools) if tools else prompt_of(prompt)
-    others = tuple(references)
-    return [
-        ScoreItem(turns, response_of(response), principle, label=label, references=others) for response in responses
-    ]
+    shared = ScoreItem(turns, "", principle, label=label, references=tuple(references))
+    return [replace(shared, response=response_of(response)) for response in responses]
