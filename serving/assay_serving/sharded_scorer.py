@@ -101,6 +101,5 @@ def _form(item: ScoreItem) -> str:
 
 def _item(text: str) -> ScoreItem:
     prompt, response, principle, label, references, steps = json.loads(text)
-    cut = None if steps is None else tuple(steps)
-    item = ScoreItem(prompt_of(prompt), response_of(response), principle, label=label, steps=cut)
-    return replace(item, references=tuple(references))
+    texts, cut = tuple(references), None if steps is None else tuple(steps)
+    return ScoreItem(prompt_of(prompt), response_of(response), principle, label=label, references=texts, steps=cut)
