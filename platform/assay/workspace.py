@@ -11,6 +11,7 @@ Covers: creating, opening and finding it. Leaves out: what runs do (`assay.runs.
       rows/            data that Python code passed as rows, by content
       samples/         responses that `assay measure` generated, by content; may be removed
       decoding/        responses and value models of `assay decode`, by content; may be removed
+      evaluations/     scores of evaluations that go on; may be removed
       annotation.sqlite                      state of the annotation queues; rebuilt from store and journal if lost
 """
 

@@ -7,7 +7,7 @@ evaluation (`report.py`).
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeAlias
 
 from assay.errors import BadInputError
@@ -117,10 +117,17 @@ class Benchmark(ABC):
     obtain: ClassVar[str] = ""  #: how to get the files where there is no network
     id_fields: ClassVar[tuple[str, ...]] = ("id",)
     takes_decisions: ClassVar[bool] = False  #: also takes pairwise verdicts of a judge
+    rows: Sequence[str] = ()  #: files that are read where none is named
+    constants: ClassVar[bool] = False  #: NaN in a JSON file is a value that is missing, not an error
 
     @abstractmethod
     def read(self, record: Record) -> BenchmarkItem | None:
         """The item of one row; None for a row to skip (a tie where ties do not count). Raises BadInputError."""
+
+    def read_all(self, records: Sequence[Record]) -> list[BenchmarkItem]:
+        """The items of all rows, each with its file and row. Raises BadInputError."""
+        read_items = [(record, self.read(record)) for record in records]
+        return [replace(item, file=record.file, row=record.row) for record, item in read_items if item is not None]
 
     def credit(self, item: BenchmarkItem, outcome: Outcome, ties: TiePolicy) -> float:
         """How right one scored item is, 0 to 1: what per-item results show. Here of a pair, the better one first."""

@@ -77,6 +77,8 @@ def compare(
     )
     before, after = (reduce(measured, seed=seed, intervals=False)[0] for measured in (old, new))
     differences = {}
+    if not new.strata:  # figures over systems or models are no means of items
+        return ModelComparison(reference[0], model[0], len(both), {})
     for name, interval in clustered_intervals(new.strata, new.combine, old.strata).items():
         values = before.get(name), after.get(name)
         if values[0] is not None and values[1] is not None:

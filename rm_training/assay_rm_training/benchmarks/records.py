@@ -59,13 +59,13 @@ def files_of(path: Path) -> list[Path]:
     return paths
 
 
-def read_files(paths: Sequence[Path]) -> tuple[list[Record], list[Source]]:
+def read_files(paths: Sequence[Path], *, constants: bool = False) -> tuple[list[Record], list[Source]]:
     """Every row of the files and folders, in order, and their sources. Raises BadInputError naming file and row."""
     records: list[Record] = []
     sources = []
     for file in dict.fromkeys(file for path in paths for file in files_of(path)):
         before = len(records)
-        records.extend(read_file(file))
+        records.extend(read_file(file, constants=constants))
         with file.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()[:32]
         sources.append(Source(str(file), digest, len(records) - before))

@@ -106,22 +106,18 @@ class BenchmarkReport:
 
 def read_items(benchmark: Benchmark, paths: Sequence[Path], *, limit: int = 0) -> BenchmarkItems:
     """The items of the files and folders; without any, of the hub. `limit`: the first N items, 0 = all."""
-    if paths:
-        records, sources = read_files(paths)
+    if paths := paths or [Path(path) for path in benchmark.rows]:
+        records, sources = read_files(paths, constants=benchmark.constants)
     elif benchmark.hub:
         hint = benchmark.obtain or "or name the publisher's files with --path"
         records, sources = read_hub(benchmark.hub, offline_hint=hint)
     else:
         raise BadInputError(f"{benchmark.title} is not on the hub; {benchmark.obtain}", field="--path")
-    read: list[BenchmarkItem] = []
-    for record in records:
-        item = benchmark.read(record)
-        if item is not None:
-            read.append(replace(item, file=record.file, row=record.row))
+    read = benchmark.read_all(records)
     items, repeated = with_unique_keys(read)
     benchmark.check(items)
     selected = tuple(items[:limit] if limit else items)
-    return BenchmarkItems(selected, tuple(sources), skipped=len(records) - len(read), repeated=repeated)
+    return BenchmarkItems(selected, tuple(sources), skipped=max(0, len(records) - len(read)), repeated=repeated)
 
 
 def report(

@@ -2,7 +2,8 @@
 
 A contender is a local or served model (`models`), a pairwise judge (`judges`), or a file of recorded scores (`scores`).
 With recorded scores alone nothing is loaded and no workspace is needed; in a workspace it leaves a run record, and
-per-item results in the store. Leaves out: the protocols (`benchmarks`), printing (`commands`).
+per-item results in the store. What models have scored is kept while it goes on: an evaluation that was killed, begun
+again, asks only for the rest. Leaves out: the protocols (`benchmarks`), printing (`commands`).
 """
 
 import json
@@ -23,10 +24,11 @@ from assay.runs.record import Run, locate_model, start_run
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_rm_training.benchmarks.benchmark import Benchmark
-from assay_rm_training.benchmarks.catalogue import BENCHMARKS
+from assay_rm_training.benchmarks.catalogue import absolute_benchmark
 from assay_rm_training.benchmarks.catalogue import benchmark as benchmark_named
 from assay_rm_training.benchmarks.comparison import ModelComparison, compare
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
+from assay_rm_training.benchmarks.outcome_journal import FOLDER, OutcomeJournals, Scored
 from assay_rm_training.benchmarks.recorded import read_recorded
 from assay_rm_training.benchmarks.report import BenchmarkItems, BenchmarkReport, read_items, report
 from assay_rm_training.benchmarks.stored_results import item_table, store_results, write_parquet
@@ -38,6 +40,7 @@ from assay_serving.scorer import ModelInfo, Scorer
 from assay_serving.sharded_scorer import ShardedScorer, shared_workspace
 
 REPORT, ITEMS = "benchmark.json", "items.parquet"
+JUDGED_PART = 64  #: responses that a judge is asked about between two writes
 
 
 @dataclass(frozen=True)
@@ -102,14 +105,16 @@ def run_benchmark(
     dataset = read_items(bench, [Path(path) for path in config.paths], limit=config.limit)
     config = replace(
         config,
-        bench=BENCHMARKS.absolute(config.bench),
+        bench=absolute_benchmark(config.bench),
         scores=tuple(_scores_file(workspace, name) for name in config.scores),
     )
     with ExitStack() as stack:
         run = None
         if workspace is not None:
             run = stack.enter_context(start_run(workspace, "eval", asdict(config), inputs=_inputs(workspace, config)))
-        contenders = _contenders(bench, dataset.items, config, workspace, api_key, executor)
+        kept_in = workspace.root if workspace is not None else out.expanduser() if out is not None else None
+        journals = OutcomeJournals(kept_in / FOLDER if kept_in is not None else None)
+        contenders = _contenders(bench, dataset.items, config, workspace, api_key, executor, journals)
         reports, states = [], []
         for one in contenders:
             contamination = _contamination(workspace, dataset.items, one)
@@ -140,6 +145,7 @@ def run_benchmark(
         _write(folders, run, bench, dataset.items, contenders, result, config)
         if run is not None:
             run.metrics.update(result.to_dict())
+        journals.remove()
         return result
 
 
@@ -150,13 +156,14 @@ def _contenders(
     workspace: Workspace | None,
     api_key: str | None,
     executor: Executor | None,
+    journals: OutcomeJournals,
 ) -> list[Contender]:
     root = workspace.root if workspace else None
     # Files first: they fail before a model is loaded.
     recorded = [_recorded(path, bench, items) for path in config.scores]
     contenders = [
-        *(_scored(items, reference, config, workspace, api_key, executor) for reference in config.models),
-        *(_judged(items, reference, config, root, api_key) for reference in config.judges),
+        *(_scored(items, reference, config, workspace, api_key, executor, journals) for reference in config.models),
+        *(_judged(items, reference, config, root, api_key, journals) for reference in config.judges),
         *recorded,
     ]
     names: set[str] = set()
@@ -181,6 +188,7 @@ def _scored(
     workspace: Workspace | None,
     api_key: str | None,
     executor: Executor | None,
+    journals: OutcomeJournals,
 ) -> Contender:
     from assay_rm_training.benchmarks.scoring import score_items
     from assay_serving.model_loader import open_scorer, server_config
@@ -196,15 +204,28 @@ def _scored(
         scorer = open_scorer(model, workspace.root if workspace else None)
     responses = sum(len(item.responses) for item in items)
     with progress_bar(f"scoring with {scorer.info.name}", responses, unit="responses") as advance:
-        outcomes = score_items(scorer, items, principle=config.principle, advance=advance)
+        if executor is not None:  # shards resume by themselves
+            outcomes = score_items(scorer, items, principle=config.principle, advance=advance)
+        else:
+
+            def score(part: Sequence[BenchmarkItem]) -> Scored:
+                return score_items(scorer, part, principle=config.principle, advance=advance), {}
+
+            scored_as = _scored_with(config, reference, scorer.info)
+            outcomes, _ = journals.complete(items, scored_as, score, advance=advance)
     return _contender(outcomes, reference, scorer.info, getattr(scorer, "spec", None))
 
 
 def _judged(
-    items: Sequence[BenchmarkItem], reference: str, config: BenchmarkConfig, root: Path | None, api_key: str | None
+    items: Sequence[BenchmarkItem],
+    reference: str,
+    config: BenchmarkConfig,
+    root: Path | None,
+    api_key: str | None,
+    journals: OutcomeJournals,
 ) -> Contender:
     from assay_rm_training.benchmarks.scoring import judge_items
-    from assay_serving.generative.profiles.recognition import example
+    from assay_serving.generative.profiles.recognition import UnreadReplies, example
     from assay_serving.model_loader import open_judge
 
     model = ModelConfig(
@@ -218,13 +239,34 @@ def _judged(
     )
     judge = open_judge(model, api_key=api_key, seed=config.seed, workspace=root)
     with progress_bar(f"asking {judge.info.name}", 2 * len(items), unit="games") as advance:
-        outcomes, replies = judge_items(judge, items, advance=advance)
+
+        def ask(part: Sequence[BenchmarkItem]) -> Scored:
+            outcomes, read = judge_items(judge, part, advance=advance)
+            return outcomes, asdict(read)
+
+        scored_as = _scored_with(config, reference, judge.info) | {"form": judge.form.hash}
+        outcomes, counted = journals.complete(
+            items, scored_as, ask, part=JUDGED_PART, unit=lambda item: 2, advance=advance
+        )
+    parts = [UnreadReplies(**counts) for counts in counted]
+    replies = UnreadReplies(
+        sum(part.replies for part in parts),
+        sum(part.unread for part in parts),
+        [text for part in parts for text in part.texts],
+    )
     line = replies.line(judge.info.name, judge.form.name, 2) if replies.unread else ""
     if replies.unread == replies.replies > 0:
         raise BadInputError(line)
     contender = _contender(outcomes, reference, judge.info, judge.spec)
     unread = {"replies": replies.replies, "unread": replies.unread, "example": example(replies.texts), "line": line}
     return replace(contender, details=contender.details | {"judge_profile": judge.form.name, "unread_replies": unread})
+
+
+def _scored_with(config: BenchmarkConfig, reference: str, info: ModelInfo) -> dict[str, Any]:
+    """All that a score depends on beside the items."""
+    elsewhere = ("bench", "paths", "models", "judges", "scores", "ties", "limit", "token_budget", "device")
+    settings = {name: value for name, value in asdict(config).items() if name not in elsewhere}
+    return {"reference": reference, "settings": settings, "model": info.to_dict()}
 
 
 def _unread(one: Contender) -> str:
