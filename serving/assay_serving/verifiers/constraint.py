@@ -5,15 +5,23 @@ every constraint: else an empty response would satisfy "no commas", and a policy
 Leaves out: the constraints (`constraints`), their registry (`catalogue`), rewards and judgments made of verdicts.
 """
 
+import re
+import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 from assay.errors import BadInputError
 from assay.registry import made_by
+from assay.system.plurals import counted
 from assay_serving.verifiers.segmentation import words
+
+_WORDINGS: Mapping[str, Mapping[str, Sequence[str]]] = tomllib.loads(
+    (Path(__file__).parent / "constraints" / "wordings.toml").read_text(encoding="utf-8")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +34,18 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Constraint(ABC):
-    """One property of a response that a program can decide."""
+    """One property of a response that a program can decide. `kind`: the class's name in snake case, unless it says
+    another."""
 
     kind: ClassVar[str]
     #: Runs untrusted input (a pattern, a formula, a schema, a program), which can hang or crash: checked in a worker
     #: process only (`sandbox.worker_pool`).
     foreign: ClassVar[bool] = False
     old_fields: ClassVar[Mapping[str, str]] = {}  #: names of fields in files of earlier versions
+
+    def __init_subclass__(cls) -> None:
+        if "kind" not in vars(cls):
+            cls.kind = re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
     def __post_init__(self) -> None:
         """Raises BadInputError for a value that the field's metadata (`COUNT`, `PHRASE`, ...) refuse."""
@@ -50,7 +63,11 @@ class Constraint(ABC):
 
     def wordings(self) -> tuple[str, ...]:
         """Equivalent instructions in plain English, each one sentence; none where no generated prompt states it."""
-        return ()
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        single = any(value == 1 or (isinstance(value, tuple) and len(value) == 1) for value in values.values())
+        forms = _WORDINGS.get(self.kind, {"many": ()})
+        shown = {name: _shown(value) for name, value in values.items()}
+        return tuple(form.format(**shown) for form in forms["one" if single and "one" in forms else "many"])
 
     @abstractmethod
     def judge(self, response: str) -> Verdict:
@@ -132,6 +149,20 @@ def require_phrases(value: object, field: str) -> None:
 #: Metadata of a constraint's fields.
 COUNT, COUNT_OR_ZERO = {"require": require_count}, {"require": partial(require_count, minimum=0)}
 PHRASE, PHRASES = {"require": require_phrase}, {"require": require_phrases}
+
+
+class _Number(int):
+    def __format__(self, noun: str) -> str:
+        return counted(self, noun) if noun else str(self)
+
+
+class _Phrases(tuple[str, ...]):
+    def __format__(self, last: str) -> str:
+        return quoted_list(self, last or "and")
+
+
+def _shown(value: Any) -> Any:
+    return _Number(value) if isinstance(value, int) else _Phrases(value) if isinstance(value, tuple) else value
 
 
 def quoted_list(items: Iterable[str], last: str = "and") -> str:

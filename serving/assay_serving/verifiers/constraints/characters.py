@@ -5,7 +5,6 @@ Leaves out: what words they make up (`vocabulary`) and which alphabet they come 
 
 import unicodedata
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from assay.system.plurals import counted
 from assay_serving.verifiers.constraint import COUNT, Constraint, Verdict
@@ -22,15 +21,6 @@ def _first_with_category(text: str, categories: tuple[str, ...]) -> str | None:
 class AllLowercase(Constraint):
     """No capital letter, and at least one small one: digits or Chinese alone do not satisfy it."""
 
-    kind: ClassVar[str] = "all_lowercase"
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            "Write everything in lowercase letters.",
-            "Use only lowercase letters, with no capital letters at all.",
-            "Your whole answer must be in lowercase.",
-        )
-
     def judge(self, response: str) -> Verdict:
         if (capital := _first_with_category(response, ("Lu", "Lt"))) is not None:
             return Verdict(False, f"capital letter {capital!r}")
@@ -43,15 +33,6 @@ class AllLowercase(Constraint):
 class AllUppercase(Constraint):
     """No small letter, and at least one capital one."""
 
-    kind: ClassVar[str] = "all_uppercase"
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            "WRITE EVERYTHING IN CAPITAL LETTERS.",
-            "Use only uppercase letters, with no lowercase letters at all.",
-            "Your whole answer must be in ALL CAPS.",
-        )
-
     def judge(self, response: str) -> Verdict:
         if (small := _first_with_category(response, ("Ll", "Lt"))) is not None:
             return Verdict(False, f"lowercase letter {small!r}")
@@ -63,15 +44,6 @@ class AllUppercase(Constraint):
 @dataclass(frozen=True)
 class NoCommas(Constraint):
     """No comma of any script. A comma inside a number ("1,000") is a comma too."""
-
-    kind: ClassVar[str] = "no_commas"
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            "Do not use any commas.",
-            "Avoid commas in your answer.",
-            "Your answer must not contain a comma.",
-        )
 
     def judge(self, response: str) -> Verdict:
         number = sum(response.count(comma) for comma in COMMAS)
@@ -86,20 +58,7 @@ class ContainsNumber(Constraint):
     markers of a numbered list count: they are numbers that the reader sees.
     """
 
-    kind: ClassVar[str] = "contains_number"
     minimum: int = field(default=1, metadata=COUNT)
-
-    def wordings(self) -> tuple[str, ...]:
-        if self.minimum == 1:
-            return (
-                "Include at least one number written with digits.",
-                "Use a number written in digits, such as 7.",
-                "Your answer must contain a number in digits.",
-            )
-        return (
-            f"Include at least {self.minimum} numbers written with digits.",
-            f"Your answer must contain {self.minimum} or more numbers in digits.",
-        )
 
     def judge(self, response: str) -> Verdict:
         number = sum(any(character.isdecimal() for character in word) for word in words(response))

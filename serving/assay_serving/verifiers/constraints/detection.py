@@ -56,7 +56,6 @@ NAMES = {
 class DetectedLanguage(Constraint):
     """IFEval `language:response_language`: most likely in `language`, an ISO 639-1 code of `NAMES`."""
 
-    kind: ClassVar[str] = "detected_language"
     language: str
 
     def __post_init__(self) -> None:
@@ -88,8 +87,6 @@ class AnswerLanguage(DetectedLanguage):
 class EnglishCapital(Constraint):
     """IFEval `change_case:english_capital`: English, with capital letters only."""
 
-    kind: ClassVar[str] = "english_capital"
-
     def judge(self, response: str) -> Verdict:
         if not response.isupper():
             return Verdict(False, "not all letters are capital")
@@ -99,8 +96,6 @@ class EnglishCapital(Constraint):
 @dataclass(frozen=True)
 class EnglishLowercase(Constraint):
     """IFEval `change_case:english_lowercase`: English, with lowercase letters only."""
-
-    kind: ClassVar[str] = "english_lowercase"
 
     def judge(self, response: str) -> Verdict:
         if not response.islower():

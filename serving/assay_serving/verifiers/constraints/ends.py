@@ -5,7 +5,6 @@ White space before and after the response never counts, nor do case and the form
 
 import re
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from assay_serving.verifiers.constraint import PHRASE, Constraint, Verdict
 from assay_serving.verifiers.segmentation import words
@@ -24,15 +23,7 @@ def _folded(text: str) -> str:
 class StartsWith(Constraint):
     """The response begins with `phrase`, and the phrase's last word ends there ("Sure" does not start "Surely")."""
 
-    kind: ClassVar[str] = "starts_with"
     phrase: str = field(metadata=PHRASE)
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            f'Begin your answer with "{self.phrase}".',
-            f'Start with the exact words "{self.phrase}".',
-            f'The first words of your answer must be "{self.phrase}".',
-        )
 
     def judge(self, response: str) -> Verdict:
         text, phrase = _folded(response), _folded(self.phrase)
@@ -45,15 +36,7 @@ class StartsWith(Constraint):
 class EndsWith(Constraint):
     """The response ends with `phrase` as whole words; closing punctuation after it does not count."""
 
-    kind: ClassVar[str] = "ends_with"
     phrase: str = field(metadata=PHRASE)
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            f'End your answer with "{self.phrase}".',
-            f'Finish with the exact words "{self.phrase}".',
-            f'The last words of your answer must be "{self.phrase}".',
-        )
 
     def judge(self, response: str) -> Verdict:
         text, phrase = (_folded(part).rstrip(_FINAL_PUNCTUATION) for part in (response, self.phrase))
@@ -65,15 +48,6 @@ class EndsWith(Constraint):
 @dataclass(frozen=True)
 class Quoted(Constraint):
     """The whole response stands between one pair of double quotation marks, with none of that pair inside."""
-
-    kind: ClassVar[str] = "quoted"
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            "Put your whole answer between double quotation marks.",
-            'Wrap the entire answer in double quotes, like "this".',
-            "Your answer must begin and end with a double quotation mark.",
-        )
 
     def judge(self, response: str) -> Verdict:
         text = response.strip()

@@ -23,7 +23,6 @@ _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 class JsonSchema(Constraint):
     """The whole response, or the one code fence it consists of, is JSON that is valid under `schema`."""
 
-    kind: ClassVar[str] = "json_schema"
     foreign: ClassVar[bool] = True
     schema: str  #: as JSON text; given as an object or as text
 

@@ -6,7 +6,7 @@ Leaves out: Markdown beyond list lines. Text around a list is allowed; text arou
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from assay.system.plurals import counted
 from assay_serving.verifiers.constraint import COUNT, PHRASES, Constraint, Verdict, quoted_list
@@ -19,7 +19,6 @@ _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 class BulletCount(Constraint):
     """Exactly `count` bullet lines ("- ", "* ", "• "), nested ones included. Numbered lines are no bullets."""
 
-    kind: ClassVar[str] = "bullet_count"
     count: int = field(metadata=COUNT)
 
     def wordings(self) -> tuple[str, ...]:
@@ -40,14 +39,7 @@ class BulletCount(Constraint):
 class NumberedList(Constraint):
     """Exactly `count` numbered lines, numbered 1, 2, 3, ... in order."""
 
-    kind: ClassVar[str] = "numbered_list"
     count: int = field(metadata=COUNT)
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            f"Answer with a numbered list of exactly {counted(self.count, 'item')} (1. item).",
-            f"Write exactly {counted(self.count, 'numbered line')}, beginning with 1.",
-        )
 
     def judge(self, response: str) -> Verdict:
         numbers = [number for number, _ in numbered_items(response)]
@@ -67,7 +59,6 @@ class JsonObject(Constraint):
     it; any other text before or after fails. NaN and Infinity are not JSON.
     """
 
-    kind: ClassVar[str] = "json_object"
     keys: tuple[str, ...] = field(metadata=PHRASES)
 
     def wordings(self) -> tuple[str, ...]:

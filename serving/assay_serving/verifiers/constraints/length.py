@@ -4,7 +4,6 @@ Leaves out: how these are counted (`segmentation`), and lengths in tokens, which
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from assay.system.plurals import counted
 from assay_serving.verifiers.constraint import COUNT, Constraint, Verdict
@@ -15,15 +14,7 @@ from assay_serving.verifiers.segmentation import paragraphs, sentences, words
 class MaxWords(Constraint):
     """At most `limit` words."""
 
-    kind: ClassVar[str] = "max_words"
     limit: int = field(metadata=COUNT)
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            f"Use at most {counted(self.limit, 'word')}.",
-            f"Your answer must not be longer than {counted(self.limit, 'word')}.",
-            f"Keep it short: no more than {counted(self.limit, 'word')}.",
-        )
 
     def judge(self, response: str) -> Verdict:
         number = len(words(response))
@@ -34,15 +25,7 @@ class MaxWords(Constraint):
 class MinWords(Constraint):
     """At least `limit` words."""
 
-    kind: ClassVar[str] = "min_words"
     limit: int = field(metadata=COUNT)
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            f"Use at least {counted(self.limit, 'word')}.",
-            f"Your answer must have {self.limit} or more words.",
-            f"Write no fewer than {counted(self.limit, 'word')}.",
-        )
 
     def judge(self, response: str) -> Verdict:
         number = len(words(response))
@@ -53,15 +36,7 @@ class MinWords(Constraint):
 class SentenceCount(Constraint):
     """Exactly `count` sentences."""
 
-    kind: ClassVar[str] = "sentence_count"
     count: int = field(metadata=COUNT)
-
-    def wordings(self) -> tuple[str, ...]:
-        return (
-            f"Answer in exactly {counted(self.count, 'sentence')}.",
-            f"Write exactly {counted(self.count, 'sentence')}, not more and not fewer.",
-            f"The answer must be exactly {counted(self.count, 'sentence')} long.",
-        )
 
     def judge(self, response: str) -> Verdict:
         number = len(sentences(response))
@@ -72,19 +47,7 @@ class SentenceCount(Constraint):
 class ParagraphCount(Constraint):
     """Exactly `count` paragraphs, set apart by blank lines."""
 
-    kind: ClassVar[str] = "paragraph_count"
     count: int = field(metadata=COUNT)
-
-    def wordings(self) -> tuple[str, ...]:
-        if self.count == 1:
-            return (
-                "Write a single paragraph, without blank lines.",
-                "Answer in exactly one paragraph, with no blank line in it.",
-            )
-        return (
-            f"Write exactly {self.count} paragraphs, with a blank line between them.",
-            f"Divide the answer into exactly {self.count} paragraphs separated by a blank line.",
-        )
 
     def judge(self, response: str) -> Verdict:
         number = len(paragraphs(response))

@@ -7,7 +7,6 @@ out: lists that are counted exactly and by a stricter reading of Markdown (`layo
 import json
 import re
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from assay.system.plurals import counted
 from assay_serving.verifiers.constraint import COUNT_OR_ZERO, PHRASE, Constraint, Verdict
@@ -22,7 +21,6 @@ _FENCE_STARTS = ("```json", "```Json", "```JSON", "```")
 class HighlightedSections(Constraint):
     """IFEval `detectable_format:number_highlighted_sections`: at least `count` of *this* or **this** on one line."""
 
-    kind: ClassVar[str] = "highlighted_sections"
     count: int = field(metadata=COUNT_OR_ZERO)
 
     def judge(self, response: str) -> Verdict:
@@ -36,7 +34,6 @@ class HighlightedSections(Constraint):
 class Placeholders(Constraint):
     """IFEval `detectable_content:number_placeholders`: at least `count` of [this], brackets on one line."""
 
-    kind: ClassVar[str] = "placeholders"
     count: int = field(metadata=COUNT_OR_ZERO)
 
     def judge(self, response: str) -> Verdict:
@@ -56,7 +53,6 @@ def _bracketed(line: str) -> int:
 class MarkdownBullets(Constraint):
     """IFEval `detectable_format:number_bullet_lists`: exactly `count` lines that begin with "-" or one "*"."""
 
-    kind: ClassVar[str] = "markdown_bullets"
     count: int = field(metadata=COUNT_OR_ZERO)
 
     def judge(self, response: str) -> Verdict:
@@ -72,7 +68,6 @@ def _is_bullet(line: str) -> bool:
 class DividedParagraphs(Constraint):
     """IFEval `length_constraints:number_paragraphs`: exactly `count` paragraphs with the divider *** between them."""
 
-    kind: ClassVar[str] = "divided_paragraphs"
     count: int = field(metadata=COUNT_OR_ZERO)
 
     def judge(self, response: str) -> Verdict:
@@ -87,7 +82,6 @@ class DividedParagraphs(Constraint):
 class MarkedSections(Constraint):
     """IFEval `detectable_format:multiple_sections`: at least `count` times `mark` and a number ("Section 1")."""
 
-    kind: ClassVar[str] = "marked_sections"
     mark: str = field(metadata=PHRASE)
     count: int = field(metadata=COUNT_OR_ZERO)
 
@@ -100,8 +94,6 @@ class MarkedSections(Constraint):
 class Title(Constraint):
     """IFEval `detectable_format:title`: a line with text in <<double angular brackets>>."""
 
-    kind: ClassVar[str] = "title"
-
     def judge(self, response: str) -> Verdict:
         for line in response.split("\n"):
             opened, closed = line.find("<<"), line.rfind(">>")
@@ -113,8 +105,6 @@ class Title(Constraint):
 @dataclass(frozen=True)
 class JsonText(Constraint):
     """IFEval `detectable_format:json_format`: the whole response is JSON of any kind, code fence or not."""
-
-    kind: ClassVar[str] = "json_text"
 
     def judge(self, response: str) -> Verdict:
         text = response.strip()

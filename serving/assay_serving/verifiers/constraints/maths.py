@@ -41,7 +41,6 @@ class MathAnswer(Constraint):
     is compared as a word, in any case.
     """
 
-    kind: ClassVar[str] = "math_answer"
     foreign: ClassVar[bool] = True
     answer: str = field(metadata=PHRASE)
 

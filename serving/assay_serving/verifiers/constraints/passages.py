@@ -6,7 +6,6 @@ ends compared without regard to punctuation (`ends`), words found as whole words
 
 import re
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from assay.errors import BadInputError
 from assay.system.plurals import counted
@@ -21,7 +20,6 @@ _ASTERISKS = "******"
 class Postscript(Constraint):
     """IFEval `detectable_content:postscript`: `marker` ("P.S.", "P.P.S") anywhere, in any case."""
 
-    kind: ClassVar[str] = "postscript"
     marker: str = field(metadata=PHRASE)
 
     def judge(self, response: str) -> Verdict:
@@ -34,7 +32,6 @@ class Postscript(Constraint):
 class RepeatPrompt(Constraint):
     """IFEval `combination:repeat_prompt`: the response begins with `prompt`, word for word; case does not count."""
 
-    kind: ClassVar[str] = "repeat_prompt"
     prompt: str = field(metadata=PHRASE)
 
     def judge(self, response: str) -> Verdict:
@@ -45,8 +42,6 @@ class RepeatPrompt(Constraint):
 @dataclass(frozen=True)
 class TwoResponses(Constraint):
     """IFEval `combination:two_responses`: two different answers with six asterisks between them."""
-
-    kind: ClassVar[str] = "two_responses"
 
     def judge(self, response: str) -> Verdict:
         answers = [answer.strip() for answer in response.split(_ASTERISKS)]
@@ -65,7 +60,6 @@ class NthParagraphFirstWord(Constraint):
     does not.
     """
 
-    kind: ClassVar[str] = "nth_paragraph_first_word"
     paragraphs: int = field(metadata=COUNT)
     nth: int = field(metadata=COUNT)
     first_word: str = field(metadata=PHRASE)
@@ -89,7 +83,6 @@ class NthParagraphFirstWord(Constraint):
 class OneOfOptions(Constraint):
     """IFEval `detectable_format:constrained_response`: one of `options` occurs, with case and punctuation."""
 
-    kind: ClassVar[str] = "one_of_options"
     options: tuple[str, ...] = field(metadata=PHRASES)
 
     def judge(self, response: str) -> Verdict:
@@ -103,7 +96,6 @@ class OneOfOptions(Constraint):
 class ExactEnd(Constraint):
     """IFEval `startend:end_checker`: nothing but a quotation mark follows `phrase`; case does not count."""
 
-    kind: ClassVar[str] = "exact_end"
     phrase: str = field(metadata=PHRASE)
 
     def judge(self, response: str) -> Verdict:
@@ -115,8 +107,6 @@ class ExactEnd(Constraint):
 class WrappedInQuotes(Constraint):
     """IFEval `startend:quotation`: the first and the last character are straight double quotation marks."""
 
-    kind: ClassVar[str] = "wrapped_in_quotes"
-
     def judge(self, response: str) -> Verdict:
         text = response.strip()
         passed = len(text) > 1 and text[0] == text[-1] == '"'
@@ -127,7 +117,6 @@ class WrappedInQuotes(Constraint):
 class KeywordsOccur(Constraint):
     """IFEval `keywords:existence`: every one of `keywords`, in any case, also inside longer words."""
 
-    kind: ClassVar[str] = "keywords_occur"
     keywords: tuple[str, ...] = field(metadata=PHRASES)
 
     def judge(self, response: str) -> Verdict:

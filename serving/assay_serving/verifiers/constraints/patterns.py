@@ -19,7 +19,6 @@ LONGEST = 2000  #: characters of a pattern; compiling it, which is not done in a
 class Regex(Constraint):
     """`pattern` (of Python's `re`) matches the response without outer white space: all of it, or somewhere in it."""
 
-    kind: ClassVar[str] = "regex"
     foreign: ClassVar[bool] = True
     pattern: str
     old_fields: ClassVar[Mapping[str, str]] = {"whole": "full_match"}

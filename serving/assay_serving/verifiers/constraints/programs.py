@@ -30,7 +30,6 @@ class PythonTests(Constraint):
     before the tests, e.g. imports.
     """
 
-    kind: ClassVar[str] = "python_tests"
     foreign: ClassVar[bool] = True
     tests: tuple[str, ...] = ()
     cases: tuple[tuple[str, str], ...] = ()

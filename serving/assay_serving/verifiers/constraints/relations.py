@@ -8,7 +8,6 @@ inside longer words. Leaves out: exact counts (`length`).
 import re
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from assay.errors import BadInputError
 from assay_serving.verifiers.constraint import COUNT_OR_ZERO, PHRASE, Constraint, Verdict
@@ -57,7 +56,6 @@ class Occurrences(Constraint):
 class NumberOfWords(Occurrences):
     r"""IFEval `length_constraints:number_words`: runs of word characters (`\w+`)."""
 
-    kind: ClassVar[str] = "number_of_words"
     counted_thing = "word"
 
     def number_in(self, response: str) -> int:
@@ -72,7 +70,6 @@ class NumberOfSentences(Occurrences):
     can differ by a sentence in a text with many abbreviations.
     """
 
-    kind: ClassVar[str] = "number_of_sentences"
     counted_thing = "sentence"
 
     def number_in(self, response: str) -> int:
@@ -83,7 +80,6 @@ class NumberOfSentences(Occurrences):
 class KeywordFrequency(Occurrences):
     """IFEval `keywords:frequency`: `keyword` in any case, also inside longer words, as text and not as a pattern."""
 
-    kind: ClassVar[str] = "keyword_frequency"
     keyword: str = field(metadata=PHRASE)
 
     @property
@@ -98,7 +94,6 @@ class KeywordFrequency(Occurrences):
 class LetterFrequency(Occurrences):
     """IFEval `keywords:letter_frequency`: one character in either case; it may be a sign such as "!"."""
 
-    kind: ClassVar[str] = "letter_frequency"
     letter: str
 
     def __post_init__(self) -> None:
@@ -118,7 +113,6 @@ class LetterFrequency(Occurrences):
 class CapitalWordFrequency(Occurrences):
     """IFEval `change_case:capital_word_frequency`: words without a small letter. A hyphenated word is one word."""
 
-    kind: ClassVar[str] = "capital_word_frequency"
     counted_thing = "word"
 
     def number_in(self, response: str) -> int:

@@ -6,7 +6,6 @@ inflected forms; list "dog" and "dogs" to accept both.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from assay.system.plurals import counted
 from assay_serving.verifiers.constraint import PHRASES, Constraint, Verdict, quoted_list
@@ -17,17 +16,7 @@ from assay_serving.verifiers.segmentation import contains_phrase, pieces
 class RequiredWords(Constraint):
     """Every one of `phrases` occurs."""
 
-    kind: ClassVar[str] = "required_words"
     phrases: tuple[str, ...] = field(metadata=PHRASES)
-
-    def wordings(self) -> tuple[str, ...]:
-        listed = quoted_list(self.phrases)
-        noun = "word" if len(self.phrases) == 1 else "words"
-        return (
-            f"Use the {noun} {listed}.",
-            f"Your answer must include the {noun} {listed}.",
-            f"Make sure that the {noun} {listed} {'appears' if len(self.phrases) == 1 else 'appear'} in the answer.",
-        )
 
     def judge(self, response: str) -> Verdict:
         tokens = pieces(response)
@@ -41,17 +30,7 @@ class RequiredWords(Constraint):
 class ForbiddenWords(Constraint):
     """None of `phrases` occurs."""
 
-    kind: ClassVar[str] = "forbidden_words"
     phrases: tuple[str, ...] = field(metadata=PHRASES)
-
-    def wordings(self) -> tuple[str, ...]:
-        listed = quoted_list(self.phrases, "or")
-        noun = "word" if len(self.phrases) == 1 else "words"
-        return (
-            f"Do not use the {noun} {listed}.",
-            f"Avoid the {noun} {listed}.",
-            f"The {noun} {listed} must not appear in the answer.",
-        )
 
     def judge(self, response: str) -> Verdict:
         tokens = pieces(response)
