@@ -19,13 +19,11 @@ from assay.runs.record import start_run
 from assay.workspace import Workspace
 from assay_pipelines.annotation.question_types.question_type import PAIR, QUESTION_TYPES, TASKS
 from assay_pipelines.commands.annotate import annotate_queue
-from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter
+from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
 
 if TYPE_CHECKING:
-    from assay.data.snapshots import Selection
     from assay.statistics.agreement import AgreementCoefficients, CoefficientEstimate
     from assay.statistics.intervals import Interval
-    from assay_pipelines.annotation.items import QueueItem
     from assay_pipelines.annotation.quality.principle_agreement import PrincipleAgreement
     from assay_pipelines.annotation.recording import Queue
     from assay_pipelines.annotation.tasks import TaskQuestion
@@ -96,8 +94,9 @@ def create(
     Example: `assay queue create first-round --pool unverified --limit 200 --overlap 3`
     """
     from assay_pipelines.annotation.items import QueueItem, principle_statements
+    from assay_pipelines.annotation.question_types.rating import AnnotationScale
     from assay_pipelines.annotation.queues import create_queue, items_of
-    from assay_pipelines.commands.selection import selection_of
+    from assay_pipelines.annotation.tasks import TaskQuestion, create_task_queue, named_tasks, tasks_of
 
     if overlap != "all" and not overlap.isdecimal():
         raise BadInputError(f"--overlap takes a number or 'all', not {overlap!r}")
@@ -107,100 +106,53 @@ def create(
         raise BadInputError("--rate goes with --question rating")
     if span_label and question != "spans":
         raise BadInputError("--span-label goes with --question spans")
-    if question in TASKS:
-        if principle:
-            raise BadInputError(f"--principle asks of two responses: not with --question {question}")
-        wanted = selection_of(pool, source, category)
-        asked = _task_question(question, rate, span_label, reason)
-        shared: dict[str, Any] = {
-            "overlap": "all" if overlap == "all" else int(overlap),
-            "gold_checks": gold_checks or 0.0,
-            "guideline": guideline,
-            "seed": seed,
-            "lease_seconds": 60 * lease,
-            "project": project,
-        }
-        return _create_tasks(workspace, name, asked, wanted, ids, limit, alone=not pool, **shared)
-    gold_checks = 0.1 if gold_checks is None else gold_checks
-    selection = selection_of(pool or ["unverified"], source, category)
-    settings: dict[str, Any] = {
-        "queue": name,
-        "selection": asdict(selection),
-        "ids": ids,
-        "limit": limit,
-        "overlap": overlap,
+    task = question in TASKS
+    if task and principle:
+        raise BadInputError(f"--principle asks of two responses: not with --question {question}")
+    selection = selection_of(pool or (None if task else ["unverified"]), source, category)
+    about: dict[str, Any] = {"reason": reason, "principles": principle_statements(principle or ())}
+    asked: TaskQuestion | None = None
+    if task:
+        scales = tuple(map(AnnotationScale.parse, rate or ("overall",)))
+        asked = TaskQuestion(question, scales, tuple(dict.fromkeys(span_label or ("error",))), reason)
+    else:
+        about["question"] = question if question == PAIR else absolute_name(question, Path())
+    shared: dict[str, Any] = {
+        "overlap": "all" if overlap == "all" else int(overlap),
+        "gold_checks": (0.0 if task else 0.1) if gold_checks is None else gold_checks,
+        "guideline": guideline,
+        "seed": seed,
+        "lease_seconds": 60 * lease,
+        "project": project,
     }
-    principles = principle_statements(principle or ())
-    if principles:
-        settings["principles"] = principles
-    if question != PAIR:
-        settings["question"] = question = absolute_name(question, Path())
+    settings = {"queue": name, "selection": asdict(selection), "ids": ids, "limit": limit, **about, **shared}
+    settings |= {"question": asdict(asked)} if asked is not None else {}
     with (
-        start_run(workspace, "queue-create", settings | {"gold_checks": gold_checks, "seed": seed}) as run,
+        start_run(workspace, "queue-create", settings) as run,
         progress_bar("queueing", 1, unit="queue") as advance,
     ):
-        common: dict[str, Any] = {"reason": reason, "principles": principles, "question": question}
-        items: list[QueueItem]
-        if ids is not None:
-            items = [QueueItem(comparison, **common) for comparison in _read_ids(ids)[:limit]]
+        if asked is not None:
+            if ids is not None:
+                kinds = {"r-": "response"} | ({"p-": "prompt"} if question == "ranking" else {})
+                tasks = named_tasks(workspace, asked, _read_ids(ids, kinds)[:limit], seed=seed)
+            else:  # without a pool also responses that are in no comparison
+                tasks = tasks_of(workspace, asked, selection, alone=not pool, limit=limit, seed=seed)
+            queue = create_task_queue(workspace, name, tasks, asked, run_id=run.id, **shared)
         else:
-            items = items_of(workspace, selection, limit=limit, seed=seed, **common)
-        if not items:
-            raise BadInputError("no comparison is named: the queue would be empty")
-        queue = create_queue(
-            workspace,
-            name,
-            items,
-            overlap="all" if overlap == "all" else int(overlap),
-            gold_checks=gold_checks,
-            run_id=run.id,
-            guideline=guideline,
-            seed=seed,
-            lease_seconds=60 * lease,
-            project=project,
-        )
+            if ids is not None:
+                items = [QueueItem(comparison, **about) for comparison in _read_ids(ids)[:limit]]
+            else:
+                items = items_of(workspace, selection, limit=limit, seed=seed, **about)
+            if not items:
+                raise BadInputError("no comparison is named: the queue would be empty")
+            queue = create_queue(workspace, name, items, run_id=run.id, **shared)
         advance(1)
         run.metrics.update(items=queue.items, checks=queue.checks)
-    few = " (no gold pairs to check people with)" if gold_checks and not queue.checks else ""
+    few = " (no gold pairs to check people with)" if not task and shared["gold_checks"] and not queue.checks else ""
     return CommandResult(
-        {"run": run.id, **asdict(queue)}, f"{_line(queue)}{few}\nvote with: assay annotate {queue.name} --as YOUR-NAME"
+        {"run": run.id, **asdict(queue)},
+        f"{_line(queue)}{few}\n{'answer' if task else 'vote'} with: assay annotate {queue.name} --as YOUR-NAME",
     )
-
-
-def _task_question(question: str, rate: list[str] | None, span_label: list[str] | None, reason: str) -> TaskQuestion:
-    from assay_pipelines.annotation.question_types.rating import AnnotationScale
-    from assay_pipelines.annotation.tasks import TaskQuestion
-
-    scales = tuple(map(AnnotationScale.parse, rate or ("overall",)))
-    return TaskQuestion(question, scales, tuple(dict.fromkeys(span_label or ("error",))), reason)
-
-
-def _create_tasks(
-    workspace: Workspace,
-    name: str,
-    question: TaskQuestion,
-    selection: Selection,
-    names: Path | None,
-    limit: int | None,
-    *,
-    alone: bool,
-    seed: int,
-    **settings: Any,
-) -> CommandResult:
-    """A queue of responses or lists. `alone`: also responses that are in no comparison."""
-    from assay_pipelines.annotation.tasks import create_task_queue, named_tasks, tasks_of
-
-    config = {"queue": name, "question": asdict(question), "selection": asdict(selection), "ids": names, "limit": limit}
-    with start_run(workspace, "queue-create", {**config, **settings, "seed": seed}) as run:
-        if names is not None:
-            kinds = {"r-": "response"} | ({"p-": "prompt"} if question.name == "ranking" else {})
-            tasks = named_tasks(workspace, question, _read_ids(names, kinds)[:limit], seed=seed)
-        else:
-            tasks = tasks_of(workspace, question, selection, alone=alone, limit=limit, seed=seed)
-        queue = create_task_queue(workspace, name, tasks, question, run_id=run.id, seed=seed, **settings)
-        run.metrics.update(items=queue.items)
-    text = f"{_line(queue)}\nanswer with: assay annotate {queue.name} --as YOUR-NAME"
-    return CommandResult({"run": run.id, **asdict(queue)}, text)
 
 
 def list_(workspace: Workspace) -> CommandResult:
@@ -364,7 +316,7 @@ def agreement(
 
     Example: `assay queue agreement first-round`
     """
-    from assay.errors import BadInputError, NotFoundError
+    from assay.errors import NotFoundError
     from assay_pipelines.annotation.quality.agreement import agreement_of_votes, label_agreement
     from assay_pipelines.annotation.quality.principle_agreement import principle_agreement
     from assay_pipelines.annotation.question_types.question_type import ANSWERED
@@ -444,8 +396,6 @@ def _number(value: float | None) -> str:
 
 def _read_ids(path: Path, kinds: Mapping[str, str] = _COMPARISONS) -> list[str]:
     """`kinds`: what may be named, by the prefix of its ids."""
-    from assay.errors import BadInputError
-
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
