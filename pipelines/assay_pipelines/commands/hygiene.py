@@ -18,7 +18,6 @@ from assay_pipelines.hygiene.cleaning import CleanConfig
 from assay_pipelines.hygiene.near_duplicates.search import NearDuplicateConfig
 
 if TYPE_CHECKING:
-    from assay.workspace import Workspace
     from assay_pipelines.hygiene.deduplication import LabelContradiction
     from assay_pipelines.hygiene.near_duplicates.search import NearDuplicateReport
 

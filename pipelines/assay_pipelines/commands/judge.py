@@ -32,7 +32,6 @@ from assay_serving.generative.kind import JUDGE_PROFILES
 
 if TYPE_CHECKING:
     from assay.data.snapshots import Selection
-    from assay.workspace import Workspace
     from assay_pipelines.judging.judge import Judge
     from assay_pipelines.llm.sweep import SweepReport
 
@@ -219,8 +218,6 @@ def prompts(
 
 def _refuse_unused(context: typer.Context, judge: str) -> None:
     """Raises BadInputError for a given option that this judge would pass over. `judge`: "" for a file of judges."""
-    from assay.errors import BadInputError
-
     supported = set(_TAKES.get(judge, ()))
     if context.params["file"] is not None:
         supported.discard("voters")  # who voted in a file is in the file

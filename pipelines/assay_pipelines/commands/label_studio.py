@@ -197,7 +197,6 @@ def serve_webhook(
     from assay.errors import NotFoundError
     from assay.http.listening import claim_port, url_of
     from assay.http.running import serve_until_stopped
-    from assay.workspace import Workspace
     from assay_pipelines.annotation.label_studio.connection import connect
     from assay_pipelines.annotation.label_studio.project import NONE_YET, find_project, list_projects
     from assay_pipelines.annotation.label_studio.webhook import (

@@ -26,7 +26,6 @@ from assay.models.loading import has_reward_head, load_scalar_model, load_tokeni
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -57,8 +56,6 @@ class TrainableModel:
 
 def load_trainable(config: TrainingConfig, device: torch.device) -> TrainableModel:
     """Float32 weights on `device`, in train mode, with `requires_grad` set as the configuration says."""
-    import torch
-
     new_head = not has_reward_head(config.base)
     tokenizer = load_tokenizer(config.base)
     model = load_scalar_model(
@@ -85,8 +82,6 @@ def prepare(trainable: TrainableModel, config: TrainingConfig, *, language_model
 
 def _start_head(head: torch.nn.Linear, config: TrainingConfig) -> None:
     """`stock`: as transformers initialises it, from the seed."""
-    import torch
-
     if config.head_init == "stock":
         return
     with torch.no_grad():
@@ -113,7 +108,6 @@ def _freeze(model: Any, layers: int) -> None:
 
 
 def _with_adapters(trainable: TrainableModel, lora: LoraConfig, seed: int, *, language_model: bool) -> TrainableModel:
-    import torch
     from peft import LoraConfig as PeftLoraConfig
     from peft import TaskType, get_peft_model
 

@@ -332,7 +332,6 @@ def _show(trained: TrainedModel) -> None:
     from assay.runs.json_log import read_metrics
     from assay.system.plurals import counted
     from assay_rm_training.commands.evaluation_tables import print_report
-    from assay_rm_training.commands.train.options import sparkline
 
     summary = trained.summary
     losses = [row["loss"] for row in read_metrics(trained.folder) if row["kind"] == "train"]
