@@ -66,8 +66,8 @@ class Constraint(ABC):
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         single = any(value == 1 or (isinstance(value, tuple) and len(value) == 1) for value in values.values())
         forms = _WORDINGS.get(self.kind, {"many": ()})
-        shown = {name: _shown(value) for name, value in values.items()}
-        return tuple(form.format(**shown) for form in forms["one" if single and "one" in forms else "many"])
+        texts = {name: _formatted(value) for name, value in values.items()}
+        return tuple(form.format(**texts) for form in forms["one" if single and "one" in forms else "many"])
 
     @abstractmethod
     def judge(self, response: str) -> Verdict:
@@ -161,7 +161,7 @@ class _Phrases(tuple[str, ...]):
         return quoted_list(self, last or "and")
 
 
-def _shown(value: Any) -> Any:
+def _formatted(value: Any) -> Any:
     return _Number(value) if isinstance(value, int) else _Phrases(value) if isinstance(value, tuple) else value
 
 

@@ -93,10 +93,10 @@ def _chart(entry: dict[str, Any], measured: MetricExtents) -> CurveChart | None:
         return None
     if (above and extents[above].high <= 0) or (varying and extents[varying].low >= extents[varying].high):
         return None
-    curves = [_curve(name, said, measured) for name, said in entry.pop("curves", {}).items()]
+    curves = [_curve(name, fields, measured) for name, fields in entry.pop("curves", {}).items()]
     for expression, name in entry.pop("match", {}).items():
-        found = (re.fullmatch(expression, key) for key in measured.step)
-        curves += [MetricCurve(match.expand(name), match[0]) for match in found if match]
+        matches = (re.fullmatch(expression, key) for key in measured.step)
+        curves += [MetricCurve(match.expand(name), match[0]) for match in matches if match]
     curves = [curve for curve in curves if measured.of(curve) is not None]
     if len(curves) < entry.pop("least", 1):
         return None
@@ -105,15 +105,15 @@ def _chart(entry: dict[str, Any], measured: MetricExtents) -> CurveChart | None:
         reference = None
     banded = any(curve.low in extents and extents[curve.low].rows > 1 for curve in curves if curve.low)
     notes = {"note": True, "band_note": banded, "reference_note": reference is not None}
-    note = " ".join(text for key, shown in notes.items() if (text := entry.pop(key, "")) and shown)
+    note = " ".join(text for key, applies in notes.items() if (text := entry.pop(key, "")) and applies)
     return CurveChart(curves=tuple(curves), reference=reference, note=note, **entry)
 
 
-def _curve(name: str, said: str | dict[str, Any], measured: MetricExtents) -> MetricCurve:
-    if isinstance(said, str):
-        return MetricCurve(name, said)
-    other = said.get("or")
-    curve = MetricCurve(name, **{field: value for field, value in said.items() if field != "or"})
+def _curve(name: str, fields: str | dict[str, Any], measured: MetricExtents) -> MetricCurve:
+    if isinstance(fields, str):
+        return MetricCurve(name, fields)
+    other = fields.get("or")
+    curve = MetricCurve(name, **{field: value for field, value in fields.items() if field != "or"})
     return replace(curve, key=other) if other and measured.of(curve) is None else curve
 
 
