@@ -1,7 +1,7 @@
 """From the names of rewards to the sources that the trainer calls.
 
 Covers: clients of reward servers, waited for and closed with the command; which server receives which API key; implicit
-rewards, loaded here. Leaves out: how a name is written (`reward_uri`), the sources themselves (`rewards`).
+rewards and provers, loaded here. Leaves out: how a name is written (`reward_uri`), the sources themselves (`rewards`).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +20,7 @@ from assay_policy_training.rollouts.reward_uri import (
     ANSWER,
     MEMBER,
     PARTS,
+    PROVER,
     REWARDS,
     STEPS,
     RewardReference,
@@ -30,7 +31,7 @@ from assay_serving.client import RemoteScorer, RewardClient
 from assay_serving.client.connection import split_urls
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import load_scorer
-from assay_serving.scorer import Scorer
+from assay_serving.scorer import UNLIMITED, Scorer
 
 LOADING_S = 60.0  #: for which a server that answers that it is not ready is waited for at the start
 UNREACHABLE_S = 2.5  #: for an address where nothing answers
@@ -62,7 +63,7 @@ def open_rewards(
         return _served(stack, target, key, wait, deadline, outage)
 
     return [
-        _open_reward(stack, parse_reward(reference, option), key, opened, option, calls)
+        _open_reward(stack, parse_reward(reference, option), key, opened, option, calls, device)
         for reference, key in zip(references, keys, strict=True)
     ]
 
@@ -82,7 +83,10 @@ def _open_reward(
     opened: Callable[[RewardReference, str | None], Scorer],
     option: str,
     calls: CallSettings | None,
+    device: str,
 ) -> RewardSource:
+    if target.form == PROVER:
+        return _prover(str(target.model), target.key or "", target.name or "process", device, option)
     if target.form == MEMBER:
         settings = {} if target.key is None else {"key": target.key}
         member = REWARDS.find(str(target.name), field=option)
@@ -100,6 +104,18 @@ def _open_reward(
     if target.form == PARTS:
         return PartsReward(scorer, name=target.name)
     return ModelReward(scorer, name=target.name, answer=AnswerPart() if target.form == ANSWER else None)
+
+
+def _prover(model: str, settings: str, name: str, device: str, option: str) -> RewardSource:
+    from assay_policy_training.core.policy import Policy
+    from assay_policy_training.rollouts.continuations import ContinuationSettings, ProverReward
+
+    try:
+        chosen = ContinuationSettings.read(settings)
+    except BadInputError as error:
+        raise BadInputError(f"prover:{model}: {error}", field=option) from error
+    policy = Policy(model, device=local_device(device), max_prompt_tokens=UNLIMITED)
+    return ProverReward(policy, chosen, name=name)
 
 
 def _served(

@@ -10,6 +10,7 @@ answer:http://host:port       reads only what follows the thinking
 steps:http://host:port        scores every prefix that ends a step
 parts:http://host:port        the parts of the model's score (members, ratings, ...) are the reward's parts, by name
 dpo:POLICY@REFERENCE          implicit reward of two language models, loaded here; NAME=, answer:, steps: as above
+prover:POLICY?samples=8       step values: each prefix that ends a step is continued by a language model loaded here
 row:direction                 a number of the prompt's row, e.g. a drawn direction
 module:Name, file.py:Name     a function (`functions.signatures`), or a `RewardSource` class, created without arguments;
                               so are names that packages install; NAME=file.py:Name calls a function's part NAME
@@ -37,25 +38,27 @@ REWARDS: Kind[Any] = Kind(
     makes=("score",),
     option="--reward",
 )
-WHOLE, ANSWER, STEPS, PARTS, MEMBER = "whole", "answer", "steps", "parts", "member"
+WHOLE, ANSWER, STEPS, PARTS = "whole", "answer", "steps", "parts"
+MEMBER, PROVER = "member", "prover"
 _MODEL = re.compile(
     r"(?:(?P<name>[\w.-]+)=)?(?:(?P<form>answer|steps|parts):)?(?P<url>dpo:.+|https?://[^#]+)(?:#(?P<model>.+))?"
 )
 _ROW = "row:"
+_PROVER = re.compile(r"(?:(?P<name>[\w.-]+)=)?prover:(?P<policy>[^?]+)(?:\?(?P<settings>.+))?")
 _PART = re.compile(r"(?P<part>[\w.-]+)=(?P<member>.+:.+)")
-_OTHERS = "the URL of a server (assay serve), dpo:POLICY@REFERENCE, module:Name or file.py:Name"
+_OTHERS = "the URL of a server (assay serve), dpo:POLICY@REFERENCE, prover:POLICY, module:Name or file.py:Name"
 
 
 @dataclass(frozen=True)
 class RewardReference:
-    """`form`: a member of `REWARDS`, or what the model at `url` reads of a response: whole, answer,
-    steps; or parts: all that its score is made of."""
+    """`form`: a member of `REWARDS`, what the model at `url` reads of a response (whole, answer, steps; or parts: all
+    that its score is made of), or the prover `model`."""
 
     form: str
     name: str | None = None  #: of the part, None = the source's own; of a member its name
     url: str = ""  #: or `dpo:POLICY@REFERENCE`
     model: str | None = None
-    key: str | None = None  #: of `row`
+    key: str | None = None  #: of `row`; of `prover` its settings
     part: str | None = None  #: of a function: the name of its part
 
 
@@ -63,6 +66,8 @@ def parse_reward(text: str, option: str = "--reward") -> RewardReference:
     """Raises BadInputError, naming the option, for a text that names nothing."""
     if text.startswith(_ROW) and text != _ROW:
         return RewardReference(MEMBER, "row", key=text.removeprefix(_ROW))
+    if (match := _PROVER.fullmatch(text)) is not None:
+        return RewardReference(PROVER, match["name"], model=match["policy"], key=match["settings"])
     if (match := _MODEL.fullmatch(text)) is not None:
         return RewardReference(match["form"] or WHOLE, match["name"], match["url"], match["model"])
     if "://" in text or text.startswith((f"{ANSWER}:", f"{STEPS}:", f"{PARTS}:", _ROW)):
@@ -80,6 +85,9 @@ def recorded_reward(text: str, model: str | None, option: str = "--reward", work
     reference = parse_reward(text, option)
     if implicit_parts(reference.url) is not None:
         return text.replace(reference.url, locate_model(workspace, reference.url)[0])
+    if reference.form == PROVER and reference.model is not None:
+        place = locate_model(workspace, reference.model)[0]
+        return text.replace(f"prover:{reference.model}", f"prover:{place}")
     if model and reference.url and reference.model is None:
         return f"{text}#{model}"
     return absolute_source(text) if reference.form == MEMBER else text

@@ -10,8 +10,12 @@ MRT: every block of thinking is credited with the progress that it made. Source:
 RL Fine-Tuning", arXiv 2503.07572 (abstract and summaries; alpha is not published). progress_j = J_j - J_{j-1}, where
 J_j is the success probability if the answer had to be given after block j. The sum of all progress telescopes to J_k -
 J_0, so as one number a row it is a shifted outcome: each block's own tokens get its own. Leaves out: forcing answers
-after each block to measure J; the values of the prefixes stand for it, as a reward part gives them (`process_reward`).
-J_0 is the mean of the group's J_1: what a block achieved beyond the others' first.
+after each block to measure J; the values of the prefixes stand for it, as a reward part gives them.
+J_0 is what the part says of the prompt (`prover:`), else the mean of the group's J_1: what a block achieved beyond the
+others' first.
+
+PAV is the same sum with J of a prover other than the policy: Q(s, a) + alpha A_mu(s, a) of each step, arXiv 2410.08146
+(abstract and notes), where the estimator's advantage stands for Q.
 """
 
 from collections.abc import Sequence
@@ -24,10 +28,10 @@ from annotated_types import Ge
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch, group_moments
+from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.settings import RecipeSettings
-from assay_policy_training.core.steps import SEPARATOR, segments, step_values
+from assay_policy_training.core.steps import SEPARATOR, segments, segments_of, start_values, step_values
 from assay_policy_training.plugins.shaping.outcomes import reward_part
 
 
@@ -92,8 +96,8 @@ def progress(success: Sequence[float]) -> list[float]:
 
 
 class BlockProgress(RecipeSettings, section="modulators", frozen=False):
-    """S7: the advantage plus alpha x the progress of the token's own block. Rows without block values, or without a
-    reward, stay as they are."""
+    """S7: the advantage plus alpha x the progress of the token's own block, of PAV a prover's. Rows without block
+    values, or without a reward, stay as they are."""
 
     alpha: Annotated[float, Ge(0)] = 0.2
     part: str = "process"
@@ -110,14 +114,9 @@ class BlockProgress(RecipeSettings, section="modulators", frozen=False):
 
     def modulate(self, batch: RolloutBatch) -> Tensor:
         reward_part(batch, self.part)
-        segment = batch.segment
-        if segment is None:
-            assert self._tokenizer is not None  # attached before the first step
-            segment = segments(self._tokenizer, batch, self.separator)
+        segment = segments_of(self._tokenizer, batch, self.separator)
         values, valid = step_values(batch, self.part), batch.valid.tolist()
-        first = torch.tensor([row[0] if row else torch.nan for row in values], dtype=torch.float64)
-        first = torch.where(batch.valid, first, torch.nan)
-        start = group_moments(first, batch.group, ddof=0)[1].tolist()
+        start = start_values(batch, self.part).tolist()
         adv = batch.estimated_adv.clone()
         for row, listed in enumerate(values):
             if listed is None or not valid[row]:

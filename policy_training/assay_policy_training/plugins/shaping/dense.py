@@ -26,7 +26,7 @@ from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.ratios import kl_estimate
 from assay_policy_training.core.settings import RecipeSettings, StatefulSettings
-from assay_policy_training.core.steps import SEPARATOR, last_token_of_step, segments, step_values
+from assay_policy_training.core.steps import SEPARATOR, last_token_of_step, segments_of, step_values
 from assay_policy_training.plugins.protocols import StepReport
 from assay_policy_training.plugins.shaping.outcomes import reward_part
 
@@ -119,10 +119,7 @@ class ClipAndDelta(RecipeSettings, section="shaping", frozen=False):
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         reward_part(batch, self.part)
-        segment = batch.segment
-        if segment is None:
-            assert self._tokenizer is not None  # attached before the first step
-            segment = segments(self._tokenizer, batch, self.separator)
+        segment = segments_of(self._tokenizer, batch, self.separator)
         dense = torch.zeros(batch.mask.shape, dtype=torch.float64)
         reward = batch.scored_reward.clone()
         for row, values in enumerate(step_values(batch, self.part)):

@@ -1,0 +1,196 @@
+"""Values of a response's steps by Monte Carlo: its prefixes are continued by a policy, and the continuations rewarded.
+
+Covers: the value before the first step and after each, from rollouts of any policy (the policy's own Q, or that of a
+different prover); the prover best-of-K of it; the reward part `process` that measures them during a run. A prefix that
+several responses share is continued once, and its random numbers follow from its text alone. The value of a whole
+response is its own reward. Leaves out: what is made of the values (`plugins.modulators`, `estimators`, `shaping`).
+
+Sources: soft labels from completions, Math-Shepherd arXiv 2312.08935 (recalled); a prover other than the policy and
+best-of-K of it, arXiv 2410.08146 (PAV; abstract and notes). The value under best-of-K is estimated without bias from
+n >= K continuations (arXiv 2107.03374, 2210.10760), rather than as 1 - (1 - Q)^K of an estimated Q. The standard error
+of a value from n continuations is sqrt(p (1 - p) / n): .18 for 8 at p = .5.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+import torch
+from annotated_types import Ge, Gt
+
+from assay.errors import BadInputError
+from assay.ids import prompt_id
+from assay.score import Score, ScoreFailure
+from assay.settings import check_settings
+from assay.statistics.best_of_n import expected_best
+from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.sampling import Sampling, derived_seed
+from assay_policy_training.core.steps import SEPARATOR, split_steps, with_step_values
+from assay_policy_training.plugins.compositions.weighted import Composition
+from assay_policy_training.plugins.protocols import Rewards, RewardSource
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.rollouts.prompt_length import too_long
+from assay_policy_training.rollouts.rewards import VerifierReward, composed, gather_rewards
+
+ROWS_AT_ONCE = 2048  #: continuations held at once
+
+
+@dataclass(frozen=True)
+class ContinuationSettings:
+    """`samples`: continuations of each prefix. `best_of`: the prover is best-of-K of the policy. `max_new_tokens`: of a
+    continuation. Raises BadInputError for fewer samples than `best_of`."""
+
+    samples: Annotated[int, Ge(1)] = 8
+    best_of: Annotated[int, Ge(1)] = 1
+    max_new_tokens: Annotated[int, Ge(1)] = 128
+    temperature: Annotated[float, Gt(0)] = 1.0
+    separator: str = SEPARATOR
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.best_of > self.samples:
+            raise BadInputError(f"best of {self.best_of} cannot be estimated from fewer samples", field="samples")
+        if not self.separator:
+            raise BadInputError("must not be empty", field="separator")
+
+    @classmethod
+    def read(cls, text: str) -> "ContinuationSettings":
+        """Of `samples=16&best_of=4`, as in a URL. Raises BadInputError."""
+        kinds = {name: type(getattr(cls(), name)) for name in cls.__dataclass_fields__}
+        values: dict[str, int | float | str] = {}
+        for name, value in parse_qsl(text, keep_blank_values=True):
+            if name not in kinds:
+                raise BadInputError(f"no such setting; there are {', '.join(kinds)}", field=name)
+            try:
+                values[name] = kinds[name](value)
+            except ValueError:
+                raise BadInputError(f"not a number: {value!r}", field=name) from None
+        return cls(**values)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixValue:
+    """`tried`: rewards that it is the mean of (of best-of-K: estimated from); `correct`: how many of them were 1, where
+    all were 0 or 1."""
+
+    value: float
+    tried: int
+    correct: int | None
+
+
+class Continuations:
+    """Values under `policy` of responses in steps, by `rewards` (their parts are added; default: the verifier)."""
+
+    def __init__(
+        self, policy: Policy, settings: ContinuationSettings, rewards: Sequence[RewardSource] | None = None
+    ) -> None:
+        self.policy, self.settings, self.rewards = policy, settings, rewards or (VerifierReward(),)
+        sampling = Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
+        self.sampler = TransformersSampler(policy, sampling)
+        self.generated = 0  #: tokens so far
+
+    def values(
+        self, items: Sequence[PromptItem], steps: Sequence[Sequence[str]]
+    ) -> list[list[PrefixValue] | ScoreFailure]:
+        """Of each response, whose text its K steps are when joined: K + 1 values, before the first step and after each,
+        the last one its own reward. A response of which one value is missing is a failure."""
+        prefixes = [["", *accumulate(row)] for row in steps]
+        outcomes = self._rewarded(items, [row[-1] for row in prefixes])
+        wanted: dict[tuple[str, str], PromptItem] = {}
+        for item, row, outcome in zip(items, prefixes, outcomes, strict=True):
+            if not isinstance(outcome, ScoreFailure):
+                wanted.update({(self._key(item), prefix): item for prefix in row[:-1]})
+        found: dict[tuple[str, str], PrefixValue | ScoreFailure] = {}
+        keys = list(wanted)
+        at_once = max(1, ROWS_AT_ONCE // self.settings.samples)
+        for start in range(0, len(keys), at_once):
+            part = keys[start : start + at_once]
+            found |= zip(part, self._continued([(wanted[key], key[1]) for key in part]), strict=True)
+        results: list[list[PrefixValue] | ScoreFailure] = []
+        for item, row, outcome in zip(items, prefixes, outcomes, strict=True):
+            if isinstance(outcome, ScoreFailure):
+                results.append(outcome)
+                continue
+            before = [found[self._key(item), prefix] for prefix in row[:-1]]
+            values = [*before, self._value([outcome], best_of=1)]
+            failure = next((value for value in values if isinstance(value, ScoreFailure)), None)
+            results.append([v for v in values if isinstance(v, PrefixValue)] if failure is None else failure)
+        return results
+
+    def _key(self, item: PromptItem) -> str:
+        return f"{prompt_id(item.prompt)} {[constraint.to_dict() for constraint in item.constraints]}"
+
+    def _continued(self, prefixes: Sequence[tuple[PromptItem, str]]) -> list[PrefixValue | ScoreFailure]:
+        """One value for each prefix; the policy goes on where it ends."""
+        failures = [too_long(item, self.policy.renderer) for item, _ in prefixes]
+        fits = [number for number, failure in enumerate(failures) if failure is None]
+        values: list[PrefixValue | ScoreFailure] = [f or _NOTHING for f in failures]
+        if not fits:
+            return values
+        size = self.settings.samples
+        items = [_begun(*prefixes[number]) for number in fits]
+        seeds = [derived_seed(self.settings.seed, self._key(item), prefix) for item, prefix in prefixes]
+        batch = self.sampler.rollout(items, size, seed=[seeds[number] for number in fits], version=0)
+        self.generated += int(batch.mask.sum())
+        rewards = self._rewarded([prefixes[n][0] for n in fits for _ in range(size)], batch.responses)
+        for place, number in enumerate(fits):
+            of_prefix = rewards[place * size : (place + 1) * size]
+            present = [reward for reward in of_prefix if not isinstance(reward, ScoreFailure)]
+            if len(present) >= self.settings.best_of:
+                values[number] = self._value(present, best_of=self.settings.best_of)
+            else:
+                values[number] = next(reward for reward in of_prefix if isinstance(reward, ScoreFailure))
+        return values
+
+    def _rewarded(self, items: Sequence[PromptItem], responses: Sequence[str]) -> list[float | ScoreFailure]:
+        answers = gather_rewards(self.rewards, items, responses)
+        return [
+            next(iter(answers.failures[row]), _NOTHING) if math.isnan(reward) else reward
+            for row, reward in enumerate(composed(Composition(), answers).tolist())
+        ]
+
+    def _value(self, rewards: Sequence[float], *, best_of: int) -> PrefixValue:
+        binary = all(reward in (0.0, 1.0) for reward in rewards)
+        value = float(expected_best(rewards, rewards)[best_of - 1])
+        return PrefixValue(value, len(rewards), int(sum(rewards)) if binary else None)
+
+
+class ProverReward:
+    """S3: step values of every rollout by continuing its prefixes with the prover `policy`, which stays as it is. The
+    number of the part `name` is the rollout's own reward by the prompt's constraints."""
+
+    def __init__(self, policy: Policy, settings: ContinuationSettings, *, name: str = "process") -> None:
+        self.name, self.continuations = name, Continuations(policy, settings)
+        self._version = policy.version
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        policy, separator = self.continuations.policy, self.continuations.settings.separator
+        steps = [split_steps(response, separator) for response in responses]
+        part: list[float] = []
+        failures: list[tuple[ScoreFailure, ...]] = []
+        scores: list[Mapping[str, Score]] = []
+        for row in self.continuations.values(items, steps):
+            if isinstance(row, ScoreFailure):
+                part.append(math.nan)
+                failures.append((row,))
+                scores.append({})
+                continue
+            start, *after = [value.value for value in row]
+            score = Score(after[-1], policy.name, self._version, policy.renderer.template_hash, 0, truncated=False)
+            part.append(after[-1])
+            failures.append(())
+            scores.append({self.name: with_step_values(score, after, start)})
+        return Rewards({self.name: torch.tensor(part, dtype=torch.float64)}, failures, scores)
+
+
+_NOTHING = ScoreFailure("no_reward", "no continuation has a reward")
+
+
+def _begun(item: PromptItem, prefix: str) -> PromptItem:
+    """The item whose turn begins with the prefix; a response's text already has the item's own forced start."""
+    return replace(item, forced=prefix if prefix.startswith(item.forced) else item.forced + prefix)
