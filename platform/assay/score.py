@@ -70,8 +70,8 @@ class Score:
     @property
     def steps(self) -> tuple[float, ...]:
         """Values after each step of the response, where its model reads steps; of a process reward model log-odds."""
-        named = (p for p in self.parts if p.name.startswith(STEP) and p.name != START)
-        return tuple(p.value for p in named if p.value is not None)
+        after = (p for p in self.parts if p.name.startswith(STEP) and p.name != START)
+        return tuple(p.value for p in after if p.value is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; `parts`, `evidence` and `coverage` only where there are any."""

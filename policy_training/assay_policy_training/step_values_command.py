@@ -35,7 +35,7 @@ def step_values(
     labels: Annotated[
         Path | None, typer.Option(help="Also rows of labelled steps, for assay train steps.", show_default=False)
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Continuations of each prefix.")] = 16,
+    samples: Annotated[int, typer.Option(min=1, help="PrefixEstimator of each prefix.")] = 16,
     best_of: Annotated[int, typer.Option(min=1, help="The prover is best-of-K of the policy.")] = 1,
     separator: Annotated[str, typer.Option(help="Ends a step of a text; \\n is a line break.")] = "\\n\\n",
     responses: Annotated[int, typer.Option(min=1, help="Sampled for a prompt that holds none.")] = 4,
@@ -47,7 +47,7 @@ def step_values(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate how much each step of a response is worth: continue its prefixes and reward the continuations.
+    """Estimate how much each step of a response is worth: continue its prefixes and reward the estimator.
 
     The values are what the recipes direct_advantage and incorrect_data learn from, and with --labels what a process
     reward model learns from. Interrupted, the same command resumes. Responses of which a value is missing are left out;
@@ -66,13 +66,13 @@ def step_values(
     from assay.workspace import Workspace
     from assay_policy_training.core.policy import Policy
     from assay_policy_training.plugins.prompts.source import load_prompts
-    from assay_policy_training.rollouts.continuations import Continuations, ContinuationSettings
     from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
+    from assay_policy_training.rollouts.prefix_values import PrefixEstimator, PrefixSettings
     from assay_policy_training.rollouts.prompt_length import select_prompts
     from assay_policy_training.rollouts.reward_uri import recorded_reward
     from assay_policy_training.rollouts.step_value_rows import label_rows, valued_rows
 
-    settings = ContinuationSettings(
+    settings = PrefixSettings(
         samples=samples,
         best_of=best_of,
         max_new_tokens=options.max_new_tokens,
@@ -97,19 +97,17 @@ def step_values(
         if artifact is not None:
             run.link("input", "artifact", artifact)
         advance = stack.enter_context(progress_bar("step values", len(selection.items), unit="prompts"))
-        continuations = Continuations(model, settings, opened)
+        estimator = PrefixEstimator(model, settings, opened)
         folder = target.root / "step-values"
         folder.mkdir(exist_ok=True)
-        rows, failures = valued_rows(
-            selection.items, continuations, rewards, folder, responses=responses, on_rows=advance
-        )
+        rows, failures = valued_rows(selection.items, estimator, rewards, folder, responses=responses, on_rows=advance)
         for path, lines in ((output, rows), (labels, label_rows(rows, settings.separator))):
             if path is not None:
                 with replacing(path.expanduser()) as temporary:
                     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
                     temporary.write_text(text, encoding="utf-8")
         valued = [response for row in rows for response in row["responses"]]
-        values = [value for response in valued for value in response["step_values"]]
+        values = [v for response in valued for v in response["step_values"]]
         payload: dict[str, Any] = {
             "run": run.id,
             "prompts": len(rows),
@@ -119,7 +117,7 @@ def step_values(
             "left_out": len(selection.too_long),
             "mean_value": sum(values) / len(values) if values else None,
             "mean_reward": sum(r["reward"] for r in valued) / len(valued) if valued else None,
-            "generated_tokens": continuations.generated,
+            "generated_tokens": estimator.generated,
             "file": str(output),
         }
         run.metrics.update(payload)

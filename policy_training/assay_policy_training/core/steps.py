@@ -78,9 +78,9 @@ def _numbers(pieces: Sequence[str], separator: str) -> list[int]:
 
 def with_step_values(score: Score, values: Sequence[float], start: float | None = None) -> Score:
     """The score with a part for each step, and one for the value before the first; its reward is the last value."""
-    named = [(f"{STEP}{number}", value) for number, value in enumerate(values, start=1)]
-    named = named if start is None else [(START, start), *named]
-    parts = tuple(ScorePart(name, value=value, model=score.model, version=score.version) for name, value in named)
+    by_name = [(f"{STEP}{number}", value) for number, value in enumerate(values, start=1)]
+    by_name = by_name if start is None else [(START, start), *by_name]
+    parts = tuple(ScorePart(name, value=value, model=score.model, version=score.version) for name, value in by_name)
     return replace(score, reward=values[-1], parts=parts)
 
 
@@ -98,16 +98,16 @@ def start_values(batch: RolloutBatch, part: str) -> Tensor:
     after the first step over the group's rows that have values; NaN where there is none."""
     values = step_values(batch, part)
     first = torch.tensor([row[0] if row else torch.nan for row in values], dtype=torch.float64)
-    known = []
+    starts = []
     for row in batch.scores or [{}] * len(batch):
         score = row.get(part)
         start = next((p.value for p in score.parts if p.name == START), None) if score is not None else None
-        known.append(torch.nan if start is None else start)
-    stated = torch.tensor(known, dtype=torch.float64)
+        starts.append(torch.nan if start is None else start)
+    start_of_part = torch.tensor(starts, dtype=torch.float64)
     if batch.reward is not None:
         first = torch.where(batch.valid, first, torch.nan)
     count, mean, _, _ = group_moments(first, batch.group, ddof=0)
-    return torch.where(stated.isnan(), torch.where(count > 0, mean, torch.nan), stated)
+    return torch.where(start_of_part.isnan(), torch.where(count > 0, mean, torch.nan), start_of_part)
 
 
 def segments_of(tokenizer: "PreTrainedTokenizerBase | None", batch: RolloutBatch, separator: str) -> Tensor:

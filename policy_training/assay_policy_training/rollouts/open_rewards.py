@@ -108,10 +108,10 @@ def _open_reward(
 
 def _prover(model: str, settings: str, name: str, device: str, option: str) -> RewardSource:
     from assay_policy_training.core.policy import Policy
-    from assay_policy_training.rollouts.continuations import ContinuationSettings, ProverReward
+    from assay_policy_training.rollouts.prefix_values import PrefixSettings, ProverReward
 
     try:
-        chosen = ContinuationSettings.read(settings)
+        chosen = PrefixSettings.read(settings)
     except BadInputError as error:
         raise BadInputError(f"prover:{model}: {error}", field=option) from error
     policy = Policy(model, device=local_device(device), max_prompt_tokens=UNLIMITED)

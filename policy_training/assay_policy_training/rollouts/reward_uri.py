@@ -86,8 +86,8 @@ def recorded_reward(text: str, model: str | None, option: str = "--reward", work
     if implicit_parts(reference.url) is not None:
         return text.replace(reference.url, locate_model(workspace, reference.url)[0])
     if reference.form == PROVER and reference.model is not None:
-        place = locate_model(workspace, reference.model)[0]
-        return text.replace(f"prover:{reference.model}", f"prover:{place}")
+        location = locate_model(workspace, reference.model)[0]
+        return text.replace(f"prover:{reference.model}", f"prover:{location}")
     if model and reference.url and reference.model is None:
         return f"{text}#{model}"
     return absolute_source(text) if reference.form == MEMBER else text

@@ -6,7 +6,7 @@ out: composing them (`compositions`), shaping by length or by group, sources tha
 
 A reward for every step of a response: a process reward model reads the response once, any other scorer each prefix that
 ends with a step. Covers: steps cut at a separator, step values as log-odds or as probabilities, a row of which one
-prefix failed (it is missing, with the reason). Leaves out: values from continuations (`continuations`).
+prefix failed (it is missing, with the reason). Leaves out: values from continuations (`prefix_values`).
 """
 
 import math

@@ -1,7 +1,7 @@
 """Rows of prompts whose responses get Monte-Carlo step values, and what trainings read of them.
 
 Covers: the responses a row holds (texts are cut into steps), those sampled for rows without any, rows stored as they
-come so that an interrupted command resumes, rows of labelled steps. Leaves out: the values (`continuations`).
+come so that an interrupted command resumes, rows of labelled steps. Leaves out: the values (`prefix_values`).
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from assay_policy_training.core.prompt import RESPONSES, PromptItem, checked_rec
 from assay_policy_training.core.sampling import derived_seed
 from assay_policy_training.core.steps import split_steps
 from assay_policy_training.core.stored_rows import stored_rows
-from assay_policy_training.rollouts.continuations import Continuations
+from assay_policy_training.rollouts.prefix_values import PrefixEstimator
 
 PROMPTS_AT_ONCE = 8
 
 
 def valued_rows(
     items: Sequence[PromptItem],
-    continuations: Continuations,
+    estimator: PrefixEstimator,
     reward_names: Sequence[str],
     folder: Path,
     *,
@@ -34,18 +34,18 @@ def valued_rows(
     """A row for each prompt, as `assay rl` reads it, its `responses` with `steps`, `step_values` (before the first step
     and after each), `tried`, `correct` and `reward`; and why responses have none. `responses`: sampled where a row has
     none. Raises BadInputError for a wrong record, and where another process does the same."""
-    policy, settings = continuations.policy, continuations.settings
+    policy, settings = estimator.policy, estimator.settings
     content = [policy.version, policy.renderer.template_hash, asdict(settings), list(reward_names), responses]
-    key = hashlib.sha256(json.dumps([*content, *[item.to_dict() for item in items]], default=str).encode()).hexdigest()
+    key = hashlib.sha256(
+        json.dumps([*content, *[prompt.to_dict() for prompt in items]], default=str).encode()
+    ).hexdigest()
     with stored_rows(folder / f"{key[:24]}.jsonl") as (rows, log):
         stored = {row["row"]: row for row in rows if not row["failures"]}
         on_rows(len(stored))
         missing = [number for number in range(len(items)) if number not in stored]
         for start in range(0, len(missing), PROMPTS_AT_ONCE):
             numbers = missing[start : start + PROMPTS_AT_ONCE]
-            for number, row in zip(
-                numbers, _valued([items[n] for n in numbers], continuations, responses), strict=True
-            ):
+            for number, row in zip(numbers, _valued([items[n] for n in numbers], estimator, responses), strict=True):
                 stored[number] = {"row": number, **row}
                 log.add(stored[number])
             on_rows(len(numbers))
@@ -60,8 +60,8 @@ def label_rows(rows: Sequence[dict[str, Any]], separator: str) -> list[dict[str,
             "prompt": row["prompt"],
             "steps": [step.removesuffix(separator) for step in response["steps"]],
             "labels": [
-                {"correct": correct, "tried": tried} if correct is not None else value
-                for value, tried, correct in list(
+                {"correct": correct, "tried": tried} if correct is not None else estimate
+                for estimate, tried, correct in list(
                     zip(response["step_values"], response["tried"], response["correct"], strict=True)
                 )[1:]
             ],
@@ -71,45 +71,45 @@ def label_rows(rows: Sequence[dict[str, Any]], separator: str) -> list[dict[str,
     ]
 
 
-def _valued(items: Sequence[PromptItem], continuations: Continuations, responses: int) -> list[dict[str, Any]]:
-    separator = continuations.settings.separator
+def _valued(items: Sequence[PromptItem], estimator: PrefixEstimator, responses: int) -> list[dict[str, Any]]:
+    separator = estimator.settings.separator
     steps = [
-        [list(record.get("steps") or split_steps(record["text"], separator)) for record in _records(item)]
-        for item in items
+        [list(record.get("steps") or split_steps(record["text"], separator)) for record in _records(prompt)]
+        for prompt in items
     ]
     bare = [number for number, of_item in enumerate(steps) if not of_item]
     if bare:
-        seeds = [derived_seed(continuations.settings.seed, "responses", prompt_id(items[n].prompt)) for n in bare]
-        batch = continuations.sampler.rollout([items[n] for n in bare], responses, seed=seeds, version=0)
-        for place, number in enumerate(bare):
-            texts = batch.responses[place * responses : (place + 1) * responses]
+        seeds = [derived_seed(estimator.settings.seed, "responses", prompt_id(items[n].prompt)) for n in bare]
+        batch = estimator.sampler.rollout([items[n] for n in bare], responses, seed=seeds, version=0)
+        for order, number in enumerate(bare):
+            texts = batch.responses[order * responses : (order + 1) * responses]
             steps[number] = [split_steps(text, separator) for text in texts]
-    flat = [(item, row) for item, of_item in zip(items, steps, strict=True) for row in of_item]
-    values = iter(continuations.values([item for item, _ in flat], [row for _, row in flat]))
+    flat = [(prompt, row) for prompt, of_item in zip(items, steps, strict=True) for row in of_item]
+    values = iter(estimator.values([prompt for prompt, _ in flat], [row for _, row in flat]))
     rows = []
-    for item, of_item in zip(items, steps, strict=True):
+    for prompt, of_item in zip(items, steps, strict=True):
         listed: list[dict[str, Any]] = []
         failures: list[str] = []
         for row in of_item:
-            result = next(values)
-            if isinstance(result, ScoreFailure):
-                failures.append(f"{item.prompt[-1].text[:40]!r}: {result.message}")
+            estimates = next(values)
+            if isinstance(estimates, ScoreFailure):
+                failures.append(f"{prompt.prompt[-1].text[:40]!r}: {estimates.message}")
                 continue
             listed.append(
                 {
                     "steps": row,
-                    "step_values": [value.value for value in result],
-                    "tried": [value.tried for value in result],
-                    "correct": [value.correct for value in result],
-                    "reward": result[-1].value,
+                    "step_values": [estimate.value for estimate in estimates],
+                    "tried": [estimate.tried for estimate in estimates],
+                    "correct": [estimate.correct for estimate in estimates],
+                    "reward": estimates[-1].value,
                 }
             )
-        stated = {"prompt": [message.to_dict() for message in item.prompt], **item.meta}
-        if item.constraints:
-            stated["constraints"] = [constraint.to_dict() for constraint in item.constraints]
+        stated = {"prompt": [message.to_dict() for message in prompt.prompt], **prompt.meta}
+        if prompt.constraints:
+            stated["constraints"] = [constraint.to_dict() for constraint in prompt.constraints]
         rows.append({"content": {**stated, RESPONSES: listed}, "failures": failures})
     return rows
 
 
-def _records(item: PromptItem) -> list[dict[str, Any]]:
-    return [checked_record(value, index) for index, value in enumerate(item.meta.get(RESPONSES) or ())]
+def _records(prompt: PromptItem) -> list[dict[str, Any]]:
+    return [checked_record(record, index) for index, record in enumerate(prompt.meta.get(RESPONSES) or ())]

@@ -13,7 +13,7 @@ from assay.score import ScoreFailure
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.protocols import Rewards
-from assay_policy_training.rollouts.continuations import Continuations, ContinuationSettings, ProverReward
+from assay_policy_training.rollouts.prefix_values import PrefixEstimator, PrefixSettings, ProverReward
 from assay_serving.verifiers import Regex
 
 CPU = torch.device("cpu")
@@ -38,8 +38,8 @@ def item(text: str = "go") -> PromptItem:
 
 def test_values_are_those_of_the_chain(policy: Policy) -> None:
     """Within .05 of the linear system's at every prefix: 1,000 continuations have a standard error of .016 at most."""
-    settings = ContinuationSettings(samples=1000, max_new_tokens=60)
-    mc = Continuations(policy, settings, [EndsWithA()])
+    settings = PrefixSettings(samples=1000, max_new_tokens=60)
+    mc = PrefixEstimator(policy, settings, [EndsWithA()])
     responses = [["a", "b"], ["c", "a"], ["d"]]
     values = truth()
     for row, steps in zip(mc.values([item()] * 3, responses), responses, strict=True):
@@ -53,7 +53,7 @@ def test_values_are_those_of_the_chain(policy: Policy) -> None:
 
 def test_a_better_prover_is_the_best_of_k(policy: Policy) -> None:
     """Q under best-of-K = 1 - (1 - Q)^K."""
-    mc = Continuations(policy, ContinuationSettings(samples=1000, best_of=4, max_new_tokens=60), [EndsWithA()])
+    mc = PrefixEstimator(policy, PrefixSettings(samples=1000, best_of=4, max_new_tokens=60), [EndsWithA()])
     (row,) = mc.values([item()], [["b", "d"]])
     assert not isinstance(row, ScoreFailure)
     expected = 1 - (1 - truth()) ** 4
@@ -61,7 +61,7 @@ def test_a_better_prover_is_the_best_of_k(policy: Policy) -> None:
 
 
 def test_a_value_depends_neither_on_its_neighbours_nor_on_the_run(policy: Policy) -> None:
-    mc = Continuations(policy, ContinuationSettings(samples=8, max_new_tokens=20), [EndsWithA()])
+    mc = PrefixEstimator(policy, PrefixSettings(samples=8, max_new_tokens=20), [EndsWithA()])
     both = mc.values([item(), item("more")], [["a", "b"], ["c", "d"]])
     tokens = mc.generated
     assert mc.values([item("more"), item(), item()], [["c", "d"], ["a", "b"], ["a", "c"]])[:2] == both[::-1]
@@ -70,7 +70,7 @@ def test_a_value_depends_neither_on_its_neighbours_nor_on_the_run(policy: Policy
 
 def test_a_prover_rewards_rollouts_by_the_prompts_constraints(policy: Policy) -> None:
     checked = PromptItem((Message("user", "go"),), (Regex("a", full_match=False),))
-    source = ProverReward(policy, ContinuationSettings(samples=64, max_new_tokens=60, separator="b"))
+    source = ProverReward(policy, PrefixSettings(samples=64, max_new_tokens=60, separator="b"))
     rewards = source.score([checked, item()], ["dbab", "a"])
     assert rewards.parts["process"].tolist() == pytest.approx([1.0, float("nan")], nan_ok=True)
     score = rewards.scores[0]["process"]

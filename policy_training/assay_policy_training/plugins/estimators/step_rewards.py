@@ -96,13 +96,13 @@ class ProcessGrpo(_StepEstimator, section="estimator", frozen=False):
         for row, listed in enumerate(values):
             if listed is not None:
                 groups.setdefault(batch.uid[row], []).append(row)
-        whole = grpo(batch.outcome, batch.group, ddof=self.ddof, eps=self.eps).tolist()
+        by_outcome = grpo(batch.outcome, batch.group, ddof=self.ddof, eps=self.eps).tolist()
         out: dict[int, list[float]] = {}
         for rows in groups.values():
             advantages = process_grpo([values[row] or () for row in rows], ddof=self.ddof, eps=self.eps)
             out.update(
                 {
-                    row: [a + self.outcome * whole[row] for a in by_step]
+                    row: [a + self.outcome * by_outcome[row] for a in by_step]
                     for row, by_step in zip(rows, advantages, strict=True)
                 }
             )
@@ -124,7 +124,7 @@ class Thoughts(_StepEstimator, section="estimator", frozen=False):
         accuracy = group_moments(right, batch.group, ddof=0)[1].tolist()
         return {
             row: thoughts(
-                [value > self.right_above for value in listed],
+                [v > self.right_above for v in listed],
                 right=bool(right[row] == 1),
                 outcome=outcome[row],
                 bonus=self.alpha * accuracy[row] if outcome[row] else 0.0,

@@ -40,7 +40,7 @@ ROWS_AT_ONCE = 2048  #: continuations held at once
 
 
 @dataclass(frozen=True)
-class ContinuationSettings:
+class PrefixSettings:
     """`samples`: continuations of each prefix. `best_of`: the prover is best-of-K of the policy. `max_new_tokens`: of a
     continuation. Raises BadInputError for fewer samples than `best_of`."""
 
@@ -59,7 +59,7 @@ class ContinuationSettings:
             raise BadInputError("must not be empty", field="separator")
 
     @classmethod
-    def read(cls, text: str) -> "ContinuationSettings":
+    def read(cls, text: str) -> "PrefixSettings":
         """Of `samples=16&best_of=4`, as in a URL. Raises BadInputError."""
         kinds = {name: type(getattr(cls(), name)) for name in cls.__dataclass_fields__}
         values: dict[str, int | float | str] = {}
@@ -83,12 +83,10 @@ class PrefixValue:
     correct: int | None
 
 
-class Continuations:
+class PrefixEstimator:
     """Values under `policy` of responses in steps, by `rewards` (their parts are added; default: the verifier)."""
 
-    def __init__(
-        self, policy: Policy, settings: ContinuationSettings, rewards: Sequence[RewardSource] | None = None
-    ) -> None:
+    def __init__(self, policy: Policy, settings: PrefixSettings, rewards: Sequence[RewardSource] | None = None) -> None:
         self.policy, self.settings, self.rewards = policy, settings, rewards or (VerifierReward(),)
         sampling = Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
         self.sampler = TransformersSampler(policy, sampling)
@@ -101,45 +99,45 @@ class Continuations:
         the last one its own reward. A response of which one value is missing is a failure."""
         prefixes = [["", *accumulate(row)] for row in steps]
         outcomes = self._rewarded(items, [row[-1] for row in prefixes])
-        wanted: dict[tuple[str, str], PromptItem] = {}
-        for item, row, outcome in zip(items, prefixes, outcomes, strict=True):
+        unvalued: dict[tuple[str, str], PromptItem] = {}
+        for prompt, row, outcome in zip(items, prefixes, outcomes, strict=True):
             if not isinstance(outcome, ScoreFailure):
-                wanted.update({(self._key(item), prefix): item for prefix in row[:-1]})
-        found: dict[tuple[str, str], PrefixValue | ScoreFailure] = {}
-        keys = list(wanted)
+                unvalued.update({(self._key(prompt), prefix): prompt for prefix in row[:-1]})
+        by_prefix: dict[tuple[str, str], PrefixValue | ScoreFailure] = {}
+        keys = list(unvalued)
         at_once = max(1, ROWS_AT_ONCE // self.settings.samples)
         for start in range(0, len(keys), at_once):
             part = keys[start : start + at_once]
-            found |= zip(part, self._continued([(wanted[key], key[1]) for key in part]), strict=True)
+            by_prefix |= zip(part, self._continued([(unvalued[key], key[1]) for key in part]), strict=True)
         results: list[list[PrefixValue] | ScoreFailure] = []
-        for item, row, outcome in zip(items, prefixes, outcomes, strict=True):
+        for prompt, row, outcome in zip(items, prefixes, outcomes, strict=True):
             if isinstance(outcome, ScoreFailure):
                 results.append(outcome)
                 continue
-            before = [found[self._key(item), prefix] for prefix in row[:-1]]
+            before = [by_prefix[self._key(prompt), prefix] for prefix in row[:-1]]
             values = [*before, self._value([outcome], best_of=1)]
-            failure = next((value for value in values if isinstance(value, ScoreFailure)), None)
+            failure = next((v for v in values if isinstance(v, ScoreFailure)), None)
             results.append([v for v in values if isinstance(v, PrefixValue)] if failure is None else failure)
         return results
 
-    def _key(self, item: PromptItem) -> str:
-        return f"{prompt_id(item.prompt)} {[constraint.to_dict() for constraint in item.constraints]}"
+    def _key(self, prompt: PromptItem) -> str:
+        return f"{prompt_id(prompt.prompt)} {[constraint.to_dict() for constraint in prompt.constraints]}"
 
     def _continued(self, prefixes: Sequence[tuple[PromptItem, str]]) -> list[PrefixValue | ScoreFailure]:
         """One value for each prefix; the policy goes on where it ends."""
-        failures = [too_long(item, self.policy.renderer) for item, _ in prefixes]
+        failures = [too_long(prompt, self.policy.renderer) for prompt, _ in prefixes]
         fits = [number for number, failure in enumerate(failures) if failure is None]
         values: list[PrefixValue | ScoreFailure] = [f or _NOTHING for f in failures]
         if not fits:
             return values
         size = self.settings.samples
         items = [_begun(*prefixes[number]) for number in fits]
-        seeds = [derived_seed(self.settings.seed, self._key(item), prefix) for item, prefix in prefixes]
+        seeds = [derived_seed(self.settings.seed, self._key(prompt), prefix) for prompt, prefix in prefixes]
         batch = self.sampler.rollout(items, size, seed=[seeds[number] for number in fits], version=0)
         self.generated += int(batch.mask.sum())
         rewards = self._rewarded([prefixes[n][0] for n in fits for _ in range(size)], batch.responses)
-        for place, number in enumerate(fits):
-            of_prefix = rewards[place * size : (place + 1) * size]
+        for order, number in enumerate(fits):
+            of_prefix = rewards[order * size : (order + 1) * size]
             present = [reward for reward in of_prefix if not isinstance(reward, ScoreFailure)]
             if len(present) >= self.settings.best_of:
                 values[number] = self._value(present, best_of=self.settings.best_of)
@@ -164,23 +162,23 @@ class ProverReward:
     """S3: step values of every rollout by continuing its prefixes with the prover `policy`, which stays as it is. The
     number of the part `name` is the rollout's own reward by the prompt's constraints."""
 
-    def __init__(self, policy: Policy, settings: ContinuationSettings, *, name: str = "process") -> None:
-        self.name, self.continuations = name, Continuations(policy, settings)
+    def __init__(self, policy: Policy, settings: PrefixSettings, *, name: str = "process") -> None:
+        self.name, self.estimator = name, PrefixEstimator(policy, settings)
         self._version = policy.version
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
-        policy, separator = self.continuations.policy, self.continuations.settings.separator
+        policy, separator = self.estimator.policy, self.estimator.settings.separator
         steps = [split_steps(response, separator) for response in responses]
         part: list[float] = []
         failures: list[tuple[ScoreFailure, ...]] = []
         scores: list[Mapping[str, Score]] = []
-        for row in self.continuations.values(items, steps):
+        for row in self.estimator.values(items, steps):
             if isinstance(row, ScoreFailure):
                 part.append(math.nan)
                 failures.append((row,))
                 scores.append({})
                 continue
-            start, *after = [value.value for value in row]
+            start, *after = [v.value for v in row]
             score = Score(after[-1], policy.name, self._version, policy.renderer.template_hash, 0, truncated=False)
             part.append(after[-1])
             failures.append(())
@@ -191,6 +189,6 @@ class ProverReward:
 _NOTHING = ScoreFailure("no_reward", "no continuation has a reward")
 
 
-def _begun(item: PromptItem, prefix: str) -> PromptItem:
-    """The item whose turn begins with the prefix; a response's text already has the item's own forced start."""
-    return replace(item, forced=prefix if prefix.startswith(item.forced) else item.forced + prefix)
+def _begun(prompt: PromptItem, prefix: str) -> PromptItem:
+    """The prompt whose turn begins with the prefix; a response's text already has the item's own forced start."""
+    return replace(prompt, forced=prefix if prefix.startswith(prompt.forced) else prompt.forced + prefix)
