@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -57,6 +57,8 @@ class Judging:
     """How a generative reward model is asked and read. `format`, `template`: `assay_serving.generative.templates`.
 
     `vote`: what `samples` come to: mean (of probabilities, or of expected ratings) or majority (of stated verdicts).
+    `tools`: what it may call before its verdict (`assay_serving.tools.kind`), in at most `tool_rounds` turns;
+    `tool_errors`: an answer with a failed call is read as any other (show), or has no verdict (fail).
     """
 
     format: str
@@ -66,8 +68,12 @@ class Judging:
     top_p: Annotated[float, Gt(0), Le(1)] = 1.0
     max_new_tokens: Annotated[int, Ge(1)] = 512  #: of reasoning and verdict; a longer answer has no verdict
     vote: Literal["mean", "majority"] = "mean"
+    tools: tuple[str, ...] = field(default=(), repr=False)  # the text form is part of identities from before them
+    tool_rounds: Annotated[int, Ge(1)] = field(default=4, repr=False)
+    tool_errors: Literal["show", "fail"] = field(default="show", repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tools", tuple(self.tools))  # JSON and YAML have lists
         check_settings(self)
         if self.samples > 1 and self.temperature == 0:
             raise BadInputError("several samples at temperature 0 are all the same", field="temperature")

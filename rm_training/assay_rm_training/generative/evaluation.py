@@ -318,4 +318,5 @@ def _pair_record(row: JudgedRow, one: PairOutcome) -> dict[str, Any]:
 def _answer_record(answer: JudgeSample) -> dict[str, Any]:
     """`label` is the judge's: A is the response shown first."""
     logp = dict(answer.logp) if answer.logp is not None else None
-    return {"label": answer.label, "fault": answer.fault, "logp": logp, "text": answer.text}
+    record = {"label": answer.label, "fault": answer.fault, "logp": logp, "text": answer.text}
+    return record | ({"tools": [turn.to_dict() for turn in answer.turns]} if answer.turns else {})

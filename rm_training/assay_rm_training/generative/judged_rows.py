@@ -4,7 +4,8 @@ Covers: reading them from a file or from a snapshot with its judgments' rational
 tokens (`sft`), evaluation (`evaluation`).
 
 A file's rows are JSON objects with `prompt` and either `responses` with `verdict` (A or B of two; Yes, No or 1..10 of
-one) or `chosen` and `rejected`; `rationale` and `principle` are optional. A pair is two rows for a pointwise judge: Yes
+one) or `chosen` and `rejected`; `rationale`, `principle` and traces of tools
+(`tool_traces`) are optional. A pair is two rows for a pointwise judge: Yes
 for the chosen, No for the rejected response. A rationale "CHOSEN: ... || REJECTED: ..." is one for each side.
 
 Content-free rows: a negative test of judges, in which an answer without content must not win. Covers: building such
@@ -12,6 +13,7 @@ rows from judged ones, for evaluation and training: a pair becomes its better re
 single response a content-free one with verdict No. Leaves out: the strings (`assay_serving`), the evaluation.
 """
 
+import json
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -26,11 +28,13 @@ from assay.data.pairs import pair_of
 from assay.domain import Comparison, Prompt, Response, prompt_of
 from assay.errors import BadInputError, NotFoundError
 from assay.workspace import Workspace
+from assay_rm_training.generative.tool_traces import trace_in
 from assay_serving.generative.content_free import CONTENT_FREE
 from assay_serving.generative.pairwise import PairQuestion
 from assay_serving.generative.templates import POINTWISE, JudgeFormat
 from assay_serving.generative.verdict import JudgeVerdict, read_verdict
 from assay_serving.scorer import ScoreItem
+from assay_serving.tools.tool import ToolTurn
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +48,8 @@ _BARE = re.compile(r"\bB\b")
 
 @dataclass(frozen=True, slots=True)
 class JudgedRow:
-    """`label` and `rationale` are about `responses` in their order."""
+    """`label` and `rationale` are about `responses` in their order; `traces`: of the tools called about each of them,
+    empty where none is recorded."""
 
     prompt: Prompt
     responses: tuple[Response, ...]
@@ -53,6 +58,12 @@ class JudgedRow:
     principle: str | None = None
     source: str = ""
     category: str = ""
+    traces: tuple[tuple[ToolTurn, ...], ...] = ()
+
+    @property
+    def trace(self) -> tuple[ToolTurn, ...]:
+        """All turns that called tools, in the order of the responses."""
+        return tuple(turn for trace in self.traces for turn in trace)
 
     def swapped(self) -> "JudgedRow | None":
         """The same judgment with the two responses in the other order; None where the rationale names its sides in a
@@ -61,7 +72,8 @@ class JudgedRow:
         rationale = swap_mentions(self.rationale)
         if rationale is None:
             return None
-        return replace(self, responses=(second, first), label="AB"["BA".index(self.label)], rationale=rationale)
+        label, traces = "AB"["BA".index(self.label)], self.traces[::-1]
+        return replace(self, responses=(second, first), label=label, rationale=rationale, traces=traces)
 
     def question(self, form: JudgeFormat) -> Prompt:
         """The question for the judge."""
@@ -83,7 +95,8 @@ class JudgedRow:
     @property
     def identity(self) -> tuple[str, ...]:
         responses = (r if isinstance(r, str) else ids.conversation_json(r) for r in self.responses)
-        return (ids.prompt_id(self.prompt), *responses, self.label, self.rationale, self.principle or "")
+        traced = (json.dumps([turn.to_dict() for turn in self.trace]),) if self.trace else ()
+        return (ids.prompt_id(self.prompt), *responses, self.label, self.rationale, self.principle or "", *traced)
 
 
 def swap_mentions(rationale: str) -> str | None:
@@ -142,8 +155,12 @@ def rows_of(record: dict[str, Any], form: JudgeFormat) -> list[JudgedRow]:
     if responses == [pair.rejected, pair.chosen]:
         texts = (pair.rejected, pair.chosen)  # the order of the rationale
     label = "AB"[texts.index(pair.chosen)]
+    traces = tuple(trace_in(record, "chosen" if text is pair.chosen else "rejected") for text in texts)
+    if not any(traces):
+        traces = ()
+    rationale, principle = _rationale(record), _principle(record)
     return from_pair(
-        JudgedRow(pair.prompt, texts, label, _rationale(record), _principle(record), pair.source, pair.category), form
+        JudgedRow(pair.prompt, texts, label, rationale, principle, pair.source, pair.category, traces), form
     )
 
 
@@ -160,10 +177,10 @@ def from_pair(pair: JudgedRow, form: JudgeFormat) -> list[JudgedRow]:
     if form.name != POINTWISE.name:
         raise RowError("a pair has no rating; give verdict", field="verdict")
     reasons = (sides["chosen"], sides["rejected"]) if sides is not None else ("", "")
-    chosen, rejected = pair.responses[better], pair.responses[1 - better]
+    sides_of = (better, 1 - better)
     return [
-        replace(pair, responses=(chosen,), label="Yes", rationale=reasons[0]),
-        replace(pair, responses=(rejected,), label="No", rationale=reasons[1]),
+        replace(pair, responses=(pair.responses[side],), label=label, rationale=reason, traces=pair.traces[side:][:1])
+        for side, label, reason in zip(sides_of, ("Yes", "No"), reasons, strict=True)
     ]
 
 
@@ -197,6 +214,7 @@ def _judged(record: dict[str, Any], form: JudgeFormat) -> JudgedRow | None:
         _principle(record),
         str(record.get("source") or ""),
         str(record.get("category") or ""),
+        (trace,) if (trace := trace_in(record)) else (),
     )
 
 

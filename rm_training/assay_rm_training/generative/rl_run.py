@@ -6,13 +6,14 @@ resume, the checkpoint with its parity, the artifacts. Leaves out: the reward (`
     RUN/ plan.json (what --resume needs)  metrics.jsonl  rollouts.jsonl  evaluation.json  items.jsonl  before/
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar
 
 from assay.data.json_lines import Lines, parse_object
+from assay.domain import Prompt
 from assay.errors import BadInputError, NotFoundError
 from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
@@ -30,6 +31,7 @@ from assay.runs.record import Run, locate_model
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.compositions.weighted import Composition
+from assay_policy_training.plugins.samplers.tool_calls import ToolCalls
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.checkpoint import checkpoints
@@ -47,6 +49,8 @@ from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, t
 from assay_serving.generative.local import LocalWriter, info_of
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, own_format
+from assay_serving.tools.toolbox import toolbox
+from assay_serving.tools.turns import offered
 
 RECIPE = "judge"
 
@@ -76,8 +80,16 @@ class JudgePlan(RunPlan):
 
     @property
     def judging(self) -> Judging:
-        length = self.recipe.sampling.max_new_tokens
-        return Judging(self.format, self.form.hash, self.samples, self.temperature, max_new_tokens=length)
+        length, sampler = self.recipe.sampling.max_new_tokens, self.recipe.sampler
+        judging = Judging(self.format, self.form.hash, self.samples, self.temperature, max_new_tokens=length)
+        if isinstance(sampler, ToolCalls):
+            judging = replace(judging, tools=sampler.tools, tool_rounds=sampler.rounds)
+        return judging
+
+    def offer(self, renderer: Renderer) -> Callable[[Prompt], Prompt]:
+        """Adds the recipe's tools to a question, if it has any."""
+        tools = self.judging.tools
+        return lambda question: offered(question, toolbox(tools), renderer) if tools else question
 
     def to_dict(self) -> dict[str, Any]:
         return {**self.__dict__, "recipe": recipe_to_dict(self.recipe)}
@@ -168,9 +180,10 @@ def _train(
         with_reference=recipe.needs_reference,
         teacher=None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0],
     )
-    fitting_rows, too_long = _fitting(rows, form, policy)
+    offer = plan.offer(policy.renderer)
+    fitting_rows, too_long = _fitting(rows, form, policy, offer)
     reward = VerdictReward(form)
-    prompts = JudgePrompts(judge_prompts(fitting_rows, form), seed=recipe.seed)
+    prompts = JudgePrompts(judge_prompts(fitting_rows, form, offer), seed=recipe.seed)
     trainer = PolicyLoop(recipe, policy, prompts, [reward], run.folder, extra=[reward])
     spec = RewardModelSpec(
         kind="generative",
@@ -277,9 +290,11 @@ def weights_of(recipe: Recipe) -> Composition:
     return recipe.reward
 
 
-def _fitting(rows: Sequence[JudgedRow], form: JudgeFormat, policy: Policy) -> tuple[list[JudgedRow], int]:
+def _fitting(
+    rows: Sequence[JudgedRow], form: JudgeFormat, policy: Policy, offer: Callable[[Prompt], Prompt]
+) -> tuple[list[JudgedRow], int]:
     """Rows whose question is not truncated, and the number of others. Raises BadInputError where none fits."""
-    fitting_rows = [row for row in rows if not policy.renderer.encode(row.question(form)).truncated]
+    fitting_rows = [row for row in rows if not policy.renderer.encode(offer(row.question(form))).truncated]
     if not fitting_rows:
         limit = policy.renderer.max_length
         raise BadInputError(f"no question of {len(rows)} fits in {limit} tokens", field="sampling.max_prompt_tokens")

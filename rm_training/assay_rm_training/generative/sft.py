@@ -1,7 +1,8 @@
 """Supervised fine-tuning of a generative reward model on rationales with their verdicts.
 
 Covers: the method `generative-sft`, both orders of a pair in one item (so in one batch, arXiv 2505.10320),
-cross-entropy of the answer's tokens, with logits computed in chunks. Leaves out: rows (`judged_rows`), reinforcement
+cross-entropy of the answer's tokens, with logits computed in chunks; answers that call tools, whose results are read
+and not trained on. Leaves out: rows (`judged_rows`), reinforcement
 (`rl_run`), evaluation's figures (`evaluation`).
 
 The batch's loss is the mean over its answer tokens: an item's loss is the mean over its tokens, weighted by their
@@ -11,14 +12,14 @@ number.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from assay import ids
-from assay.domain import Comparison
+from assay.domain import Comparison, Prompt
 from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, forward
 from assay.models.chat.renderer import Renderer
@@ -40,15 +41,20 @@ from assay_rm_training.training_config import TrainingConfig
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, own_format
 from assay_serving.scorer import ScoreItem, Scorer
+from assay_serving.tools.kind import absolute_reference
+from assay_serving.tools.toolbox import toolbox
+from assay_serving.tools.turns import between_turns, offered
 
 Tokens = npt.NDArray[np.int32]
 
 
 class EncodedOrder(NamedTuple):
-    """One question with its answer. `judgement`: place of the judgement token among the answer's tokens."""
+    """One question with its answer. `trained`: places of the answer's tokens that the judge itself writes, all but the
+    results of tools; `judgement`: the place of the judgement token among them."""
 
     question: Tokens
     answer: Tokens
+    trained: Tokens
     judgement: int
 
 
@@ -59,7 +65,8 @@ class VerdictItem(NamedTuple):
 
     @property
     def answer_tokens(self) -> int:
-        return sum(len(one.answer) for one in self.orders)
+        """Tokens that are trained on."""
+        return sum(len(one.trained) for one in self.orders)
 
 
 class VerdictTask:
@@ -80,10 +87,13 @@ class VerdictTask:
         orders = [one for item in items for one in item.orders]
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._dtype == torch.bfloat16):
             packed = forward(trainable.model, [TokenGroup(one.question, (one.answer,)) for one in orders])
-            targets = torch.from_numpy(np.concatenate([one.answer for one in orders])).long().to(device)
-            nll, right = token_losses(vocabulary_head(trainable.model), packed.before(), targets)
-        ends = np.cumsum([len(one.answer) for one in orders])
-        places = torch.tensor([end - len(one.answer) + one.judgement for end, one in zip(ends, orders, strict=True)])
+            targets = torch.from_numpy(np.concatenate([one.answer[one.trained] for one in orders])).long().to(device)
+            starts = np.cumsum([0, *(len(one.answer) for one in orders)])[:-1]
+            trained = np.concatenate([start + one.trained for start, one in zip(starts, orders, strict=True)])
+            states = packed.before().index_select(0, torch.from_numpy(trained).long().to(device))
+            nll, right = token_losses(vocabulary_head(trainable.model), states, targets)
+        ends = np.cumsum([len(one.trained) for one in orders])
+        places = torch.tensor([end - len(one.trained) + one.judgement for end, one in zip(ends, orders, strict=True)])
         places = places.to(device)
         weights = torch.ones_like(nll).index_fill(0, places, self._weight)
         sizes = [item.answer_tokens for item in items]
@@ -113,7 +123,8 @@ class GenerativeSft(MethodFields):
 
     `both_orders`: train on both orders of a pair (else one, chosen by its hash). `content_free`: content-free rows
     added to the training rows, as a share of them. `samples`, `temperature`, `max_new_tokens`: of the finished model's
-    judging, in its spec.
+    judging, in its spec. `tools`, `tool_rounds`, `tool_errors`: what the judge may call (`Judging`); with tools, rows
+    are trained with their traces, and the results in them get no gradient.
     """
 
     name: ClassVar[str] = "generative-sft"
@@ -129,13 +140,17 @@ class GenerativeSft(MethodFields):
     samples: int = 1
     temperature: float = 0.0
     max_new_tokens: int = 256
+    tools: tuple[str, ...] = ()
+    tool_rounds: int = 4
+    tool_errors: Literal["show", "fail"] = "show"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tools", tuple(map(absolute_reference, self.tools)))
         if not self.verdict_weight > 0:
             raise BadInputError(f"must be above 0, not {self.verdict_weight}", field="verdict_weight")
         if not 0 <= self.content_free <= 1:
             raise BadInputError(f"goes from 0 to 1, not {self.content_free}", field="content_free")
-        _ = self.judging  # raises for wrong settings
+        _ = self.judging, toolbox(self.tools)  # raise for wrong settings
 
     @property
     def form(self) -> JudgeFormat:
@@ -143,7 +158,16 @@ class GenerativeSft(MethodFields):
 
     @property
     def judging(self) -> Judging:
-        return Judging(self.format, self.form.hash, self.samples, self.temperature, max_new_tokens=self.max_new_tokens)
+        return Judging(
+            self.format,
+            self.form.hash,
+            self.samples,
+            self.temperature,
+            max_new_tokens=self.max_new_tokens,
+            tools=self.tools,
+            tool_rounds=self.tool_rounds,
+            tool_errors=self.tool_errors,
+        )
 
     def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
         tokenizer = load_tokenizer(config.base)
@@ -200,7 +224,7 @@ class GenerativeSft(MethodFields):
                 ways = [row, other]
             elif other is not None and int(ids.digest("".join(row.identity)), 16) % 2:
                 ways = [other]
-        orders = [encode_answer(way, self.form, renderer) for way in ways]
+        orders = [encode_answer(way, self.form, renderer, self.tools) for way in ways]
         fault = next((one for one in orders if isinstance(one, str)), None)
         return fault or VerdictItem(tuple(one for one in orders if not isinstance(one, str)))
 
@@ -228,6 +252,7 @@ class GenerativeSft(MethodFields):
             ("format", f"{self.format}, question `{self.form.hash}`"),
             ("loss", f"cross-entropy of rationale and verdict (weight {self.verdict_weight:g}); {order_text}"),
             ("asked with", f"{self.samples} samples, temperature {self.temperature:g}, {self.max_new_tokens} tokens"),
+            *([("tools", ", ".join(self.tools))] if self.tools else []),
         ]
 
 
@@ -236,13 +261,16 @@ def _comparison(row: JudgedRow) -> str:
     return Comparison.of(row.prompt, *row.responses)[0].id if len(row.responses) == 2 else ""
 
 
-def encode_answer(row: JudgedRow, form: JudgeFormat, renderer: Renderer) -> EncodedOrder | str:
-    """Tokens of the question and of the right answer with its end of turn, or why they cannot be used."""
+def encode_answer(
+    row: JudgedRow, form: JudgeFormat, renderer: Renderer, tools: tuple[str, ...] = ()
+) -> EncodedOrder | str:
+    """Tokens of the question and of the right answer with its end of turn, or why they cannot be used. With `tools` the
+    answer begins with the row's recorded calls and results, in the tokens in which the judge will meet them."""
     answer_text = row.answer(form)
     if answer_text is None:
         return "the rationale holds a verdict line of its own"
     try:
-        question = row.question(form)
+        question = offered(row.question(form), toolbox(tools), renderer) if tools else row.question(form)
         before, conversation = renderer.encode(question), renderer.encode(question, answer_text)
     except BadInputError as error:
         return f"cannot be rendered: {error}".partition(" (")[0]
@@ -255,13 +283,43 @@ def encode_answer(row: JudgedRow, form: JudgeFormat, renderer: Renderer) -> Enco
     end = renderer.tokenizer.eos_token_id
     if end in answer:
         answer = answer[: answer.index(end) + 1]  # without what the template adds after the end of turn
+    earlier, own = _calling(row, question, start, renderer, tools) if tools else ([], [])
+    if isinstance(earlier, str):
+        return earlier
+    if start + len(earlier) + len(answer) > renderer.max_length:
+        return f"question, tools and answer pass {renderer.max_length} tokens (max_length)"
     lines = {label: _line_ids(renderer, form.final_line(label)) for label in form.labels}
     line = lines[row.label]
     verdict_start = next((i for i in range(len(answer) - len(line), -1, -1) if answer[i : i + len(line)] == line), None)
     if verdict_start is None:
         return "the final line is not made of tokens of its own"
     parts = next(i for i in range(len(line)) if len({tuple(other[: i + 1]) for other in lines.values()}) > 1)
-    return EncodedOrder(np.asarray(before.ids, np.int32), np.asarray(answer, np.int32), verdict_start + parts)
+    trained = [*own, *range(len(earlier), len(earlier) + len(answer))]
+    return EncodedOrder(
+        np.asarray(before.ids, np.int32),
+        np.asarray([*earlier, *answer], np.int32),
+        np.asarray(trained, np.int32),
+        len(own) + verdict_start + parts,
+    )
+
+
+def _calling(
+    row: JudgedRow, question: Prompt, start: int, renderer: Renderer, tools: tuple[str, ...]
+) -> tuple[list[int] | str, list[int]]:
+    """Tokens of the turns that call tools with their results, and the places of the judge's own; or why not.
+    `start`: tokens of the question."""
+    row_ids: list[int] = []
+    own: list[int] = []
+    end = int(renderer.tokenizer.eos_token_id)
+    available = toolbox(tools).tools
+    for turn in row.trace:
+        if missing := [result.call.name for result in turn.results if result.call.name not in available]:
+            return f"its trace calls {missing[0]}, which is not among the tools", []
+        ids = list(renderer.encode(question, turn.text).ids[start:])
+        ids = [*(ids[: ids.index(end)] if end in ids else ids), end]
+        own += range(len(row_ids), len(row_ids) + len(ids))
+        row_ids += [*ids, *between_turns(renderer, turn.results)]
+    return row_ids, own
 
 
 def target_answers(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[ScoreItem]:

@@ -3,6 +3,8 @@
 Covers: judge questions in both orders as two prompts of one batch, three reward parts from the same answers, parse
 failures and position bias by step. Leaves out: the loop (policy_training), the run (`rl_run`).
 
+Where the judge calls tools (sampler `tool_calls`), its last turn is read and the calls are counted.
+
 Parts, weighed by the recipe's `reward.weights` (as in J1, arXiv 2505.10320, and RM-R1):
   verdict      1 if the verdict is the label, else 0; an answer without a verdict gets 0, the least, and is counted
   tail         RM-R1's rule (arXiv 2505.02387): +1 if the last 80 characters hold the right final line and not the
@@ -11,16 +13,18 @@ Parts, weighed by the recipe's `reward.weights` (as in J1, arXiv 2505.10320, and
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from assay.domain import Prompt
 from assay.errors import BadInputError
 from assay.ids import rows_digest
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import Rewards, StepReport
+from assay_policy_training.plugins.samplers.tool_calls import FINAL_TURN, TOOL_TURNS
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_serving.generative.templates import JudgeFormat
 from assay_serving.generative.verdict import JudgeVerdict, read_verdict, tail_reward
@@ -30,8 +34,11 @@ VERDICT, TAIL, CONSISTENCY = "verdict", "tail", "consistency"
 LEAST = {VERDICT: 0.0, TAIL: -1.0, CONSISTENCY: 0.0}
 
 
-def judge_prompts(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[list[PromptItem]]:
-    """The questions of each row: both orders of a pair, one of a single response. Rationales play no part here."""
+def judge_prompts(
+    rows: Sequence[JudgedRow], form: JudgeFormat, offer: Callable[[Prompt], Prompt] = lambda prompt: prompt
+) -> list[list[PromptItem]]:
+    """The questions of each row: both orders of a pair, one of a single response. Rationales play no part here.
+    `offer`: adds the tools to a question."""
     units = []
     for number, row in enumerate(rows):
         ways = [(row.responses, row.label)]
@@ -40,7 +47,7 @@ def judge_prompts(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[list[Pro
         units.append(
             [
                 PromptItem(
-                    form.ask(row.prompt, responses, row.principle),
+                    offer(form.ask(row.prompt, responses, row.principle)),
                     meta={"row": number, "order": order, "label": label, "category": row.category},
                 )
                 for order, (responses, label) in enumerate(ways)
@@ -92,6 +99,7 @@ class VerdictReward:
         """An unreadable answer has the least reward. Raises ValueError where the two
         orders of a pair have different numbers of rollouts."""
         labels = [str(item.meta["label"]) for item in items]
+        responses = [str(item.meta.get(FINAL_TURN, text)) for item, text in zip(items, responses, strict=True)]
         read = [read_verdict(text, self.form.labels) for text in responses]
         verdict_labels = [verdict.label if isinstance(verdict, JudgeVerdict) else None for verdict in read]
         right = [
@@ -106,6 +114,7 @@ class VerdictReward:
         self._figures = self._measured(
             items, verdict_labels, right, Counter(v.fault for v in read if not isinstance(v, JudgeVerdict))
         )
+        self._figures |= tool_figures(items)
         if CONSISTENCY in parts:
             self._figures["both_orders_right"] = sum(parts[CONSISTENCY]) / len(items)
         return Rewards(
@@ -115,8 +124,9 @@ class VerdictReward:
         )
 
     def measure(self, report: StepReport) -> dict[str, float]:
-        """Shares of the step's answers: `parse_failures`, `fault_KIND`, `first_position` and `position_bias` (accuracy
-        where the better response stood first less where it stood second, of readable verdicts)."""
+        """`tool_calls` an answer, `tool_errors` a call; shares of the step's answers: `parse_failures`, `fault_KIND`,
+        `first_position` and `position_bias` (accuracy where the better response stood first less where it stood second,
+        of readable verdicts)."""
         return dict(self._figures)
 
     def _tail(self, text: str, label: str) -> float:
@@ -143,6 +153,15 @@ class VerdictReward:
             first, second = (sum(half) / len(half) for half in halves)
             figures["position_bias"] = first - second
         return figures
+
+
+def tool_figures(items: Sequence[PromptItem]) -> dict[str, float]:
+    """Calls an answer, and failed calls as a share of them; nothing where no tools are offered."""
+    traces = [item.meta[TOOL_TURNS] for item in items if TOOL_TURNS in item.meta]
+    if not traces:
+        return {}
+    errors = [bool(result["error"]) for trace in traces for turn in trace for result in turn["results"]]
+    return {"tool_calls": len(errors) / len(traces)} | ({"tool_errors": sum(errors) / len(errors)} if errors else {})
 
 
 def both_right(items: Sequence[PromptItem], right: Sequence[float]) -> list[float]:

@@ -4,7 +4,7 @@ Leaves out: the models (`local`, `remote`, `assay_serving.vllm.writer`), votes (
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from assay.domain import Prompt
@@ -14,12 +14,14 @@ from assay.score import ScoreFailure
 from assay_serving.generative.templates import JudgeFormat
 from assay_serving.generative.verdict import JudgeVerdict, ParseFailure
 from assay_serving.scorer import ModelInfo
+from assay_serving.tools.tool import ToolTurn, transcript
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeSample:
     """One answer of a judge. `logp`: log-prob of each label at the judgement token, where the verdict could be read and
-    the model gives them (a bound for a label that an endpoint did not list); None else."""
+    the model gives them (a bound for a label that an endpoint did not list); None else. `turns`: those that called
+    tools; `text` begins with them and what they got, `tokens_out` are the model's own."""
 
     text: str
     ended: bool
@@ -27,6 +29,7 @@ class JudgeSample:
     tokens_out: int
     verdict: JudgeVerdict | ParseFailure
     logp: Mapping[str, float] | None = None
+    turns: tuple[ToolTurn, ...] = ()
 
     @property
     def label(self) -> str | None:
@@ -53,6 +56,17 @@ class JudgeSample:
     def log_odds(self, first: str, second: str) -> float | None:
         """logp(first) - logp(second) at the judgement token; None without a verdict."""
         return None if self.logp is None else self.logp[first] - self.logp[second]
+
+
+def with_turns(answer: JudgeSample, turns: Sequence[ToolTurn], judging: Judging, *, tokens_out: int) -> JudgeSample:
+    """The answer, read from the last turn alone, after the turns that called tools; `tokens_out` are theirs."""
+    before, verdict, logp = transcript(turns), answer.verdict, answer.logp
+    if isinstance(verdict, JudgeVerdict):
+        verdict = replace(verdict, line_start=verdict.line_start + len(before))
+    if judging.tool_errors == "fail" and any(turn.errors for turn in turns):
+        verdict, logp = ParseFailure("tool_error"), None
+    text, spent = before + answer.text, answer.tokens_out + tokens_out
+    return replace(answer, text=text, verdict=verdict, logp=logp, turns=tuple(turns), tokens_out=spent)
 
 
 class Writer(Protocol):

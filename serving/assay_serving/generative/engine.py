@@ -22,7 +22,7 @@ from assay.errors import BadInputError
 from assay.models.chat.rendered_text import PolicyTemplate, RenderedTexts
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
-from assay.score import Score, ScoreFailure, ScoreResult
+from assay.score import Score, ScoreFailure, ScorePart, ScoreResult
 from assay.statistics.logistic import sigmoid
 from assay_serving.chat.completion import Completes, Completion
 from assay_serving.engines.token import spoken
@@ -32,6 +32,7 @@ from assay_serving.generative.voting import expected_rating, mean_log_odds
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_reference import known_spec
 from assay_serving.scorer import ModelInfo, ScoreItem
+from assay_serving.tools.toolbox import toolbox
 
 if TYPE_CHECKING:
     from assay_serving.engines.engine import ModelLoader
@@ -98,7 +99,7 @@ class GenerativeScorer:
     def score_identity(self) -> str | None:
         """See `Repeatable`. A local model's random numbers depend on the question, the sample and this scorer's seed
         only, so even sampled judgements repeat; an endpoint may not honour the seed, or change its model."""
-        if not getattr(self.writer, "repeatable", False):
+        if not getattr(self.writer, "repeatable", False) or not toolbox(self.judging.tools).repeatable:
             return None
         return f"seed {self.seed}{self._texts.identity if self._texts is not None else ''}"
 
@@ -165,6 +166,7 @@ class GenerativeScorer:
             principle=item.principle,
             calibration=calibration.id if calibration else None,
             evidence=verdict.reasoning[-EVIDENCE:] or None,
+            parts=tool_parts(examination.answers) if self.judging.tools else (),
         )
 
     def _probability(self, reward: float) -> float | None:
@@ -172,6 +174,13 @@ class GenerativeScorer:
         if not (self.form.has_final_line and self.form.labels == (YES, NO)):
             return None
         return reward if self.judging.vote == "majority" else sigmoid(reward)
+
+
+def tool_parts(answers: Sequence[JudgeSample]) -> tuple[ScorePart, ...]:
+    """How many calls the answers made, and how many of them failed."""
+    turns = [turn for answer in answers for turn in answer.turns]
+    calls, errors = sum(len(turn.results) for turn in turns), sum(turn.errors for turn in turns)
+    return ScorePart("tool_calls", value=float(calls)), ScorePart("tool_errors", value=float(errors))
 
 
 def examine(

@@ -22,6 +22,7 @@ from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.token_writer import TOKEN_BUDGET, TokenWriter
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import UNLIMITED, ModelInfo
+from assay_serving.tools.toolbox import toolbox
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -131,7 +132,8 @@ def end_tokens(generation_config: Any, renderer: Renderer) -> list[int]:
 
 
 def check_spec(name: str, spec: RewardModelSpec, renderer: Renderer) -> None:
-    """Raises BackendError for another template or question than the model was trained with."""
+    """Raises BackendError for another template or question than the model was trained with, BadInputError for a tool
+    that is not installed."""
     if spec.template_hash != renderer.template_hash:
         raise BackendError(
             f"{name} was trained with chat template {spec.template_hash}, "
@@ -144,6 +146,7 @@ def check_spec(name: str, spec: RewardModelSpec, renderer: Renderer) -> None:
             f"{name} was trained with judge question {spec.judging.template}, this version of Assay has {form.hash}: "
             "its verdicts would not be valid"
         )
+    toolbox(spec.judging.tools)  # raises BadInputError for a tool that is not there
 
 
 def info_of(name: str, spec: RewardModelSpec, model: Any) -> ModelInfo:
@@ -159,7 +162,11 @@ def described(name: str, spec: RewardModelSpec, *, dtype: str, device: str, atte
     import hashlib
 
     judging = spec.judging
-    template_hash = hashlib.sha256(f"{spec.template_hash}\x1f{judging}".encode()).hexdigest()[:16]
+    asked = f"{spec.template_hash}\x1f{judging}"
+    if judging is not None and judging.tools:
+        definitions = toolbox(judging.tools).definitions
+        asked += f"\x1f{judging.tools}\x1f{judging.tool_rounds}\x1f{judging.tool_errors}\x1f{definitions}"
+    template_hash = hashlib.sha256(asked.encode()).hexdigest()[:16]
     return ModelInfo(
         name=name,
         version=spec.version,

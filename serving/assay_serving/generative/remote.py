@@ -1,8 +1,8 @@
 """A model behind an OpenAI-compatible endpoint (vLLM, SGLang, ...) as a judge's writer, by chat completions.
 
 Covers: several choices a call, log-probs of the label at its position in the answer (of our own formats; judge profiles
-are read by what they state), typed failures. Leaves out: HTTP, retries, concurrency (`assay_serving.chat.client`);
-curation's judges with budgets and records (`assay_pipelines.judging`).
+are read by what they state), calls of tools in OpenAI's form, typed failures. Leaves out: HTTP, retries, concurrency
+(`assay_serving.chat.client`); curation's judges with budgets and records (`assay_pipelines.judging`).
 
 Verdicts are read by the same rule as a local model's. The judgement token is the one that holds the first character of
 the label; its alternatives are those of the listed tokens that differ from it in the label alone. A label that the
@@ -14,7 +14,7 @@ import asyncio
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.domain import Prompt
@@ -23,11 +23,14 @@ from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
 from assay_serving.chat.client import ANSWERED, ChatClient, ChatEndpoint, ChatResult
-from assay_serving.generative.answers import JudgeSample
+from assay_serving.generative.answers import JudgeSample, with_turns
 from assay_serving.generative.generation import stream_seed
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.verdict import DELIMITER, JudgeVerdict
 from assay_serving.scorer import ModelInfo
+from assay_serving.tools.calls import calls_of
+from assay_serving.tools.tool import ToolCall, ToolResult, ToolTurn, response_text
+from assay_serving.tools.toolbox import toolbox
 
 TOP_LOGPROBS = 20  #: the most that OpenAI's form allows
 LEAST = -20.0  #: log-prob that no bound goes below: lists are rounded
@@ -89,9 +92,13 @@ class RemoteWriter:
                 async def one(prompt: Prompt) -> list[JudgeSample] | ScoreFailure:
                     body = self._body(prompt, form, judging, seed)
                     async with client.room:
-                        result = await client.send(lambda post: post(body))
+                        if judging.tools:
+                            answers = await self._conversations(client, body, form, judging)
+                        else:
+                            result = await client.send(lambda post: post(body))
+                            answers = self._samples(result, form, judging)
                     on_progress(1)
-                    return self._samples(result, form, judging)
+                    return answers
 
                 return list(await asyncio.gather(*(one(prompt) for prompt in questions)))
 
@@ -109,6 +116,45 @@ class RemoteWriter:
             **({"logprobs": True, "top_logprobs": TOP_LOGPROBS} if form.has_final_line else {}),
             **({"n": judging.samples} if judging.samples > 1 else {}),
         }
+
+    async def _conversations(
+        self, client: ChatClient, body: Mapping[str, Any], form: JudgeFormat, judging: Judging
+    ) -> list[JudgeSample] | ScoreFailure:
+        """Each sample is a conversation of its own, at a seed of its own."""
+        answers: list[JudgeSample] = []
+        for number in range(judging.samples):
+            answer = await self._converse(client, {**body, "n": 1, "seed": body["seed"] + number}, form, judging)
+            if isinstance(answer, ScoreFailure):
+                return answer
+            answers.append(answer)
+        return answers
+
+    async def _converse(
+        self, client: ChatClient, body: Mapping[str, Any], form: JudgeFormat, judging: Judging
+    ) -> JudgeSample | ScoreFailure:
+        box, turns, tokens_out = toolbox(judging.tools), list[ToolTurn](), 0
+        definitions = [
+            {
+                "type": "function",
+                "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+            }
+            for tool in box.tools.values()
+        ]
+        messages = list(body["messages"])
+        while True:
+            request = {**body, "messages": messages, "tools": definitions}
+            result = await client.send(lambda post, sent=request: post(sent))  # type: ignore[misc]
+            samples = self._samples(result, form, replace(judging, samples=1))
+            if isinstance(samples, ScoreFailure):
+                return samples
+            message = result.payload["choices"][0]["message"]
+            calls = calls_of(message)
+            if not calls or len(turns) == judging.tool_rounds:
+                return with_turns(samples[0], turns, judging, tokens_out=tokens_out)
+            results = await asyncio.to_thread(box.run, calls, turns)
+            turns.append(ToolTurn(_written(message, calls), tuple(results)))
+            tokens_out += samples[0].tokens_out
+            messages += _answered(message, results)
 
     def _samples(self, result: ChatResult, form: JudgeFormat, judging: Judging) -> list[JudgeSample] | ScoreFailure:
         if result.outcome != ANSWERED:
@@ -140,16 +186,35 @@ def endpoint_of(base_url: str, model: str | None, *, api_key: str | None = None)
 def read_choice(choice: Mapping[str, Any], form: JudgeFormat, tokens_in: int, tokens_out: int = 0) -> JudgeSample:
     """One choice of a chat completion. `tokens_out`: its length, where it does not list its tokens. Raises KeyError,
     TypeError or ValueError for an invalid one."""
-    text = choice["message"]["content"] or ""
+    message = choice["message"]
+    text = (message.get("content") if message.get("tool_calls") else message["content"]) or ""
     if not isinstance(text, str):
         raise TypeError("content is not text")
-    ended = choice.get("finish_reason") == "stop"
+    ended = choice.get("finish_reason") in ("stop", "tool_calls")
     verdict = form.read(text, ended=ended)
     tokens: Sequence[Mapping[str, Any]] = (choice.get("logprobs") or {}).get("content") or ()
     logp = None
     if isinstance(verdict, JudgeVerdict) and tokens and form.has_final_line:
         logp = label_logps(tokens, text, verdict, form)
     return JudgeSample(text, ended, tokens_in, len(tokens) or tokens_out, verdict, logp)
+
+
+def _written(message: Mapping[str, Any], calls: Sequence[ToolCall]) -> str:
+    """A turn that calls tools as text."""
+    content = str(message.get("content") or "")
+    listed = [call.text for call in calls] if message.get("tool_calls") else []
+    return "\n".join([*([content] if content else []), *listed])
+
+
+def _answered(message: Mapping[str, Any], results: Sequence[ToolResult]) -> list[dict[str, Any]]:
+    """The turn and its results as the messages that follow; results of calls in text are a user's message."""
+    if not message.get("tool_calls"):
+        return [
+            {"role": "assistant", "content": message["content"]},
+            {"role": "user", "content": response_text(results)},
+        ]
+    turn = {"role": "assistant", "content": message.get("content") or "", "tool_calls": message["tool_calls"]}
+    return [turn, *({"role": "tool", "tool_call_id": r.call.call_id, "content": r.content} for r in results)]
 
 
 def label_logps(

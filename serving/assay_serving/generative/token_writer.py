@@ -25,11 +25,14 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
 from assay_serving.chat.completion import Completion, TooLongError, cut_at
 from assay_serving.engines.batching import plan_batches
-from assay_serving.generative.answers import JudgeSample
+from assay_serving.generative.answers import JudgeSample, with_turns
 from assay_serving.generative.generation import Sampled, SamplingParams
 from assay_serving.generative.templates import JudgeFormat
+from assay_serving.generative.tool_rounds import Conversation, converse
 from assay_serving.generative.verdict import JudgeVerdict
 from assay_serving.scorer import UNLIMITED, ModelInfo
+from assay_serving.tools.toolbox import toolbox
+from assay_serving.tools.turns import offered
 
 TOKEN_BUDGET = 16384  #: rows x (prompt + longest answer) generated at once: bounds the cache, changes no answer
 _LEAST = -100.0  # log-prob where nothing is left: finite, as rewards must be
@@ -60,7 +63,7 @@ class TokenWriter(ABC):
         """Log-probs of each of `tokens` after each row, at temperature 1."""
 
     def fits(self, prompt: Prompt, judging: Judging) -> bool:
-        return self._fits(len(self._ids(prompt)), judging)
+        return self._fits(len(self._question_ids(prompt, judging)), judging)
 
     def _fits(self, tokens: int, judging: Judging) -> bool:
         return tokens <= self.info.max_length and tokens + judging.max_new_tokens <= self.context
@@ -81,7 +84,7 @@ class TokenWriter(ABC):
             try:
                 for message in prompt:
                     check_unicode(message.text, "prompt")
-                ids = self._ids(prompt)
+                ids = self._question_ids(prompt, judging)
             except BadInputError as error:
                 results[index] = self._failure("bad_input", str(error))
                 continue
@@ -154,23 +157,40 @@ class TokenWriter(ABC):
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         return self.renderer.encode(prompt).ids
 
+    def _question_ids(self, prompt: Prompt, judging: Judging) -> tuple[int, ...]:
+        """With the tools that the judge may call."""
+        return self._ids(offered(prompt, toolbox(judging.tools), self.renderer) if judging.tools else prompt)
+
     def _answers(
         self, prompts: Sequence[tuple[int, ...]], form: JudgeFormat, judging: Judging, seed: int
     ) -> Sequence[list[JudgeSample] | ScoreFailure]:
         """One batch."""
         sampling = SamplingParams(judging.max_new_tokens, judging.temperature, judging.top_p)
         generated = self.generate(prompts, sampling, samples=judging.samples, seed=seed)
+        if judging.tools:
+            conversations = converse(
+                prompts,
+                generated,
+                judging,
+                self.renderer,
+                lambda rows, at: self.generate(rows, sampling, samples=1, seed=at),
+                self._text,
+                seed=seed,
+                most=self.context,
+            )
+        else:
+            conversations = [g if isinstance(g, ScoreFailure) else list(map(Conversation, g)) for g in generated]
         results: list[list[JudgeSample] | ScoreFailure] = []
         waiting: list[tuple[int, int, list[int]]] = []
-        for number, (prompt, samples) in enumerate(zip(prompts, generated, strict=True)):
+        for number, (prompt, samples) in enumerate(zip(prompts, conversations, strict=True)):
             if isinstance(samples, ScoreFailure):
                 results.append(samples)
                 continue
-            read = [self._read(sample, len(prompt), form) for sample in samples]
+            read = [self._read(sample.last, len(prompt), form) for sample in samples]
             for index, (sample, answer) in enumerate(zip(samples, read, strict=True)):
                 if isinstance(answer.verdict, JudgeVerdict) and form.has_final_line:
-                    context = self._reasoning_ids(sample.ids, answer.text, answer.verdict)
-                    waiting.append((number, index, [*prompt, *context]))
+                    context = self._reasoning_ids(sample.last.ids, answer.text, answer.verdict)
+                    waiting.append((number, index, [*prompt, *sample.before, *context]))
             results.append(read)
         logps = self._all_label_logps([row for *_, row in waiting], form)
         for (number, index, _), logp in zip(waiting, logps, strict=True):
@@ -179,7 +199,18 @@ class TokenWriter(ABC):
                 results[number] = logp
             elif not isinstance(answers, ScoreFailure):
                 answers[index] = replace(answers[index], logp=logp)
-        return results
+        return [self._with_turns(*pair, judging) for pair in zip(results, conversations, strict=True)]
+
+    def _with_turns(
+        self,
+        answers: list[JudgeSample] | ScoreFailure,
+        conversations: list[Conversation] | ScoreFailure,
+        judging: Judging,
+    ) -> list[JudgeSample] | ScoreFailure:
+        if isinstance(answers, ScoreFailure) or isinstance(conversations, ScoreFailure) or not judging.tools:
+            return answers
+        pairs = zip(answers, conversations, strict=True)
+        return [with_turns(answer, one.turns, judging, tokens_out=one.tokens_out) for answer, one in pairs]
 
     def _all_label_logps(self, before: Sequence[list[int]], form: JudgeFormat) -> list[dict[str, float] | ScoreFailure]:
         """`_label_logps` of any number of contexts, within the token budget."""

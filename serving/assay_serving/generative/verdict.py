@@ -14,7 +14,9 @@ from typing import Literal, TypeAlias
 
 #: What the final line of our own formats begins with; one space and the label follow, then nothing.
 DELIMITER = "Verdict:"
-Fault: TypeAlias = Literal["truncated", "empty", "no_verdict", "unknown_label", "trailing_text", "several"]
+Fault: TypeAlias = Literal[
+    "truncated", "empty", "no_verdict", "unknown_label", "trailing_text", "several", "tool_error"
+]
 #: Characters at the end of an answer in which no other verdict may stand, wherever in a line (arXiv 2505.02387).
 TAIL = 80
 
@@ -40,6 +42,7 @@ class ParseFailure:
     truncated: cut by the length limit. empty. no_verdict: neither the last line nor another is a verdict.
     unknown_label: the final line has no valid label (a look-alike letter, a number out of range, another case).
     trailing_text: something follows the verdict. several: another verdict line, or another label's verdict in the tail.
+    tool_error: a call of a tool failed, where that is to be no verdict (`Judging.tool_errors`).
     """
 
     fault: Fault

@@ -31,18 +31,27 @@ def generative_sft(
     ] = 0.0,
     samples: Annotated[int, typer.Option(help="Votes per question when judging; above 1 set --temperature.")] = 1,
     temperature: Annotated[float, typer.Option(help="When the model is used; 0 = most likely token.")] = 0.0,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, when the model is used.")] = 256,
+    max_new_tokens: Annotated[
+        int, typer.Option(help="Longest answer, when the model is used; with tools, of a turn.")
+    ] = 256,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(help="A tool that it may call: calculator, python, search?file=F, or one of yours. Repeatable."),
+    ] = None,
+    tool_rounds: Annotated[int, typer.Option(help="Turns in which it may call tools.")] = 4,
 ) -> "Method":
     """Fine-tune a language model to judge, on rationales and verdicts. The base for generative-rl.
 
     Rows: a snapshot with rationales in its judgments, or a file of {prompt, responses, verdict, rationale} or
-    {prompt, chosen, rejected, rationale}.
+    {prompt, chosen, rejected, rationale}. With --tool, recorded calls and results in them (tool_trace, of pairs
+    tool_trace_chosen and tool_trace_rejected) are part of the answer; results get no gradient.
 
     Example: `assay train generative-sft --data reasons.jsonl.gz --base smollm2 --name judge --max-length 768`
     """
     from assay_rm_training.generative.sft import GenerativeSft
 
-    return GenerativeSft(form, not one_order, verdict_weight, content_free, samples, temperature, max_new_tokens)
+    asked = (samples, temperature, max_new_tokens, tuple(tool or ()), tool_rounds)
+    return GenerativeSft(form, not one_order, verdict_weight, content_free, *asked)
 
 
 def generative_rl(

@@ -5,7 +5,8 @@ Covers: profiles as YAML, filling the slots of a prompt. Leaves out: parsers (`r
 
     title: one line                  responses: 1 or 2          source, licence, checked: where the texts are from
     system, user: templates          with_reference: the user's template where a right answer is known
-    criterion: where none is given   generation: {temperature, top_p, max_new_tokens}
+    criterion: where none is given   generation: {temperature, top_p, max_new_tokens, tools,
+                                                           tool_rounds, tool_errors}
     reads: {pattern or json, values or range, take, window, integer, ignore_case}
 
 Slots, each filled as it is: {prompt} (several turns under their roles), {response} or {response_a} and {response_b},
@@ -31,7 +32,7 @@ from assay_serving.generative.verdict import JudgeVerdict, ParseFailure
 
 CONVERSATION = "conversation"
 _SLOT = re.compile(r"\{(prompt|response|response_a|response_b|criterion|reference)\}")
-_GENERATION = ("temperature", "top_p", "max_new_tokens")
+_GENERATION = ("temperature", "top_p", "max_new_tokens", "tools", "tool_rounds", "tool_errors")
 _ROLES = {"user": "User", "assistant": "Assistant", "system": "System"}
 
 

@@ -1,0 +1,1 @@
+"""Tools that a model may call before it answers: a calculator, search over documents, Python programs."""

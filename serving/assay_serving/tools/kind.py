@@ -1,0 +1,47 @@
+"""The registry of tools, and a tool by its reference, such as `calculator` or `search?file=documents.jsonl&top=3`."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+import yaml
+
+from assay.errors import BadInputError
+from assay.registry import Kind
+from assay_serving.tools.tool import Tool
+
+TOOLS: Kind[Any] = Kind(
+    "tool",
+    "What a model may call before it answers, such as a calculator.",
+    {
+        "calculator": "assay_serving.tools.calculator:Calculator",
+        "python": "assay_serving.tools.program:PythonProgram",
+        "search": "assay_serving.tools.search:Search",
+    },
+    requires=("run",),
+    makes=("name", "description", "parameters", "run"),
+    option="tools",
+)
+_FILE = "file"  #: a setting of this name is a path
+
+
+def tool_of(reference: str) -> Tool:
+    """NAME or NAME?SETTING=VALUE&..., the values as in YAML. Raises BadInputError for a tool or setting there is not,
+    and what the tool itself raises."""
+    name, _, query = reference.partition("?")
+    try:
+        settings = {key: yaml.safe_load(value) for key, value in parse_qsl(query, True, bool(query))}
+    except (ValueError, yaml.YAMLError) as error:
+        raise BadInputError(f"settings of a tool are NAME=VALUE, joined by &: {query!r}", field="tools") from error
+    tool: Tool = TOOLS.create(name, settings)
+    return tool
+
+
+def absolute_reference(reference: str) -> str:
+    """The reference with its paths made absolute, as a model keeps it."""
+    name, mark, query = reference.partition("?")
+    settings = [
+        f"{key}={quote(str(Path(value).expanduser().resolve()) if key == _FILE else value, safe='/')}"
+        for key, value in parse_qsl(query, True)
+    ]
+    return TOOLS.absolute(name) + mark + "&".join(settings)
