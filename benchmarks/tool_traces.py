@@ -1,14 +1,14 @@
 """Does a reward model judge better with the results of tools in its context? On Themis's recorded traces (TARA).
 
-The experiment of docs/reward-models/generative.md, "With and without tools". A Bradley-Terry head on frozen SmolLM2-135M
-states (after --layers layers, at the last token of a text that ends with a question) is fitted on pairs whose two
+The experiment of docs/reward-models/generative.md, "With and without tools". A Bradley-Terry head on frozen states of
+SmolLM2-135M (after --layers layers, at the last token of a text that ends with a question) is fitted on pairs whose two
 responses each come with the trace of a tool. Three arms that differ in the text alone:
 
     without  question, response
     call     ... and the tool's name and input
     with     ... and its result
 
-Several draws of training, development and test pairs (--seeds), the strength of the penalty chosen on development pairs.
+Several draws of training, development and test pairs (--seeds), the head's penalty chosen on development pairs.
 Features are computed once a pair and kept in --cells, a line a pair, in an order in which the tools take turns: a run
 that was cut goes on, and --report reads what there is.
 
