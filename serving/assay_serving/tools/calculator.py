@@ -100,7 +100,8 @@ def _value(node: ast.expr) -> Any:
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    if isinstance(base, int | Fraction) and base and abs(exponent) * math.log10(float(abs(base)) + 1) > DIGITS:
+    size = math.log10(float(abs(base)) + 1) * float(abs(exponent))
+    if isinstance(base, int | Fraction) and size > DIGITS:
         raise ToolError("the power is too large")
     if isinstance(exponent, Fraction) and exponent.denominator == 1:
         exponent = exponent.numerator

@@ -168,13 +168,13 @@ def test_rollouts_with_tools_keep_every_token_and_mask_the_results(judge: Path) 
     assert not bool((forced & own).any())
     assert batch.responses[row_of].count("<tool_response>\ntrue\n</tool_response>") == 1
     assert batch.items[row_of].meta[FINAL_TURN].endswith("Verdict: Yes")
-    assert batch.segment[row_of][own].unique().tolist() == [0, 1]
+    assert set(batch.segment[row_of][own].tolist()) == {0, 1}
     # The log-probs that were sampled are the policy's own for the row as it stands.
     alone = batch.select([row_of])
     with last_states(policy.model) as states:
         logp = policy.scores(alone, temperature=0.2).logp
         assert torch.allclose(logp[alone.mask], alone.logp_mu[alone.mask], atol=1e-4)
-        logp.masked_fill(~alone.loss_mask, 0.0).sum().backward()
+        logp.masked_fill(~alone.loss_mask, 0.0).sum().backward()  # type: ignore[no-untyped-call]
     assert states[0].grad is not None
     gradient = states[0].grad[0].abs().sum(-1)
     start = int(alone.train_mask.sum())
