@@ -216,7 +216,8 @@ def predictions(
 
     def differences(of: Sequence[PairFeatures]) -> Floats:
         sides = (np.stack([pair.sides[arm] for pair in of]).astype(np.float64) - mean) / scale
-        return np.subtract(sides[:, 0], sides[:, 1])
+        margins: Floats = sides[:, 0] - sides[:, 1]
+        return margins
 
     fitted, held_out, measured = differences(train), differences(development), differences(test)
     heads = [fit_head(fitted, np.ones(len(fitted)), l2=l2) for l2 in L2]

@@ -283,7 +283,7 @@ def encode_answer(
     end = renderer.tokenizer.eos_token_id
     if end in answer:
         answer = answer[: answer.index(end) + 1]  # without what the template adds after the end of turn
-    earlier, own = _calling(row, question, start, renderer, tools) if tools else ([], [])
+    earlier, judge_places = _calling(row, question, start, renderer, tools) if tools else ([], [])
     if isinstance(earlier, str):
         return earlier
     if start + len(earlier) + len(answer) > renderer.max_length:
@@ -294,12 +294,12 @@ def encode_answer(
     if verdict_start is None:
         return "the final line is not made of tokens of its own"
     parts = next(i for i in range(len(line)) if len({tuple(other[: i + 1]) for other in lines.values()}) > 1)
-    trained = [*own, *range(len(earlier), len(earlier) + len(answer))]
+    trained = [*judge_places, *range(len(earlier), len(earlier) + len(answer))]
     return EncodedOrder(
         np.asarray(before.ids, np.int32),
         np.asarray([*earlier, *answer], np.int32),
         np.asarray(trained, np.int32),
-        len(own) + verdict_start + parts,
+        len(judge_places) + verdict_start + parts,
     )
 
 
@@ -309,17 +309,17 @@ def _calling(
     """Tokens of the turns that call tools with their results, and the places of the judge's own; or why not.
     `start`: tokens of the question."""
     row_ids: list[int] = []
-    own: list[int] = []
+    judge_places: list[int] = []
     end = int(renderer.tokenizer.eos_token_id)
     available = toolbox(tools).tools
     for turn in row.trace:
-        if missing := [result.call.name for result in turn.results if result.call.name not in available]:
+        if missing := [one.call.name for one in turn.results if one.call.name not in available]:
             return f"its trace calls {missing[0]}, which is not among the tools", []
         ids = list(renderer.encode(question, turn.text).ids[start:])
         ids = [*(ids[: ids.index(end)] if end in ids else ids), end]
-        own += range(len(row_ids), len(row_ids) + len(ids))
+        judge_places += range(len(row_ids), len(row_ids) + len(ids))
         row_ids += [*ids, *between_turns(renderer, turn.results)]
-    return row_ids, own
+    return row_ids, judge_places
 
 
 def target_answers(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[ScoreItem]:

@@ -29,34 +29,34 @@ def trace_in(record: Mapping[str, Any], side: str = "") -> tuple[ToolTurn, ...]:
     """The trace of a row, or of its `side` (chosen, rejected); empty where it has none. Raises RowError."""
     name = f"{TRACE}_{side}" if side else TRACE
     meta = record.get("meta")
-    value = record.get(name, meta.get(name) if isinstance(meta, Mapping) else None)
+    trace = record.get(name, meta.get(name) if isinstance(meta, Mapping) else None)
     try:
-        return trace_of(value)
+        return trace_of(trace)
     except (RowError, BadInputError) as error:
         raise RowError(f"no trace of tools: {error}", field=name) from error
 
 
-def trace_of(value: Any) -> tuple[ToolTurn, ...]:
+def trace_of(trace: Any) -> tuple[ToolTurn, ...]:
     """Turns with their calls and results. A text without an action has none. Raises BadInputError or RowError."""
-    if value is None or value == "":
+    if trace is None or trace == "":
         return ()
-    if isinstance(value, str):
-        if value.lstrip().startswith(("{", "[")):
+    if isinstance(trace, str):
+        if trace.lstrip().startswith(("{", "[")):
             try:
-                return trace_of(json.loads(value))
+                return trace_of(json.loads(trace))
             except ValueError as error:
                 raise BadInputError(f"not JSON: {error}") from error
-        return tuple(_step(**match.groupdict("")) for match in _STEP.finditer(value))
-    if isinstance(value, Mapping):
+        return tuple(_step(**match.groupdict("")) for match in _STEP.finditer(trace))
+    if isinstance(trace, Mapping):
         fields = {"thought": "Thought", "action": "Action", "input": "Action Input", "observation": "Observation"}
-        if missing := [name for name in fields.values() if not isinstance(value.get(name), str)]:
+        if missing := [name for name in fields.values() if not isinstance(trace.get(name), str)]:
             raise BadInputError(f"a step has no text {missing[0]!r}")
-        return (_step(**{key: value[name] for key, name in fields.items()}),)
-    if not isinstance(value, list):
+        return (_step(**{key: trace[name] for key, name in fields.items()}),)
+    if not isinstance(trace, list):
         raise BadInputError("must be a list of turns or messages, a step or a text")
-    if all(isinstance(turn, Mapping) and "results" in turn for turn in value):
-        return tuple(_stored(turn) for turn in value)
-    return _of_messages(prompt_of(turns_of(value, TRACE)))
+    if all(isinstance(turn, Mapping) and "results" in turn for turn in trace):
+        return tuple(_stored(turn) for turn in trace)
+    return _of_messages(prompt_of(turns_of(trace, TRACE)))
 
 
 def _step(thought: str, action: str, input: str, observation: str) -> ToolTurn:
@@ -70,11 +70,11 @@ def _stored(turn: Mapping[str, Any]) -> ToolTurn:
     if not isinstance(text, str) or not isinstance(results, list) or not results:
         raise BadInputError("a turn has a text and its results")
     read = []
-    for result in results:
-        if not isinstance(result, Mapping) or not isinstance(result.get("content"), str):
+    for entry in results:
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("content"), str):
             raise BadInputError("a result has a name, arguments and its content as text")
-        call = ToolCall(str(result.get("name") or ""), dict(result.get("arguments") or {}))
-        read.append(ToolResult(call, result["content"], bool(result.get("error"))))
+        call = ToolCall(str(entry.get("name") or ""), dict(entry.get("arguments") or {}))
+        read.append(ToolResult(call, entry["content"], bool(entry.get("error"))))
     return ToolTurn(text, tuple(read))
 
 
@@ -89,8 +89,8 @@ def _of_messages(messages: Prompt) -> tuple[ToolTurn, ...]:
             if turns and len(turns[-1].results) < len(calls):
                 raise BadInputError("a call has no result")
             calls = [_call(part) for part in parts if isinstance(part, ToolCallPart)]
-            said = [part.text for part in parts if isinstance(part, TextPart)]
-            text = "\n".join([*said, *(call.text for call in calls)])
+            texts = [part.text for part in parts if isinstance(part, TextPart)]
+            text = "\n".join([*texts, *(call.text for call in calls)])
             if calls:
                 turns.append(ToolTurn(text, ()))
             continue
@@ -98,8 +98,8 @@ def _of_messages(messages: Prompt) -> tuple[ToolTurn, ...]:
             content = part.content if isinstance(part, ToolResultPart) else message.text
             if message.role != "tool" or not turns or len(turns[-1].results) == len(calls):
                 raise BadInputError("a result follows no call")
-            result = ToolResult(calls[len(turns[-1].results)], content)
-            turns[-1] = ToolTurn(text, (*turns[-1].results, result))
+            answered = (*turns[-1].results, ToolResult(calls[len(turns[-1].results)], content))
+            turns[-1] = ToolTurn(text, answered)
     if turns and len(turns[-1].results) < len(calls):
         raise BadInputError("a call has no result")
     return tuple(turns)

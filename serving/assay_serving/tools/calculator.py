@@ -105,20 +105,20 @@ def _power(base: Any, exponent: Any) -> Any:
         raise ToolError("the power is too large")
     if isinstance(exponent, Fraction) and exponent.denominator == 1:
         exponent = exponent.numerator
-    result = base**exponent
-    if isinstance(result, complex):
+    power = base**exponent
+    if isinstance(power, complex):
         raise ToolError("the result is no real number")
-    return result
+    return power
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Fraction) and value.denominator == 1:
-        value = value.numerator
-    if isinstance(value, int):
+def _text(number: Any) -> str:
+    if isinstance(number, bool):
+        return str(number).lower()
+    if isinstance(number, Fraction) and number.denominator == 1:
+        number = number.numerator
+    if isinstance(number, int):
         try:
-            return str(value)
+            return str(number)
         except ValueError:
             raise ToolError("the result has too many digits") from None
-    return f"{float(value):.12g}"
+    return f"{float(number):.12g}"

@@ -30,7 +30,7 @@ def tool_of(reference: str) -> Tool:
     and what the tool itself raises."""
     name, _, query = reference.partition("?")
     try:
-        settings = {key: yaml.safe_load(value) for key, value in parse_qsl(query, True, bool(query))}
+        settings = {key: yaml.safe_load(text) for key, text in parse_qsl(query, True, bool(query))}
     except (ValueError, yaml.YAMLError) as error:
         raise BadInputError(f"settings of a tool are NAME=VALUE, joined by &: {query!r}", field="tools") from error
     tool: Tool = TOOLS.create(name, settings)
@@ -41,7 +41,7 @@ def absolute_reference(reference: str) -> str:
     """The reference with its paths made absolute, as a model keeps it."""
     name, mark, query = reference.partition("?")
     settings = [
-        f"{key}={quote(str(Path(value).expanduser().resolve()) if key == _FILE else value, safe='/')}"
-        for key, value in parse_qsl(query, True)
+        f"{key}={quote(str(Path(text).expanduser().resolve()) if key == _FILE else text, safe='/')}"
+        for key, text in parse_qsl(query, True)
     ]
     return TOOLS.absolute(name) + mark + "&".join(settings)

@@ -59,7 +59,7 @@ class Search:
             raise ToolError("the query has no word to search for")
         count = min(self.top, len(self.documents))
         places, scores = self._index.retrieve(query, k=count, show_progress=False)
-        matching = [int(place) for place, score in zip(places[0], scores[0], strict=True) if score > 0]
+        matching = [int(index) for index, score in zip(places[0], scores[0], strict=True) if score > 0]
         if not matching:
             raise ToolError("no document has these words")
         return "\n".join(f"[{n}] {self.documents[i][: self.characters]}" for n, i in enumerate(matching, start=1))

@@ -119,11 +119,11 @@ def _fault(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str | Non
     for name, value in arguments.items():
         if name not in properties:
             return f"there is no argument {name!r}; there is {', '.join(properties) or 'none'}"
-        wanted = properties[name].get("type")
-        if not isinstance(wanted, str) or wanted not in _TYPES:
+        type_name = properties[name].get("type")
+        if not isinstance(type_name, str) or type_name not in _TYPES:
             continue
-        if not isinstance(value, _TYPES[wanted]) or (isinstance(value, bool) and wanted != "boolean"):
-            return f"the argument {name!r} must be of type {wanted}"
+        if not isinstance(value, _TYPES[type_name]) or (isinstance(value, bool) and type_name != "boolean"):
+            return f"the argument {name!r} must be of type {type_name}"
     return None
 
 

@@ -66,7 +66,7 @@ def between_turns(renderer: Renderer, results: Sequence[ToolResult]) -> list[int
     else:
         messages = (Message("user", text),)
     rendered = renderer.render((Message("user", "q"), Message("assistant", _MARK), *messages))
-    rest = rendered.partition(_MARK)[2]
-    ids = list(renderer.tokenizer(rest, add_special_tokens=False, verbose=False)["input_ids"])
+    suffix = rendered.partition(_MARK)[2]
+    ids = list(renderer.tokenizer(suffix, add_special_tokens=False, verbose=False)["input_ids"])
     end = renderer.tokenizer.eos_token_id
     return ids[1:] if ids[:1] == [end] else ids

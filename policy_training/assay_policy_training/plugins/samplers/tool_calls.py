@@ -41,7 +41,7 @@ class _Row:
     index: int  #: in its group
     tokens: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
-    own: list[bool] = field(default_factory=list)  #: drawn from the policy, not a result
+    drawn: list[bool] = field(default_factory=list)  #: drawn from the policy, not a result
     segment: list[int] = field(default_factory=list)
     turns: list[ToolTurn] = field(default_factory=list)
     final: str = ""
@@ -50,7 +50,7 @@ class _Row:
     def extend(self, tokens: Sequence[int], logp: Sequence[float] | None = None) -> None:
         self.tokens += tokens
         self.logp += [0.0] * len(tokens) if logp is None else logp
-        self.own += [logp is not None] * len(tokens)
+        self.drawn += [logp is not None] * len(tokens)
         self.segment += [len(self.turns)] * len(tokens)
 
 
@@ -62,7 +62,7 @@ class ToolCallsSampler:
         """Raises BadInputError for a tool that is not there."""
         self.policy, self.sampling, self.rounds = policy, sampling, rounds
         self.box = toolbox(tools)
-        self._drawn = TransformersSampler(policy, sampling)
+        self._sampler = TransformersSampler(policy, sampling)
 
     def rollout(
         self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
@@ -71,7 +71,7 @@ class ToolCallsSampler:
         begin the policy's turn."""
         if any(item.forced for item in items):
             raise BadInputError("a turn that is begun for the policy does not go with tools", field="sampler")
-        self._drawn.sampling = self.sampling
+        self._sampler.sampling = self.sampling
         contexts = generation_ids(self.policy, items)
         rows = [
             _Row(item, context, group_seed, index)
@@ -97,8 +97,8 @@ class ToolCallsSampler:
         uniforms = torch.stack(
             [row_uniforms(row.seed, row.index, len(row.tokens), len(row.tokens) + window) for row in rows]
         )
-        drawn = (column.cpu() for column in self._drawn.generate(ids, seen, size, uniforms))
-        for row, tokens, mask, logp in zip(rows, *drawn, strict=True):
+        columns = (column.cpu() for column in self._sampler.generate(ids, seen, size, uniforms))
+        for row, tokens, mask, logp in zip(rows, *columns, strict=True):
             room = most - len(row.tokens)
             new = tokens[mask][:room].tolist()
             row.extend(new, logp[mask][:room].tolist())
@@ -129,7 +129,7 @@ class ToolCallsSampler:
             return torch.tensor([[*one, *[fill] * (width - len(one))] for one in values])
 
         tokens = column([row.tokens for row in rows], pad)
-        own = column([row.own for row in rows], False)
+        generated = column([row.drawn for row in rows], False)
         present = torch.arange(width) < torch.tensor([len(row.tokens) for row in rows])[:, None]
         items = [
             replace(
@@ -144,11 +144,11 @@ class ToolCallsSampler:
         return batch.with_(
             uid=tuple(f"{version}.{number}" for number in range(groups) for _ in range(group_size)),
             responses=tuple(transcript(row.turns, row.final) for row in rows),
-            mask=own,
-            loss_mask=own,
-            forced=present & ~own,
+            mask=generated,
+            loss_mask=generated,
+            forced=present & ~generated,
             segment=column([row.segment for row in rows], 0),
-            token_version=torch.where(own, version, 0),
+            token_version=torch.where(generated, version, 0),
             finished=finished,
             truncated=~finished,
         )
