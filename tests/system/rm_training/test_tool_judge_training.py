@@ -128,12 +128,12 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     items = list(method.encode(rows_of(ROW, POINTWISE), renderer).items)
     task = method.task(trainable, config)
     optimiser = torch.optim.AdamW(trainable.model.parameters(), lr=1e-2)
-    for _ in range(80):
+    for _ in range(120):
         loss = task.measure(trainable, items).losses.sum()
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        if float(loss.detach()) < 0.1:
+        if float(loss.detach()) < 0.03:
             break
     folder = tmp_path_factory.mktemp("judge")
     trainable.model.save_pretrained(folder)
