@@ -55,7 +55,7 @@ class Factor(CheckedSettings):
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if sum(value is not None for value in (self.rating, self.score, self.text)) != 1:
+        if [self.rating, self.score, self.text].count(None) != 2:
             raise BadInputError(
                 f"needs one of rating, score, text ({', '.join(get_args(TextFactor))})", field="factors"
             )
@@ -206,8 +206,8 @@ def _write(db: Connection, page: Sequence[tuple[str, str, str, Decision]], name:
         {"ids": [decision.comparison_id for *_, decision in page]},
     ).fetchall()
     rules = dict(listed)
-    kept = [row for row in page if rules.get(row[3].comparison_id, RULE) == RULE]
-    rows = [(decision.comparison_id, *pair) for *pair, decision in kept if decision.label is not None]
+    decided = [row for row in page if rules.get(row[3].comparison_id, RULE) == RULE]
+    rows = [(decision.comparison_id, *pair) for *pair, decision in decided if decision.label is not None]
     columns = {key: [row[n] for row in rows] for n, key in enumerate(("comparison_id", "prompt_id", "a", "b"))}
     with registered(db, "incoming_pairs", pa.table({key: pa.array(v, pa.string()) for key, v in columns.items()})):
         db.execute(
@@ -225,5 +225,5 @@ def _write(db: Connection, page: Sequence[tuple[str, str, str, Decision]], name:
                WHERE NOT EXISTS (SELECT 1 FROM origins k WHERE k.comparison_id = i.comparison_id)""",
             {"run": run_id, "name": name},
         )
-    insert_decisions(db, (d for *_, d in kept if d.label is not None or d.comparison_id in rules), run_id)
+    insert_decisions(db, (d for *_, d in decided if d.label is not None or d.comparison_id in rules), run_id)
     return sum(d.label is not None and rules.get(d.comparison_id, RULE) != RULE for *_, d in page)

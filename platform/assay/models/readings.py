@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Gt, Lt
+from annotated_types import Ge, Gt, Lt
 
 from assay.errors import BadInputError
 from assay.settings import CheckedSettings, check_settings
@@ -46,6 +46,22 @@ class Stepwise:
         if self.aggregation == "last":
             return log_odds[-1]
         return sum(min(z, 0.0) - math.log1p(math.exp(-abs(z))) for z in log_odds)
+
+
+@dataclass(frozen=True, slots=True)
+class Critique:
+    """Of a model that criticises a response before it scores it: how it is asked. `question`: hash of the words.
+    `samples`: critiques, whose rewards' mean is the reward."""
+
+    question: str
+    samples: Annotated[int, Ge(1)] = 1
+    temperature: Annotated[float, Ge(0), Lt(math.inf)] = 0.0  #: 0: the most likely token each time
+    max_new_tokens: Annotated[int, Ge(1)] = 256
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.samples > 1 and self.temperature == 0:
+            raise BadInputError("several critiques at temperature 0 are all the same", field="temperature")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 from assay.models.contamination import BenchmarkUse, union, uses_from
 from assay.models.length_correction import LengthCorrection
-from assay.models.readings import Aggregation, Implicit, RatingHeads, Stepwise
+from assay.models.readings import Aggregation, Critique, Implicit, RatingHeads, Stepwise
 from assay.settings import check_settings
 
 __all__ = [
@@ -104,6 +104,7 @@ class RewardModelSpec:
     implicit: Implicit | None = None  #: of policies that are read as reward models
     stepwise: Stepwise | None = None  #: of process reward models (kind scalar)
     ratings: RatingHeads | None = None  #: of models that keep one output a rating (kind scalar)
+    critique: Critique | None = None  #: of models that criticise before they score (kind scalar)
     method: dict[str, Any] | None = None  #: the training method's name and settings
     contamination: tuple[BenchmarkUse, ...] = ()  #: by registered benchmarks, of all that the model was made of
     adapter: str | None = None  #: published form that it is read by (`assay.models.adapters`), kind scalar
@@ -129,6 +130,7 @@ class RewardModelSpec:
             checks = tuple(ParityCheck(**check) for check in payload.pop("parity_checks", ()))
             judging, stepwise = payload.pop("judging", None), payload.pop("stepwise", None)
             ratings, implicit = payload.pop("ratings", None), payload.pop("implicit", None)
+            critique = payload.pop("critique", None)
             contamination = uses_from(payload.pop("contamination", None))
             trained_principles = tuple(payload.pop("trained_principles", ()))
             corrections = tuple(LengthCorrection.from_dict(c) for c in payload.pop("length_corrections", ()))
@@ -143,6 +145,7 @@ class RewardModelSpec:
                 implicit=Implicit(**implicit) if implicit else None,
                 stepwise=Stepwise(**stepwise) if stepwise else None,
                 ratings=_rating_heads(ratings) if ratings else None,
+                critique=Critique(**critique) if critique else None,
             )
         except (ValueError, TypeError, KeyError) as error:
             raise BadInputError(f"not a reward-model spec: {error}", file=path) from error
@@ -150,7 +153,8 @@ class RewardModelSpec:
     @property
     def is_one_logit(self) -> bool:
         """Whether any engine gives this model's reward: a stock classifier's one logit at the conversation's end."""
-        return self.kind == "scalar" and self.ratings is None and self.stepwise is None and self.adapter is None
+        special = (self.ratings, self.stepwise, self.adapter, self.critique)
+        return self.kind == "scalar" and all(reading is None for reading in special)
 
     def calibrated(self, calibration: Calibration) -> "RewardModelSpec":
         return replace(self, calibration=calibration)

@@ -108,18 +108,18 @@ class PartsReward(ModelReward):
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
         """Raises BadInputError for a model whose scores have no parts."""
-        whole = super().score(items, responses)
-        scores = [scores.get(self.name) for scores in whole.scores]
+        rewards = super().score(items, responses)
+        scores = [scores.get(self.name) for scores in rewards.scores]
         by_row = [{} if score is None else {part.name: part.value for part in score.parts} for score in scores]
         self._names |= dict.fromkeys(name for row in by_row for name in row)
         if not self._names and any(scores):
             raise BadInputError(f"the scores of {self.name} have no parts", field="reward")
         numbers = {
-            name: [math.nan if (value := row.get(name)) is None else value for row in by_row]
+            name: [math.nan if (number := row.get(name)) is None else number for row in by_row]
             for name in self._names or [self.name]
         }
         parts = {name: torch.tensor(values, dtype=torch.float64) for name, values in numbers.items()}
-        return Rewards(parts, whole.failures, whole.scores)
+        return Rewards(parts, rewards.failures, rewards.scores)
 
 
 class RowNumber:

@@ -64,8 +64,8 @@ def train_groups(
     """Find the groups, save and record. Raises BadInputError for a name in use, data neither checked against a
     registered benchmark nor waived, too few annotators, and groups that the votes do not show."""
     counts = Counter(vote.annotator for vote in votes)
-    kept = [vote for vote in votes if counts[vote.annotator] >= plan.least_votes]
-    if not kept:
+    usable = [vote for vote in votes if counts[vote.annotator] >= plan.least_votes]
+    if not usable:
         raise BadInputError(f"no annotator has {plan.least_votes} votes", field="least_votes")
     base = locate_model(workspace, plan.base)
     with training_run(
@@ -78,12 +78,12 @@ def train_groups(
         inputs=inputs_of(workspace, [base] if base[1] else [], [plan.data]),
     ) as (run, folder, _):
         cache = FeatureCache(FrozenBackbone(plan.base, max_length=plan.max_length, device=plan.device), workspace)
-        with progress_bar("features", 2 * len(kept), unit="responses") as advance:
-            chosen, rejected, used = sides(cache, [vote.pair for vote in kept], advance)
+        with progress_bar("features", 2 * len(usable), unit="responses") as advance:
+            chosen, rejected, used = sides(cache, [vote.pair for vote in usable], advance)
         if not used:
             raise BadInputError("no vote to learn from: none has both sides within the model's length")
-        names, who = np.unique([kept[i].annotator for i in used], return_inverse=True)
-        pairs = np.array([int(kept[i].pair.comparison_id[-8:], 16) for i in used])
+        names, who = np.unique([usable[i].annotator for i in used], return_inverse=True)
+        pairs = np.array([int(usable[i].pair.comparison_id[-8:], 16) for i in used])
         d = chosen.astype(np.float64) - rejected
         groups = fit_groups(d, who, plan.config, pairs)
         pooled = fit_heads(
@@ -96,7 +96,7 @@ def train_groups(
         rewards = np.concatenate([chosen, rejected]) @ groups.heads.T
         deviations = rewards.std(axis=0)
         heads = groups.heads * (deviations.mean() / deviations)[:, None]
-        fitted = replace(pooled, heads=heads, method="groups", left_out=len(kept) - len(used))
+        fitted = replace(pooled, heads=heads, method="groups", left_out=len(usable) - len(used))
         artifact, _ = write_head_ensemble(run, cache, fitted, folder, data=plan.data, aggregation=plan.aggregation)
         with replacing(run.folder / ANNOTATORS) as temporary, temporary.open("w", encoding="utf-8") as stream:
             for name, belongs in zip(names.tolist(), groups.belongs.tolist(), strict=True):
@@ -104,7 +104,7 @@ def train_groups(
         run.metrics.update(
             {
                 "votes": len(used),
-                "left_out": len(kept) - len(used),
+                "left_out": len(usable) - len(used),
                 "annotators": len(names),
                 "annotators_left_out": len(counts) - len(names),
                 "shares": groups.shares.tolist(),

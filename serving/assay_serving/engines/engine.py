@@ -46,13 +46,14 @@ SCORERS: Kind[Any] = Kind(
         "head_ensemble": "assay_serving.engines.head_ensemble:HeadEnsembleScorer",
         "composed": "assay_serving.composition.part_loader:PartLoader",
         "rubric": "assay_serving.rubrics.loader:RubricLoader",
+        "critique": "assay_serving.generative.critique:CritiqueScorer",
     },
     requires=("load",),
     makes=("info", "score"),
     option="kind",
 )
 #: Field of a scalar model's spec -> the scorer that reads it.
-SCALAR_SCORERS = {"adapter": "adapted", "stepwise": "process_reward", "ratings": "ratings"}
+SCALAR_SCORERS = {"adapter": "adapted", "stepwise": "process_reward", "ratings": "ratings", "critique": "critique"}
 DESCRIPTIONS = ("ensemble", "composed", "rubric")  #: whose parts may be principle models
 
 

@@ -1,4 +1,4 @@
-"""`assay train generative-sft` and `assay train generative-rl`: generative reward models."""
+"""`assay train generative-sft`, `generative-rl`, `critique-sft` and `cloud`: reward models that write."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +52,36 @@ def generative_sft(
 
     asked = (samples, temperature, max_new_tokens, tuple(tool or ()), tool_rounds)
     return GenerativeSft(form, not one_order, verdict_weight, content_free, *asked)
+
+
+def cloud(
+    critique_weight: Annotated[float, typer.Option(help="Weight of the critiques' cross-entropy.")] = 1.25,
+    samples: Annotated[int, typer.Option(help="Critiques a score is the mean of; above 1 set --temperature.")] = 1,
+    temperature: Annotated[float, typer.Option(help="Of critiques; 0 = most likely token.")] = 0.0,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest critique.")] = 256,
+) -> "Method":
+    """Train a reward model that criticises a response and then scores it (CLoud), on pairs.
+
+    The base, usually of train critique-sft, criticises both sides of every pair before training; reward and critiques
+    are then learned together.
+
+    Example: `assay train cloud --data gold --eval-data gold-holdout --base critic --name cloud --max-new-tokens 96`
+    """
+    from assay_rm_training.methods.critique import Cloud
+
+    return Cloud(critique_weight, samples, temperature, max_new_tokens)
+
+
+def critique_sft() -> "Method":
+    """Fine-tune a language model on critiques of responses, as the base of train cloud.
+
+    Rows: {prompt, response, critique}, or {prompt, chosen, rejected, rationale: "CHOSEN: ... || REJECTED: ..."}.
+
+    Example: `assay train critique-sft --data critiques.jsonl --base smollm2 --name critic`
+    """
+    from assay_rm_training.methods.critique import CritiqueSft
+
+    return CritiqueSft()
 
 
 def generative_rl(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay_rm_training.commands.train.generative import generative_rl, generative_sft
+from assay_rm_training.commands.train.generative import cloud, critique_sft, generative_rl, generative_sft
 from assay_rm_training.commands.train.groups import groups
 from assay_rm_training.commands.train.options import training_command
 from assay_rm_training.commands.train.policies import dpo, ipo, kto, orpo, sft, simpo
@@ -39,6 +39,8 @@ def register(app: typer.Typer) -> None:
         group.command(policy_command.__name__)(training_command(policy_command))
     group.command("generative-sft")(training_command(generative_sft))
     group.command("generative-rl")(generative_rl)
+    group.command("critique-sft")(training_command(critique_sft))
+    group.command("cloud")(training_command(cloud))
     group.command("method")(training_command(method))
     app.add_typer(group, name="train")
 

@@ -62,8 +62,8 @@ def groups(
     trained = train_groups(here, plan, load_annotator_votes(here, data), waivers=waivers_of(waive or []))
     metrics = trained.metrics
     if as_json:
-        place = {"model": trained.path.name, "path": str(trained.path), "artifact_id": trained.artifact_id}
-        emit({**place, "run_id": trained.run_id, **metrics}, "", as_json=True)
+        model = {"model": trained.path.name, "path": str(trained.path), "artifact_id": trained.artifact_id}
+        emit({**model, "run_id": trained.run_id, **metrics}, "", as_json=True)
         return
     typer.echo(
         f"{trained.path.name}: {metrics['votes']} votes of {metrics['annotators']} annotators "
