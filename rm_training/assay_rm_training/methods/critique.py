@@ -170,7 +170,8 @@ class Cloud(PolicyMethod):
         trainable.model.train(False)
         written = write_critiques(trainable.model, renderer, questions, once, seed=config.seed)
         trainable.model.train()
-        rows = [np.array((*ids, *critiques[0]), dtype=np.int32) for ids, critiques in zip(questions, written, strict=True)]
+        both = zip(questions, written, strict=True)
+        rows = [np.array((*ids, *critiques[0]), dtype=np.int32) for ids, critiques in both]
         return data.with_items(
             item._replace(group=group_of(rows[2 * n : 2 * n + 2])) for n, item in enumerate(data.items)
         )
