@@ -6,7 +6,7 @@ question is a turn of the user's and the critique one of the assistant's (theirs
 head is linear, theirs dense, tanh, projection.
 
 Covers: asking for critiques, the pass over conversation and critique, their mean and spread. Leaves out: training
-(`assay_rm_training.methods.critique`). The checkpoint is a causal language model; the head's weights lie with the
+(`assay_rm_training.preference.critique`). The checkpoint is a causal language model; the head's weights lie with the
 others under `assay_reward.weight`, which every other program leaves out.
 """
 

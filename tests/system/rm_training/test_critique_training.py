@@ -16,7 +16,7 @@ from assay.domain import Message
 from assay.models.spec import RewardModelSpec
 from assay.score import Score, ScoreFailure
 from assay.workspace import Workspace
-from assay_rm_training.methods.critique import joint_loss
+from assay_rm_training.preference.critique import joint_loss
 from assay_serving.generative.critique import CritiqueScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import load_scorer

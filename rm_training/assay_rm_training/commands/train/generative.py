@@ -67,7 +67,7 @@ def cloud(
 
     Example: `assay train cloud --data gold --eval-data gold-holdout --base critic --name cloud --max-new-tokens 96`
     """
-    from assay_rm_training.methods.critique import Cloud
+    from assay_rm_training.preference.critique import Cloud
 
     return Cloud(critique_weight, samples, temperature, max_new_tokens)
 
@@ -79,7 +79,7 @@ def critique_sft() -> "Method":
 
     Example: `assay train critique-sft --data critiques.jsonl --base smollm2 --name critic`
     """
-    from assay_rm_training.methods.critique import CritiqueSft
+    from assay_rm_training.preference.critique import CritiqueSft
 
     return CritiqueSft()
 
