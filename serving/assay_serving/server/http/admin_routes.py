@@ -19,6 +19,7 @@ from assay_serving.model_config import ModelConfig
 from assay_serving.server.core.logs import FIELDS
 from assay_serving.server.core.scoring_backend import Client
 from assay_serving.server.http.json_route import described, examples, json_reply
+from assay_serving.server.http.replies import REPLIES
 from assay_serving.server.http.request_bodies import Body
 from assay_serving.server.http.service import ScoringService
 from assay_serving.server.rollout.swap_policy import SwapPolicy
@@ -81,30 +82,6 @@ class SwapBody(_settings_body("SwapSettings", SwapPolicy)):  # type: ignore[misc
         return {"plan": self.plan.model_dump(), "terms": self.model_dump(exclude={"plan"})}
 
 
-#: Replies; docs/serving/operations.md has every figure. `plan`: null for a model that the server did not load. `swap`:
-#: the mode of the one in progress. `not_ready`: models that could not be loaded again. `changing`: name: change.
-_MODEL: dict[str, Any] = {
-    "name": "helpful",
-    "info": {},
-    "plan": None,
-    "in_flight": 0,
-    "waiting_items": 0,
-    "retiring": 0,
-    "swap": None,
-    "scores": {},
-}
-_MODELS = {"models": [_MODEL], "not_ready": [{}], "changing": {}}
-_SWAP = {"swap": {"name": "helpful", "mode": "shadow", "state": "going on"}}
-_UNLOADED = {"unloaded": "helpful"}
-_RELOADED: dict[str, list[str]] = {
-    "changed": ["keys_file"],
-    "loaded": ["other"],
-    "swapped": ["helpful"],
-    "unloaded": ["old"],
-    "needs_restart": ["port"],
-}
-
-
 def admin_routes(service: ScoringService) -> APIRouter:
     """Routes over one service's backend."""
     router = APIRouter(prefix="/v1/admin", tags=["administration"])
@@ -121,17 +98,19 @@ def admin_routes(service: ScoringService) -> APIRouter:
                 _log(request, order, "done" if outcome is not None else "failed")
         return json_reply({name: value for name, value in outcome.items() if name != "plans"})
 
-    @router.get("/models", operation_id="admin_models", responses=described(_MODELS, *_SEEING))
+    @router.get("/models", operation_id="admin_models", responses=described(REPLIES["admin_models"], *_SEEING))
     async def models(request: Request) -> Response:
         """All models with their statistics, and changes in progress."""
         return await execute(request, {"action": "status"})
 
-    @router.post("/models", operation_id="load_model", responses=described({"model": _MODEL}, *_STATUSES))
+    @router.post(
+        "/models", operation_id="load_model", responses=described({"model": REPLIES["admin_model"]}, *_STATUSES)
+    )
     async def load(body: LoadBody, request: Request) -> Response:
         """Load a model. Replies when requests to it are scored; other models are served meanwhile."""
         return await execute(request, {"action": "load", "name": body.name, "plan": body.plan.model_dump()})
 
-    @router.post("/reload", operation_id="reload_configuration", responses=described(_RELOADED, *_STATUSES))
+    @router.post("/reload", operation_id="reload_configuration", responses=described(REPLIES["reloaded"], *_STATUSES))
     async def reload(request: Request) -> Response:
         """Read the configuration file again: keys, limits, models. Requests in flight are not touched. A file that
         cannot be used is refused, and everything stays as it was."""
@@ -147,7 +126,9 @@ def admin_routes(service: ScoringService) -> APIRouter:
             raise ProblemError(500, str(error), code=error.code) from error
 
     # Before the routes of a name alone, because a name may hold slashes.
-    @router.post("/models/{name:path}/swap", operation_id="swap_model", responses=described(_SWAP, *_STATUSES))
+    @router.post(
+        "/models/{name:path}/swap", operation_id="swap_model", responses=described(REPLIES["swap"], *_STATUSES)
+    )
     async def swap(name: str, body: SwapBody, request: Request) -> Response:
         """Load a model that replaces the one of this name. Replies when it is loaded; with mode now when it is live."""
         return await execute(request, {"action": "swap", "name": name, **body.order()})
@@ -172,13 +153,13 @@ def admin_routes(service: ScoringService) -> APIRouter:
 
 
 #: Orders that need nothing but a name: method, end of the path, operation, action, reply, description.
-_ORDERS: tuple[tuple[str, str, str, str, dict[str, Any], str], ...] = (
+_ORDERS = (
     (
         "GET",
         "/swap",
         "swap_status",
         "swap_status",
-        _SWAP,
+        REPLIES["swap"],
         "The swap in progress, or the last one: agreement of the two models, drift, failures, speed.",
     ),
     (
@@ -186,25 +167,25 @@ _ORDERS: tuple[tuple[str, str, str, str, dict[str, Any], str], ...] = (
         "/promote",
         "promote_model",
         "promote",
-        _SWAP,
+        REPLIES["swap"],
         "The new model replaces the old one, which is unloaded after its requests in flight.",
     ),
-    ("POST", "/abort", "abort_swap", "abort", _SWAP, "The old model stays; the new one is unloaded."),
+    ("POST", "/abort", "abort_swap", "abort", REPLIES["swap"], "The old model stays; the new one is unloaded."),
     (
         "POST",
         "/reference",
         "set_reference",
         "reference",
-        {"model": _MODEL},
+        {"model": REPLIES["admin_model"]},
         "Measure drift against the present window from now on.",
     ),
-    ("GET", "", "admin_model", "status", _MODELS, "One model with its statistics."),
+    ("GET", "", "admin_model", "status", REPLIES["admin_models"], "One model with its statistics."),
     (
         "DELETE",
         "",
         "unload_model",
         "unload",
-        _UNLOADED,
+        REPLIES["unloaded"],
         "Unload a model. New requests are refused at once; replies when requests in flight are answered.",
     ),
 )

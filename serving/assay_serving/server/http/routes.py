@@ -15,15 +15,15 @@ from assay.score import Score
 from assay_serving.preference import PairRule, prefer, rank
 from assay_serving.scorer import TAKES_NO_PRINCIPLE, ModelInfo
 from assay_serving.server.core.scoring_backend import ScoreResponse
-from assay_serving.server.http import replies
 from assay_serving.server.http.json_route import JsonRoute, described, json_reply
+from assay_serving.server.http.replies import FIELDS, REPLIES
 from assay_serving.server.http.request_bodies import CompareBody, RankBody, ScoreBody
 from assay_serving.server.http.service import SCORING_STATUSES, ScoringService
 from assay_serving.server.models.missing_models import missing_model_error
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
-_described = partial(described, about=replies.FIELDS)
+_described = partial(described, about=FIELDS)
 READY_S = 0.6  #: for the engine to name its models, until it is not ready
 
 
@@ -35,7 +35,7 @@ def native_routes(service: ScoringService) -> APIRouter:
         described = _described(reply, *SCORING_STATUSES)
         return router.post(f"/v1/{operation}", operation_id=operation, tags=["scores"], responses=described)
 
-    @scoring("score", replies.SCORE_REPLY)
+    @scoring("score", REPLIES["score"])
     async def score(body: ScoreBody, request: Request) -> Response:
         """Score responses. An item that cannot be scored has an `error` in its place; the others have their scores."""
         items = body.score_items()
@@ -50,7 +50,7 @@ def native_routes(service: ScoringService) -> APIRouter:
         ]
         return _reply(response, request, {"results": [], "by_principle": by_principle})
 
-    @scoring("compare", replies.COMPARE_REPLY)
+    @scoring("compare", REPLIES["compare"])
     async def compare(body: CompareBody, request: Request) -> Response:
         """Which of two responses is preferred, by how much and how surely, for each of the pairs."""
         items = [item for pair in body.pairs for item in pair.items()]
@@ -59,7 +59,7 @@ def native_routes(service: ScoringService) -> APIRouter:
         pairs = zip(response.results[::2], response.results[1::2], strict=True)
         return _reply(response, request, {"results": [prefer(a, b, rule).to_dict() for a, b in pairs]})
 
-    @scoring("rank", replies.RANK_REPLY)
+    @scoring("rank", REPLIES["rank"])
     async def rank_responses(body: RankBody, request: Request) -> Response:
         """The responses in order, best first; those without a score last, with their reason and without a rank."""
         response = await service.score(
@@ -71,7 +71,7 @@ def native_routes(service: ScoringService) -> APIRouter:
         "/v1/principles",
         operation_id="principles",
         tags=["models"],
-        responses=_described(replies.PRINCIPLES_REPLY, 401, 403, 404, 422, 429, 503),
+        responses=_described(REPLIES["principles"], 401, 403, 404, 422, 429, 503),
     )
     async def principles(request: Request, model: str | None = None) -> Response:
         """Served models and principles: which use them, their question, principles of their training."""
@@ -82,7 +82,7 @@ def native_routes(service: ScoringService) -> APIRouter:
         "/v1/models",
         operation_id="list_models",
         tags=["models"],
-        responses=_described(replies.MODELS_REPLY, 401, 403, 429, 503),
+        responses=_described(REPLIES["models"], 401, 403, 429, 503),
     )
     async def models(request: Request) -> Response:
         """The served models, with what is needed to interpret and reproduce their scores."""
@@ -93,18 +93,18 @@ def native_routes(service: ScoringService) -> APIRouter:
         "/v1/models/{name:path}",
         operation_id="get_model",
         tags=["models"],
-        responses=_described(replies.MODEL, 401, 403, 404, 422, 429, 503),
+        responses=_described(REPLIES["model"], 401, 403, 404, 422, 429, 503),
     )
     async def model(name: str, request: Request) -> Response:
         """One served model."""
         return json_reply(_model(await _model_info(service, request, name)))
 
-    @router.get("/healthz", operation_id="health", tags=["server"], responses=_described(replies.HEALTH_REPLY, 401))
+    @router.get("/healthz", operation_id="health", tags=["server"], responses=_described(REPLIES["health"], 401))
     async def healthz() -> Response:
         """Liveness of the process, independent of the models (see /readyz)."""
         return json_reply({"status": "ok"})
 
-    @router.get("/readyz", operation_id="ready", tags=["server"], responses=_described(replies.READY_REPLY, 401, 503))
+    @router.get("/readyz", operation_id="ready", tags=["server"], responses=_described(REPLIES["ready"], 401, 503))
     async def readyz(request: Request) -> Response:
         """200 when requests would be scored now, 503 before and while draining. Models that could not be loaded again
         after a crash are in `not_ready`; the others are served. Replies within a second, also where the engine
