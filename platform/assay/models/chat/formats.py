@@ -8,10 +8,12 @@ A reading is kept only where writing its messages gives the text again, characte
 reading, never another conversation.
 """
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 from assay.domain import Message, Role
@@ -145,56 +147,12 @@ class Family:
         return ChatForm(self.name, self.write, bos=self.bos) if self.turns is not None else None
 
 
-def _alike(
-    before: str, after: str, roles: Sequence[str] = ("system", "user", "assistant")
-) -> dict[str, tuple[str, str]]:
-    return {role: (before.format(role=role), after) for role in roles}
+def _families() -> tuple[Family, ...]:
+    entries = tomllib.loads(Path(__file__).with_name("families.toml").read_text(encoding="utf-8"))["family"]
+    for entry in entries:
+        if "turns" in entry:
+            entry["turns"] = {role: tuple(texts) for role, texts in entry["turns"].items()}
+    return tuple(Family(**{**entry, "markers": tuple(entry["markers"])}) for entry in entries)
 
 
-#: Of ways that share a marker the more specific ones come first.
-FAMILIES: tuple[Family, ...] = (
-    Family("ChatML", ("<|im_start|>",), turns=_alike("<|im_start|>{role}\n", "<|im_end|>\n")),
-    Family(
-        "Llama 3",
-        ("<|start_header_id|>",),
-        "<|begin_of_text|>",
-        _alike("<|start_header_id|>{role}<|end_header_id|>\n\n", "<|eot_id|>"),
-    ),
-    Family(
-        "Gemma",
-        ("<start_of_turn>",),
-        "<bos>",
-        {
-            "user": ("<start_of_turn>user\n", "<end_of_turn>\n"),
-            "assistant": ("<start_of_turn>model\n", "<end_of_turn>\n"),
-        },
-    ),
-    Family("Llama 2", ("<<SYS>>",)),
-    Family("Mistral", ("[INST]",), "<s>", {"user": ("[INST] ", " [/INST]"), "assistant": (" ", "</s>")}),
-    Family("Mistral", ("[INST]",), "<s>", {"user": ("[INST] ", " [/INST]"), "assistant": ("", "</s>")}),
-    Family("Mistral", ("[INST]",), "<s>", {"user": ("[INST] ", "[/INST]"), "assistant": (" ", "</s>")}),
-    Family(
-        "Mistral",
-        ("[INST]",),
-        "<s>",
-        {
-            "system": ("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
-            "user": ("[INST]", "[/INST]"),
-            "assistant": ("", "</s>"),
-        },
-    ),
-    Family("Zephyr", ("<|assistant|>", "</s>"), turns=_alike("<|{role}|>\n", "</s>\n")),
-    Family("Phi-3", ("<|assistant|>", "<|end|>"), turns=_alike("<|{role}|>\n", "<|end|>\n")),
-    Family(
-        "DeepSeek",
-        ("<｜User｜>",),
-        "<｜begin▁of▁sentence｜>",
-        {
-            "system": ("", ""),
-            "user": ("<｜User｜>", ""),
-            "assistant": ("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
-        },
-    ),
-    Family("Harmony", ("<|message|>",)),
-    Family("Command R", ("<|START_OF_TURN_TOKEN|>",)),
-)
+FAMILIES = _families()
