@@ -4,8 +4,11 @@ Covers: reading it in one unit of work, everything in the comparison's own order
 ISO 8601. Leaves out: finding comparisons (`assay.browsing.page`), lineage (`assay.runs.lineage`).
 """
 
+import re
+import tomllib
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from pathlib import Path
+from typing import Literal, TypeVar
 
 from assay.browsing.messages import ShownMessage, shown_messages, shown_turns
 from assay.conversation.message import stored_prompt, stored_response
@@ -227,11 +230,6 @@ class ComparisonRecord:
     overlaps: list[BenchmarkOverlap]
 
 
-def _time(column: str) -> str:
-    """SQL: the time in ISO 8601. Units of work keep their time zone at UTC."""
-    return f"strftime({column}, '%Y-%m-%dT%H:%M:%SZ')"
-
-
 def _rows(table: str, condition: str) -> str:
     """SQL: the rows of a table that grows with the data, found by the condition's narrow columns, then read whole."""
     return f"(SELECT * FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE {condition}))"
@@ -239,77 +237,19 @@ def _rows(table: str, condition: str) -> str:
 
 _SIDE = "if(response_id = $a, 'A', 'B') AS side"
 _OF_COMPARISON, _OF_RESPONSE = "comparison_id = $id", "response_id IN ($a, $b)"
-_QUERIES: dict[type[Any], str] = {
-    OriginRecord: f"""SELECT source, record_id, category, license, language, meta::VARCHAR AS meta, run_id
-        FROM {_rows("origins", _OF_COMPARISON)} ORDER BY source, record_id""",
-    JudgmentRecord: f"""SELECT j.judgment_id, j.annotator_id, n.name AS annotator, n.kind, j.answer, j.strength,
-            j.confidence, j.rationale, j.shown_order, j.seconds, j.origin, starts_with(j.origin, 'vote/') AS vote,
-            j.run_id, {_time("j.created_at")}, {_time("w.withdrawn_at")}, w.reason AS withdrawn_reason
-        FROM {_rows("judgments", _OF_COMPARISON)} j JOIN annotators n USING (annotator_id)
-        LEFT JOIN withdrawn_judgments w USING (judgment_id)
-        ORDER BY n.kind <> 'source', j.created_at, n.name, vote, j.origin, j.judgment_id""",
-    LabelRecord: f"""
-        WITH labels AS (FROM {_rows("response_judgments", _OF_RESPONSE)} UNION ALL BY NAME
-            FROM {_rows("step_judgments", _OF_RESPONSE)})
-        SELECT {_SIDE}, judgment_id, n.name AS annotator, n.kind, aspect, step, label,
-            substring(r.content, start + 1, least("end" - start, {MARKED_CHARACTERS})), value, low, high, rationale,
-            origin, l.run_id, {_time("l.created_at")}, {_time("w.withdrawn_at")}, w.reason
-        FROM labels l JOIN annotators n USING (annotator_id)
-        JOIN {_rows("responses", _OF_RESPONSE)} r USING (response_id)
-        LEFT JOIN withdrawn_judgments w USING (judgment_id)
-        ORDER BY aspect, side, n.name, l.created_at, origin, step, start, judgment_id""",
-    RankingRecord: f"""
-        WITH said AS (
-            SELECT annotator_id, origin, created_at, response_a, response_b, answer
-            FROM standing_judgments
-            JOIN (SELECT comparison_id, response_a, response_b FROM comparisons WHERE prompt_id = $prompt)
-                USING (comparison_id)
-            WHERE answer <> 'skip' AND (regexp_matches(origin, '(^|/)ranking(#|$)') OR (annotator_id, origin) IN (
-                SELECT (annotator_id, 'queue/' || queue || '/' || attempt) FROM queue_answers
-                WHERE item = $prompt AND question = 'ranking'))),
-        places AS (
-            SELECT annotator_id, origin, response_id, 1 + count(*) FILTER (lost) AS place, max(created_at) AS said_at
-            FROM (SELECT * EXCLUDE (response_b), response_a AS response_id, answer = 'B' AS lost FROM said
-                  UNION ALL BY NAME
-                  SELECT * EXCLUDE (response_a), response_b AS response_id, answer = 'A' AS lost FROM said)
-            GROUP BY 1, 2, 3)
-        SELECT n.name AS annotator, n.kind, origin, count(*), max(place) FILTER (response_id = $a) AS place_a,
-            max(place) FILTER (response_id = $b) AS place_b, {_time("max(said_at)")}
-        FROM places JOIN annotators n USING (annotator_id) GROUP BY 1, 2, 3
-        HAVING count(*) > 2 AND place_a IS NOT NULL AND place_b IS NOT NULL ORDER BY 1, 3""",
-    ScoreRecord: f"""SELECT {_SIDE}, model, model_version, template_hash, principle, reward, probability, uncertainty,
-            tokens, truncated, error, run_id, {_time("created_at")}
-        FROM {_rows("scores", _OF_RESPONSE)} ORDER BY model, model_version, template_hash, principle, side""",
-    PrincipleVote: f"""
-        WITH votes AS (FROM {_rows("principle_judgments", _OF_RESPONSE)} UNION ALL BY NAME
-            SELECT * FROM standing_principle_judgments WHERE {_OF_RESPONSE} AND item IS NOT NULL),
-        concluded AS (
-            SELECT o.judgment_id, arg_max(o.stage, r.started_at) AS outcome, arg_max(o.reason, r.started_at) AS why
-            FROM principle_outcomes o SEMI JOIN votes USING (judgment_id) JOIN runs r USING (run_id)
-            GROUP BY o.judgment_id)
-        SELECT {_SIDE}, v.judgment_id, p.statement AS principle, n.name AS annotator, n.kind, v.answer, v.evidence,
-            v.extractor, o.outcome, o.why AS outcome_reason, v.run_id
-        FROM votes v JOIN principles p USING (principle_id) JOIN annotators n USING (annotator_id)
-        LEFT JOIN concluded o USING (judgment_id)
-        ORDER BY principle, side, annotator, v.judgment_id""",
-    FeedbackText: f"""SELECT {_SIDE}, feedback_id, n.name AS annotator, n.kind, content
-        FROM {_rows("feedback", _OF_RESPONSE)} JOIN annotators n USING (annotator_id)
-        ORDER BY side, annotator, feedback_id""",
-    ResponseCheck: f"""SELECT {_SIDE}, n.name AS annotator, n.kind, verdict, reason
-        FROM response_checks JOIN annotators n USING (annotator_id) WHERE response_id IN ($a, $b)
-        ORDER BY side, annotator""",
-    DecisionRecord: f"""SELECT 'd-' || position AS decision_id, iteration, pool, label, margin, rule, reason, run_id,
-            {_time("created_at")}
-        FROM {_rows("decisions", _OF_COMPARISON)} ORDER BY position""",
-    AttributeRecord: """SELECT n.name AS annotator, t.name, t.value::VARCHAR AS value
-        FROM attributes t JOIN annotators n USING (annotator_id) WHERE comparison_id = $id ORDER BY t.name, n.name""",
-    SnapshotHolding: """SELECT snapshot_id, s.name AS snapshot, i.label, i.pool, i.weight
-        FROM snapshot_items i JOIN snapshots s USING (snapshot_id) WHERE comparison_id = $id ORDER BY s.created_at""",
-    BenchmarkOverlap: """SELECT DISTINCT c.benchmark, h.benchmark_prompt_id, h.overlap, h.ngrams
-        FROM contamination_hits h JOIN contamination_checks c USING (check_id)
-        WHERE h.prompt_id = $prompt AND (h.response_id IS NULL OR h.response_id IN ($a, $b))
-        ORDER BY c.benchmark, h.ngrams DESC""",
-}
+
+
+def _queries() -> dict[str, str]:
+    """Of `comparison.toml`."""
+    text = Path(__file__).with_name("comparison.toml").read_text(encoding="utf-8")
+    text = text.replace("{side}", _SIDE).replace("{marked}", str(MARKED_CHARACTERS))
+    text = re.sub(r"\{time (.+?)\}", r"strftime(\1, '%Y-%m-%dT%H:%M:%SZ')", text)  # units of work are at UTC
+    for name, condition in (("of_comparison", _OF_COMPARISON), ("of_response", _OF_RESPONSE)):
+        text = re.sub(rf"\{{{name} (\w+)\}}", _rows(r"\1", condition), text)
+    return tomllib.loads(text)
+
+
+_QUERIES = _queries()
 
 
 def comparison(db: Connection, comparison_id: str) -> ComparisonRecord:
@@ -361,7 +301,7 @@ def comparison(db: Connection, comparison_id: str) -> ComparisonRecord:
 
 def _records(db: Connection, record: type[R], parameters: dict[str, str]) -> list[R]:
     """The rows of the record's query, whose columns are the record's fields in their order."""
-    query = _QUERIES[record]
+    query = _QUERIES[record.__name__]
     values = {name: value for name, value in parameters.items() if f"${name}" in query}
     return [record(*row) for row in db.execute(query, values).fetchall()]
 
