@@ -16,7 +16,7 @@ from assay_policy_training.plugins.shaping.length import concise_reward, cosine,
 from assay_policy_training.plugins.shaping.par import par
 from assay_policy_training.plugins.shaping.repetition import discounted_stream, repeated_share, repeated_tokens
 from assay_policy_training.plugins.shaping.rlcr import paper_reward, repository_reward
-from assay_policy_training.plugins.shaping.rubric import saturated_weights, standardised_items, weighted_items
+from assay_policy_training.plugins.shaping.rubric import saturated_weights, standardised_items
 from assay_policy_training.plugins.shaping.trust import trust, trusted_reward
 
 TOLERANCE = 1e-5
@@ -139,7 +139,6 @@ def test_rlcr_is_highest_at_the_true_probability() -> None:
 
 
 def test_rubric() -> None:
-    assert float(weighted_items(numbers(0.8, 0.5, 1.0), numbers(0.5, 0.3, 0.2))) == pytest.approx(0.75)
     items = torch.tensor([[0.9, 0.2], [0.95, 0.4], [1.0, 0.6], [0.9, 0.8]], dtype=torch.float64)
     equal = numbers(0.5, 0.5)
     weights = saturated_weights(items, ONE_GROUP, equal, 1.0)

@@ -79,8 +79,8 @@ def test_card_C6() -> None:
 
 
 def test_card_C9() -> None:
-    rubric = WeightedSum({"a": 0.5, "b": 0.3, "c": 0.2}, normalise=True)
-    assert rubric.combine(known(0.8, 0.5, 1.0)).reward == pytest.approx(0.75)
+    weighted = WeightedSum({"a": 0.5, "b": 0.3, "c": 0.2}, normalise=True)
+    assert weighted.combine(known(0.8, 0.5, 1.0)).reward == pytest.approx(0.75)
     veto = Gate("sum", "a", 0.0, at_least=1.0)
     values = {"sum": Value(0.75), "a": Value(0.0)}
     assert veto.combine(values).reward == 0

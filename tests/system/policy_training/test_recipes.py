@@ -34,6 +34,8 @@ from assay_policy_training.rollouts.rewards import (
 from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
+from assay_serving.rubrics.description import RubricSpec
+from assay_serving.rubrics.grading import RubricScorer
 from assay_serving.verifiers import AllLowercase, Constraint, MaxWords, MinWords, NoCommas
 
 CPU = torch.device("cpu")
@@ -43,7 +45,14 @@ META: dict[str, Any] = {
     "answer": "blue",
     "hint": "It is a colour of the sky.",
     "references": ["a short answer", "another one"],
-    "rubric": [{"text": "names a colour", "weight": 1.0}],
+    "rubric": [
+        {"text": "has no comma", "constraints": [{"kind": "no_commas"}]},
+        {
+            "text": "is short",
+            "weight": 0.5,
+            "constraints": [{"kind": "max_words", "limit": 5}, {"kind": "all_lowercase"}],
+        },
+    ],
     "reference_rewards": [-0.5, 0.1],
     "responses": [
         {"steps": ["think ", "blue"], "step_values": [0.5, 0.9, 1.0], "reward": 1.0},
@@ -120,10 +129,11 @@ def model_parts(recipe: str, model: str) -> list[RewardSource]:
         "rl_plus": ["quality"],
         "srpo": ["quality"],
         "rlmt": ["answer"],
-        "rubric_anchors": ["quality"],
         "trust_grpo": ["thinking"],
     }.get(recipe, [])
     parts: list[RewardSource] = [RowNumber("direction")] if recipe == "dpa" else []
+    if recipe == "rubric_anchors":
+        parts.append(ModelReward(RubricScorer(RubricSpec(), {}, name="rubric")))
     for number, name in enumerate(names):
         scorer = TransformersScorer.load(ModelConfig(model))
         if number:  # another model: it prefers what the first does not

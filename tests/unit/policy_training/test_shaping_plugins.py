@@ -11,6 +11,7 @@ import torch
 
 from assay.domain import Message
 from assay.errors import BadInputError
+from assay.score import Score, ScorePart
 from assay_policy_training.core.batch import RolloutBatch, group_index
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.estimators.signed import Constant
@@ -84,6 +85,14 @@ def batch_of(
     )
 
 
+def rubric_score(*grades: float | None, gate: str | None = None, weights: Sequence[float] = (1.0, 0.5)) -> Score:
+    parts = [
+        ScorePart(f"item-{number}", value=grade, weight=weight, gate=gate if number == 0 else None)
+        for number, (grade, weight) in enumerate(zip(grades, weights, strict=True))
+    ]
+    return Score(0.5, "rubric", "v1", "", tokens=1, truncated=False, parts=tuple(parts))
+
+
 def mixed_batch() -> RolloutBatch:
     """Three groups, lengths and verdicts that differ, one row without a reward, one without a verdict."""
     confidences = [0.9, 0.2, 0.5, None, 1.0, 0.7, 0.1, 0.6, 0.3, 0.4, 0.8, 0.0]
@@ -94,7 +103,12 @@ def mixed_batch() -> RolloutBatch:
         lengths=[4, 9, 6, 12, 5, 7, 12, 3, 8, 10, 2, 11],
         acc=verdicts,
         truncated=[0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0],
-        parts={"verifier": [v if v == v else 0.5 for v in verdicts], "judged": [i / 12 for i in range(12)]},
+        parts={
+            "verifier": [v if v == v else 0.5 for v in verdicts],
+            "judged": [i / 12 for i in range(12)],
+            "rubric": [0.5] * 12,
+        },
+        scores=tuple({"rubric": rubric_score(i / 12, (i % 5) / 4)} for i in range(12)),
         responses=tuple("none" if c is None else CONFIDENT.format(c) for c in confidences),
     )
 
@@ -114,8 +128,8 @@ SHAPERS: list[RewardShaper] = [
     ParReward(references="group"),
     CalibrationReward(),
     CalibrationReward(form="repository"),
-    Rubric({"verifier": 1.0, "judged": 0.5}, {"verifier": 0.25}),
-    Rubric({"verifier": 1.0, "judged": 0.5}, saturation=1.0),
+    Rubric(),
+    Rubric(saturation=0.0),
     TrustedThinking(thinking="judged"),
 ]
 
@@ -152,7 +166,7 @@ def test_a_row_without_a_reward_changes_nothing_for_the_others(shaper: RewardSha
         ("laser_d", {"shortest": 9, "longest": 8}, "longest"),
         ("par", {"references": "others"}, "references"),
         ("rlcr", {"form": "short"}, "form"),
-        ("rubric", {}, "weights"),
+        ("rubric", {"saturation": -1}, "saturation"),
         ("trust_grpo", {"decay": 0}, "decay"),
         ("dler", {"value": NAN}, "value"),
     ],
@@ -253,15 +267,34 @@ def test_no_stated_confidence_is_the_worst_that_can_be_stated() -> None:
     assert CalibrationReward(form="repository").shape(batch).scored_reward.tolist() == [0.0, 0.0, 0.5]
 
 
-def test_a_veto_fails_and_a_missing_item_is_missing() -> None:
-    parts = {"facts": [0.8, 0.8, 0.8, NAN], "style": [0.5, 0.5, NAN, 0.5], "safe": [1.0, 0.0, 1.0, 1.0]}
-    batch = batch_of("aaaa", [0.0] * 4, parts=parts)
-    found = Rubric({"facts": 2.0, "style": 1.0}, {"safe": 0.5}).shape(batch).scored_reward
-    assert found.tolist() == pytest.approx([0.7, 0.0, NAN, NAN], nan_ok=True)
-    unsure = batch_of("aa", [0.0] * 2, parts={"facts": [0.8, 0.8], "safe": [NAN, 0.4]})
-    assert Rubric({"facts": 1.0}, {"safe": 0.5}, vetoed=-1.0).shape(unsure).scored_reward.tolist() == pytest.approx(
-        [NAN, -1.0], nan_ok=True
-    )
+def test_a_groups_own_items_count_by_what_it_does_not_meet_yet() -> None:
+    """Numbers of the oracle of saturated weights; a negative item is satisfied where it is not met; two prompts have
+    rubrics of their own."""
+    grades = [(0.9, 0.2), (0.95, 0.4), (1.0, 0.6), (0.9, 0.8)]
+    scores = [rubric_score(met, 1 - avoided, weights=(0.5, -0.5)) for met, avoided in grades]
+    scores += [rubric_score(grade, weights=(1.0,)) for grade in (0.0, 1.0)]
+    batch = batch_of("aaaabb", [0.0] * 6, parts={"rubric": [0.5] * 6}, scores=tuple({"rubric": s} for s in scores))
+    expected = [-1.293073, -0.364022, 0.565029, 1.092066, -1.0, 1.0]
+    assert Rubric().shape(batch).scored_reward.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_gates_and_failed_items_of_a_rubric() -> None:
+    scores = [
+        rubric_score(1.0, 1.0),
+        rubric_score(1.0, 0.0),
+        rubric_score(0.0, 1.0, gate="veto"),
+        rubric_score(1.0, None),
+    ]
+    batch = batch_of("aaaa", [0.0] * 4, parts={"rubric": [0.5] * 4}, scores=tuple({"rubric": s} for s in scores))
+    shaped = Rubric(gated=-3.0).shape(batch).scored_reward.tolist()
+    assert shaped[2:] == pytest.approx([-3.0, NAN], nan_ok=True)
+    assert shaped[0] > shaped[1] > -3.0
+    with pytest.raises(BadInputError, match="rubric"):
+        Rubric().shape(batch_of("aa", [0.0] * 2, parts={"quality": [0.5] * 2}))
+    plain = Score(0.5, "m", "v", "", tokens=1, truncated=False)
+    without_items = batch_of("aa", [0.0] * 2, parts={"rubric": [0.5] * 2}, scores=({"rubric": plain},) * 2)
+    with pytest.raises(BadInputError, match="has no items: give a rubric reward under that name"):
+        Rubric().shape(without_items)
 
 
 def test_thinking_of_a_decided_group_is_not_looked_at() -> None:

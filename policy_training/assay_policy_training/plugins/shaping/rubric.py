@@ -1,12 +1,13 @@
-"""Rubrics: weighted items with vetoes, and weights that shift away from items that a group already meets.
+"""Rubric items with weights that shift away from what a group already meets.
 
-Source: "Reinforcement Learning with Rubric Anchors", arXiv 2508.12790. The weighted sum is the paper's; the veto to 0
-and the saturation are our reading (the paper prints no equations), the latter after SA-MRPO and GDPO. Each item is a
-reward part in [0, 1]: a model's, a principle's or a verifier's. Leaves out: writing rubrics, judging items.
+Covers: the items of a rubric reward (`assay_serving.rubrics`) within each group, standardised, with saturated weights.
+Leaves out: grading items, their plain sum, gates: the rubric reward's own.
+
+Source: saturation after SA-MRPO and GDPO, as a reading of the saturation-aware aggregation that "Reinforcement Learning
+with Rubric Anchors", arXiv 2508.12790, names and prints no equation of.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import field
+from collections.abc import Sequence
 from typing import Annotated
 
 import torch
@@ -14,17 +15,13 @@ from annotated_types import Ge
 from torch import Tensor
 
 from assay.errors import BadInputError
+from assay.score import ScorePart
 from assay_policy_training.core.batch import RolloutBatch, group_moments
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.shaping.outcomes import reward_part
 
 #: A group's items closer together than this do not differ.
 FLAT = 1e-9
-
-
-def weighted_items(items: Tensor, weights: Tensor) -> Tensor:
-    """[B] sum of weight x item over the sum of the weights, of `items` [B,K] and `weights` [K] or [B,K]."""
-    return (items * weights).sum(-1) / weights.sum(-1)
 
 
 def saturated_weights(items: Tensor, group: Tensor, weights: Tensor, exponent: float) -> Tensor:
@@ -49,41 +46,47 @@ def standardised_items(items: Tensor, group: Tensor) -> Tensor:
 
 
 class Rubric(RecipeSettings, section="shaping"):
-    """S3: in place of the reward, `weights` part -> weight. `vetoes` part -> the least it must reach; a veto that fails
-    makes the reward `vetoed`. A missing item, or a missing veto, makes the row missing: a judge that gives no answer
-    never counts as 0.
+    """S3: in place of the reward, the sum over the prompt's own items of how far each is satisfied, standardised within
+    the group, by `saturated_weights` (`saturation` exponent; 0 = equal treatment, GDPO).
 
-    `saturation` exponent: then the reward is the sum of group-standardised items by `saturated_weights` (0 = equal
-    treatment, GDPO); None = the plain weighted mean.
+    `part`: the reward part that a rubric reward gave. A row whose rubric decided by a gate gets `gated`. A row without
+    a reward, or with an item that failed, is missing and takes no part in its group's statistics.
     """
 
-    weights: Mapping[str, float] = field(default_factory=dict)
-    vetoes: Mapping[str, float] = field(default_factory=dict)
-    saturation: Annotated[float | None, Ge(0)] = None
-    vetoed: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.weights or not all(weight > 0 for weight in self.weights.values()):
-            raise BadInputError("needs at least one item, each of a weight above 0", field="shaping.weights")
+    part: str = "rubric"
+    saturation: Annotated[float, Ge(0)] = 1.0
+    gated: float = -1.0
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
-        items = torch.stack([reward_part(batch, name) for name in self.weights], 1)
-        items = torch.where(batch.valid[:, None], items, torch.nan)
-        weights = torch.tensor(list(self.weights.values()), dtype=torch.float64)
-        if self.saturation is None:
-            reward = weighted_items(items, weights)
-        else:
-            # A row that lacks an item takes no part in its group's statistics.
-            complete = torch.where(items.isnan().any(1, keepdim=True), torch.nan, items)
-            rubric_parts = saturated_weights(complete, batch.group, weights, self.saturation)
-            reward = (standardised_items(complete, batch.group) * rubric_parts).sum(1)
-        return batch.with_(reward=self._with_vetoes(reward, batch, list(self.vetoes)))
+        present = batch.valid & ~reward_part(batch, self.part).isnan()
+        rows = [self._items(batch, row) if bool(present[row]) else () for row in range(len(batch))]
+        reward = torch.full((len(batch),), torch.nan, dtype=torch.float64)
+        for number in set(batch.group.tolist()):
+            members = [row for row in (batch.group == number).nonzero().flatten().tolist() if rows[row]]
+            if members:
+                reward[members] = self._group_rewards([rows[row] for row in members])
+        return batch.with_(reward=reward)
 
-    def _with_vetoes(self, reward: Tensor, batch: RolloutBatch, names: Sequence[str]) -> Tensor:
-        for name in names:
-            value = reward_part(batch, name)
-            failed = torch.where(reward.isnan(), torch.nan, self.vetoed)
-            reward = torch.where(value >= self.vetoes[name], reward, failed)
-            reward = torch.where(value.isnan(), torch.nan, reward)
-        return reward
+    def _items(self, batch: RolloutBatch, row: int) -> tuple[ScorePart, ...]:
+        """The items of a row, none where one of them has no grade."""
+        score = batch.scores[row].get(self.part) if batch.scores else None
+        if score is None or not score.parts:
+            raise BadInputError(
+                f"the part {self.part!r} has no items: give a rubric reward under that name "
+                f"(assay serve RUBRIC.yaml; --reward {self.part}=URL)",
+                field="shaping.part",
+            )
+        return score.parts if all(part.value is not None for part in score.parts) else ()
+
+    def _group_rewards(self, rows: Sequence[tuple[ScorePart, ...]]) -> Tensor:
+        """[n] float64 of the rows of one group, whose prompt has one rubric."""
+        names = [part.name for part in rows[0]]
+        if any([part.name for part in row] != names for row in rows):
+            raise BadInputError("the responses to one prompt were judged by several rubrics", field="shaping.part")
+        signs = torch.tensor([part.weight or 0.0 for part in rows[0]], dtype=torch.float64)
+        grades = torch.tensor([[part.value for part in row] for row in rows], dtype=torch.float64)
+        items, group = torch.where(signs < 0, 1 - grades, grades), torch.zeros(len(rows), dtype=torch.long)
+        shares = saturated_weights(items, group, signs.abs(), self.saturation)
+        rewards = (standardised_items(items, group) * shares).sum(1)
+        closed = torch.tensor([any(part.gate for part in row) for row in rows])
+        return torch.where(closed, self.gated, rewards)
