@@ -30,7 +30,7 @@ def loop(
 
     Example: `assay loop --example > loop.yaml && assay loop loop.yaml`
     """
-    from assay.errors import BadInputError
+    from assay.errors import BadInputError, NotFoundError
     from assay_pipelines.online.config import EXAMPLE, load_loop
 
     if example:
@@ -54,6 +54,8 @@ def loop(
         raise
     except BadInputError as error:
         raise error if error.file else BadInputError(str(error), file=config) from error
+    except NotFoundError as error:
+        raise NotFoundError(f"{config}, {error}") from error
     payload = _payload(trained)
     emit(payload, _text(trained, payload), as_json=as_json)
 

@@ -3,7 +3,8 @@
 Leaves out: the settings of the policy training, which are those of `assay rl` (`recipe`, `set`, `training`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_type_hints
@@ -11,15 +12,24 @@ from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 import yaml
 from annotated_types import Ge, Gt, Le, Lt
 
-from assay.errors import BadInputError
+from assay.errors import BadInputError, NotFoundError
 from assay.registry import unknown
 from assay.settings import CheckedSettings, Help
+from assay_rm_training.methods.heads_config import HeadsMethod, HeadsPenalty, Members
 
 Host = Literal["process", "serve"]
-Uncertainty = Literal["bootstrap", "laplace", "prior"]
 Combine = Literal["mean", "min", "uwo", "lower_bound"]
 OnAlarm = Literal["stop", "return", "label", "penalty", "ignore"]
 EXAMPLE = Path(__file__).with_name("loop.example.yaml")
+
+
+@contextmanager
+def named_field(field: str) -> Iterator[None]:
+    """What is not found in the block is what this field names."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise NotFoundError(f"field {field!r}: {error}") from error
 
 
 class _Checked(CheckedSettings):
@@ -48,11 +58,11 @@ class RewardPlan(_Checked):
     backbone: Annotated[str | None, Help("Whose frozen hidden states the heads read. Default: the policy's base.")] = (
         None
     )
-    members: Annotated[int, Ge(2), Help("Heads of the ensemble.")] = 8
-    uncertainty: Annotated[Uncertainty, Help("How its heads come to differ.")] = "laplace"
+    members: Members = 8
+    uncertainty: HeadsMethod = "laplace"
     combine: Annotated[Combine, Help("Their rewards as one.")] = "mean"
     weight: Annotated[float, Ge(0), Help("Of the spread, where `combine` has one.")] = 0.5
-    l2: Annotated[float | None, Gt(0), Help("Penalty of the heads; by cross-validation without one.")] = None
+    l2: HeadsPenalty = None
     host: Annotated[Host, Help("process: scored here; serve: by a child process `assay serve`.")] = "process"
     max_length: Annotated[int | None, Gt(0), Help("Tokens of a conversation. Default: the backbone's own.")] = None
     port: Annotated[int, Ge(0), Help("Of the child process; 0: a free one.")] = 0

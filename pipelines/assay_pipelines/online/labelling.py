@@ -34,6 +34,8 @@ from assay_pipelines.online.selectors.kind import Selector
 from assay_pipelines.online.shadow import compare
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins.protocols import Course, RewardSource, StepReport
+from assay_policy_training.training.checkpoint import checkpoints, step_of
+from assay_policy_training.training.checkpoint_choice import at_most
 from assay_serving.scorer import ScoreItem
 
 log = logging.getLogger(__name__)
@@ -203,7 +205,8 @@ class OnlineLabelling:
         elif action == "return":
             self.owed += plan.labels
             if self.good is not None:
-                journal.event(step, "returned", good=self.good)
+                if at_most([step_of(path) for path in checkpoints(journal.folder)], self.good) is not None:
+                    journal.event(step, "returned", good=self.good)
                 self._course = Course(self._course.stop, take_up=self.good, good=self.good)
         elif action == "label":
             self.owed += plan.labels

@@ -27,7 +27,8 @@ from assay.runs.record import Run, find_artifact, start_run
 from assay.workspace import Workspace
 from assay_pipelines.online.config import RewardPlan
 from assay_pipelines.online.journal import LabelRow
-from assay_rm_training.methods.head_ensemble import FittedHeads, HeadsConfig, fit_heads
+from assay_rm_training.methods.head_ensemble import FittedHeads, fit_heads
+from assay_rm_training.methods.heads_config import HeadsConfig
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_rm_training.runs.heads import write_head_ensemble
 from assay_serving.engines.aggregation import MemberAggregation

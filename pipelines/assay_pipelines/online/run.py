@@ -30,7 +30,7 @@ from assay.runs.model_run import model_folder
 from assay.runs.record import Run, locate_model, mark_dead_runs, start_run
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
-from assay_pipelines.online.config import LoopConfig, loop_of
+from assay_pipelines.online.config import LoopConfig, loop_of, named_field
 from assay_pipelines.online.journal import LOOP_FILE, Journal, LabelRow
 from assay_pipelines.online.label_sources.kind import LABEL_SOURCES, LabelSource
 from assay_pipelines.online.labelling import OnlineLabelling
@@ -96,16 +96,18 @@ def run_loop(
     if unfinished is not None:
         _remove_unfinished_policy(workspace, config.name)
     elif (workspace.models / config.name).exists():
-        raise BadInputError(f"a model {config.name!r} exists, of a loop that ended or of another run", field="name")
+        raise BadInputError(_name_in_use(workspace, config.name), field="name")
     model_folder(workspace, config.name)  # before labels are bought for it
     second = config.labels.other
     references = [] if second is None else [recorded_reward(second, None, "labels.other", workspace)]
     if config.reward.start is not None:
         start_folder(workspace, config.reward.start)
-    source = label_source(workspace, config, folder)
-    base = locate_model(workspace, config.reward.backbone or config.policy)[0]
+    with named_field("labels.source"):
+        source = label_source(workspace, config, folder)
     make = HeadsRefit if config.reward.refit == "heads" else WholeModelRefit
-    refit: Refit = make(workspace, f"{config.name}-reward", config.reward, base, plan.device, plan.recipe.seed)
+    with named_field("policy" if config.reward.backbone is None else "reward.backbone"):
+        base = locate_model(workspace, config.reward.backbone or config.policy)[0]
+        refit: Refit = make(workspace, f"{config.name}-reward", config.reward, base, plan.device, plan.recipe.seed)
     pool: Pool = "gold" if config.labels.source["kind"] in ("verifier", "people") else "silver"
     if unfinished is None:
         with start_run(workspace, "loop", config.to_dict()) as run:
@@ -188,7 +190,9 @@ def _plan(workspace: Workspace, config: LoopConfig, folder: Path | None) -> Plan
         raise BadInputError(
             f"no option of a policy's training; one of {', '.join(sorted(options_of_runs))}", field=wrong[0]
         )
-    watch = tuple(recorded_reward(text, None, "--watch", workspace) for text in options.pop("watch", ()))
+    with named_field("policy"):
+        locate_model(workspace, config.policy)
+    watch = tuple(recorded_reward(text, None, "training.watch", workspace) for text in options.pop("watch", ()))
     run_config = PolicyRunConfig(policy=config.policy, rewards=(f"loop:{config.name}",), watch=watch, **options)
     beside = None if folder is None else folder / config.recipe
     recipe = str(beside) if beside is not None and beside.is_file() else config.recipe
@@ -220,6 +224,20 @@ def _unfinished(workspace: Workspace, config: LoopConfig) -> _Unfinished | None:
         labels = tuple(LabelRow(**{**row, "judgments": tuple(row["judgments"])}) for row in payload["rows"])
         return _Unfinished(path.parent, payload["config"], payload["record"], payload["model"], labels)
     return None
+
+
+def _name_in_use(workspace: Workspace, name: str) -> str:
+    """Why a loop of this name cannot begin, and what to do."""
+    with workspace.store.unit() as db:
+        row = db.execute(
+            """SELECT run_id FROM runs WHERE kind = 'rl' AND status = 'done' AND config ->> 'name' = ?
+               ORDER BY started_at DESC LIMIT 1""",
+            [name],
+        ).fetchone()
+    anew = f"give another name, or remove it: assay models remove {name}"
+    if row is not None and (workspace.runs / row[0] / LOOP_FILE).is_file():
+        return f"the loop {name} has ended ({row[0]}) and its policy is the model {name!r}; for another loop {anew}"
+    return f"a model {name!r} exists, which is not of this loop; {anew}"
 
 
 def _remove_unfinished_policy(workspace: Workspace, name: str) -> None:

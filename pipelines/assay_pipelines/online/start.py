@@ -19,7 +19,7 @@ from assay.models.devices import pick_device
 from assay.runs.record import Run, locate_model
 from assay.workspace import Workspace
 from assay_pipelines.online.candidate_pairs import candidate_pairs
-from assay_pipelines.online.config import LoopConfig
+from assay_pipelines.online.config import LoopConfig, named_field
 from assay_pipelines.online.journal import Journal, LabelRow
 from assay_pipelines.online.label_sources.kind import LabelSource
 from assay_pipelines.online.labelling import InitialPairs, fitted_version
@@ -84,7 +84,8 @@ def first_version(
 
 def start_folder(workspace: Workspace, name: str) -> Path:
     """Of the reward model to begin with. Raises BadInputError where there is none."""
-    folder = Path(locate_model(workspace, name)[0])
+    with named_field("reward.start"):
+        folder = Path(locate_model(workspace, name)[0])
     if not folder.exists():
         raise BadInputError(f"no reward model {name!r}: not in this workspace, and no folder", field="reward.start")
     return folder
@@ -108,7 +109,8 @@ def initial_pairs(workspace: Workspace, config: LoopConfig) -> InitialPairs | No
     if start is not None and config.reward.refit == "heads":
         spec = HeadEnsembleSpec.read(start_folder(workspace, start))
         data, fitted = spec.snapshot and snapshot_id(workspace, spec.snapshot), spec.pairs
-    pairs = tuple(map(TrainingPair.of_pair, load_pairs_or_file(workspace, data))) if data is not None else ()
+    with named_field("reward.pairs"):
+        pairs = tuple(map(TrainingPair.of_pair, load_pairs_or_file(workspace, data))) if data is not None else ()
     if fitted > len(pairs):
         typer.echo(
             f"later versions are fitted on {len(pairs)} of the {fitted} pairs of {start}: its snapshot", err=True

@@ -52,7 +52,8 @@ class HeldOutReward:
     def __init__(self, sources: Sequence[RewardSource], folder: Path, settings: WatchSettings | None = None) -> None:
         self.sources, self.settings = list(sources), settings or WatchSettings()
         self.log = JsonLog(folder / SUSPECTS_FILE)
-        self.history: list[dict[str, float]] = []  #: a step each: step, proxy, held, error (of held)
+        self.history: list[dict[str, float]] = []  #: a step each: step, proxy, held, error (of held), model (a number)
+        self._models: list[str] = []  #: versions of the models that the newest rewards are of
 
     def measure(self, report: StepReport) -> dict[str, float]:
         """`held_out_reward_mean`, `_std`, `_missing`, `_rows`, `held_out_agreement`, `overoptimised` (0 or 1) and
@@ -77,7 +78,10 @@ class HeldOutReward:
             held_out, [uid for uid, in_use in zip(part.uid, present.tolist(), strict=True) if in_use]
         )
         means = {"proxy": float(proxy.mean()), "held": float(held_out.mean()), "error": error}
-        self.history.append({"step": report.step, **means})
+        models = sorted({score.version for scores in part.scores for score in scores.values()})
+        number = self.history[-1].get("model", 0.0) if self.history else 0.0
+        self.history.append({"step": report.step, **means, "model": number + (models != self._models)})
+        self._models = models
         metrics["overoptimised"] = float(overoptimised(self.history, self.settings.window, self.settings.sigmas))
         metrics["overoptimised_good_step"] = self._good_step()
         self.log.append(suspects(part, scores, step=report.step, most=self.settings.suspects))
@@ -98,19 +102,25 @@ class HeldOutReward:
         return composed(Composition(), gather_rewards(self.sources, part.items, part.responses))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"history": self.history, "suspects": self.log.sync()}
+        return {"history": self.history, "models": self._models, "suspects": self.log.sync()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.history = [dict(row) for row in state["history"]]
+        self.history, self._models = [dict(row) for row in state["history"]], list(state.get("models", ()))
         self.log.cut(int(state["suspects"]))
 
 
 def overoptimised(history: Sequence[Mapping[str, float]], window: int, sigmas: float) -> bool:
     """Whether the held-out mean of the last `window` steps lies below that of an earlier window by `sigmas` standard
-    errors of the difference, while the mean trained on is no lower than it was then.
+    errors of the difference, while the mean trained on is no lower than it was then. Of the steps since the reward
+    model last changed alone: another one's rewards have another level and scale.
 
-    `history`: a step each, with `proxy` and `held` (means) and `error` (standard error of `held`).
+    `history`: a step each, with `proxy` and `held` (means), `error` (standard error of `held`) and `model` (a number).
     """
+    if history:
+        since = next(
+            (n for n, row in enumerate(reversed(history)) if row.get("model") != history[-1].get("model")), None
+        )
+        history = history[len(history) - since :] if since is not None else history
     if len(history) < 2 * window:
         return False
 

@@ -86,6 +86,10 @@ class PairEvaluation(EvaluationReport):
     seed: int
     items: tuple[ScoredPair, ...] = field(repr=False)
 
+    def to_dict(self) -> dict[str, Any]:
+        """With the verdict on the uncertainty."""
+        return super().to_dict() | {"uncertainty": self.uncertainty.to_dict() if self.uncertainty is not None else None}
+
     @property
     def coverage(self) -> Coverage:
         return Coverage(self.pairs, self.scored, "pairs", self.failures, sum(item.truncated for item in self._scored))

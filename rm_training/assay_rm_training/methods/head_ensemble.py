@@ -22,38 +22,26 @@ the same order keeps a member's earlier draws.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from annotated_types import Ge, Gt, Lt
 from scipy.linalg import cholesky, solve_triangular
 
 from assay import ids
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
-from assay.settings import CheckedSettings, Help
 from assay_rm_training.calibration.measures import sigmoid
 from assay_rm_training.calibration.uncertainty import UncertaintyReport, measure_uncertainty
+from assay_rm_training.methods.heads_config import HeadsConfig
 from assay_rm_training.methods.hidden_states import FeatureCache
 from assay_rm_training.methods.probe import L2_PATH, cross_validated, fit_head, sides, wrong_labels
 from assay_serving.engines.heads import Heads, Posterior
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
-HeadsMethod = Literal["bootstrap", "laplace", "prior"]
 FOLDS = 4
-
-
-@dataclass(frozen=True)
-class HeadsConfig(CheckedSettings):
-    """`l2`: for features of deviation 1, as in `ProbeConfig`; None: chosen by cross-validation over prompts."""
-
-    method: Annotated[HeadsMethod, Help("How the heads come to differ.")] = "laplace"
-    members: Annotated[int, Ge(2), Help("Heads.")] = 8
-    l2: Annotated[float | None, Gt(0), Lt(math.inf), Help("Penalty; by cross-validation without one.")] = None
-    seed: Annotated[int, Ge(0), Help("Of the draws.")] = 0
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_rm_training.data.annotator_votes import AnnotatorVote
 from assay_rm_training.methods.annotator_groups import AnnotatorGroups, GroupsConfig, fit_groups
-from assay_rm_training.methods.head_ensemble import HeadsConfig, fit_heads
+from assay_rm_training.methods.head_ensemble import fit_heads
+from assay_rm_training.methods.heads_config import HeadsConfig
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_rm_training.methods.probe import sides
 from assay_rm_training.runs.heads import write_head_ensemble

@@ -20,7 +20,8 @@ from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import render_card
 from assay_rm_training.checkpoints.checkpoint import save_checkpoint
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
-from assay_rm_training.methods.head_ensemble import HeadsConfig, scaled_heads, train_heads
+from assay_rm_training.methods.head_ensemble import scaled_heads, train_heads
+from assay_rm_training.methods.heads_config import HeadsConfig
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_rm_training.methods.probe import Probe, ProbeConfig, probe_spec, train_probe, with_head
 from assay_rm_training.runs.contamination_lineage import (

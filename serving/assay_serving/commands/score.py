@@ -145,8 +145,9 @@ def score(
                 results.extend(new_results)
             if run is not None:
                 from assay_serving.score_records import save_scores
+                from assay_serving.server.cache.score_cache import reads_labels
 
-                save_scores(run, items, new_results, scorer.info)
+                save_scores(run, items, new_results, scorer.info, by_label=reads_labels(scorer))
             if output is not None:
                 output.flush()
 

@@ -161,7 +161,8 @@ def described(name: str, spec: RewardModelSpec, *, dtype: str, device: str, atte
     """The description of a generative model. Its template hash covers the question and how it is sampled."""
     import hashlib
 
-    judging = spec.judging
+    # The format's own hash is in it: its name may be a path.
+    judging = None if spec.judging is None else replace(spec.judging, format="")
     asked = f"{spec.template_hash}\x1f{judging}"
     if judging is not None and judging.tools:
         definitions = toolbox(judging.tools).definitions

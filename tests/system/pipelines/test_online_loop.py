@@ -17,7 +17,7 @@ import torch
 
 from assay import ids
 from assay.domain import prompt_of
-from assay.errors import AssayError
+from assay.errors import AssayError, BadInputError
 from assay.models.spec import RewardModelSpec
 from assay.runs.callbacks import Callback, StepCallback
 from assay.runs.json_log import read_metrics
@@ -140,7 +140,18 @@ def test_after_an_alarm_the_policy_takes_up_the_last_good_weights_and_labels_are
     assert [row["labels_spent"] for row in made.steps] == [12, 12, 14]
     weights = {step: read_checkpoint(checkpoint_folder(made.folder, step)).tensors["parameters"] for step in (1, 2, 3)}
     assert all(torch.equal(weights[1][name], value) for name, value in weights[2].items())
+    again = r"the loop looped has ended \(run-.* and its policy is the model 'looped'; .*: assay models remove looped"
+    with pytest.raises(BadInputError, match=again):
+        run_loop(workspace, loop(**plan, alarm={"action": "return", "labels": 2}))
     assert not all(torch.equal(weights[2][name], value) for name, value in weights[3].items())
+
+
+def test_where_no_checkpoint_is_as_early_nothing_is_taken_up(workspace: Workspace) -> None:
+    settings = {**ALARM, "checkpoint_every": 5}
+    made = run_loop(workspace, loop(set=settings, labels={"every": 100}, alarm={"action": "return", "labels": 2}))
+    assert kinds(made.folder)[0] == (2, "alarm")
+    assert "returned" not in {kind for _, kind in kinds(made.folder)}
+    assert made.steps[-1]["labels_spent"] > 12
 
 
 @pytest.mark.parametrize("action", ["stop", "label", "penalty", "ignore"])
@@ -276,6 +287,9 @@ def test_a_whole_reward_model_may_be_trained_again_from_the_one_before(workspace
         ({"labels": {"source": {"kind": "simulated", "acuracy": 1}}}, "did you mean accuracy"),
         ({"reward": {"labels": 0, "start": "nosuch"}}, "field 'reward.start': no reward model 'nosuch'"),
         ({"labels": {"other": "nosuch"}}, "field 'labels.other'"),
+        ({"policy": "nosuch"}, "field 'policy': no model 'nosuch'"),
+        ({"reward": {"labels": 0, "pairs": "nosuch"}}, "field 'reward.pairs': 'nosuch' is neither a snapshot"),
+        ({"reward": {"labels": 4, "backbone": "./nosuch"}}, "field 'reward.backbone': no model './nosuch'"),
         ({"reward": {"refit": "train"}}, "disagreement needs members (an ensemble as the reward)"),
         ({"reward": {"refit": "train", "training": {"epoch": 1}}, "labels": {"selector": {"kind": "random"}}}, "epoch"),
         ({"name": "looped@"}, "is not a model name"),

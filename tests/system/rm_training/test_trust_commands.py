@@ -283,7 +283,9 @@ def test_an_ensemble_of_heads_is_trained_measured_and_used_as_any_model(
     assert HeadEnsembleSpec.read(folder).calibration is not None
     code, out, err = run(capsys, "eval", "--model", "heads", "--data", place / "gold.jsonl", "--json", *where)
     assert code == 0, err
-    assert json.loads(out)["uncertainty"]["factor"] == pytest.approx(1.0, rel=0.05)  # it was scaled on these pairs
+    uncertainty = json.loads(out)["uncertainty"]
+    assert uncertainty["factor"] == pytest.approx(1.0, rel=0.05)  # it was scaled on these pairs
+    assert uncertainty["verdict"] == spec.uncertainty["verdict"]
 
     code, _, err = run(capsys, *command[:-4], "--name", "h2", "--combine", "min", *where)
     assert code == 2

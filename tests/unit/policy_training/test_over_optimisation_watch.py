@@ -13,6 +13,7 @@ import torch
 
 from assay.domain import Message
 from assay.errors import BadInputError
+from assay.score import Score
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -121,6 +122,25 @@ def test_over_optimisation_is_a_fall_beyond_noise_while_the_other_rises() -> Non
     assert not overoptimised(history(falls, falls), 3, 3.0), "both fall: that is another trouble"
     assert not overoptimised(history(falls, rising, error=2.0), 3, 3.0), "within the noise"
     assert not overoptimised(history(falls[:5], rising[:5]), 3, 3.0), "too early to say"
+
+
+def test_steps_of_another_reward_model_are_not_compared(tmp_path: Path) -> None:
+    """A swap in the middle, to a model whose rewards lie higher: nothing says that the reward rose meanwhile."""
+    held = [0.0, 0.4, 0.8, 1.0, 1.0, 0.9, 0.6, 0.3, 0.1, 0.0, -0.2, -0.4]
+    level = [0.0] * 7 + [3.0] * 5
+    watch = HeldOutReward([Length()], tmp_path, WatchSettings(share=1.0, suspects=0, window=3))
+    for swap in (False, True):
+        watch.history, flags = [], []
+        for step, (value, proxy) in enumerate(zip(held, level, strict=True)):
+            version = f"v{int(swap and step >= 7)}"
+            score = Score(proxy, "m", version, "t", 1, False)
+            rollouts = batch(["a" * round(100 - 10 * value)] * 2, [proxy] * 2, groups=2)
+            found = watch.measure(report(step, rollouts.with_(scores=({"m": score},) * 2)))
+            flags.append(found["overoptimised"])
+        assert any(flags) is not swap
+    first, last = (watch.history[n]["model"] for n in (0, -1))
+    assert first != last
+    assert [row["model"] for row in watch.history] == [first] * 7 + [last] * 5
 
 
 def test_prompts_that_differ_are_not_taken_for_a_fall(tmp_path: Path) -> None:

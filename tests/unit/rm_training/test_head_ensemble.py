@@ -13,7 +13,8 @@ from assay.errors import BadInputError
 from assay.runs.record import start_run
 from assay.score import Score
 from assay.workspace import Workspace
-from assay_rm_training.methods.head_ensemble import FittedHeads, HeadsConfig, fit_heads, train_heads
+from assay_rm_training.methods.head_ensemble import FittedHeads, fit_heads, train_heads
+from assay_rm_training.methods.heads_config import HeadsConfig
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
 from assay_rm_training.methods.probe import fit_head
 from assay_rm_training.runs.heads import write_head_ensemble

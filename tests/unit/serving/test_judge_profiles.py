@@ -15,11 +15,15 @@ from fastapi import FastAPI, Request
 from assay.domain import Message
 from assay.errors import BadInputError, NotFoundError
 from assay.http.running import running_app
+from assay.models.spec import RewardModelSpec
+from assay.runs.record import start_run
 from assay.score import Score, ScoreFailure
+from assay.workspace import Workspace
 from assay_serving.chat.client import ChatEndpoint
 from assay_serving.engines.engine import checked_kind
 from assay_serving.generative.engine import GenerativeScorer
 from assay_serving.generative.kind import JUDGE_PROFILES
+from assay_serving.generative.local import described
 from assay_serving.generative.pairwise import PairOutcome, PairQuestion, PairwiseJudge
 from assay_serving.generative.profiles.profile import JudgeProfile, profile_of
 from assay_serving.generative.profiles.recognition import UnreadReplies, recognised
@@ -27,8 +31,9 @@ from assay_serving.generative.remote import RemoteWriter
 from assay_serving.generative.templates import format_named
 from assay_serving.generative.verdict import JudgeVerdict, ParseFailure
 from assay_serving.model_config import ModelConfig
+from assay_serving.score_records import save_scores
 from assay_serving.scorer import ScoreItem
-from assay_serving.server.cache.score_cache import ScoreKeys
+from assay_serving.server.cache.score_cache import ScoreKeys, reads_labels
 
 PROMPT = (Message("user", "Name a metal."),)
 
@@ -263,6 +268,17 @@ def test_a_profile_of_ones_own_is_a_yaml_file_and_its_faults_are_named(tmp_path:
     assert form.ask(PROMPT, ["{gold}"])[0].text == "Rate {gold} for Name a metal."
     assert form.read("*") == JudgeVerdict("*", 0, 1.0)
     assert form.read("**") == ParseFailure("unknown_label")
+    elsewhere = tmp_path / "elsewhere" / "copy.yaml"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(own.read_text())
+    copied = format_named(str(elsewhere))
+    specs = [
+        RewardModelSpec("generative", "tiny", "t", 64, "v", judging=one.judging)
+        for one in (form, copied, format_named("rm-r1"))
+    ]
+    hashes = [described("judge", spec, dtype="float32", device="cpu").template_hash for spec in specs]
+    assert copied.hash == form.hash
+    assert hashes[0] == hashes[1] != hashes[2], "what a profile says counts, not where it lies"
     good = {"responses": 2, "user": "{response_a} {response_b}", "reads": {"pattern": "(A|B)", "values": {"A": "A"}}}
     for change, words in (
         ({"responses": 3}, "field 'responses'.*1 or 2"),
@@ -336,13 +352,19 @@ def test_a_faulty_profile_is_one_line(text: str, fault: str) -> None:
         profile_of(text, "mine")
 
 
-def test_a_cached_score_stands_for_one_reference_answer() -> None:
+def test_a_cached_score_stands_for_one_reference_answer_and_no_stored_one_does(workspace: Workspace) -> None:
     items = [ScoreItem(PROMPT, "Gold.", label=label) for label in ("Gold.", "Tin.")]
     for profile, distinct in (("prometheus-2", 2), ("selene", 1)):
         scorer = GenerativeScorer.load(ModelConfig("tiny", device="cpu", judge_profile=profile))
         keys = ScoreKeys.of_engine(scorer)
         assert keys is not None
         assert len(set(keys.of(items))) == distinct
+        assert reads_labels(scorer) == (distinct == 2)
+    failed = [ScoreFailure("unparsable", "no verdict")] * 2
+    with start_run(workspace, "score", {}) as run:
+        assert save_scores(run, items, failed, scorer.info, by_label=False) == 1
+        with pytest.raises(BadInputError, match="score without --save"):
+            save_scores(run, items, failed, scorer.info, by_label=True)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def probe(
     from assay.workspace import Workspace
     from assay_rm_training.commands.evaluation_tables import print_evaluation
     from assay_rm_training.commands.train.options import waivers_of
-    from assay_rm_training.methods.head_ensemble import HeadsConfig
+    from assay_rm_training.methods.heads_config import HeadsConfig
     from assay_rm_training.methods.probe import ProbeConfig
     from assay_rm_training.runs.probe import ProbePlan, train_probe_model
     from assay_rm_training.runs.train import default_name
