@@ -161,8 +161,9 @@ def described(name: str, spec: RewardModelSpec, *, dtype: str, device: str, atte
     """The description of a generative model. Its template hash covers the question and how it is sampled."""
     import hashlib
 
-    # The format's own hash is in it: its name may be a path.
-    judging = None if spec.judging is None else replace(spec.judging, format="")
+    judging = spec.judging
+    if judging is not None and Path(judging.format).is_absolute():  # a file, whose content is in `template`
+        judging = replace(judging, format="")
     asked = f"{spec.template_hash}\x1f{judging}"
     if judging is not None and judging.tools:
         definitions = toolbox(judging.tools).definitions

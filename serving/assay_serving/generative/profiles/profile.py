@@ -52,9 +52,17 @@ class JudgeProfile(JudgeFormat):
 
     @property
     def hash(self) -> str:
-        """Identity of all that shapes the question and how its answer is read; not of its name, which may be a path."""
+        """Identity of all that shapes the question and how its answer is read; not of the path that a file is named
+        by."""
         reads = repr(sorted(asdict(self.reads).items()))
-        parts = (self.system, self.text, self.with_reference, self.criterion, reads)
+        parts = (
+            "" if Path(self.name).is_absolute() else self.name,
+            self.system,
+            self.text,
+            self.with_reference,
+            self.criterion,
+            reads,
+        )
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
 
     @property
