@@ -111,6 +111,9 @@ class JudgeEvaluation(EvaluationReport):
         rows.append(("parse failures", f"{self.parse_failure_rate:.1%} of {self.answers} answers ({faults})"))
         rows += [(f"majority of {k}", figure.text()) for k, figure in self.voting.items() if k > 1]
         rows.append(("tokens an answer", f"{self.tokens_out:.1f}"))
+        answers = [a for record in self.records for order in record.get("orders", [record]) for a in order["answers"]]
+        if failed := [result["error"] for a in answers for turn in a.get("tools", ()) for result in turn["results"]]:
+            rows.append(("tool calls", f"{len(failed)}, {sum(failed)} of them failed"))
         if self.failures:
             rows.append(("left out", ", ".join(f"{n} ({code})" for code, n in self.failures.items())))
         return rows

@@ -1,8 +1,8 @@
 """Recorded traces of a judge that called tools, as turns to be trained on.
 
-Covers: our own form (what `items.jsonl` of an evaluation has), messages with calls and results in any form that is
-read elsewhere, and Themis's (arXiv 2310.01045, its TARA data): Thought, Action, Action Input, Observation, as an object
-or as text. Leaves out: running tools again: results are as they were recorded.
+Covers: our own form (what `items.jsonl` of an evaluation has), and Themis's (arXiv 2310.01045, its TARA data): Thought,
+Action, Action Input, Observation, as an object or as text. Leaves out: running tools again: results are as they were
+recorded.
 """
 
 import json
@@ -10,10 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from assay.conversation.parts import TextPart, ToolCallPart, ToolResultPart
-from assay.data.conversation import turns_of
 from assay.data.json_lines import RowError
-from assay.domain import Prompt, prompt_of
 from assay.errors import BadInputError
 from assay_serving.tools.tool import ToolCall, ToolResult, ToolTurn
 
@@ -32,12 +29,12 @@ def trace_in(record: Mapping[str, Any], side: str = "") -> tuple[ToolTurn, ...]:
     trace = record.get(name, meta.get(name) if isinstance(meta, Mapping) else None)
     try:
         return trace_of(trace)
-    except (RowError, BadInputError) as error:
+    except BadInputError as error:
         raise RowError(f"no trace of tools: {error}", field=name) from error
 
 
 def trace_of(trace: Any) -> tuple[ToolTurn, ...]:
-    """Turns with their calls and results. A text without an action has none. Raises BadInputError or RowError."""
+    """Turns with their calls and results. A text without an action has none. Raises BadInputError."""
     if trace is None or trace == "":
         return ()
     if isinstance(trace, str):
@@ -52,11 +49,9 @@ def trace_of(trace: Any) -> tuple[ToolTurn, ...]:
         if missing := [name for name in fields.values() if not isinstance(trace.get(name), str)]:
             raise BadInputError(f"a step has no text {missing[0]!r}")
         return (_step(**{key: trace[name] for key, name in fields.items()}),)
-    if not isinstance(trace, list):
-        raise BadInputError("must be a list of turns or messages, a step or a text")
-    if all(isinstance(turn, Mapping) and "results" in turn for turn in trace):
-        return tuple(_stored(turn) for turn in trace)
-    return _of_messages(prompt_of(turns_of(trace, TRACE)))
+    if not isinstance(trace, list) or not all(isinstance(turn, Mapping) for turn in trace):
+        raise BadInputError("must be a list of turns, a step or a text")
+    return tuple(_stored(turn) for turn in trace)
 
 
 def _step(thought: str, action: str, input: str, observation: str) -> ToolTurn:
@@ -66,7 +61,7 @@ def _step(thought: str, action: str, input: str, observation: str) -> ToolTurn:
 
 
 def _stored(turn: Mapping[str, Any]) -> ToolTurn:
-    results, text = turn["results"], turn.get("text")
+    results, text = turn.get("results"), turn.get("text")
     if not isinstance(text, str) or not isinstance(results, list) or not results:
         raise BadInputError("a turn has a text and its results")
     read = []
@@ -76,38 +71,3 @@ def _stored(turn: Mapping[str, Any]) -> ToolTurn:
         call = ToolCall(str(entry.get("name") or ""), dict(entry.get("arguments") or {}))
         read.append(ToolResult(call, entry["content"], bool(entry.get("error"))))
     return ToolTurn(text, tuple(read))
-
-
-def _of_messages(messages: Prompt) -> tuple[ToolTurn, ...]:
-    """Each assistant's message with calls, with the results that follow it."""
-    turns: list[ToolTurn] = []
-    calls: list[ToolCall] = []
-    text = ""
-    for message in messages:
-        parts = message.parts
-        if message.role == "assistant":
-            if turns and len(turns[-1].results) < len(calls):
-                raise BadInputError("a call has no result")
-            calls = [_call(part) for part in parts if isinstance(part, ToolCallPart)]
-            texts = [part.text for part in parts if isinstance(part, TextPart)]
-            text = "\n".join([*texts, *(call.text for call in calls)])
-            if calls:
-                turns.append(ToolTurn(text, ()))
-            continue
-        for part in parts:
-            content = part.content if isinstance(part, ToolResultPart) else message.text
-            if message.role != "tool" or not turns or len(turns[-1].results) == len(calls):
-                raise BadInputError("a result follows no call")
-            answered = (*turns[-1].results, ToolResult(calls[len(turns[-1].results)], content))
-            turns[-1] = ToolTurn(text, answered)
-    if turns and len(turns[-1].results) < len(calls):
-        raise BadInputError("a call has no result")
-    return tuple(turns)
-
-
-def _call(part: ToolCallPart) -> ToolCall:
-    try:
-        arguments = json.loads(part.arguments)
-    except ValueError:
-        arguments = {}
-    return ToolCall(part.name, arguments if isinstance(arguments, dict) else {}, part.call_id)

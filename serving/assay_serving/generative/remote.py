@@ -133,16 +133,9 @@ class RemoteWriter:
         self, client: ChatClient, body: Mapping[str, Any], form: JudgeFormat, judging: Judging
     ) -> JudgeSample | ScoreFailure:
         box, turns, tokens_out = toolbox(judging.tools), list[ToolTurn](), 0
-        definitions = [
-            {
-                "type": "function",
-                "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
-            }
-            for tool in box.tools.values()
-        ]
         messages = list(body["messages"])
         while True:
-            request = {**body, "messages": messages, "tools": definitions}
+            request = {**body, "messages": messages, "tools": box.functions}
             result = await client.send(lambda post, sent=request: post(sent))  # type: ignore[misc]
             samples = self._samples(result, form, replace(judging, samples=1))
             if isinstance(samples, ScoreFailure):

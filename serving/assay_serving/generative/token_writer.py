@@ -167,10 +167,13 @@ class TokenWriter(ABC):
         """One batch."""
         sampling = SamplingParams(judging.max_new_tokens, judging.temperature, judging.top_p)
         generated = self.generate(prompts, sampling, samples=judging.samples, seed=seed)
+        conversations = [
+            [] if isinstance(turns, ScoreFailure) else [Conversation(prompt, turn) for turn in turns]
+            for prompt, turns in zip(prompts, generated, strict=True)
+        ]
         if judging.tools:
-            conversations = converse(
-                prompts,
-                generated,
+            converse(
+                [one for samples in conversations for one in samples],
                 judging,
                 self.renderer,
                 lambda rows, at: self.generate(rows, sampling, samples=1, seed=at),
@@ -178,19 +181,18 @@ class TokenWriter(ABC):
                 seed=seed,
                 most=self.context,
             )
-        else:
-            conversations = [g if isinstance(g, ScoreFailure) else list(map(Conversation, g)) for g in generated]
         results: list[list[JudgeSample] | ScoreFailure] = []
         waiting: list[tuple[int, int, list[int]]] = []
-        for number, (prompt, samples) in enumerate(zip(prompts, conversations, strict=True)):
-            if isinstance(samples, ScoreFailure):
-                results.append(samples)
+        for number, (turns, samples) in enumerate(zip(generated, conversations, strict=True)):
+            last = [turns] if isinstance(turns, ScoreFailure) else [one.last for one in samples]
+            if (failed := next((turn for turn in last if isinstance(turn, ScoreFailure)), None)) is not None:
+                results.append(failed)
                 continue
-            read = [self._read(sample.last, len(prompt), form) for sample in samples]
-            for index, (sample, answer) in enumerate(zip(samples, read, strict=True)):
-                if isinstance(answer.verdict, JudgeVerdict) and form.has_final_line:
-                    context = self._reasoning_ids(sample.last.ids, answer.text, answer.verdict)
-                    waiting.append((number, index, [*prompt, *sample.before, *context]))
+            read = [self._read(turn, len(prompts[number]), form) for turn in last if isinstance(turn, Sampled)]
+            for index, (one, answer) in enumerate(zip(samples, read, strict=True)):
+                if isinstance(answer.verdict, JudgeVerdict) and isinstance(one.last, Sampled) and form.has_final_line:
+                    context = self._reasoning_ids(one.last.ids, answer.text, answer.verdict)
+                    waiting.append((number, index, [*one.question, *one.before, *context]))
             results.append(read)
         logps = self._all_label_logps([row for *_, row in waiting], form)
         for (number, index, _), logp in zip(waiting, logps, strict=True):
@@ -199,18 +201,11 @@ class TokenWriter(ABC):
                 results[number] = logp
             elif not isinstance(answers, ScoreFailure):
                 answers[index] = replace(answers[index], logp=logp)
-        return [self._with_turns(*pair, judging) for pair in zip(results, conversations, strict=True)]
-
-    def _with_turns(
-        self,
-        answers: list[JudgeSample] | ScoreFailure,
-        conversations: list[Conversation] | ScoreFailure,
-        judging: Judging,
-    ) -> list[JudgeSample] | ScoreFailure:
-        if isinstance(answers, ScoreFailure) or isinstance(conversations, ScoreFailure) or not judging.tools:
-            return answers
-        pairs = zip(answers, conversations, strict=True)
-        return [with_turns(answer, one.turns, judging, tokens_out=one.tokens_out) for answer, one in pairs]
+        for answers, samples in zip(results, conversations, strict=True):
+            if judging.tools and not isinstance(answers, ScoreFailure):
+                pairs = list(zip(answers, samples, strict=True))
+                answers[:] = [with_turns(a, one.turns, judging, tokens_out=one.tokens_out) for a, one in pairs]
+        return results
 
     def _all_label_logps(self, before: Sequence[list[int]], form: JudgeFormat) -> list[dict[str, float] | ScoreFailure]:
         """`_label_logps` of any number of contexts, within the token budget."""

@@ -6,7 +6,7 @@ tokenized twice. Leaves out: reading verdicts (`token_writer`), endpoints (`remo
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from assay.models.chat.renderer import Renderer
@@ -18,26 +18,24 @@ from assay_serving.tools.tool import ToolTurn
 from assay_serving.tools.toolbox import toolbox
 from assay_serving.tools.turns import between_turns
 
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """What a model wrote after a question. `last`: its last turn; `before`: the tokens before that, of `turns` and
-    their results. `tokens_out`: those of `turns` that the model wrote. `failure`: of the engine, in a later turn."""
-
-    last: Sampled
-    before: tuple[int, ...] = ()
-    turns: tuple[ToolTurn, ...] = ()
-    tokens_out: int = 0
-    failure: ScoreFailure | None = None
-
-
 #: One continuation of each row of token ids, at a seed.
 Continue: TypeAlias = Callable[[Sequence[tuple[int, ...]], int], Sequence[list[Sampled] | ScoreFailure]]
 
 
+@dataclass(slots=True)
+class Conversation:
+    """What a model wrote after a question. `last`: its last turn, or the engine's failure; `before`: the tokens before
+    that, of `turns` and their results. `tokens_out`: those of `turns` that the model wrote."""
+
+    question: tuple[int, ...]
+    last: Sampled | ScoreFailure
+    before: tuple[int, ...] = ()
+    turns: tuple[ToolTurn, ...] = ()
+    tokens_out: int = 0
+
+
 def converse(
-    prompts: Sequence[tuple[int, ...]],
-    first: Sequence[list[Sampled] | ScoreFailure],
+    conversations: Sequence[Conversation],
     judging: Judging,
     renderer: Renderer,
     proceed: Continue,
@@ -45,56 +43,31 @@ def converse(
     *,
     seed: int,
     most: int,
-) -> list[list[Conversation] | ScoreFailure]:
-    """The conversations that begin with the turns `first`. `most`: tokens of a row, with its longest next turn; a row
-    that would be longer ends there, as cut."""
-    rows = [one if isinstance(one, ScoreFailure) else [Conversation(turn) for turn in one] for one in first]
-    places = [(n, k) for n, row in enumerate(rows) if not isinstance(row, ScoreFailure) for k in range(len(row))]
-    box, end = toolbox(judging.tools), int(renderer.tokenizer.eos_token_id)
-    for _ in range(judging.tool_rounds):
-        going: list[tuple[int, int]] = []
-        for n, k in places:
-            row = rows[n]
-            assert not isinstance(row, ScoreFailure)
-            one = row[k]
-            calls = calls_in(text := text_of(one.last.ids)) if one.last.ended else []
-            if not calls:
-                continue
-            results = box.run(calls, one.turns)
-            before = (*one.before, *one.last.ids, end, *between_turns(renderer, results))
-            if len(prompts[n]) + len(before) + judging.max_new_tokens > most:
-                row[k] = replace(one, last=replace(one.last, ended=False))
-                continue
-            turns = (*one.turns, ToolTurn(text, tuple(results)))
-            row[k] = replace(one, before=before, turns=turns, tokens_out=one.tokens_out + len(one.last.ids) + 1)
-            going.append((n, k))
-        _proceed(prompts, rows, going, proceed, seed)
-        places = going
-    return [
-        next((one.failure for one in row if one.failure is not None), row) if not isinstance(row, ScoreFailure) else row
-        for row in rows
-    ]
-
-
-def _proceed(
-    prompts: Sequence[tuple[int, ...]],
-    rows: Sequence[list[Conversation] | ScoreFailure],
-    going: Sequence[tuple[int, int]],
-    proceed: Continue,
-    seed: int,
 ) -> None:
-    """The next turn of each conversation. Samples of a question that are equal so far get random numbers of their
-    own."""
-    seen: defaultdict[tuple[int, ...], int] = defaultdict(int)
-    batches: defaultdict[int, list[tuple[int, int, tuple[int, ...]]]] = defaultdict(list)
-    for n, k in going:
-        row = rows[n]
-        assert not isinstance(row, ScoreFailure)
-        context = (*prompts[n], *row[k].before)
-        batches[seen[n, *context]].append((n, k, context))
-        seen[n, *context] += 1
-    for number, batch in batches.items():
-        for (n, k, _), turn in zip(batch, proceed([context for *_, context in batch], seed + number), strict=True):
-            row = rows[n]
-            assert not isinstance(row, ScoreFailure)
-            row[k] = replace(row[k], failure=turn) if isinstance(turn, ScoreFailure) else replace(row[k], last=turn[0])
+    """Let conversations that have their first turn go on to their end. `most`: tokens of a row, with its longest next
+    turn; a row that would be longer ends there, as cut."""
+    going, end = list(conversations), int(renderer.tokenizer.eos_token_id)
+    for _ in range(judging.tool_rounds):
+        # Samples of a question that are equal so far get random numbers of their own.
+        batches: defaultdict[int, list[Conversation]] = defaultdict(list)
+        copies: defaultdict[tuple[int, ...], int] = defaultdict(int)
+        for one in going:
+            turn = one.last
+            calls = calls_in(text := text_of(turn.ids)) if isinstance(turn, Sampled) and turn.ended else []
+            if isinstance(turn, ScoreFailure) or not calls:
+                continue
+            results = toolbox(judging.tools).run(calls, one.turns)
+            before = (*one.before, *turn.ids, end, *between_turns(renderer, results))
+            if len(one.question) + len(before) + judging.max_new_tokens > most:
+                one.last = Sampled(turn.ids, ended=False)
+                continue
+            one.before, one.turns = before, (*one.turns, ToolTurn(text, tuple(results)))
+            one.tokens_out += len(turn.ids) + 1
+            row = one.question + before
+            batches[copies[row]].append(one)
+            copies[row] += 1
+        going = [one for batch in batches.values() for one in batch]
+        for number, batch in batches.items():
+            rows = [one.question + one.before for one in batch]
+            for one, drawn in zip(batch, proceed(rows, seed + number), strict=True):
+                one.last = drawn if isinstance(drawn, ScoreFailure) else drawn[0]

@@ -1,6 +1,6 @@
-"""The tool `calculator`: arithmetic, exact on whole numbers and fractions of them.
+"""The tool `calculator`: arithmetic, exact on whole numbers, decimals and fractions of them.
 
-Covers: + - * / // % ** and parentheses, functions of `math`, comparisons (an equation is checked). Leaves out: units,
+Covers: + - * / // % ** and parentheses, a few functions, comparisons (an equation is checked). Leaves out: units,
 symbols, anything that is not an expression of numbers.
 """
 
@@ -16,15 +16,17 @@ from assay_serving.tools.tool import ToolError
 
 LONGEST = 1000  #: characters of an expression
 DIGITS = 4000  #: of a power
-_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+_Operators = Mapping[type, Callable[[Any, Any], Any]]
+_BINARY: _Operators = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: lambda a, b: Fraction(a, b) if isinstance(a, int | Fraction) and isinstance(b, int | Fraction) else a / b,
+    ast.Div: lambda a, b: Fraction(a, b) if isinstance(a, int) and isinstance(b, int) else a / b,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
+    ast.Pow: lambda a, b: _power(a, b),
 }
-_COMPARE: dict[type, Callable[[Any, Any], bool]] = {
+_COMPARE: _Operators = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -32,12 +34,11 @@ _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "abs": abs, "min": min, "max": max, "round": round, "sqrt": math.sqrt, "exp": math.exp, "log": math.log,
-    "sin": math.sin, "cos": math.cos, "tan": math.tan, "floor": math.floor, "ceil": math.ceil, "gcd": math.gcd,
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "abs": abs, "min": min, "max": max, "round": round, "sqrt": math.sqrt, "floor": math.floor, "ceil": math.ceil,
 }  # fmt: skip
-_CALL, _THOUSANDS = re.compile(r"[a-z]\("), re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_CONSTANTS = {"pi": math.pi, "e": math.e}
+_ALLOWED = "only numbers, + - * / // % **, comparisons and " + ", ".join(_FUNCTIONS)
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
 class Calculator:
@@ -60,65 +61,40 @@ def calculate(expression: str) -> str:
     and `^` raises to a power. Raises ToolError."""
     if len(expression) > LONGEST:
         raise ToolError(f"an expression has at most {LONGEST} characters")
-    text = expression.strip().replace("^", "**").replace("×", "*").replace("÷", "/")
-    if not _CALL.search(text):
-        text = _THOUSANDS.sub("", text)
-    if "=" in text and not any(sign in text for sign in ("==", "<=", ">=", "!=")):
-        text = text.replace("=", "==")
+    text = re.sub(r"(?<![=<>!])=(?!=)", "==", expression.strip().replace("^", "**"))
     try:
-        tree = ast.parse(text, mode="eval")
-        return _text(_value(tree.body))
-    except ToolError:
-        raise
+        computed = _value(ast.parse(text if "(" in text else _THOUSANDS.sub("", text), mode="eval").body)
+        if isinstance(computed, bool):
+            return str(computed).lower()
+        whole_number = isinstance(computed, int | Fraction) and computed == int(computed)
+        return str(int(computed)) if whole_number else f"{float(computed):.12g}"
+    except ArithmeticError:
+        raise ToolError("division by zero, or a number that is too large") from None
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        raise ToolError(f"{expression!r} is no arithmetic expression") from None
-    except ZeroDivisionError:
-        raise ToolError("division by zero") from None
-    except ArithmeticError as error:
-        raise ToolError(str(error)) from None
+        raise ToolError(f"{expression!r} is no arithmetic expression; {_ALLOWED}") from None
 
 
 def _value(node: ast.expr) -> Any:
     match node:
-        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-            # Decimals are exact fractions, so that 0.1 + 0.2 is 0.3.
-            return number if isinstance(number, int) or not math.isfinite(number) else Fraction(repr(number))
-        case ast.Name(id=name) if name in _CONSTANTS:
-            return _CONSTANTS[name]
-        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
-            return -_value(operand) if isinstance(sign, ast.USub) else _value(operand)
-        case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return _power(_value(left), _value(right))
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
+            return number
+        case ast.Constant(value=float() as number):  # an exact fraction, so that 0.1 + 0.2 is 0.3
+            return Fraction(repr(number))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _BINARY[type(op)](_value(left), _value(right))
-        case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _COMPARE for op in ops):
-            values = [_value(left), *map(_value, others)]
-            return all(_COMPARE[type(op)](a, b) for op, a, b in zip(ops, values, values[1:], strict=False))
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
+            return _COMPARE[type(op)](_value(left), _value(right))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
             return _FUNCTIONS[name](*map(_value, arguments))
-    raise ToolError("only numbers, + - * / // % **, comparisons and " + ", ".join(_FUNCTIONS))
+    raise ToolError(_ALLOWED)
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    size = math.log10(float(abs(base)) + 1) * float(abs(exponent))
-    if isinstance(base, int | Fraction) and size > DIGITS:
+    if abs(float(exponent)) * math.log10(abs(float(base)) + 1) > DIGITS:
         raise ToolError("the power is too large")
-    if isinstance(exponent, Fraction) and exponent.denominator == 1:
-        exponent = exponent.numerator
     power = base**exponent
     if isinstance(power, complex):
         raise ToolError("the result is no real number")
     return power
-
-
-def _text(number: Any) -> str:
-    if isinstance(number, bool):
-        return str(number).lower()
-    if isinstance(number, Fraction) and number.denominator == 1:
-        number = number.numerator
-    if isinstance(number, int):
-        try:
-            return str(number)
-        except ValueError:
-            raise ToolError("the result has too many digits") from None
-    return f"{float(number):.12g}"

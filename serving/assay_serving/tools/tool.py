@@ -6,10 +6,8 @@ model's text (`calls`), running them (`toolbox`), which tools there are (`kind`)
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol
-
-from assay.errors import BadInputError
 
 
 class ToolError(Exception):
@@ -23,10 +21,6 @@ class ToolLimits:
     seconds: float = 10.0
     size: int = 16384
     calls: int = 16
-
-    def __post_init__(self) -> None:
-        if not (self.seconds > 0 and self.size > 0 and self.calls > 0):
-            raise BadInputError("limits are above 0", field="limits")
 
 
 class Tool(Protocol):
@@ -60,12 +54,11 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """`content`: what the model reads; of an error, what went wrong. `seconds`: that the call took."""
+    """`content`: what the model reads; of an error, what went wrong."""
 
     call: ToolCall
     content: str
     error: bool = False
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +74,7 @@ class ToolTurn:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form, in which traces are stored."""
-        results = [
-            {"name": r.call.name, "arguments": dict(r.call.arguments), "content": r.content, "error": r.error}
-            for r in self.results
-        ]
+        results = [{**asdict(result.call), "content": result.content, "error": result.error} for result in self.results]
         return {"text": self.text, "results": results}
 
 

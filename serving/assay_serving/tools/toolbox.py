@@ -1,6 +1,6 @@
 """The tools of a conversation: their definitions for the model, and calls run within the tools' limits.
 
-Covers: arguments checked by the tool's schema (names and simple types), limits on time, size and number, every mistake
+Covers: arguments checked by name, limits on time, size and number, every mistake
 as a result that the model reads. Leaves out: reading calls (`calls`), what becomes of results (the caller).
 
 A tool runs in a thread of its own. One that does not end in time is given up, not killed: its thread goes on, and until
@@ -10,8 +10,7 @@ processes that are killed (`program`).
 
 import json
 import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -19,15 +18,6 @@ from assay.conversation.parts import ToolDefinitionPart
 from assay.errors import BadInputError
 from assay_serving.tools.kind import tool_of
 from assay_serving.tools.tool import Tool, ToolCall, ToolError, ToolLimits, ToolResult, ToolTurn
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "number": (int, float),
-    "integer": (int,),
-    "boolean": (bool,),
-    "object": (dict,),
-    "array": (list,),
-}
 
 
 class Toolbox:
@@ -39,6 +29,13 @@ class Toolbox:
         if len(self.tools) < len(tools):
             raise BadInputError("two tools have one name", field="tools")
         self._given_up: dict[str, threading.Thread] = {}
+
+    @property
+    def functions(self) -> list[dict[str, Any]]:
+        """The definitions in OpenAI's form."""
+        described = [(tool.name, tool.description, tool.parameters) for tool in self.tools.values()]
+        names = ("name", "description", "parameters")
+        return [{"type": "function", "function": dict(zip(names, one, strict=True))} for one in described]
 
     @property
     def definitions(self) -> tuple[ToolDefinitionPart, ...]:
@@ -63,68 +60,46 @@ class Toolbox:
         return results
 
     def _run(self, call: ToolCall, used: int) -> ToolResult:
-        tool = self.tools.get(call.name)
         if call.fault is not None:
             return _refused(call, call.fault)
-        if tool is None:
+        if (tool := self.tools.get(call.name)) is None:
             return _refused(call, f"there is no tool {call.name!r}; there is {', '.join(self.tools)}")
         limits: ToolLimits = getattr(tool, "limits", ToolLimits())
+        known, required = tool.parameters.get("properties", {}), tool.parameters.get("required", ())
+        if call.arguments.keys() - set(known) or set(required) - call.arguments.keys():
+            return _refused(call, f"the arguments are {', '.join(known)}; not {', '.join(call.arguments) or 'none'}")
         if used >= limits.calls:
             return _refused(call, f"{tool.name} may be called {limits.calls} times")
-        if (fault := _fault(call.arguments, tool.parameters)) is not None:
-            return _refused(call, fault)
         if (running := self._given_up.get(tool.name)) is not None and running.is_alive():
             return _refused(call, f"{tool.name} is still at an earlier call")
-        return self._timed(tool, call, limits)
-
-    def _timed(self, tool: Tool, call: ToolCall, limits: ToolLimits) -> ToolResult:
-        outcome: list[tuple[Any, bool]] = []
+        outcome: list[Any] = []
 
         def work() -> None:
             try:
-                outcome.append((tool.run(call.arguments), False))
-            except ToolError as error:
-                outcome.append((str(error), True))
+                outcome.append(tool.run(call.arguments))
             except BaseException as error:
-                outcome.append((f"{type(error).__name__}: {error}", True))
+                outcome.append(error)
 
         thread = threading.Thread(target=work, name=f"tool {tool.name}", daemon=True)
-        start = time.monotonic()
         thread.start()
         thread.join(limits.seconds)
-        seconds = time.monotonic() - start
-        if not outcome:
-            self._given_up[tool.name] = thread
-            return _refused(call, f"{tool.name} did not answer within {limits.seconds:g} s", seconds)
-        content, error = outcome[0]
-        if not isinstance(content, str):
-            return _refused(call, f"{tool.name} answered {type(content).__name__}, not text", seconds)
-        encoded = content.encode("utf-8", "replace")  # lone surrogates cannot be stored
-        if len(encoded) > limits.size:
-            return _refused(call, f"the result has {len(encoded)} bytes, more than {limits.size}", seconds)
-        return (
-            _refused(call, encoded.decode(), seconds) if error else ToolResult(call, encoded.decode(), False, seconds)
-        )
+        match outcome:
+            case [str(content)]:
+                encoded = content.encode("utf-8", "replace")  # lone surrogates cannot be stored
+                if len(encoded) > limits.size:
+                    return _refused(call, f"the result has {len(encoded)} bytes, more than {limits.size}")
+                return ToolResult(call, encoded.decode())
+            case [BaseException() as error]:
+                why = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+                return _refused(call, why.encode("utf-8", "replace")[: limits.size].decode("utf-8", "ignore"))
+            case [other]:
+                return _refused(call, f"{tool.name} answered {type(other).__name__}, not text")
+        self._given_up[tool.name] = thread
+        return _refused(call, f"{tool.name} did not answer within {limits.seconds:g} s")
 
 
-def _refused(call: ToolCall, why: str, seconds: float = 0.0) -> ToolResult:
-    return ToolResult(call, f"error: {why}", True, seconds)
-
-
-def _fault(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str | None:
-    """What is wrong with the arguments by names and simple types, None where nothing is."""
-    properties: Mapping[str, Any] = schema.get("properties") or {}
-    if missing := [name for name in schema.get("required") or () if name not in arguments]:
-        return f"the argument {missing[0]!r} is missing"
-    for name, value in arguments.items():
-        if name not in properties:
-            return f"there is no argument {name!r}; there is {', '.join(properties) or 'none'}"
-        type_name = properties[name].get("type")
-        if not isinstance(type_name, str) or type_name not in _TYPES:
-            continue
-        if not isinstance(value, _TYPES[type_name]) or (isinstance(value, bool) and type_name != "boolean"):
-            return f"the argument {name!r} must be of type {type_name}"
-    return None
+def _refused(call: ToolCall, why: str) -> ToolResult:
+    return ToolResult(call, f"error: {why}", True)
 
 
 @cache

@@ -34,22 +34,15 @@ You then read the results within <tool_response></tool_response> tags.
 """
 
 
-def offered(prompt: Prompt, tools: Toolbox, renderer: Renderer | None = None) -> Prompt:
-    """The prompt with the tools in its first message: as definitions where the renderer's template shows them (and
-    calls), or without a renderer; else as text."""
+def offered(prompt: Prompt, tools: Toolbox, renderer: Renderer) -> Prompt:
+    """The prompt with the tools in its first message: as definitions where the template shows them, else as text.
+    Raises BadInputError for a first message of parts where there is only place for text."""
     first = prompt[0]
-    if renderer is None or (renderer.shows("tool definitions") and renderer.shows("tool calls")):
+    if renderer.shows("tool definitions") and renderer.shows("tool calls"):
         if first.role == "system":
             return (Message("system", (*tools.definitions, *first.parts)), *prompt[1:])
         return (Message("system", tools.definitions), *prompt)
-    signatures = [
-        {
-            "type": "function",
-            "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
-        }
-        for tool in tools.tools.values()
-    ]
-    text = _OFFER.format(signatures="\n".join(json.dumps(one, ensure_ascii=False) for one in signatures))
+    text = _OFFER.format(signatures="\n".join(json.dumps(one, ensure_ascii=False) for one in tools.functions))
     if not isinstance(first.content, str):
         raise BadInputError("a question with parts has no place for tools in text", field="prompt")
     return (replace(first, content=text + first.content), *prompt[1:])
@@ -60,11 +53,9 @@ def between_turns(renderer: Renderer, results: Sequence[ToolResult]) -> list[int
 
     Raises BadInputError where the template refuses both forms of a result.
     """
-    text = response_text(results)
+    messages: tuple[Message, ...] = (Message("user", response_text(results)),)
     if renderer.shows("tool messages"):
         messages = tuple(Message("tool", result.content) for result in results)
-    else:
-        messages = (Message("user", text),)
     rendered = renderer.render((Message("user", "q"), Message("assistant", _MARK), *messages))
     suffix = rendered.partition(_MARK)[2]
     ids = list(renderer.tokenizer(suffix, add_special_tokens=False, verbose=False)["input_ids"])

@@ -104,17 +104,6 @@ def test_traces_are_read_in_every_form() -> None:
     assert [turn.to_dict() for turn in trace_of([turn.to_dict() for turn in trace_of(STEP)])] == [
         turn.to_dict() for turn in trace_of(STEP)
     ]
-    function = {"name": "calculator", "arguments": '{"input": "2*3=6"}'}
-    messages = [
-        {
-            "role": "assistant",
-            "content": "I check.",
-            "tool_calls": [{"id": "c", "type": "function", "function": function}],
-        },
-        {"role": "tool", "tool_call_id": "c", "content": "It is right."},
-    ]
-    [turn] = trace_of(messages)
-    assert (turn.text, turn.results[0].content) == (trace_of(STEP)[0].text, "It is right.")
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +196,7 @@ def test_a_judge_is_reinforced_with_tools(judge: Path, workspace: Workspace, tmp
     assert spec.judging is not None
     assert spec.judging.tools == ("calculator",)
     run = workspace.runs / made["run_id"]
+    assert made["after"]["items"] == 2
     assert "<tool_response>" in (run / "rollouts.jsonl").read_text(encoding="utf-8")
     [item, *_] = [json.loads(line) for line in (run / "items.jsonl").read_text(encoding="utf-8").splitlines()]
     assert item["answers"][0]["tools"][0]["results"][0]["name"] == "calculator"

@@ -10,7 +10,7 @@ random numbers are its own by position, so that it does not depend on the rows b
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from annotated_types import Ge
@@ -39,19 +39,15 @@ class _Row:
     context: list[int]
     seed: int
     index: int  #: in its group
-    tokens: list[int] = field(default_factory=list)
-    logp: list[float] = field(default_factory=list)
-    drawn: list[bool] = field(default_factory=list)  #: drawn from the policy, not a result
-    segment: list[int] = field(default_factory=list)
+    #: (token, log-prob, whether the policy drew it, number of the turn)
+    tokens: list[tuple[int, float, bool, int]] = field(default_factory=list)
     turns: list[ToolTurn] = field(default_factory=list)
     final: str = ""
     finished: bool = False
 
-    def extend(self, tokens: Sequence[int], logp: Sequence[float] | None = None) -> None:
-        self.tokens += tokens
-        self.logp += [0.0] * len(tokens) if logp is None else logp
-        self.drawn += [logp is not None] * len(tokens)
-        self.segment += [len(self.turns)] * len(tokens)
+    @property
+    def ids(self) -> list[int]:
+        return [token for token, *_ in self.tokens]
 
 
 class ToolCallsSampler:
@@ -61,8 +57,7 @@ class ToolCallsSampler:
     def __init__(self, policy: Policy, sampling: Sampling, tools: tuple[str, ...], rounds: int) -> None:
         """Raises BadInputError for a tool that is not there."""
         self.policy, self.sampling, self.rounds = policy, sampling, rounds
-        self.box = toolbox(tools)
-        self._sampler = TransformersSampler(policy, sampling)
+        self.box, self._sampler = toolbox(tools), TransformersSampler(policy, sampling)
 
     def rollout(
         self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
@@ -72,40 +67,30 @@ class ToolCallsSampler:
         if any(item.forced for item in items):
             raise BadInputError("a turn that is begun for the policy does not go with tools", field="sampler")
         self._sampler.sampling = self.sampling
-        contexts = generation_ids(self.policy, items)
-        rows = [
-            _Row(item, context, group_seed, index)
-            for item, context, group_seed in zip(items, contexts, group_seeds(seed, len(items)), strict=True)
-            for index in range(group_size)
-        ]
-        going = list(rows)
+        groups = zip(items, generation_ids(self.policy, items), group_seeds(seed, len(items)), strict=True)
+        rows = [_Row(*group, index) for group in groups for index in range(group_size)]
+        going, size = list(rows), group_size  # rows of a group that begin share the pass over their prompt
         for turn in range(self.rounds + 1):
-            # Rows of a group that begin share the pass over their prompt.
-            self._generate(going, group_size if turn == 0 else 1)
-            going = [row for row in going if turn < self.rounds and self._call(row)]
+            self._generate(going, size)
+            going, size = [row for row in going if turn < self.rounds and self._call(row)], 1
             if not going:
                 break
-        return self._batch(rows, len(items), group_size, version)
+        batch = self._batch(rows, version)
+        return batch.with_(uid=tuple(f"{version}.{number // group_size}" for number in range(len(rows))))
 
     def _generate(self, rows: Sequence[_Row], size: int) -> None:
         """One more turn of every row."""
-        most = self.sampling.max_new_tokens
+        most, tokenizer = self.sampling.max_new_tokens, self.policy.tokenizer
         window = max(most - len(row.tokens) for row in rows)
-        ids, seen = pad_left(
-            [row.context + row.tokens for row in rows[::size]], int(self.policy.tokenizer.pad_token_id)
-        )
-        uniforms = torch.stack(
-            [row_uniforms(row.seed, row.index, len(row.tokens), len(row.tokens) + window) for row in rows]
-        )
+        ids, seen = pad_left([row.context + row.ids for row in rows[::size]], int(tokenizer.pad_token_id))
+        spans = [(row, len(row.tokens)) for row in rows]
+        uniforms = torch.stack([row_uniforms(row.seed, row.index, start, start + window) for row, start in spans])
         columns = (column.cpu() for column in self._sampler.generate(ids, seen, size, uniforms))
-        for row, tokens, mask, logp in zip(rows, *columns, strict=True):
-            room = most - len(row.tokens)
-            new = tokens[mask][:room].tolist()
-            row.extend(new, logp[mask][:room].tolist())
+        for (row, start), tokens, mask, logp in zip(spans, *columns, strict=True):
+            new = tokens[mask][: most - start].tolist()
+            row.tokens += [(token, p, True, len(row.turns)) for token, p in zip(new, logp[mask].tolist(), strict=False)]
             row.finished = bool(new) and new[-1] in self.policy.end_ids
-            row.final = str(
-                self.policy.tokenizer.decode(new, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-            )
+            row.final = str(tokenizer.decode(new, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def _call(self, row: _Row) -> bool:
         """Whether the row goes on: it has called tools, whose results are in it now."""
@@ -118,37 +103,27 @@ class ToolCallsSampler:
             row.finished = False
             return False
         row.turns.append(ToolTurn(row.final, tuple(results)))
-        row.extend(between)
+        row.tokens += [(token, 0.0, False, len(row.turns)) for token in between]
         return True
 
-    def _batch(self, rows: Sequence[_Row], groups: int, group_size: int, version: int) -> RolloutBatch:
+    def _batch(self, rows: Sequence[_Row], version: int) -> RolloutBatch:
+        padding = (int(self.policy.tokenizer.pad_token_id), 0.0, False, -1)
         width = max(len(row.tokens) for row in rows)
-        pad = int(self.policy.tokenizer.pad_token_id)
-
-        def column(values: Sequence[Sequence[Any]], fill: Any) -> torch.Tensor:
-            return torch.tensor([[*one, *[fill] * (width - len(one))] for one in values])
-
-        tokens = column([row.tokens for row in rows], pad)
-        generated = column([row.drawn for row in rows], False)
-        present = torch.arange(width) < torch.tensor([len(row.tokens) for row in rows])[:, None]
-        items = [
-            replace(
-                row.item,
-                meta={**row.item.meta, FINAL_TURN: row.final, TOOL_TURNS: [turn.to_dict() for turn in row.turns]},
-            )
-            for row in rows
-        ]
-        logp = column([row.logp for row in rows], 0.0)
-        batch = assemble(self.policy, items, 1, (tokens, present, logp), version=version)
+        padded = [[*row.tokens, *[padding] * (width - len(row.tokens))] for row in rows]
+        tokens, logp, drawn, segment = (torch.tensor([[t[n] for t in row] for row in padded]) for n in range(4))
+        items = []
+        for row in rows:
+            meta = {**row.item.meta, FINAL_TURN: row.final, TOOL_TURNS: [turn.to_dict() for turn in row.turns]}
+            items.append(replace(row.item, meta=meta))
+        present = segment >= 0
         finished = torch.tensor([row.finished for row in rows])
-        return batch.with_(
-            uid=tuple(f"{version}.{number}" for number in range(groups) for _ in range(group_size)),
+        return assemble(self.policy, items, 1, (tokens, present, logp), version=version).with_(
             responses=tuple(transcript(row.turns, row.final) for row in rows),
-            mask=generated,
-            loss_mask=generated,
-            forced=present & ~generated,
-            segment=column([row.segment for row in rows], 0),
-            token_version=torch.where(generated, version, 0),
+            mask=drawn,
+            loss_mask=drawn,
+            forced=present & ~drawn,
+            segment=segment.clamp(min=0),
+            token_version=torch.where(drawn, version, 0),
             finished=finished,
             truncated=~finished,
         )
