@@ -32,6 +32,8 @@ BENCHMARKS: Kind[Any] = Kind(
         "ppe": f"{_PROTOCOLS}.ppe:BENCHMARK",
         "principlebench": f"{_PROTOCOLS}.principlebench:BENCHMARK",
         "pairs": f"{_PROTOCOLS}.pair_file:BENCHMARK",
+        "processbench": f"{_PROTOCOLS}.processbench:BENCHMARK",
+        "process-best-of-n": f"{_PROTOCOLS}.processbench:BEST_OF_N",
         **{name: f"{_DECLARED}.loading:{name}" for name in _declared_names()},
     },
     requires=("name", "title", "source", "read", "credit", "measure", "statement"),

@@ -86,6 +86,7 @@ class BenchmarkItem:
     principle: str | None = None
     models: tuple[str, ...] = ()
     pairs: tuple[tuple[int, int], ...] = ()
+    steps: tuple[tuple[str, ...], ...] = ()  #: of solutions in steps, whose beginnings `responses` are then, in order
     key: str = ""  #: unique: `id`, or a longer name where ids repeat
     file: str = field(default="", compare=False)
     row: int = field(default=0, compare=False)

@@ -1,6 +1,7 @@
 """Outcomes of benchmark items by a model: through the serving engine, a reward server, or a pairwise judge.
 
-An item with a response that could not be scored fails, with the code of the first such response. Leaves out:
+An item with a response that could not be scored fails, with the code of the first such response. A process reward model
+reads the solutions of an item in steps once each; another model scores their beginnings. Leaves out:
 loading models (`assay_serving.model_loader`), recorded scores (`recorded.py`).
 """
 
@@ -32,20 +33,30 @@ def score_items(
         raise BadInputError(
             f"{scorer.info.name} is a {scorer.info.kind} reward model and takes no principle", field="principle"
         )
+    by_steps = scorer.info.stepwise
     flat = [
-        ScoreItem(item.prompt, text, (item.principle if asks else None) or principle)
+        scored
         for item in items
-        for text in item.responses
+        for scored in (
+            [ScoreItem.of_steps(item.prompt, steps) for steps in item.steps]
+            if by_steps and item.steps
+            else [
+                ScoreItem(item.prompt, text, (item.principle if asks else None) or principle) for text in item.responses
+            ]
+        )
     ]
     results = iter(scorer.score(flat, advance))
     outcomes = []
     for item in items:
-        mine = [next(results) for _ in item.responses]
+        read_by_steps = by_steps and bool(item.steps)
+        mine = [next(results) for _ in (item.steps if read_by_steps else item.responses)]
         failed = next((result.code for result in mine if isinstance(result, ScoreFailure)), None)
         scores = [result for result in mine if isinstance(result, Score)]
         outcomes.append(
             Outcome(
-                scores=None if failed else tuple(score.reward for score in scores),
+                scores=None
+                if failed
+                else tuple(r for score in scores for r in (score.steps if read_by_steps else (score.reward,))),
                 failure=failed,
                 truncated=any(score.truncated for score in scores),
             )
