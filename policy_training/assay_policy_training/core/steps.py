@@ -78,9 +78,9 @@ def _numbers(pieces: Sequence[str], separator: str) -> list[int]:
 
 def with_step_values(score: Score, values: Sequence[float], start: float | None = None) -> Score:
     """The score with a part for each step, and one for the value before the first; its reward is the last value."""
-    by_name = [(f"{STEP}{number}", value) for number, value in enumerate(values, start=1)]
+    by_name = [(f"{STEP}{number}", worth) for number, worth in enumerate(values, start=1)]
     by_name = by_name if start is None else [(START, start), *by_name]
-    parts = tuple(ScorePart(name, value=value, model=score.model, version=score.version) for name, value in by_name)
+    parts = tuple(ScorePart(name, value=worth, model=score.model, version=score.version) for name, worth in by_name)
     return replace(score, reward=values[-1], parts=parts)
 
 

@@ -63,13 +63,13 @@ class PrefixSettings:
         """Of `samples=16&best_of=4`, as in a URL. Raises BadInputError."""
         kinds = {name: type(getattr(cls(), name)) for name in cls.__dataclass_fields__}
         values: dict[str, int | float | str] = {}
-        for name, value in parse_qsl(text, keep_blank_values=True):
+        for name, setting in parse_qsl(text, keep_blank_values=True):
             if name not in kinds:
                 raise BadInputError(f"no such setting; there are {', '.join(kinds)}", field=name)
             try:
-                values[name] = kinds[name](value)
+                values[name] = kinds[name](setting)
             except ValueError:
-                raise BadInputError(f"not a number: {value!r}", field=name) from None
+                raise BadInputError(f"not a number: {setting!r}", field=name) from None
         return cls(**values)  # type: ignore[arg-type]
 
 

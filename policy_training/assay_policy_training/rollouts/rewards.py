@@ -257,7 +257,7 @@ class ProcessReward:
         scores: list[dict[str, Score]] = []
         part: list[float] = []
         for row, answer in zip(values, answers, strict=True):
-            row = [sigmoid(value) for value in row] if self.probability else row
+            row = [sigmoid(log_odds) for log_odds in row] if self.probability else row
             part.append(row[-1] if row else math.nan)
             scores.append({self.name: with_step_values(answer, row)} if row and isinstance(answer, Score) else {})
         failures = [(answer,) if isinstance(answer, ScoreFailure) else () for answer in answers]

@@ -100,7 +100,7 @@ def _tuned(by_part: Mapping[str, Sequence[ScoredItem]]) -> dict[str, tuple[float
     """The mean F1 with the threshold that is best on the first part, which is GSM8K where it is there."""
     parts = sorted(by_part, key=lambda part: PARTS.index(part) if part in PARTS else len(PARTS))
     rows = {
-        part: [(_label(item), outcome.scores) for item, outcome in by_part[part] if outcome.scores is not None]
+        part: [(_label(solution), outcome.scores) for solution, outcome in by_part[part] if outcome.scores is not None]
         for part in parts
     }
     rows = {part: listed for part, listed in rows.items() if {label < 0 for label, _ in listed} == {True, False}}
@@ -112,8 +112,8 @@ def _tuned(by_part: Mapping[str, Sequence[ScoredItem]]) -> dict[str, tuple[float
     candidates = [levels[0] - 1.0, *middles[:: max(1, len(middles) // 200)], levels[-1] + 1.0]
     threshold = max(candidates, key=lambda level: _f1_at(first, level))
     figures = {f"f1_tuned/{part}": (_f1_at(listed, threshold), None) for part, listed in rows.items()}
-    mean = math.fsum(value for value, _ in figures.values()) / len(figures)
-    return {"f1_tuned": (mean, None), "threshold": (threshold, None), **figures}
+    overall = math.fsum(mean for mean, _ in figures.values()) / len(figures)
+    return {"f1_tuned": (overall, None), "threshold": (threshold, None), **figures}
 
 
 def _f1_at(rows: Sequence[tuple[int, Sequence[float]]], threshold: float) -> float:
