@@ -34,6 +34,7 @@ class ScorePart:
     failed: str | None = None
     evidence: str | None = None  #: see `Score`
     gate: str | None = None  #: of a rubric's item that decides the reward: "veto" or "must_have"
+    uncertainty: float | None = None  #: of a rating that an ensemble's members have in common: their deviation
 
     def to_dict(self) -> dict[str, Any]:
         """Without the fields that say nothing."""

@@ -143,8 +143,9 @@ class MultiObjectiveEvaluation(EvaluationReport):
 class MultiObjective(MethodFields):
     """A stock sequence classifier of one label, from regression on the ratings `names` under `aggregation`.
 
-    `missing`: the number that stands for "not rated". A nonlinear aggregation (min, gate) does not fold into one
-    head: the checkpoint keeps one output per rating, and its spec holds the aggregation.
+    `missing`: the number that stands for "not rated". `separate`: keep one output per rating, so that scores have the
+    ratings as parts; a nonlinear aggregation (min, gate), which does not fold into one head, always does. The spec then
+    holds the aggregation.
     """
 
     name: ClassVar[str] = "ratings"
@@ -155,6 +156,7 @@ class MultiObjective(MethodFields):
     names: tuple[str, ...]
     aggregation: Aggregation = field(default_factory=Aggregation)
     missing: float | None = None
+    separate: bool = False
 
     def __post_init__(self) -> None:
         if not self.names or len(set(self.names)) < len(self.names):
@@ -163,7 +165,11 @@ class MultiObjective(MethodFields):
 
     @property
     def engine(self) -> type[TransformersScorer] | type[RatingsScorer]:
-        return TransformersScorer if self.aggregation.is_linear else RatingsScorer
+        return TransformersScorer if self._folds else RatingsScorer
+
+    @property
+    def _folds(self) -> bool:
+        return self.aggregation.is_linear and not self.separate
 
     @classmethod
     def read_fields(cls, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,12 +225,12 @@ class MultiObjective(MethodFields):
         return MultiObjectiveTask(trainable, config)
 
     def finish(self, trainable: TrainableModel, data: EncodedDataset[EncodedRating]) -> dict[str, Any]:
-        """Fold the heads into the model's head, or replace it by them where the aggregation is nonlinear."""
+        """Fold the heads into the model's head, or replace it by them where the ratings are kept."""
         scale = data.items[0].scale
         assert scale is not None  # set by `prepare`
         heads = auxiliary_module(trainable, HEADS).weight.detach()
         detach_modules(trainable)
-        if self.aggregation.is_linear:
+        if self._folds:
             weights = self.aggregation.linear_weights(len(self.names))
             set_head(trainable, fold(heads, weights, scale.deviations))
             return {"ranked": False}
@@ -267,7 +273,7 @@ class MultiObjective(MethodFields):
     def card_rows(self) -> list[tuple[str, str]]:
         how = self.aggregation
         weights = f" {', '.join(f'{w:g}' for w in how.weights)}" if how.weights else ""
-        heads = "folded into one head" if how.is_linear else "one output per rating is kept"
+        heads = "folded into one head" if self._folds else "one output per rating is kept"
         thresholds = f" above {', '.join(f'{t:g}' for t in how.thresholds)}" if how.thresholds else ""
         return [("ratings", ", ".join(self.names)), ("aggregation", f"{how.kind}{weights}{thresholds}, {heads}")]
 

@@ -202,11 +202,23 @@ class EnsembleScorer:
             uncertainty=float(self._aggregation.spread(rewards)[0]),
             principle=scores[0].principle,
             calibration=self._info.calibration,
-            parts=tuple(
-                ScorePart(f"{MEMBER}{number}", score.reward, value, model=score.model, version=score.version)
-                for number, (score, value) in enumerate(zip(scores, rewards[0].tolist(), strict=True))
+            parts=(
+                *(
+                    ScorePart(f"{MEMBER}{number}", score.reward, value, model=score.model, version=score.version)
+                    for number, (score, value) in enumerate(zip(scores, rewards[0].tolist(), strict=True))
+                ),
+                *self._common_parts(scores),
             ),
         )
+
+    def _common_parts(self, scores: Sequence[Score]) -> Iterator[ScorePart]:
+        """The ratings that every member gives by name: mean and deviation over the members, in the ratings' units."""
+        named = [{p.name: p.value for p in score.parts if p.value is not None} for score in scores]
+        for name in named[0]:
+            if not name.startswith(MEMBER) and all(name in parts for parts in named):
+                values = np.array([[parts[name] for parts in named]], dtype=float)
+                mean = float(values.mean())
+                yield ScorePart(name, mean, mean, uncertainty=float(self._aggregation.spread(values)[0]))
 
 
 def standardised_members(

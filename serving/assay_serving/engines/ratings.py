@@ -1,7 +1,7 @@
-"""Scoring with several named ratings under an aggregation that is not linear (the minimum, a gate): it does not fold
-into one head, so the checkpoint keeps one output per rating and the spec holds the aggregation.
+"""Scoring with several named ratings: the checkpoint keeps one output per rating, because its aggregation is not linear
+(the minimum, a gate) or because the ratings are wanted as parts of the score; the spec holds the aggregation.
 
-Leaves out: linear aggregations, which are folded when the model is saved and need no engine of their own; training
+Leaves out: linear aggregations that were folded when the model was saved and need no engine of their own; training
 (`assay_rm_training.methods.multi_objective`). Other engines load the checkpoint as a stock classifier of several
 labels, and give the ratings.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
 from assay.models.spec import RatingHeads, RewardModelSpec
+from assay.score import ScorePart
 from assay_serving.engines.transformers import TransformersScorer
 
 if TYPE_CHECKING:
@@ -32,3 +33,8 @@ class RatingsScorer(TransformersScorer):
 
     def reward(self, outputs: "torch.Tensor") -> float:
         return self.ratings.reward(outputs[0].tolist())
+
+    def parts(self, outputs: "torch.Tensor") -> tuple[ScorePart, ...]:
+        """The ratings by name, in their own units."""
+        ratings = self.ratings.ratings(outputs[0].tolist())
+        return tuple(ScorePart(name, value, value) for name, value in zip(self.ratings.names, ratings, strict=True))

@@ -208,11 +208,21 @@ def test_a_method_survives_its_json_form(case: str) -> None:
         method_of({**method_payload(method), "novelty": 1, "aggregation": None, "reading": 1})
 
 
-@pytest.mark.parametrize("aggregation", [Aggregation("weights", (2.0, -0.1)), Aggregation("min")])
+@pytest.mark.parametrize(
+    ("aggregation", "separate"),
+    [
+        (Aggregation("weights", (2.0, -0.1)), False),
+        (Aggregation("weights", (2.0, -0.1)), True),
+        (Aggregation("min"), False),
+    ],
+)
 @pytest.mark.parametrize("lora", [None, LoraConfig(2, 4)])
-def test_rating_heads_become_the_reward(aggregation: Aggregation, lora: LoraConfig | None, tmp_path: Path) -> None:
-    """The saved reward is the aggregate of what the heads say, in the ratings' units; but for a constant if linear."""
-    method = MultiObjective(("quality", "spare"), aggregation)
+def test_rating_heads_become_the_reward(
+    aggregation: Aggregation, separate: bool, lora: LoraConfig | None, tmp_path: Path
+) -> None:
+    """The saved reward is the aggregate of what the heads say, in the ratings' units; but for a constant if folded."""
+    method = MultiObjective(("quality", "spare"), aggregation, separate=separate)
+    folded = aggregation.is_linear and not separate
     data = write(tmp_path / "data.jsonl", rated, count=12)
     trainable, renderer, items = ready(method, config(lora=lora), data)
     heads = trainable.trainable()["assay_ratings.weight"]
@@ -224,16 +234,24 @@ def test_rating_heads_become_the_reward(aggregation: Aggregation, lora: LoraConf
         said = hidden @ heads.T  # standardised
     scale = items.items[0].scale
     own = (said * torch.tensor(scale.deviations) + torch.tensor(scale.means)).tolist()
-    constant = aggregation(scale.means) if aggregation.is_linear else 0.0
+    constant = aggregation(scale.means) if folded else 0.0
     settled = method.finish(trainable, items)
     spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 256, "unsaved", **settled)
     sample = method.responses(method.read(None, data))
     merged_scorer(trainable, spec, renderer, sample, engine=method.engine)
     save_checkpoint(trainable, spec, renderer, tmp_path / "m", sample=sample, card="", engine=method.engine)
     again = load_scorer(ModelConfig(str(tmp_path / "m"), device="cpu"))
-    found = [score.reward for score in again.score(sample) if isinstance(score, Score)]
-    assert found == pytest.approx([aggregation(row) - constant for row in own], abs=1e-4)
-    if not aggregation.is_linear:
+    scores = [score for score in again.score(sample) if isinstance(score, Score)]
+    rewards = [score.reward for score in scores]
+    assert rewards == pytest.approx([aggregation(row) - constant for row in own], abs=1e-4)
+    parts = [{part.name: part.value for part in score.parts} for score in scores]
+    if folded:
+        assert parts == [{}] * len(own)
+    else:
+        assert [list(values) for values in parts] == [["quality", "spare"]] * len(own)
+        assert [v for values in parts for v in values.values()] == pytest.approx(
+            [v for row in own for v in row], abs=1e-4
+        )
         with pytest.raises(BadInputError, match="2 labels; a scalar reward model has one"):
             TransformersScorer.load(ModelConfig(str(tmp_path / "m")))
 

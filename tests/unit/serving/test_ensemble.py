@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean, pstdev
 
 import pytest
 
@@ -12,7 +13,7 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 from assay.runs.progress_bar import Advance, silent
-from assay.score import Score, ScoreFailure, ScoreResult, margin_deviation
+from assay.score import Score, ScoreFailure, ScorePart, ScoreResult, margin_deviation, score_from_dict
 from assay_serving.engines.ensemble import EnsembleMember, EnsembleScorer, EnsembleSpec, standardised_members
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
@@ -70,6 +71,31 @@ def test_combined_reward_and_spread() -> None:
     assert margin_deviation(first, second) == 0.5  # of 1 and 0
     assert margin_deviation(replace(first, parts=()), second) == 0.5  # hypot of 0.5 and 0
     assert margin_deviation(first, replace(first, model="again")) == 0.0
+
+
+class Rated(Letters):
+    """With the counts of letters as named ratings."""
+
+    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
+        names = {"warmth": self.scale, "depth": self.scale + 1, f"of {self.letter} alone": 1.0}
+        return [
+            replace(s, parts=tuple(ScorePart(n, f * s.reward, f * s.reward) for n, f in names.items()))
+            if isinstance(s, Score)
+            else s
+            for s in super().score(items, on_progress)
+        ]
+
+
+def test_ratings_that_all_members_give_have_an_uncertainty_each() -> None:
+    members = [Rated("a"), Rated("b", scale=3.0)]
+    spec = EnsembleSpec(tuple(EnsembleMember(m.letter, 0.0, 1.0) for m in members), scale="raw")
+    [score] = EnsembleScorer(spec, members, name="both").score(items("aabbb"))
+    assert isinstance(score, Score)
+    warmth, depth = ([2.0 * 1, 9.0 * 3], [2.0 * 2, 9.0 * 4])
+    ratings = {part.name: (part.value, part.uncertainty) for part in score.parts if part.uncertainty is not None}
+    assert ratings == {"warmth": (fmean(warmth), pstdev(warmth)), "depth": (fmean(depth), pstdev(depth))}
+    assert score.members == (2.0, 9.0), "which a margin's deviation is taken of"
+    assert score_from_dict(score.to_dict()) == score
 
 
 def test_one_failing_member_fails_the_item_and_no_other() -> None:

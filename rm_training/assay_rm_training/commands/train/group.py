@@ -159,11 +159,14 @@ def ratings(
         str | None, typer.Option(help="Of 'gate': one number for every rating but the last, in ratings' units.")
     ] = None,
     missing: Annotated[float | None, typer.Option(help="The number that stands for 'not rated'.")] = None,
+    separate: Annotated[
+        bool, typer.Option("--separate", help="Keep one output per rating: scores have them as parts.")
+    ] = False,
 ) -> Method:
     """Train by regression on named ratings of single responses, and save their aggregate as the reward.
 
     A file's rows: {"prompt", "response", "ratings": {"helpfulness": 4, ...}}. Weights and a mean fold into one stock
-    head; min and gate keep one output per rating.
+    head, unless --separate; min and gate keep one output per rating.
 
     Example: `assay train ratings --data rated.jsonl --ratings helpfulness,depth --aggregation weights --weights 2,1`
     """
@@ -178,7 +181,7 @@ def ratings(
         _numbers(weights, "weights"),
         _numbers(thresholds, "thresholds"),
     )
-    return MultiObjective(tuple(name.strip() for name in names.split(",") if name.strip()), how, missing)
+    return MultiObjective(tuple(name.strip() for name in names.split(",") if name.strip()), how, missing, separate)
 
 
 def steps(
