@@ -18,6 +18,7 @@ from assay.annotation.item_answers import ItemAnswer, check_answer
 from assay.annotation.vote_journal import JournalWriter, check_vote, fold_if_free
 from assay.domain import AnnotatorKind, Answer, Judgment, PrincipleAnswer, ShownOrder
 from assay.errors import BadInputError, ConflictError, NotFoundError
+from assay.system.closable import Closable
 from assay.workspace import Workspace
 from assay_pipelines.annotation.assignment import (
     Assignment,
@@ -77,7 +78,7 @@ class AnnotatorStanding:
     waiting: int | None = None
 
 
-class AnnotationService:
+class AnnotationService(Closable):
     """Open it once per process, share it between threads, and close it at the end.
 
     `kind`: "human", or "simulated" for recorded annotators.
@@ -384,12 +385,6 @@ class AnnotationService:
     def close(self) -> None:
         self._journal.close()
         self._ledger.close()
-
-    def __enter__(self) -> "AnnotationService":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _claim(self, db: sqlite3.Connection, ticket: Ticket, annotator: str) -> tuple[ShownOrder, float]:
         """The order shown and the start of the annotator's lease, made sure of if it has run out."""

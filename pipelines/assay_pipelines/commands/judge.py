@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import JsonOption, emit
+from assay.cli.resume import is_given
 from assay.cli.workspace_command import CommandResult, add_commands
 from assay.errors import BadInputError
 from assay.registry import absolute_name
@@ -115,7 +116,7 @@ def run(
         for option in {"base_url", "model"}.intersection(_TAKES.get(judge, ())):
             options.required(option)
         options_of_it = [
-            option for option in _TAKES.get(judge, ()) if judge_profile is None or _is_given(context, option)
+            option for option in _TAKES.get(judge, ()) if judge_profile is None or is_given(context, option)
         ]
         passed = {_SETTING.get(option, option): context.params[option] for option in options_of_it}
         entry = {"kind": judge} | {name: setting for name, setting in passed.items() if setting not in (None, "")}
@@ -223,16 +224,11 @@ def _refuse_unused(context: typer.Context, judge: str) -> None:
         supported.discard("voters")  # who voted in a file is in the file
     unused = []
     for option in dict.fromkeys(name for names in _TAKES.values() for name in names):
-        if option not in supported and _is_given(context, option):
+        if option not in supported and is_given(context, option):
             unused.append(f"--{option.replace('_', '-')}")
     if unused:
         who = f"a judge of kind {judge}" if judge else "--judges FILE, which describes each of its judges itself,"
         raise BadInputError(f"{who} does not take {', '.join(unused)}")
-
-
-def _is_given(context: typer.Context, option: str) -> bool:
-    source = context.get_parameter_source(option)
-    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
 def _estimate(workspace: Workspace, judges: list[Judge], selection: Selection, limit: int | None) -> CommandResult:

@@ -13,6 +13,7 @@ from typing import Any
 from assay.models.loading import resolve_model
 from assay.models.spec import weights_digest
 from assay.runs.record import locate_model
+from assay.system.closable import Closable
 from assay.workspace import Workspace
 from assay_pipelines.judging.judge import OnResult
 from assay_pipelines.judging.openai_compatible import LlmJudge, LlmJudgeConfig
@@ -24,7 +25,7 @@ from assay_pipelines.llm.questions import Question
 _NOWHERE = "http://127.0.0.1/v1"  # until the server runs
 
 
-class LocalJudge(LlmJudge):
+class LocalJudge(LlmJudge, Closable):
     """`model`: a folder, a hub id, `smollm2`, `tiny`, or a policy of the workspace. A context manager."""
 
     def __init__(
@@ -91,9 +92,3 @@ class LocalJudge(LlmJudge):
     def close(self) -> None:
         self._running.close()
         self._started = False
-
-    def __enter__(self) -> "LocalJudge":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

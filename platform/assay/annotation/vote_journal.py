@@ -32,6 +32,7 @@ from assay.store import identity
 from assay.store.database import Connection, registered
 from assay.store.records import insert_annotator
 from assay.system.atomic_files import sync_folder
+from assay.system.closable import Closable
 from assay.workspace import Workspace
 
 _Entry: TypeAlias = tuple[str, dict[str, Any]]  # "vote", "answer" or "withdrawal", and its fields
@@ -40,7 +41,7 @@ FOLDED, DAMAGED = "folded", "damaged"
 ROTATE_BYTES = 1_000_000  #: a writer starts a new file past this, so that fold rereads little
 
 
-class JournalWriter:
+class JournalWriter(Closable):
     """Appends votes for one process; threads may share it. Close it, or use it as a context manager."""
 
     def __init__(self, folder: Path) -> None:
@@ -104,12 +105,6 @@ class JournalWriter:
         """Let fold retire the file."""
         with self._lock:
             self._close_file()
-
-    def __enter__(self) -> "JournalWriter":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _start_file(self) -> None:
         self._close_file()

@@ -11,12 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 from assay.errors import BackendError, BusyError
+from assay.system.closable import Closable
 
 
-class SQLiteFile:
+class SQLiteFile(Closable):
     """One open file. Threads may share it and take turns; other processes have their own."""
 
     #: Statements, each ending in ";\n", that make the tables; and their version, 1 or higher.
@@ -64,12 +64,6 @@ class SQLiteFile:
     def close(self) -> None:
         with self._turn:
             self._db.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import httpx
 
 from assay.errors import BackendError, BadInputError, ConflictError
+from assay.system.closable import Closable
 from assay_serving.client import protocol
 from assay_serving.client.connection import CONNECT_S, ConnectionSettings
 
@@ -18,7 +19,7 @@ _MODELS = "/v1/admin/models"
 _STATUS_S = 60.0
 
 
-class AdminClient:
+class AdminClient(Closable):
     """Orders for one server. `timeout`: seconds for an order that loads a model; None = no limit."""
 
     def __init__(
@@ -72,12 +73,6 @@ class AdminClient:
 
     def close(self) -> None:
         self._client.close()
-
-    def __enter__(self) -> "AdminClient":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _send(
         self,

@@ -14,6 +14,7 @@ from assay.domain import Prompt, Response
 from assay.errors import AssayError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreResult
+from assay.system.closable import Closable
 from assay_serving.client import protocol
 from assay_serving.client.base import ClientBase, Exchange
 from assay_serving.client.connection import Pools
@@ -25,7 +26,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-class RewardClient(ClientBase):
+class RewardClient(ClientBase, Closable):
     """Scores through a reward server. Use as a context manager, or call `close`. Safe to share between threads.
 
     Can be pickled and used after a fork: connections belong to one process, and a copy opens its own.
@@ -108,12 +109,6 @@ class RewardClient(ClientBase):
         if opened is not None and opened[0] == os.getpid():
             for client in opened[1].clients:
                 client.close()
-
-    def __enter__(self) -> "RewardClient":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def _pools(self) -> Pools[httpx.Client]:

@@ -105,12 +105,7 @@ def rated_value(value: object, field: str) -> float | bool | None:
 
 def strength_of(value: object) -> int | None:
     """An integer 0-3, else None (the caller keeps it as metadata)."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        number = float(value)
-    except ValueError:
-        return None
+    number = number_of(value)
     return int(number) if number in (0.0, 1.0, 2.0, 3.0) else None
 
 

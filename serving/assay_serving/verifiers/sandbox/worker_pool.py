@@ -31,6 +31,7 @@ from annotated_types import Ge, Gt
 from assay.errors import BackendError, BadInputError
 from assay.score import ScoreFailure
 from assay.settings import CheckedSettings
+from assay.system.closable import Closable
 from assay_serving.verifiers.constraint import Constraint, Verdict, Verification
 
 VERIFIER = "verifier"
@@ -58,7 +59,7 @@ class PoolConfig(CheckedSettings):
         return self.workers or min(MOST_WORKERS, os.cpu_count() or 1)
 
 
-class VerifierPool:
+class VerifierPool(Closable):
     """Workers are started on demand, at most `config.size`, and reused."""
 
     def __init__(self, config: PoolConfig | None = None) -> None:
@@ -68,12 +69,6 @@ class VerifierPool:
         self._cache: OrderedDict[bytes, list[Verdict] | ScoreFailure] = OrderedDict()
         self._lock = threading.Lock()
         self._closed = False
-
-    def __enter__(self) -> "VerifierPool":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def verify(self, items: Sequence[Item]) -> list[Outcome]:
         """Of each item, in order: its verdicts, or why there are none. An item holds one constraint or more.
