@@ -53,14 +53,7 @@ class ScoreReport:
         return self.failures.total()
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "rows": self.rows,
-            "scored": self.scored,
-            "failed": self.failed,
-            "failures": dict(self.failures),
-            "truncated": self.truncated,
-            "tokens": self.tokens,
-        }
+        return {**vars(self), "failures": dict(self.failures), "failed": self.failed}
 
     def text(self) -> str:
         why = f" ({', '.join(f'{code} {n}' for code, n in self.failures.most_common())})" if self.failures else ""

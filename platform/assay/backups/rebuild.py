@@ -5,7 +5,7 @@ Covers: what `assay rebuild` and `assay restore` do to the store, and what they 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,7 @@ class RebuildReport:
     problems: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "units": self.units,
-            "rows": self.rows,
-            "votes": self.votes,
-            "old_file": str(self.old_file) if self.old_file is not None else None,
-            "problems": self.problems,
-        }
+        return asdict(self) | {"old_file": str(self.old_file) if self.old_file is not None else None}
 
 
 def rebuild(workspace: Workspace, *, advance: Callable[[int], object] = lambda n: None) -> RebuildReport:

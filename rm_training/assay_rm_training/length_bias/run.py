@@ -44,15 +44,10 @@ class LengthBiasRun:
     run_id: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "version": self.version,
-            "bias": self.bias.to_dict(),
-            "failed": self.failed,
-            "correction": asdict(self.correction) if self.correction else None,
-            "effect": self.effect.to_dict() if self.effect else None,
-            "written": str(self.written) if self.written else None,
-            "run_id": self.run_id,
+        effect, written = self.effect, self.written
+        return asdict(self) | {
+            "effect": effect.to_dict() if effect else None,
+            "written": str(written) if written else None,
         }
 
 

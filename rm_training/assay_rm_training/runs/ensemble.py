@@ -49,16 +49,8 @@ class BuiltEnsemble:
     uncertainty: UncertaintyReport | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "path": str(self.path),
-            "artifact_id": self.artifact_id,
-            "run_id": self.run_id,
-            "version": self.version,
-            "spec": asdict(self.spec),
-            "responses": self.responses,
-            "accuracies": {name: asdict(accuracy) for name, accuracy in self.accuracies.items()},
-            "uncertainty": self.uncertainty.to_dict() if self.uncertainty is not None else None,
-        }
+        uncertainty = self.uncertainty.to_dict() if self.uncertainty is not None else None
+        return asdict(self) | {"path": str(self.path), "uncertainty": uncertainty}
 
 
 def build_ensemble(workspace: Workspace, config: EnsembleConfig) -> BuiltEnsemble:
