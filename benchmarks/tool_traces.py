@@ -145,6 +145,7 @@ def compute(pairs: Sequence[TracedPair], known: dict[str, PairFeatures], cells: 
             groups.append(TokenGroup(prefix, branches))
         with torch.inference_mode():
             states = forward(model, groups).last().float().numpy()
+        states = states.astype("<f2").astype(np.float32)  # as they are kept
         sides = {arm: states[[n, n + len(ARMS)]] for n, arm in enumerate(ARMS)}
         longer = len(pair.responses[0]) > len(pair.responses[1])
         known[pair.name] = PairFeatures(pair.name, pair.tool, longer, sides)
