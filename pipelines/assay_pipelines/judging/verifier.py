@@ -32,14 +32,7 @@ class ConstraintJudge:
         return {}
 
     def judge(self, questions: Sequence[Question], on_result: OnResult) -> None:
-        with self.workspace.store.unit() as db:
-            rows = db.execute(
-                """SELECT comparison_id, min(meta::VARCHAR)
-                   FROM origins JOIN (SELECT unnest($ids) AS comparison_id) USING (comparison_id)
-                   WHERE meta IS NOT NULL GROUP BY comparison_id""",
-                {"ids": [q.comparison_id for q in questions]},
-            ).fetchall()
-        metas = {comparison: json.loads(meta) for comparison, meta in rows}
+        metas = metas_of(self.workspace, questions)
         for index, question in enumerate(questions):
             meta = metas.get(question.comparison_id, {})
             try:
@@ -52,6 +45,18 @@ class ConstraintJudge:
             else:
                 answer, rationale = judged
                 on_result(index, Opinion(answer, 1.0, (Vote(answer, confidence=1.0, rationale=rationale),), rationale))
+
+
+def metas_of(workspace: Workspace, questions: Sequence[Question]) -> dict[str, Any]:
+    """Comparison -> the `meta` that it was imported with, where it has one."""
+    with workspace.store.unit() as db:
+        rows = db.execute(
+            """SELECT comparison_id, min(meta::VARCHAR)
+               FROM origins JOIN (SELECT unnest($ids) AS comparison_id) USING (comparison_id)
+               WHERE meta IS NOT NULL GROUP BY comparison_id""",
+            {"ids": [q.comparison_id for q in questions]},
+        ).fetchall()
+    return {comparison: json.loads(meta) for comparison, meta in rows}
 
 
 def judge_constraints(

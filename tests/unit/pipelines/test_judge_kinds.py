@@ -208,6 +208,31 @@ def test_the_verifier_judges_what_can_be_checked(workspace: Workspace, imported:
     assert annotator_of(ConstraintJudge(workspace)).name == "constraints"
 
 
+def test_a_rubric_judges_by_each_comparisons_own_items(workspace: Workspace, tmp_path: Path) -> None:
+    short = {"text": "Is short", "constraints": [MaxWords(3).to_dict()]}
+    rows: list[dict[str, Any]] = [
+        {"id": f"row-{n}", "source": "s", "prompt": [{"role": "user", "content": f"Q {n}?"}], **pair, "meta": meta}
+        for n, (pair, meta) in enumerate(
+            [
+                ({"chosen": "far too many words here", "rejected": "short one"}, {"rubric": [short]}),
+                ({"chosen": "far too many words here", "rejected": "short two"}, {}),
+            ]
+        )
+    ]
+    file = tmp_path / "rubrics.jsonl"
+    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    run_import(workspace, open_import(workspace, ImportConfig(str(file), format="normalised")))
+    pairs = [
+        Comparison.of((Message("user", row["prompt"][0]["content"]),), row["chosen"], row["rejected"])[0]
+        for row in rows
+    ]
+    asked = [Question(pair.id, pair.prompt, pair.response_a, pair.response_b) for pair in pairs]
+    (tmp_path / "own.yaml").write_text("kind: rubric\n")
+    judge = judge_of({"kind": "reward_model", "model": str(tmp_path / "own.yaml")}, workspace, tmp_path)
+    answers = [answer_of(result) for result in results(judge, asked)]
+    assert answers == ["A" if str(asked[0].response_a).startswith("short") else "B", "bad_input"]
+
+
 JUDGES_FILE = """
 judges:
   - kind: openai
