@@ -307,6 +307,9 @@ class JudgeEvalConfig(LoadSettings):
     ] = None
     max_new_tokens: Annotated[int | None, Ge(1), Help("Default: the model's.")] = None
     vote: Annotated[str | None, Help("mean (of probabilities) or majority. Default: the model's.")] = None
+    meta: Annotated[
+        str | None, Help("Meta reward model (of `train steps`): the better half of the samples votes.", metavar="MODEL")
+    ] = None
     content_free: Annotated[bool, Help("Replace responses by content-free ones; none may win.", "--content-free")] = (
         False
     )

@@ -1,4 +1,4 @@
-"""`assay curate ...`: verify, factors, consistency, stage1, stage2, sources, relabel, status."""
+"""`assay curate ...`: verify, factors, select, consistency, stage1, stage2, sources, relabel, status."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,7 +63,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True, help="Decide which labels to trust: people, judges, verifiers, reward models."
     )
-    add_commands(group, verify, factors, consistency, stage1, stage2, sources, relabel, status)
+    add_commands(group, verify, factors, select, consistency, stage1, stage2, sources, relabel, status)
     app.add_typer(group, name="curate")
 
 
@@ -120,6 +120,29 @@ def factors(
         lines.append(f"  {name} (margin {margin:.4g}): decides {report.by_factor[name]}")
     lines.append(f"  left out: {report.undecided} that no factor decides, {report.missing} that lack a factor")
     return CommandResult({"run": run.id, **asdict(report)}, "\n".join(lines))
+
+
+def select(
+    workspace: Workspace,
+    rules: Annotated[str, typer.Argument(metavar="RULES", help="A YAML file of rules, or skywork-80k.")],
+) -> CommandResult:
+    """Keep the best-scored share of sources by category, and pairs that a reward model agrees with; discard the others.
+
+    skywork-80k is the selection of Skywork-Reward's 80K pairs; counts by source are printed beside the published ones.
+
+    Example: `assay curate select skywork-80k`
+    """
+    from assay_pipelines.curation.top_scored import read_rules, select_by_score
+
+    read, published = read_rules(rules)
+    with _recorded(workspace, "curate-select", "selecting", {"rules": [asdict(rule) for rule in read]}) as (run, _):
+        counts = select_by_score(workspace, read, run.id)
+        run.metrics["sources"] = {source: {"before": b, "kept": k} for source, (b, k) in counts.items()}
+    lines = [
+        f"{source}: {kept} of {before} kept" + (f", published {published[source]}" if source in published else "")
+        for source, (before, kept) in counts.items()
+    ]
+    return CommandResult({"run": run.id, "sources": run.metrics["sources"], "published": published}, "\n".join(lines))
 
 
 @settings_options(ConsistencyConfig)

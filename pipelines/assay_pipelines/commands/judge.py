@@ -1,4 +1,4 @@
-"""`assay judge ...`: run, attributes, verify, report, prompts."""
+"""`assay judge ...`: run, attributes, verify, sample, report, prompts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.options import JsonOption, emit
+from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.resume import is_given
+from assay.cli.settings_options import settings_options
 from assay.cli.workspace_command import CommandResult, add_commands
 from assay.errors import BadInputError
 from assay.registry import absolute_name
@@ -29,6 +30,7 @@ from assay_pipelines.commands.asking import (
 from assay_pipelines.commands.selection import CategoryFilter, PoolOption, SourceFilter, selection_of
 from assay_pipelines.judging.kind import JUDGES
 from assay_pipelines.llm.budget import Budget, Spending
+from assay_rm_training.run_settings import JudgeEvalConfig
 from assay_serving.generative.kind import JUDGE_PROFILES
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ _SETTING = {
 def register(app: typer.Typer) -> None:
     """Add the group `judge`."""
     group = typer.Typer(no_args_is_help=True, help="Ask judges, describe pairs, check responses; how good judges are.")
-    add_commands(group, run, attributes, verify, report, prompts)
+    add_commands(group, run, attributes, verify, sample, report, prompts)
     app.add_typer(group, name="judge")
 
 
@@ -190,6 +192,34 @@ def report(workspace: Workspace) -> CommandResult:
             f"{rate:.1f} % unreadable, {figures['tokens_in']} tokens in, {figures['tokens_out']} out"
         ]
     return CommandResult(quality.to_dict(), "\n".join(lines) or "no judge has answered yet")
+
+
+@settings_options(JudgeEvalConfig, exclude=("content_free", "meta"))
+def sample(
+    config: JudgeEvalConfig,
+    out: Annotated[Path, typer.Option(help="File for the accepted judgments, rows of train generative-sft.")],
+    trajectories: Annotated[
+        Path | None, typer.Option(help="File for all judgments with whether they are right, rows of train steps.")
+    ] = None,
+    api_key: Annotated[str | None, typer.Option("--api-key", envvar="OPENAI_API_KEY", show_default=False)] = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Sample a judge's judgments of labelled rows and keep the right ones (rejective filtering, DeepSeek-GRM).
+
+    Wrong judgments are rejected, and rows on which all are right; a row without a right one is asked once with a hint.
+    The trajectories train a meta reward model, for eval-judge --meta.
+
+    Example: `assay judge sample --judge judge --data gold --samples 3 --temperature 0.5 --out accepted.jsonl`
+    """
+    from assay_rm_training.generative.judging_run import sample_judge
+
+    counts = sample_judge(Workspace.find_optional(workspace), config, out, trajectories, api_key=api_key)
+    text = (
+        f"{counts['asked']} of {counts['rows']} rows judged: {counts['accepted']} judgments accepted; "
+        f"{counts['too_easy']} rows too easy, {counts['never_right']} never right without the hint"
+    )
+    emit({**counts, "out": str(out)}, text, as_json=as_json)
 
 
 def prompts(

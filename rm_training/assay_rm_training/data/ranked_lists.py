@@ -58,7 +58,8 @@ def load_ranked_lists(workspace: Workspace | None, data: str | Path) -> list[Ran
 
 def read_ranked_lists(path: str | Path) -> list[RankedList]:
     """Lists of a file: rows {prompt, responses, ranks} or {prompt, responses, scores} (also `ratings.scores`; higher is
-    better); a file of pairs (rows with chosen and rejected, or labels of two responses) is grouped by prompt.
+    better), or {prompt, demonstration, samples}: the first before the others. A file of pairs (rows with chosen and
+    rejected, or labels of two responses) is grouped by prompt.
 
     Raises BadInputError naming file, row and field.
     """
@@ -69,7 +70,7 @@ def read_ranked_lists(path: str | Path) -> list[RankedList]:
 
 def _is_list(record: dict[str, Any]) -> bool:
     """Whether the row is a ranked list; one with two responses and `ratings.scores` is a comparison."""
-    if record.get("ranks") is not None or record.get("scores") is not None:
+    if any(record.get(name) is not None for name in ("ranks", "scores", "demonstration")):
         return True
     ratings = record.get("ratings")
     scores = ratings.get("scores") if isinstance(ratings, dict) else None
@@ -77,10 +78,15 @@ def _is_list(record: dict[str, Any]) -> bool:
 
 
 def _parse(record: dict[str, Any]) -> list[RankedList]:
-    ranks = _ranks(record)
-    if ranks is None:
+    ranks, responses = _ranks(record), record.get("responses")
+    if record.get("demonstration") is not None:
+        samples = record.get("samples")
+        if not isinstance(samples, list) or not samples:
+            raise RowError("a demonstration is learned from beside samples of a policy", field="samples")
+        responses = [*dict.fromkeys([record["demonstration"], *samples])]
+        ranks = (1, *(2 for _ in responses[1:]))
+    if ranks is None or len(ranks) < 2:
         return []
-    responses = record.get("responses")
     if not isinstance(responses, list) or len(responses) != len(ranks):
         raise RowError("not one rank or score for each response", field="responses")
     texts = tuple(text_or_empty(text, "responses") for text in responses)

@@ -281,6 +281,7 @@ def _contrasts(judged: Sequence[tuple[JudgedRow, Any]], groups: Sequence[str]) -
 
 
 def _voting(votes: Sequence[Counter[str]], groups: Sequence[str], largest: int, *, seed: int) -> dict[int, Figure]:
+    largest = min(largest, *(each.total() for each in votes))  # fewer where a meta reward model left some out
     return {
         k: Figure.of([majority_at(v["right"], v["wrong"], v["none"], k) for v in votes], groups, seed=seed)
         for k in range(1, largest + 1)

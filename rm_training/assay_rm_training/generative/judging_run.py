@@ -3,6 +3,7 @@
 Leaves out: what is measured (`evaluation`). Works without a workspace, and then leaves no run record.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import locate_model
+from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow, content_free_rows, read_judged
+from assay_rm_training.generative.rejective import MetaGuidedWriter, SampledJudgments, sample_judgments
 from assay_rm_training.run_settings import JudgeEvalConfig
 from assay_rm_training.runs.recorded import recorded_run, write_report
 from assay_serving.generative.answers import Writer
@@ -22,6 +25,7 @@ from assay_serving.generative.local import LocalWriter
 from assay_serving.generative.profiles.recognition import UnreadReplies
 from assay_serving.generative.remote import RemoteWriter, endpoint_of
 from assay_serving.generative.templates import format_named
+from assay_serving.model_loader import load_scorer
 from assay_serving.model_reference import is_url, known_spec
 
 SEVERAL_TEMPERATURE = 0.7  #: default for several samples
@@ -86,12 +90,50 @@ def evaluate_judge_model(
     settings = asdict(config) | {"judging": asdict(judging)}
     with recorded_run(workspace, "eval", settings, model=(source, artifact), data=[config.data]) as run:
         writer, spec = _open(source, config, judging, api_key)
+        if config.meta is not None:
+            meta = locate_model(workspace, config.meta)[0]
+            writer = MetaGuidedWriter(writer, load_scorer(config.model_config(meta, served_as=config.meta)))
         with progress_bar("judging", len(rows) * form.responses, unit="questions") as advance:
             evaluation = evaluate_judge(writer, spec, rows, seed=config.seed, advance=advance)
         folder = write_report(evaluation, run, out)
     what = "answers that say nothing" if config.content_free else f"{evaluation.items} rows"
     title = f"{writer.info.name} ({form.name}) on {what} of {Path(config.data).name}"
     return JudgeEvaluationRun(evaluation, judging, run.id if run else None, folder, title)
+
+
+def sample_judge(
+    workspace: Workspace | None,
+    config: JudgeEvalConfig,
+    accepted: Path,
+    trajectories: Path | None,
+    *,
+    api_key: str | None,
+) -> dict[str, Any]:
+    """Sample judgments of the rows and write those accepted, and all of them with whether they are right; the counts.
+    Raises as `evaluate_judge_model`."""
+    source = config.judge if is_url(config.judge) else locate_model(workspace, config.judge)[0]
+    stored = None if is_url(source) else known_spec(source)
+    judging = judging_of(config, stored.judging if stored is not None else None)
+    rows: Sequence[JudgedRow] = read_judged(workspace, config.data, format_named(judging.format))[
+        : config.limit or None
+    ]
+    with recorded_run(workspace, "judgments", asdict(config), model=(source, None), data=[config.data]) as run:
+        writer, spec = _open(source, config, judging, api_key)
+        with progress_bar("judging", len(rows), unit="rows") as advance:
+            sampled = sample_judgments(writer, spec, rows, seed=config.seed, advance=advance)
+        files = [(accepted, SampledJudgments.accepted), (trajectories, SampledJudgments.trajectories)]
+        counts: dict[str, Any] = {"rows": len(rows), "asked": len(sampled)}
+        counts["too_easy"] = sum(one.too_easy for one in sampled)
+        counts["never_right"] = sum(not one.right for one in sampled)
+        for name, (path, lines_of) in zip(("accepted", "trajectories"), files, strict=True):
+            lines = [json.dumps(line) + "\n" for one in sampled for line in lines_of(one)]
+            counts[name] = len(lines)
+            if path is not None:
+                with replacing(path) as temporary:
+                    temporary.write_text("".join(lines), encoding="utf-8")
+        if run is not None:
+            run.metrics.update(counts)
+    return counts
 
 
 def _open(

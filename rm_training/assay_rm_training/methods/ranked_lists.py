@@ -75,6 +75,10 @@ class ListTask(GroupTask[EncodedList]):
 class RankedLists(MethodFields):
     """A stock sequence classifier of one label, trained on ranked lists.
 
+    `category`: only its lists. Of demonstrations before samples of a policy, the likelihood is that of maximum-entropy
+    inverse reinforcement learning, whose partition function the list stands for: the shadow reward of each category of
+    DR-IRL (arXiv 2503.18991; its policy, beta and alternation are not here).
+
     `loss`: `plackett_luce`, the likelihood of the ranking (equal ranks: of any order among them), or `pairs`, mean
     Bradley-Terry over all ordered pairs of the list. `centring`: weight of (2 * mean reward of the list)^2, which is
     (c + r)^2 for two.
@@ -88,6 +92,7 @@ class RankedLists(MethodFields):
 
     loss: ListLoss = "plackett_luce"
     centring: float = 0.01
+    category: str | None = None
 
     def __post_init__(self) -> None:
         if self.loss not in get_args(ListLoss):
@@ -99,7 +104,12 @@ class RankedLists(MethodFields):
         return load_trainable(config, device)
 
     def read(self, workspace: Workspace | None, data: str) -> list[RankedList]:
-        return load_ranked_lists(workspace, data)
+        rows = load_ranked_lists(workspace, data)
+        if self.category is None:
+            return rows
+        if not (selected := [row for row in rows if row.category == self.category]):
+            raise BadInputError(f"holds no list of category {self.category!r}", file=data, field="category")
+        return selected
 
     def encode(
         self,

@@ -4,8 +4,8 @@ Source: "Inverse Reinforcement Learning with Dynamic Reward Scaling for LLM Alig
 GRPO-S; notes and abstract). alpha = a_D a_M, with a_D = s(delta) / s(mean delta), delta = 1 - the mean over clauses of
 their best similarity, and a_M = s(mean kept gap) / s(mean gap), a gap being a demonstration's reward less the
 group's. Sources disagree whether a larger delta means harder; the formula weighs it more. Text similarity is Jaccard's
-over words here: the measure is not in our sources. Leaves out: learning the shadow reward models by inverse
-reinforcement learning.
+over words here: the measure is not in our sources. Leaves out: learning the shadow reward models (`assay train
+lists` on demonstrations).
 """
 
 import math

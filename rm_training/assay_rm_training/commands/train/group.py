@@ -136,16 +136,18 @@ def grm(
 def lists(
     loss: Annotated[str, typer.Option(help="plackett_luce, or pairs: the mean over all pairs.")] = "plackett_luce",
     centring: Annotated[float, typer.Option(help="Weight of (2 x mean reward of a list)^2.")] = 0.01,
+    category: Annotated[str | None, typer.Option(help="Only lists of this category.")] = None,
 ) -> Method:
     """Train on ranked lists: a file of lists, or the comparisons of a snapshot or file put together by prompt.
 
-    A file's rows: {"prompt", "responses", "ranks"} (1 is the best) or {"prompt", "responses", "scores"}.
+    A file's rows: {"prompt", "responses", "ranks"} (1 is the best), {"prompt", "responses", "scores"}, or {"prompt",
+    "demonstration", "samples"}: a reward learned from demonstrations beside samples of the policy.
 
     Example: `assay train lists --data gold --eval-data gold-holdout`
     """
     from assay_rm_training.methods.ranked_lists import RankedLists
 
-    return RankedLists(loss, centring)  # type: ignore[arg-type]  # checked by the method
+    return RankedLists(loss, centring, category)  # type: ignore[arg-type]  # checked by the method
 
 
 def ratings(

@@ -1,0 +1,118 @@
+"""Rejective filtering of a judge's own judgments, and what a meta reward model learns from.
+
+Source: DeepSeek-GRM, "Inference-Time Scaling for Generalist Reward Modeling", arXiv 2504.02495. Several judgments of
+each row are sampled. Wrong ones are rejected, and rows on which all are right, as too easy. A row without a right one
+is asked once more with the right verdict as a hint. What is accepted is fine-tuned on (`train generative-sft`). Every
+judgment with whether it was right trains the meta reward model, by binary cross-entropy: `train steps`, of which a
+judgment is one step (`--separator` is then a text that no judgment holds). At inference the better half of the
+judgments by the meta reward votes.
+
+Covers: sampling, the rule, both files' rows, the vote. Leaves out: training; judging several responses in one question.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assay.conversation.message import response_form
+from assay.domain import Message, Prompt
+from assay.models.spec import Judging, RewardModelSpec
+from assay.runs.progress_bar import Advance, silent
+from assay.score import Score, ScoreFailure
+from assay_rm_training.generative.judged_rows import JudgedRow
+from assay_serving.generative.answers import JudgeSample, Writer
+from assay_serving.generative.templates import JudgeFormat, format_named
+from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
+
+HINT = "(A hint for you alone, not to be mentioned: the right verdict is {label}.)"
+
+
+@dataclass(frozen=True)
+class SampledJudgments:
+    """Of one row. `hinted`: the one with the hint, where no other is right."""
+
+    row: JudgedRow
+    question: str
+    answers: tuple[JudgeSample, ...]
+    hinted: JudgeSample | None = None
+
+    @property
+    def right(self) -> list[JudgeSample]:
+        return [answer for answer in self.answers if answer.label == self.row.label]
+
+    @property
+    def too_easy(self) -> bool:
+        return len(self.right) == len(self.answers)
+
+    def accepted(self) -> list[dict[str, Any]]:
+        """Rows of `train generative-sft`; equal rationales once."""
+        hinted = [self.hinted] if self.hinted is not None and self.hinted.label == self.row.label else []
+        row, answers = self.row, [] if self.too_easy else [*self.right, *hinted]
+        base = {"prompt": response_form(row.prompt), "responses": [response_form(r) for r in row.responses]}
+        base |= {"verdict": row.label} | ({"principle": row.principle} if row.principle is not None else {})
+        rationales = dict.fromkeys(answer.reasoning for answer in answers if answer.reasoning.strip())
+        return [{**base, "rationale": rationale} for rationale in rationales]
+
+    def trajectories(self) -> list[dict[str, Any]]:
+        """Rows of `train steps`: the judgment as one step, labelled right or not."""
+        labels = {answer.text: float(answer.label == self.row.label) for answer in self.answers if answer.text.strip()}
+        return [{"prompt": self.question, "steps": [text], "labels": [label]} for text, label in labels.items()]
+
+
+def sample_judgments(
+    writer: Writer, spec: RewardModelSpec, rows: Sequence[JudgedRow], *, seed: int = 0, advance: Advance = silent
+) -> list[SampledJudgments]:
+    """Of every row whose question could be asked; `advance` counts rows. `spec.judging.samples`: of a row."""
+    assert spec.judging is not None
+    form = format_named(spec.judging.format)
+    answered = writer.answer([row.question(form) for row in rows], form, spec.judging, seed=seed, on_progress=advance)
+    sampled = [
+        SampledJudgments(row, row.question(form)[-1].text, tuple(answers))
+        for row, answers in zip(rows, answered, strict=True)
+        if not isinstance(answers, ScoreFailure)
+    ]
+    failing = {n: one for n, one in enumerate(sampled) if not one.right}
+    hints = [_hinted(one.row, form) for one in failing.values()]
+    again = writer.answer(hints, form, replace(spec.judging, samples=1), seed=seed + 1, on_progress=silent)
+    for (n, one), answers in zip(failing.items(), again, strict=True):
+        if not isinstance(answers, ScoreFailure):
+            sampled[n] = replace(one, hinted=answers[0])
+    return sampled
+
+
+def _hinted(row: JudgedRow, form: JudgeFormat) -> tuple[Message, ...]:
+    *before, last = row.question(form)
+    return (*before, Message(last.role, f"{last.text}\n\n{HINT.format(label=row.label)}"))
+
+
+@dataclass(frozen=True)
+class MetaGuidedWriter:
+    """A writer of which only the better half of the answers, by a meta reward model, is left to vote; an answer that it
+    cannot score is left out first."""
+
+    writer: Writer
+    meta: Scorer
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.writer.info
+
+    def fits(self, prompt: Prompt, judging: Judging) -> bool:
+        return self.writer.fits(prompt, judging)
+
+    def answer(
+        self, questions: Sequence[Prompt], form: JudgeFormat, judging: Judging, *, seed: int, on_progress: Advance
+    ) -> list[list[JudgeSample] | ScoreFailure]:
+        """See `Writer.answer`; (k + 1) // 2 of k answers, in their order."""
+        answered = self.writer.answer(questions, form, judging, seed=seed, on_progress=on_progress)
+        return [
+            answers if isinstance(answers, ScoreFailure) else self._better(question, answers)
+            for question, answers in zip(questions, answered, strict=True)
+        ]
+
+    def _better(self, question: Prompt, answers: list[JudgeSample]) -> list[JudgeSample]:
+        scores = self.meta.score([ScoreItem(question, answer.text) for answer in answers])
+        rewards = [score.reward if isinstance(score, Score) else -math.inf for score in scores]
+        best = sorted(range(len(answers)), key=lambda n: -rewards[n])[: (len(answers) + 1) // 2]
+        return [answers[n] for n in sorted(best)]

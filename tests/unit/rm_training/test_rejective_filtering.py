@@ -1,0 +1,145 @@
+"""Rejective filtering and meta reward models: which judgments are kept, what they become, who votes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assay.domain import Message, Prompt
+from assay.models.spec import Judging, RewardModelSpec
+from assay.runs.progress_bar import Advance, silent
+from assay.score import Score, ScoreFailure, ScoreResult
+from assay_rm_training.data.response_labels import load_steps
+from assay_rm_training.generative.judged_rows import JudgedRow, read_judged_file
+from assay_rm_training.generative.rejective import HINT, MetaGuidedWriter, sample_judgments
+from assay_serving.generative.answers import JudgeSample
+from assay_serving.generative.pairwise import PairQuestion, PairwiseJudge
+from assay_serving.generative.templates import PAIRWISE, JudgeFormat
+from assay_serving.scorer import ModelInfo, ScoreItem
+
+
+class WrittenAnswers:
+    """A judge of stated answers: a question's are those of the first key that it holds."""
+
+    info = ModelInfo("written", "1", "generative")
+
+    def __init__(self, answers: dict[str, list[str]]) -> None:
+        self.answers, self.asked = answers, 0
+
+    def fits(self, prompt: Prompt, judging: Judging) -> bool:
+        return True
+
+    def answer(
+        self, questions: Sequence[Prompt], form: JudgeFormat, judging: Judging, *, seed: int, on_progress: Advance
+    ) -> list[list[JudgeSample] | ScoreFailure]:
+        self.asked += len(questions)
+        found = [next(v for key, v in self.answers.items() if key in question[-1].text) for question in questions]
+        return [
+            [JudgeSample(text, True, 1, 1, form.read(text)) for text in texts[: judging.samples]] for texts in found
+        ]
+
+
+class ByLength:
+    """A meta reward: the longer judgment, and none for an empty one."""
+
+    info = ModelInfo("by-length", "1")
+
+    def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
+        return [
+            Score(float(len(str(item.response))), "by-length", "1", "", 1, False)
+            if item.response
+            else ScoreFailure("bad_input", "empty", "by-length")
+            for item in items
+        ]
+
+
+def row(number: str, label: str = "A") -> JudgedRow:
+    return JudgedRow((Message("user", f"Question {number}."),), (f"first {number}", f"second {number}"), label)
+
+
+def said(reason: str, label: str) -> str:
+    return f"{reason}\nVerdict: {label}"
+
+
+SPEC = RewardModelSpec(
+    "generative", "written", "h", 4096, "1", judging=Judging("pairwise", PAIRWISE.hash, samples=3, temperature=0.5)
+)
+
+
+def test_right_judgments_of_rows_that_are_not_too_easy_are_accepted(tmp_path: Path) -> None:
+    hint = HINT.format(label="A")
+    writer = WrittenAnswers(
+        {
+            hint: [said("The first names it.", "A")],
+            "mixed": [said("One.", "A"), said("Two.", "B"), said("One.", "A")],
+            "easy": [said("Clear.", "A")] * 3,
+            "hard": [said("No.", "B"), "no verdict", said("Never.", "B")],
+        }
+    )
+    rows = [row("mixed"), row("easy"), row("hard")]
+    mixed, easy, hard = sample_judgments(writer, SPEC, rows)
+    assert writer.asked == 4  # three rows, and one again with the hint
+    assert [line["rationale"] for line in mixed.accepted()] == ["One."]
+    assert (easy.too_easy, easy.accepted()) == (True, [])
+    assert [line["rationale"] for line in hard.accepted()] == ["The first names it."]
+    path = tmp_path / "accepted.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for one in (mixed, hard) for line in one.accepted()))
+    assert [(r.label, r.rationale) for r in read_judged_file(path, PAIRWISE)] == [
+        ("A", "One."),
+        ("A", "The first names it."),
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*mixed.trajectories(), *hard.trajectories()]))
+    steps = list(load_steps(path))
+    assert [labels for step in steps for labels in step.labels] == [1.0, 0.0, 0.0, 0.0, 0.0]
+    assert all(len(step.steps) == 1 for step in steps)
+
+
+def test_the_better_half_by_the_meta_reward_votes() -> None:
+    texts = [said("A careful reason.", "A"), said("x", "B"), said("y", "B"), said("Another careful reason.", "A")]
+    writer = WrittenAnswers({"mixed": texts})
+    spec = replace(SPEC, judging=replace(SPEC.judging, samples=4))  # type: ignore[type-var]
+    pair = PairQuestion(row("mixed").prompt, "first mixed", "second mixed")
+    plain, guided = (
+        PairwiseJudge(each, spec).compare([pair], swapped_too=False)[0]
+        for each in (writer, MetaGuidedWriter(writer, ByLength()))
+    )
+    assert not isinstance(plain, ScoreFailure)
+    assert not isinstance(guided, ScoreFailure)
+    assert (plain.decision, guided.decision) == ("tie", "A")
+    assert [answer.text for answer in guided.orders[0].answers] == [texts[0], texts[3]]
+
+
+def test_an_answer_without_a_meta_reward_is_left_out_first() -> None:
+    writer = MetaGuidedWriter(WrittenAnswers({"mixed": ["", "word", ""]}), ByLength())
+    question = row("mixed").question(PAIRWISE)
+    assert SPEC.judging is not None
+    [answers] = writer.answer([question], PAIRWISE, SPEC.judging, seed=0, on_progress=silent)
+    assert not isinstance(answers, ScoreFailure)
+    assert "word" in [answer.text for answer in answers]
+    assert len(answers) == 2
+
+
+def test_demonstrations_beside_samples_give_the_planted_reward() -> None:
+    """Demonstrations drawn from pi_ref exp(r) among the policy's samples: their likelihood has its optimum at r."""
+    import torch
+
+    from assay_rm_training.objectives.lists import plackett_luce
+
+    planted = torch.tensor([2.0, 0.5, -1.0, 0.0])
+    chances = planted.softmax(0)
+    reward = torch.zeros(4, requires_grad=True)
+    optimiser = torch.optim.LBFGS([reward], max_iter=60)
+
+    def loss() -> torch.Tensor:
+        optimiser.zero_grad()
+        ranks = [[1 if i == j else 2 for j in range(4)] for i in range(4)]
+        total = sum((p * plackett_luce(reward, r) for p, r in zip(chances, ranks, strict=True)), torch.zeros(()))
+        total.backward()
+        return total
+
+    optimiser.step(loss)  # type: ignore[no-untyped-call]
+    assert (reward - reward.mean()).tolist() == pytest.approx((planted - planted.mean()).tolist(), abs=1e-3)
