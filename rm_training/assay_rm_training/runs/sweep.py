@@ -132,9 +132,9 @@ class GroupResult:
         if self.metric is None:
             return "no figure on held-out data: nothing to choose by"
         end = "lowest" if self.metric in LOWER_IS_BETTER else "highest"
-        text = f"best: the {end} mean {self.metric} over seeds on {Path(self.data).name}"
+        text = f"the {end} mean {self.metric} over seeds on {Path(self.data).name}"
         if self.final_data is None:
-            return text + ", which its figures are also on: they are biased upwards (--final-data is for others)"
+            return text + ", which the figures are also on: the best's are too good (--final-data is for others)"
         return text + f"; figures on {Path(self.final_data).name} were not chosen by"
 
     def to_dict(self) -> dict[str, Any]:

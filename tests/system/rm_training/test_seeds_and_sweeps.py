@@ -67,8 +67,8 @@ def test_a_sweep_is_ordinary_runs_compared_by_the_rule_that_it_states(
             (sum(values) / 2, interval.low, interval.high)
         )
     assert result["best"]["lr"] == min(by_setting, key=lambda lr: by_setting[lr]["mean"])
-    assert result["rule"].startswith("best: the lowest mean nll over seeds on held.jsonl")
-    assert "biased upwards" in result["rule"]
+    assert result["rule"].startswith("the lowest mean nll over seeds on held.jsonl")
+    assert "the best's are too good" in result["rule"]
 
     runs = list_runs(workspace, group="g")
     assert {(run.kind, run.status) for run in runs} == {("train", "done")}
@@ -167,3 +167,19 @@ def test_what_cannot_be_compared_is_said_before_training(
     assert code == 2
     assert message in err.splitlines()[-1]
     assert list_runs(workspace) == []
+
+
+def test_figures_on_other_data_than_those_chosen_by(
+    command: tuple[str | Path, ...], assay: Run, tmp_path: Path
+) -> None:
+    final = ("--final-data", pairs_file(tmp_path / "final.jsonl", 36, 3), "--eval-every", "1", "--metric", "accuracy")
+    code, out, err = assay(*command, *final, "--sweep", "epochs=1,2", "--json")
+    assert code == 0, err
+    result = json.loads(out)
+    assert result["rule"] == (
+        "the highest mean accuracy over seeds on held.jsonl; figures on final.jsonl were not chosen by"
+    )
+    for run in result["runs"]:
+        assert run["figures"].keys() == run["final_figures"].keys() == {"nll", "accuracy"}
+        assert run["figures"]["nll"] != run["final_figures"]["nll"]
+    assert result["ahead_of_second"]["low"] is None, "one seed"

@@ -154,13 +154,14 @@ def show_group(result: GroupResult) -> None:
     Console().print(table)
     typer.echo("intervals are of the seeds alone, on the same held-out items")
     if result.metric is None or result.best is not None:
-        typer.echo(result.rule)
+        typer.echo(f"rule: {result.rule}")
     if result.best is not None and result.second is not None:
         best, second = (" ".join(f"{k} {v}" for k, v in one.settings.items()) for one in (result.best, result.second))
         ahead = f"; {result.metric} less that of {second}: {_mean(result.ahead, '+.4f')}" if result.ahead else ""
         within = result.ahead.interval if result.ahead else None
         unclear = within is None or within.low <= 0 <= within.high
-        typer.echo(f"best: {best}{ahead}{'; these seeds do not tell them apart' * unclear}")
+        seeds = "one seed does" if len(result.best.done) == 1 else "these seeds do"
+        typer.echo(f"best: {best}{ahead}{f'; {seeds} not tell them apart' * unclear}")
     runs = [run for one in result.settings for run in one.runs]
     for warning, count in Counter(warning for run in runs for warning in run.warnings).items():
         typer.echo(f"WARNING: {warning} ({counted(count, 'run')})")
