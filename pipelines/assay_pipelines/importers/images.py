@@ -20,7 +20,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from assay.data.json_lines import RowError
 from assay.errors import BadInputError
-from assay.store.media import MOST_BYTES, MediaFile, MediaFolder
+from assay.store.media import MediaFile, MediaFolder
+from assay.system.images import MOST_BYTES
 
 #: Gives the bytes at an address, or raises BadInputError.
 Fetcher = Callable[[str], bytes]
@@ -88,7 +89,7 @@ class RowImages:
             if not path.is_relative_to(self._beside.resolve()):
                 raise RowError("an image outside of the imported file's folder", field="images")
             if path.stat().st_size > MOST_BYTES:
-                raise RowError(f"an image of more than {MOST_BYTES // 2**20} MiB", field="images")
+                raise RowError(f"an image of more than {MOST_BYTES // 10**6} MB", field="images")
             return path.read_bytes()
         except (OSError, ValueError, RuntimeError) as error:  # a null byte in the name; links in a circle
             problem = "does not exist" if isinstance(error, FileNotFoundError) else "cannot be read"
@@ -162,7 +163,7 @@ def _body(response: object, deadline: float) -> bytes:
     for chunk in response.iter_bytes():  # type: ignore[attr-defined]
         content += chunk
         if len(content) > MOST_BYTES:
-            raise _failure(f"more than {MOST_BYTES // 2**20} MiB")
+            raise _failure(f"more than {MOST_BYTES // 10**6} MB")
         if time.monotonic() > deadline:
             raise _failure(f"not there after {SECONDS:g} s")
     return bytes(content)

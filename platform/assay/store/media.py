@@ -1,30 +1,28 @@
 """Images of a workspace: files named by the hash of their bytes, and one row for each.
 
-Covers: reading what kind of image some bytes are, writing the file (complete and on the disk before any row names it),
-rows, what the conversations name that is not there, files whose bytes have changed. Leaves out: where bytes come from
-(`assay_pipelines.importers.images`), copies (`assay.backups`).
+Covers: what kind of image some bytes are (decoded by `assay.system.images`), writing the file (complete and on the disk
+before any row names it), rows, what the conversations name that is not there, files whose bytes have changed. Leaves
+out: where bytes come from (`assay_pipelines.importers.images`), copies (`assay.backups`).
 
     WORKSPACE/media/ab/abcdef....png
 """
 
 import hashlib
-import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.errors import BadInputError
 from assay.ids import HEX_DIGITS
 from assay.store.keys import unknown
 from assay.system.atomic_files import replacing
+from assay.system.images import check_image
 
 if TYPE_CHECKING:
     from assay.store.connection import Connection
 
-#: Pillow's formats that are stored; a model's processor reads them, and a browser all but TIFF. None holds scripts.
+#: Of the files of `assay.system.images.FORMATS`.
 ENDINGS = {"PNG": "png", "JPEG": "jpg", "GIF": "gif", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif"}
-MOST_BYTES = 32 * 2**20  #: of one image
 
 # The hash of every image in the JSON of typed conversations. A quote inside a text is escaped there: it cannot match.
 _NAMED = """
@@ -79,19 +77,10 @@ class MediaFolder:
 
 
 def describe(content: bytes, origin_url: str | None = None) -> MediaFile:
-    """What kind of image the bytes are, of their header. Raises BadInputError."""
-    from PIL import Image, UnidentifiedImageError
-
-    if len(content) > MOST_BYTES:
-        raise BadInputError(f"an image of more than {MOST_BYTES // 2**20} MiB")
-    try:
-        with Image.open(io.BytesIO(content), formats=tuple(ENDINGS)) as image:
-            name, (width, height) = str(image.format), image.size
-    except Image.DecompressionBombError as error:
-        raise BadInputError("an image of too many pixels") from error
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
-        raise BadInputError(f"not an image ({', '.join(ENDINGS)})") from error
-    return MediaFile(content_hash_of(content), _media_type(name), len(content), width, height, origin_url)
+    """What kind of image the bytes are; all of it is decoded. Raises BadInputError."""
+    image = check_image(content)
+    media_type = _media_type(image.format)
+    return MediaFile(content_hash_of(content), media_type, len(content), image.width, image.height, origin_url)
 
 
 def media_type_of(path: Path) -> str | None:

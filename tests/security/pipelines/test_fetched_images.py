@@ -110,8 +110,8 @@ def test_images_are_fetched_and_every_other_row_says_why_not(
     failed = "images: an image that could not be fetched: "
     assert report.rejected == {
         f"images: not an image ({', '.join(media.ENDINGS)})": 1,
-        "images: an image of too many pixels": 1,
-        f"{failed}more than 0 MiB": 1,
+        "images: an image of more than 50 megapixels": 1,
+        f"{failed}more than 0 MB": 1,
         f"{failed}an address that is not public": 1,
         f"{failed}not an http address": 1,
         f"{failed}it redirects too often": 1,
