@@ -4,6 +4,7 @@ Leaves out: opening it (`model_loader`).
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from assay.models.readings import implicit_parts
 
 if TYPE_CHECKING:
     from assay.models.spec import RewardModelSpec
+    from assay.store.media import MediaFolder
     from assay.workspace import Workspace
 
 _NAMES_SHOWN = 20
@@ -91,14 +93,14 @@ def located(reference: str, workspace: Path | None = None) -> str:
 
     Raises NotFoundError with the workspace's models for a bare name that is none of them and nothing else.
     """
-    from assay.models import embedded, tiny
+    from assay.models.loading import OWN
     from assay.runs.record import MODEL_KINDS, locate_model
 
     opened = find_workspace(workspace)
     folder, artifact = locate_model(opened, reference)
     pair = implicit_parts(reference) is not None
     path_like = pair or "/" in reference or reference.startswith((".", "~")) or Path(reference).exists()
-    if opened is None or artifact is not None or path_like or reference in (embedded.NAME, tiny.NAME):
+    if opened is None or artifact is not None or path_like or reference in OWN:
         return folder
     with opened.store.unit() as db:
         rows = db.execute(
@@ -123,3 +125,13 @@ def find_workspace(path: Path | None) -> "Workspace | None":
         return Workspace.find()
     except NotFoundError:
         return None
+
+
+def media_of(loader: object) -> "Callable[[], MediaFolder | None]":
+    """Gives the folder of images of the workspace that the loader, or every command, finds; None without one."""
+
+    def media() -> "MediaFolder | None":
+        workspace = find_workspace(getattr(loader, "workspace", None))
+        return None if workspace is None else workspace.media
+
+    return media

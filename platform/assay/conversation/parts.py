@@ -54,7 +54,8 @@ class ImagePart(_Part, frozen=True, tag="image"):
 
     @property
     def text_view(self) -> str:
-        return f"[image {self.content_hash or self.url}]"
+        url = self.url or ""
+        return f"[image {self.content_hash or (url.partition(',')[0] if url.startswith('data:') else url)}]"
 
 
 class ToolDefinitionPart(_Part, frozen=True, tag="tool_definition"):

@@ -1,4 +1,4 @@
-"""Naming and loading models: a folder, a hub id, or one of ours (`smollm2`, `tiny`).
+"""Naming and loading models: a folder, a hub id, or one of ours (`smollm2`, `tiny`, `tiny-vision`).
 
 Covers: tokenizers with a pad token of their own, causal language models, scalar reward models whose head is kept
 or is new by explicit wish and never by accident, the attention that a soft-capped model needs. Remote code is never
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BackendError, BadInputError, NotFoundError
-from assay.models import embedded, tiny
+from assay.models import embedded, tiny, tiny_vision, vision
 from assay.models.hub import cached_alone
 from assay.models.quiet import quiet_transformers
 from assay.models.safe_files import check_weights, own_code_error
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+#: Models of ours, by name.
+OWN = (embedded.NAME, tiny.NAME, tiny_vision.NAME)
 OWN_PAD = "<|pad|>"
 #: Weights of a reward or value head, whatever the configuration calls the model (TRL, OpenRLHF, Qwen's RewardModel).
 HEAD_WEIGHTS = re.compile(r"(score|v_head|(value|reward|rm|regression|classification)_(head|layer)|classifier)\.")
@@ -34,6 +36,8 @@ def resolve_model(name: str) -> str:
         return str(embedded.embedded_model())
     if name == tiny.NAME:
         return str(tiny.tiny_model())
+    if name == tiny_vision.NAME:
+        return str(tiny_vision.tiny_vision_model())
     path = Path(name).expanduser()
     if path.is_dir():
         if not any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
@@ -41,7 +45,7 @@ def resolve_model(name: str) -> str:
         return str(path.resolve())
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return name  # a hub id; loading says whether it exists
-    raise NotFoundError(f"no model {name!r}: not a folder, not a hub id (owner/name), not one of smollm2, tiny")
+    raise NotFoundError(f"no model {name!r}: not a folder, not a hub id (owner/name), not one of {', '.join(OWN)}")
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
@@ -60,13 +64,26 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
         spare = [
             token
             for token in tokenizer.all_special_tokens
-            if token not in template and token not in (tokenizer.eos_token, tokenizer.bos_token)
+            if token not in template
+            and token not in (tokenizer.eos_token, tokenizer.bos_token)
+            and not re.search("image|vision|video", token)  # what a processor writes
         ]
         if spare:
             tokenizer.pad_token = spare[0]
         else:
             tokenizer.add_special_tokens({"pad_token": OWN_PAD})
     return tokenizer  # type: ignore[no-any-return]
+
+
+def load_processor(name: str) -> Any:
+    """The model's processor of images and texts. Raises BackendError where it, or what it needs, is not there."""
+    from transformers import AutoProcessor
+
+    try:
+        return _load(AutoProcessor.from_pretrained, resolve_model(name), name)
+    except ImportError as error:
+        lacks = " ".join(str(error).split())[:200]
+        raise BackendError(f"the image processor of {name} needs a library that is not here: {lacks}") from error
 
 
 def load_config(name: str) -> PretrainedConfig:
@@ -124,7 +141,6 @@ def load_scalar_model(
     a checkpoint without all of its model's weights.
     """
     import torch
-    from transformers import AutoModelForSequenceClassification
 
     source = resolve_model(name)
     config = load_config(name)
@@ -139,7 +155,7 @@ def load_scalar_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model, info = _load(
-            AutoModelForSequenceClassification.from_pretrained,
+            vision.classifier_for(config).from_pretrained,
             source,
             name,
             dtype=dtype,
@@ -221,7 +237,7 @@ def fit(model: Any, tokenizer: PreTrainedTokenizerBase, device: torch.device) ->
         model.set_attn_implementation("eager")  # fused kernels leave the cap out
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
-    model.config.pad_token_id = tokenizer.pad_token_id
+    model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
     if getattr(model, "generation_config", None) is not None:
         model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.eval()

@@ -245,9 +245,9 @@ _MODEL_NAMES = "SELECT DISTINCT name FROM artifacts WHERE list_contains($kinds, 
 
 def _near(db: Connection, name: str, kinds: Sequence[str]) -> list[str]:
     """Names of the workspace's models that `name` may be a slip of; none for a model of ours."""
-    from assay.models import embedded, tiny
+    from assay.models.loading import OWN
 
-    if name in (embedded.NAME, tiny.NAME):
+    if name in OWN:
         return []
     rows = db.execute(_MODEL_NAMES, {"kinds": list(kinds)})
     return difflib.get_close_matches(name, [row[0] for row in rows.fetchall()], cutoff=0.7)

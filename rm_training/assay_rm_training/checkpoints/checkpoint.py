@@ -96,12 +96,17 @@ def save_checkpoint(
             saved = model.bfloat16() if save_dtype == "bfloat16" else model
             saved.save_pretrained(scratch)
             trainable.tokenizer.save_pretrained(scratch)
+            if trainable.images is not None:
+                trainable.images.save(scratch)
         (scratch / "README.md").write_text(card, encoding="utf-8")
         os.chmod(scratch, 0o755)
         spec = replace(spec, version=weights_digest(scratch), parity="unchecked", parity_checks=tuple(checks))
         spec.write(scratch)
         try:
             reloaded = engine.load(ModelConfig(str(scratch), device=str(model.device)))
+            again = getattr(getattr(reloaded, "renderer", None), "images", None)
+            if renderer.images is not None and again is not None:
+                again.media = renderer.images.media
             after = reloaded.score(sample)
             parity = compare(before, after)
             all_checks = [*checks, parity.as_check(SAVED), *check_scorer(reloaded, sample[::_FEWER])]

@@ -55,9 +55,12 @@ def vllm_check(
     """
     rows, ours = [], []
     for item, score in zip(sample, scores, strict=True):
-        if isinstance(score, Score):
-            rows.append(list(renderer.encode(item.prompt, item.response).ids))
+        if isinstance(score, Score) and not (encoded := renderer.encode(item.prompt, item.response)).images:
+            rows.append(list(encoded.ids))
             ours.append(score.reward)
+    if not rows and renderer.images is not None:
+        log.warning("%s was not checked: vLLM is not given images", NAME)
+        return None
     if not rows:
         return ParityCheck(NAME, False, 0.0, 0, "no response of the sample could be scored")
     try:

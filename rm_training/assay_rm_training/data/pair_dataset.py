@@ -45,11 +45,14 @@ class EncodedPair(NamedTuple):
     starts: tuple[int, int] = (0, 0)
     tags: Tags | None = None
     reference: tuple[float, ...] = ()
+    images: tuple[tuple[str, ...], ...] = ()  #: of both sides, as `Encoded.images`; empty where neither has any
 
     @property
     def group(self) -> TokenGroup:
         """Both sides, chosen first, with their common prefix once."""
-        return TokenGroup(self.chosen[: self.common], (self.chosen[self.common :], self.rejected[self.common :]))
+        return TokenGroup(
+            self.chosen[: self.common], (self.chosen[self.common :], self.rejected[self.common :]), self.images
+        )
 
 
 def encode_pairs(
@@ -84,7 +87,8 @@ def _encode(pair: PreferencePair, renderer: Renderer) -> tuple[EncodedPair, bool
         if encoded.response_cut:
             return f"{name} does not fit: its response alone passes {renderer.max_length} tokens (max_length)"
         sides.append(encoded)
-    if sides[0].ids == sides[1].ids:
+    images = (sides[0].images, sides[1].images)
+    if sides[0].ids == sides[1].ids and images[0] == images[1]:
         return "both sides are the same tokens"
     chosen, rejected = (np.asarray(side.ids, dtype=np.int32) for side in sides)
     encoded_pair = EncodedPair(
@@ -97,6 +101,7 @@ def _encode(pair: PreferencePair, renderer: Renderer) -> tuple[EncodedPair, bool
         pair.tie,
         (sides[0].response_start, sides[1].response_start),
         tags_of(pair),
+        images=images if any(images) else (),
     )
     return encoded_pair, any(side.truncated for side in sides)
 

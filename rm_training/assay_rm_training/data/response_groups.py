@@ -52,9 +52,9 @@ def encode_responses(renderer: Renderer, prompt: Prompt, responses: Sequence[Res
         if conversation.response_cut:
             return f"does not fit: response {number} alone passes {renderer.max_length} tokens (max_length)"
         encoded.append(conversation)
-    if len({conversation.ids for conversation in encoded}) < len(encoded):
+    if len({(conversation.ids, conversation.images) for conversation in encoded}) < len(encoded):
         return "two responses are the same tokens"
-    group = group_of([conversation.ids for conversation in encoded])
+    group = group_of([each.ids for each in encoded], [each.images for each in encoded])
     starts = tuple(conversation.response_start for conversation in encoded)
     return Conversations(group, starts, any(conversation.truncated for conversation in encoded))
 

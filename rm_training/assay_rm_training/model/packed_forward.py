@@ -33,10 +33,9 @@ class GroupForward:
     def __call__(self, trainable: TrainableModel, groups: Sequence[TokenGroup]) -> PackedHidden:
         """One pass; gradients flow where the caller enabled them. Branches come in the groups' order."""
         if not self._share:
-            empty = groups[0].prefix[:0]
-            groups = [TokenGroup(empty, (sequence,)) for group in groups for sequence in group.sequences()]
+            groups = [sequence for group in groups for sequence in group.apart()]
         with self.autocast(trainable):
-            return forward(trainable.model, groups)
+            return forward(trainable.model, groups, trainable.images)
 
     def autocast(self, trainable: TrainableModel) -> torch.autocast:
         """The training's number format of matrix products."""

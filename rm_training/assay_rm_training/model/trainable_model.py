@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from assay.errors import BadInputError
+from assay.models.chat.image_reader import ImageReader
 from assay.models.heads import HEAD
 from assay.models.loading import has_reward_head, load_scalar_model, load_tokenizer
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
+from assay_serving.model_reference import media_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -42,6 +44,7 @@ class TrainableModel:
     adapter: Any = None  #: the peft model around `model`, None without LoRA
     heads: tuple[str, ...] = (HEAD,)
     base: str = ""  #: the name that it was loaded by, where the method needs it
+    images: ImageReader | None = None  #: of a model that reads them, where the method does
 
     def trainable(self) -> dict[str, torch.nn.Parameter]:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
@@ -63,7 +66,8 @@ def load_trainable(config: TrainingConfig, device: torch.device) -> TrainableMod
     )
     if new_head:
         _start_head(getattr(model, HEAD), config)
-    return prepare(TrainableModel(model, tokenizer, new_head), config)
+    images = ImageReader.load(config.base, tokenizer, media_of(None))
+    return prepare(TrainableModel(model, tokenizer, new_head, images=images), config)
 
 
 def prepare(trainable: TrainableModel, config: TrainingConfig, *, language_model: bool = False) -> TrainableModel:

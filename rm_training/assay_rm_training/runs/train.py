@@ -204,7 +204,9 @@ def _train(
         longest = context_length(trainable.model.config)
         config = config.within(longest)
         length = min(config.max_length or longest, longest)
-        renderer = Renderer(trainable.tokenizer, max_length=length)
+        if trainable.images is not None:
+            trainable.images.media = lambda: run.workspace.media
+        renderer = Renderer(trainable.tokenizer, max_length=length, images=trainable.images)
         data, eval_data = _encode(method, rows, renderer, tokens / "train", f"encoding {method.unit}"), None
         if eval_rows is not None and config.eval_every:
             eval_data = _encode(method, eval_rows, renderer, tokens / "eval", f"encoding evaluation {method.unit}")

@@ -158,19 +158,25 @@ def _stock_rewards(
     source: str, renderer: Renderer, sample: Sequence[ScoreItem], scores: Sequence[ScoreResult]
 ) -> Iterator[float]:
     import torch
-    from transformers import AutoModelForSequenceClassification
 
     from assay.models.loading import is_soft_capped, load_config, resolve_model
     from assay.models.quiet import quiet_transformers
+    from assay.models.vision import classifier_for
 
     options: dict[str, Any] = {"num_labels": 1, "dtype": torch.float32}
     options |= {"trust_remote_code": False, "use_safetensors": True}
-    if is_soft_capped(load_config(source)):
+    config = load_config(source)
+    if is_soft_capped(config):
         options["attn_implementation"] = "eager"  # as its authors ask
     with quiet_transformers():
-        model = AutoModelForSequenceClassification.from_pretrained(resolve_model(source), **options).eval()
+        model = classifier_for(config).from_pretrained(resolve_model(source), **options).eval()
     for item, score in zip(sample, scores, strict=True):
         if isinstance(score, Score):
-            ids = torch.tensor([renderer.encode(item.prompt, item.response).ids])
+            encoded = renderer.encode(item.prompt, item.response)
+            inputs = {"input_ids": torch.tensor([encoded.ids])}
+            if (images := renderer.images) is not None:
+                inputs |= images.tensors([encoded.images], model.device) | images.token_types(
+                    model, inputs["input_ids"]
+                )
             with torch.inference_mode():
-                yield float(model(input_ids=ids).logits[0, 0])
+                yield float(model(**inputs).logits[0, 0])

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from assay.errors import BadInputError
 from assay.models.attention.packing import attention_of, can_pack, forward, forward_rows, group_of
+from assay.models.chat.image_reader import ImageReader
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import free_memory, is_out_of_memory
 from assay.models.loading import context_length
@@ -73,11 +74,18 @@ class PackedScorer(TokenScorer):
 
     @classmethod
     def of_model(
-        cls, model: PreTrainedModel, tokenizer: Any, spec: RewardModelSpec, config: ModelConfig, **options: Any
+        cls,
+        model: PreTrainedModel,
+        tokenizer: Any,
+        spec: RewardModelSpec,
+        config: ModelConfig,
+        *,
+        images: ImageReader | None = None,
+        **options: Any,
     ) -> Self:
         """Of a model that was loaded as `config` says; it can be neither trained nor saved any more."""
         length = config.length(spec.trained_length, context_length(model.config))
-        renderer = Renderer(tokenizer, max_length=length)
+        renderer = Renderer(tokenizer, max_length=length, images=images)
         return cls(for_scoring(model), renderer, spec, name=config.name, token_budget=config.token_budget, **options)
 
     @abstractmethod
@@ -186,11 +194,13 @@ class PackedScorer(TokenScorer):
         readings = [rows[i] for group in batch for i in group]
         places = [reading.places for reading in readings]
         with torch.inference_mode():
-            groups = [group_of([rows[i].conversation.ids for i in group]) for group in batch]
+            read = [[rows[i].conversation for i in group] for group in batch]
+            groups = [group_of([each.ids for each in some], [each.images for each in some]) for some in read]
+            images = self.renderer.images
             if self._layout == "packed":
-                passed = forward(self.model, groups)
+                passed = forward(self.model, groups, images)
             else:
-                passed = forward_rows(self.model, groups, pad_left=self._layout == "left")
+                passed = forward_rows(self.model, groups, pad_left=self._layout == "left", images=images)
             self.last_computed += passed.computed
             self.last_padding += passed.padding
             outputs = self.read_states(passed.at(places), readings).cpu()

@@ -20,9 +20,12 @@ import numpy.typing as npt
 
 from assay.errors import BadInputError
 from assay.models.attention.packed_attention import NAME, Layout, Span, register
+from assay.models.vision import image_token_of
 
 if TYPE_CHECKING:
     import torch
+
+    from assay.models.chat.image_reader import ImageReader
 
 Tokens = npt.NDArray[np.int32]
 
@@ -32,10 +35,12 @@ PACKED = frozenset({"llama", "qwen2", "qwen3", "mistral", "olmo2", "phi3", "gemm
 
 @dataclass(frozen=True)
 class TokenGroup:
-    """Sequences that begin alike: `prefix` [P] (P may be 0), then each one's own rest, at least one token."""
+    """Sequences that begin alike: `prefix` [P] (P may be 0), then each one's own rest, at least one token. `images`: of
+    each sequence in full, as `Encoded.images`; empty where no sequence has any."""
 
     prefix: Tokens
     branches: tuple[Tokens, ...]
+    images: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.branches or any(len(branch) == 0 for branch in self.branches):
@@ -59,16 +64,25 @@ class TokenGroup:
     def sequences(self) -> list[Tokens]:
         return [np.concatenate([self.prefix, branch]) for branch in self.branches]
 
+    def apart(self) -> list[TokenGroup]:
+        """Each sequence by itself, nothing shared."""
+        images = self.images or ((),) * len(self.branches)
+        return [
+            TokenGroup(self.prefix[:0], (row,), (each,) if each else ())
+            for row, each in zip(self.sequences(), images, strict=True)
+        ]
 
-def group_of(sequences: Sequence[npt.ArrayLike]) -> TokenGroup:
+
+def group_of(sequences: Sequence[npt.ArrayLike], images: Sequence[tuple[str, ...]] = ()) -> TokenGroup:
     """Sequences with their common beginning split off, short of the last token of the shortest, so that every branch
-    has a position of its own. Raises BadInputError for none, or for an empty one.
+    has a position of its own. `images`: see `TokenGroup`. Raises BadInputError for none, or for an empty one.
     """
     rows = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
     if not rows or any(len(row) == 0 for row in rows):
         raise BadInputError("a group of token sequences needs sequences of at least one token each")
     common = common_prefix(rows) if len(rows) > 1 else 0
-    return TokenGroup(rows[0][:common], tuple(row[common:] for row in rows))
+    kept = tuple(images) if any(images) else ()
+    return TokenGroup(rows[0][:common], tuple(row[common:] for row in rows), kept)
 
 
 def common_prefix(rows: Sequence[Tokens]) -> int:
@@ -154,8 +168,8 @@ def can_pack(model: Any, longest: int = 0) -> bool:
     return window is None or longest <= window
 
 
-def forward(model: Any, groups: Sequence[TokenGroup]) -> PackedHidden:
-    """Run the backbone of `model` over all groups in one pass; gradients flow.
+def forward(model: Any, groups: Sequence[TokenGroup], images: ImageReader | None = None) -> PackedHidden:
+    """Run the backbone of `model` over all groups in one pass; gradients flow. `images`: see `forward_rows`.
 
     On its first packed pass a model's attention implementation becomes `packed_attention.NAME`, for good: that is
     `sdpa` for every other use. Raises BadInputError for a model without a backbone, and for no groups.
@@ -164,7 +178,7 @@ def forward(model: Any, groups: Sequence[TokenGroup]) -> PackedHidden:
         raise BadInputError("a forward pass needs at least one group of sequences")
     model = unwrapped(model)
     if not can_pack(model, max(group.longest for group in groups)):
-        return forward_rows(model, groups)
+        return forward_rows(model, groups, images=images)
     import torch
 
     network, device = backbone(model), model.device
@@ -185,8 +199,11 @@ def forward(model: Any, groups: Sequence[TokenGroup]) -> PackedHidden:
     return PackedHidden(hidden[0], branches, prefixes, padding=0)
 
 
-def forward_rows(model: Any, groups: Sequence[TokenGroup], *, pad_left: bool = False) -> PackedHidden:
-    """The plain way: each sequence a row of its own, padded on the right (or on the left) to the longest."""
+def forward_rows(
+    model: Any, groups: Sequence[TokenGroup], *, pad_left: bool = False, images: ImageReader | None = None
+) -> PackedHidden:
+    """The plain way: each sequence a row of its own, padded on the right (or on the left) to the longest. `images`:
+    reads those of the groups. Raises BadInputError where places of images have none: the model would read nothing."""
     import torch
 
     model = unwrapped(model)
@@ -198,7 +215,14 @@ def forward_rows(model: Any, groups: Sequence[TokenGroup], *, pad_left: bool = F
     for number, (gap, row) in enumerate(zip(gaps, rows, strict=True)):
         ids[number, gap : gap + len(row)], mask[number, gap : gap + len(row)] = row, 1
     options = {"input_ids": torch.from_numpy(ids).to(device), "attention_mask": torch.from_numpy(mask).to(device)}
-    if takes_positions(network):
+    references = [each for group in groups for each in group.images or ((),) * len(group.branches)]
+    token = image_token_of(model.config)
+    if any(token in row and not (images and each) for row, each in zip(rows, references, strict=True)):
+        raise BadInputError("conversations with images, whose images this computation does not take")
+    if images is not None:
+        options |= images.tensors(references, device) | images.token_types(network, options["input_ids"])
+    # Positions of more than one dimension (Qwen2-VL) are the model's own matter.
+    if takes_positions(network) and not hasattr(network, "get_rope_index"):
         places = torch.arange(width, device=device)[None] - torch.tensor(gaps, device=device)[:, None]
         options["position_ids"] = places.clamp_min(0)
     hidden = network(**options, use_cache=False).last_hidden_state

@@ -4,12 +4,13 @@ Covers, each with a test: no double BOS and no missing BOS; templates that print
 one; a conversation too long loses its oldest turns, never the end of the response; special-token strings inside
 user text stay text; the position where the response starts comes from the rendered text, not from token
 differences; an identity (`template_hash`) of all that shapes the tokens; a template's first run, in a process of its
-own (`template_trial`); messages with typed parts, or a refusal that names what the template has no place for. Leaves
-out: padding (the batch's matter; every model here pools by mask, so neither padding side nor the pad token can change a
-score).
+own (`template_trial`); messages with typed parts, or a refusal that names what the template has no place for; images,
+where the model reads them (`image_reader`), which are dropped with their turn and never cut. Leaves out: padding (the
+batch's matter; every model here pools by mask, so neither padding side nor the pad token can change a score).
 """
 
 import hashlib
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from assay.conversation.message import response_turns
+from assay.conversation.message import images_of, response_turns
 from assay.domain import Message, Prompt, Response
 from assay.errors import BadInputError
+from assay.models.chat.image_reader import ImageReader, reference_of
 from assay.models.chat.options import ChatOptions
 from assay.models.chat.template_form import PROBES, Feature, TemplateProbe, features_of, template_form
 from assay.models.chat.template_trial import check_first_run
@@ -42,12 +44,14 @@ _ZERO_WIDTH_SPACE = "\u200b"
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Token ids of one conversation. `ids[response_start:]` are the response (and the template's end of turn)."""
+    """Token ids of one conversation. `ids[response_start:]` are the response (and the template's end of turn).
+    `images`: by the references that an `ImageReader` reads, in the order of their places in `ids`."""
 
     ids: tuple[int, ...]
     response_start: int
     truncated: bool = False  #: older turns or the start of the prompt were dropped to fit
     response_cut: bool = False  #: not even the response fits: a score of this would judge a fragment
+    images: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -57,18 +61,24 @@ class Renderer:
     """Turns prompts and responses into token ids for one tokenizer.
 
     `max_length`: tokens; longer conversations are cut as the module says. `chat`: what is changed of the model's own
-    template. Raises BadInputError for a variable that the template does not read.
+    template. `images`: of a model that reads them. Raises BadInputError for a variable that the template does not read.
     """
 
     def __init__(
-        self, tokenizer: "PreTrainedTokenizerBase", *, max_length: int, chat: ChatOptions | None = None
+        self,
+        tokenizer: "PreTrainedTokenizerBase",
+        *,
+        max_length: int,
+        chat: ChatOptions | None = None,
+        images: ImageReader | None = None,
     ) -> None:
         if max_length < 1:
             raise BadInputError(f"must be positive, not {max_length}", field="max_length")
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.chat = chat or ChatOptions()
-        chat_template = tokenizer.chat_template
+        self.images = images
+        chat_template = (images.template if images is not None else None) or tokenizer.chat_template
         if isinstance(chat_template, dict):  # several named templates
             chat_template = chat_template.get("default")
         self.template: str = _with_fixed_date(self.chat.template or chat_template or PLAIN_TEMPLATE)
@@ -76,8 +86,10 @@ class Renderer:
         control = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
         specials = sorted((token for token in control if len(token) > 2), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, specials))) if specials else None
-        self._shows: dict[Feature, bool] = {"images": False}
-        self._arguments_as_text = False
+        self._shows: dict[Feature, bool] = {"images": images is not None}
+        self._arguments_as_text = self._as_parts = False
+        if images is not None:  # many templates of such models know lists of parts alone
+            self._as_parts = not self._probe(TemplateProbe((Message("user", "zquser"),), ("zquser",)))
         probe = self._tokenize(self.render((Message("user", "probe"),), "probe"))[0]
         bos = tokenizer.bos_token_id
         # A template may bring BOS itself; a tokenizer that would add it must see it exactly once.
@@ -102,6 +114,7 @@ class Renderer:
             str(self._prepend),
             FIXED_DATE.isoformat(),
             *self.chat.identity,
+            *(() if self.images is None else (self.images.identity,)),
         )
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
 
@@ -145,7 +158,7 @@ class Renderer:
         return f"{name}'s chat template has no place for {feature}"
 
     def _apply(self, messages: Sequence[Message], *, generation: bool) -> str:
-        form = template_form(messages, self.plain, arguments_as_text=self._arguments_as_text)
+        form = template_form(messages, self.plain, arguments_as_text=self._arguments_as_text, as_parts=self._as_parts)
         tools: dict[str, Any] = {} if form.tools is None else {"tools": form.tools}
 
         def rendered() -> str:
@@ -180,8 +193,11 @@ class Renderer:
             dropped = True
             ids, start = self._encode_whole(turns, response, after)
         excess = len(ids) - self.max_length
+        images = _references((*turns, *(() if response is None else response_turns(response)), *after))
         if excess <= 0:
-            return Encoded(tuple(ids), start, truncated=dropped)
+            return Encoded(tuple(ids), start, truncated=dropped, images=images)
+        if images:
+            raise BadInputError(f"does not fit in {self.max_length} tokens, and an image cannot be cut", field="prompt")
         return Encoded(
             tuple(ids[excess:]),
             max(0, start - excess),
@@ -196,7 +212,9 @@ class Renderer:
             text = self.render((*prompt, *response_turns(response), *after[:-1]), tuple(after[-1:]))
         else:
             text = self.render(prompt, response)
-        ids, offsets = self._tokenize(text)
+        images = _references((*prompt, *(() if response is None else response_turns(response)), *after))
+        written, grown = self._with_images(text, images)
+        ids, offsets = self._tokenize(written)
         ids = [*self._prepend, *ids]
         if response is None:
             return ids, len(ids)
@@ -205,11 +223,29 @@ class Renderer:
         boundary = next(
             (i for i, (x, y) in enumerate(zip(before, text, strict=False)) if x != y), min(len(before), len(text))
         )
+        boundary += sum(more for end, more in grown if end <= boundary)
         if offsets is None:
-            start = len(self._tokenize(text[:boundary])[0])
+            start = len(self._tokenize(written[:boundary])[0])
         else:
             start = next((i for i, (_, end) in enumerate(offsets) if end > boundary), len(offsets))
         return ids, start + len(self._prepend)
+
+    def _with_images(self, text: str, images: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+        """The text with what the processor writes in the place of each image; where each place ends in `text`, and by
+        how many characters it grew. Raises BadInputError for an image that cannot be read."""
+        if not images:
+            return text, []
+        assert self.images is not None  # else it would have been refused
+        place = self.images.placeholder
+        pieces = text.split(place)
+        if len(pieces) != len(images) + 1:
+            raise BadInputError(
+                f"the chat template writes {len(pieces) - 1} of the conversation's {len(images)} images", field="prompt"
+            )
+        texts = self.images.read(images).texts
+        ends = itertools.accumulate(len(piece) + len(place) for piece in pieces[:-1])
+        grown = [(end, len(shown) - len(place)) for end, shown in zip(ends, texts, strict=True)]
+        return "".join(itertools.chain.from_iterable(zip(pieces, (*texts, ""), strict=True))), grown
 
     def _tokenize(self, text: str) -> tuple[list[int], list[tuple[int, int]] | None]:
         fast = bool(self.tokenizer.is_fast)
@@ -230,6 +266,10 @@ def _with_fixed_date(template: str) -> str:
     if re.search(r"strftime_now\s*\(", fixed):
         raise BadInputError("the chat template prints today's date in a computed format: scores would change by day")
     return fixed
+
+
+def _references(messages: Sequence[Message]) -> tuple[str, ...]:
+    return tuple(map(reference_of, images_of(tuple(messages))))
 
 
 def _oldest_droppable(messages: Sequence[Message]) -> tuple[int, int] | None:

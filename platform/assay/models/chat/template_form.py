@@ -1,8 +1,8 @@
 """Messages with typed parts as chat templates take them, and whether a template shows them at all.
 
 Covers: tool definitions as `tools`, calls as `tool_calls`, results as messages of the role tool, thinking as
-`reasoning_content`; a small conversation for each, with words that the template must write. Leaves out: tokens
-(`assay.models.chat.renderer`), images, which no model here reads.
+`reasoning_content`, images as parts of a content; a small conversation for each, with words that the template must
+write. Leaves out: tokens (`assay.models.chat.renderer`), what stands for an image (`image_reader`).
 
 The form is the one that transformers documents. A template that knows no tools leaves them out without a word, so that
 only what it writes tells.
@@ -91,9 +91,12 @@ def features_of(messages: Sequence[Message]) -> Iterator[Feature]:
                 yield _PARTS[type(part)]
 
 
-def template_form(messages: Sequence[Message], plain: Plain, *, arguments_as_text: bool = False) -> TemplateForm:
+def template_form(
+    messages: Sequence[Message], plain: Plain, *, arguments_as_text: bool = False, as_parts: bool = False
+) -> TemplateForm:
     """`plain`: what is done with every text. `arguments_as_text`: a call's arguments as JSON text, not as an object:
-    some templates write them so. Texts of one turn are joined by a line break."""
+    some templates write them so. `as_parts`: contents are lists of parts, also those of one text. Texts of one turn
+    that follow each other are joined by a line break."""
     turns: list[dict[str, Any]] = []
     tools: list[dict[str, Any]] = []
     for message in messages:
@@ -111,12 +114,15 @@ def template_form(messages: Sequence[Message], plain: Plain, *, arguments_as_tex
                 if len(turns) == before or ("tool_calls" in turns[-1] and not isinstance(part, ToolCallPart)):
                     turns.append({"role": message.role, "content": ""})
                 _add(turns[-1], part, plain, arguments_as_text)
+    for turn in turns if as_parts else ():
+        if isinstance(turn["content"], str):
+            turn["content"] = [{"type": "text", "text": turn["content"]}] if turn["content"] else []
     return TemplateForm(turns, tools or None)
 
 
 def _add(turn: dict[str, Any], part: object, plain: Plain, arguments_as_text: bool) -> None:
-    if isinstance(part, TextPart):
-        turn["content"] = f"{turn['content']}\n{plain(part.text)}" if turn["content"] else plain(part.text)
+    if isinstance(part, TextPart | ImagePart):
+        _add_content(turn, None if isinstance(part, ImagePart) else plain(part.text))
     elif isinstance(part, ThinkingPart):
         thought = f"{turn['reasoning_content']}\n" if "reasoning_content" in turn else ""
         turn["reasoning_content"] = turn["thinking"] = thought + plain(part.text)
@@ -128,6 +134,22 @@ def _add(turn: dict[str, Any], part: object, plain: Plain, arguments_as_text: bo
         if part.call_id is not None:
             call["id"] = plain(part.call_id)
         turn.setdefault("tool_calls", []).append(call)
+
+
+def _add_content(turn: dict[str, Any], text: str | None) -> None:
+    """A text, or (None) an image, which makes the content a list of parts."""
+    content = turn["content"]
+    if isinstance(content, str) and text is not None:
+        turn["content"] = f"{content}\n{text}" if content else text
+        return
+    if isinstance(content, str):
+        content = turn["content"] = [{"type": "text", "text": content}] if content else []
+    if text is None:
+        content.append({"type": "image"})
+    elif content and content[-1]["type"] == "text":
+        content[-1]["text"] += f"\n{text}"
+    else:
+        content.append({"type": "text", "text": text})
 
 
 def _definition(part: ToolDefinitionPart, plain: Plain) -> dict[str, Any]:

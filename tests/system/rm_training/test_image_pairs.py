@@ -1,0 +1,92 @@
+"""A reward model of pairs with images, from import to served score: on held-out rows the matching caption wins."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from pathlib import Path
+
+import httpx
+import pytest
+from assay_command import exit_code
+from drawn_images import COLOURS, asked, drawn, png, rows
+
+from assay.conversation.message import images_of
+from assay.data.pairs import open_pairs
+from assay.models.spec import RewardModelSpec
+from assay.models.tiny_vision import make_tiny_vision
+from assay.score import Score
+from assay.workspace import Workspace
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import Loader
+from assay_serving.process import running_server
+from assay_serving.scorer import ScoreItem
+
+RATE = ("--lr", "0.002", "--head-lr", "0.002", "--batch-size", "32", "--max-length", "256", "--epochs", "5")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with image pairs of colours, and a model of them, trained in 60 steps. A colour is one token, so
+    that these are enough."""
+    root = tmp_path_factory.mktemp("images") / "workspace"
+    Workspace.create(root)
+    where, seen = ("-w", root), set()
+    for name, number, seed in (("train", 384, 1), ("held", 70, 2)):
+        file, lines = root.parent / f"{name}.jsonl", []
+        for row in rows(number, seed):
+            lines += [] if name == "held" and str(row["prompt"]) in seen else [json.dumps(row) + "\n"]
+            seen |= {str(row["prompt"])} if name == "train" else set()
+        file.write_text("".join(lines))
+        assert exit_code("data", "import", file, *where) == 0
+        assert exit_code("data", "snapshot", name, "--pool", "unverified", "--source", name, *where) == 0
+    base = root.parent / "base"
+    make_tiny_vision(base, words=list(COLOURS))
+    begun = ("train", "bt", "--base", base, "--dtype", "float32", "--data", "train", "--name", "captions")
+    assert exit_code(*begun, *RATE, *where) == 0
+    return root
+
+
+def test_the_matching_caption_wins_on_held_out_images(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = RewardModelSpec.read(trained / "models" / "captions")
+    assert spec is not None
+    assert spec.parity == "passed", spec.parity_checks
+    assert {check.name for check in spec.parity_checks} >= {"left = right padding", "packed = padded"}
+    assert exit_code("eval", "--model", "captions", "--data", "held", "--json", "-w", trained) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["accuracy"]["value"] >= 0.95
+    assert report["pairs"] >= 60
+
+
+def test_a_served_score_is_the_offline_one_and_a_bad_image_is_its_own_failure(trained: Path) -> None:
+    """Offline, images of the workspace by their hash; to the server, the same as data URLs."""
+    workspace = Workspace.open(trained)
+    scorer = Loader(trained).open(ModelConfig("captions", device="cpu", served_as="captions"))
+    good, bodies = [], []
+    for pair in list(open_pairs(workspace, "held"))[:3]:
+        (image,) = images_of(pair.prompt)
+        path = workspace.media.find(str(image.content_hash))
+        assert path is not None
+        url = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
+        for response in (pair.chosen, pair.rejected):
+            good.append(ScoreItem(pair.prompt, response))
+            bodies.append({"prompt": asked(url), "response": response})
+    offline = scorer.score(good)
+    truncated = base64.b64encode(png(drawn(random.Random(1), "red", "circle"))[:60]).decode()
+    bad = {
+        "https://example.com/a.png": "is not fetched",
+        f"data:image/png;base64,{truncated}": "truncated or broken",
+        f"data:image/svg+xml;base64,{base64.b64encode(b'<svg/>').decode()}": "not an image",
+        "data:image/png;base64,a": "base64 is broken",
+    }
+    bodies[3:3] = [{"prompt": asked(url), "response": "a red circle"} for url in bad]
+    with running_server({"captions": scorer}) as server:
+        reply = httpx.post(f"{server.url}/v1/score", json={"model": "captions", "items": bodies}, timeout=240)
+    assert reply.status_code == 200, reply.text
+    results = reply.json()["results"]
+    rewards = [result["reward"] for result in results[:3] + results[7:]]
+    assert rewards == pytest.approx([one.reward for one in offline if isinstance(one, Score)], abs=1e-5)
+    for result, reason in zip(results[3:7], bad.values(), strict=True):
+        assert result.get("reward") is None
+        assert reason in json.dumps(result)
