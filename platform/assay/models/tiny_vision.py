@@ -8,6 +8,7 @@ Its weights are drawn wider than a large model's: at this width it then learns t
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from assay.models.quiet import quiet_transformers
 from assay.models.tiny import SEED, SPECIAL, cached_model, tiny_llama, tiny_tokenizer
@@ -51,7 +52,8 @@ def make_tiny_vision(
     images = Idefics3ImageProcessorPil(size=side, max_image_size=side, do_image_splitting=False)
     places = (SIDE // PATCH // SHUFFLE) ** 2
     processor = Idefics3Processor(images, tokenizer, image_seq_len=places, chat_template=CHAT_TEMPLATE)
-    config = Idefics3Config(
+    made: Any = Idefics3Config
+    config = made(
         text_config=tiny_llama(tokenizer, hidden=hidden, layers=layers).to_dict() | {"initializer_range": DEVIATION},
         vision_config={
             "hidden_size": hidden,

@@ -26,15 +26,16 @@ def classifier_for(config: Any) -> Any:
 
     if not reads_images(config) or type(config) in AutoModelForSequenceClassification._model_mapping:
         return AutoModelForSequenceClassification
-    return _classifier(type(config))
+    kind: Any = type(config)
+    return _classifier(kind)
 
 
 @cache
-def _classifier(config: type) -> type:
+def _classifier(config: Any) -> type:
     from transformers import AutoModelForImageTextToText
     from transformers.modeling_layers import GenericForSequenceClassification
 
-    writer = AutoModelForImageTextToText._model_mapping[config]
+    writer: Any = AutoModelForImageTextToText._model_mapping[config]
     base = next(cls for cls in writer.__mro__ if cls.__name__.endswith("PreTrainedModel"))
     name = writer.__name__.removesuffix("ForConditionalGeneration") + "ForSequenceClassification"
     return type(name, (GenericForSequenceClassification, base), {"__module__": __name__})

@@ -23,6 +23,7 @@ from assay.models.chat.renderer import Renderer
 from assay.models.devices import free_memory, is_out_of_memory
 from assay.models.loading import context_length
 from assay.models.spec import RewardModelSpec
+from assay.models.vision import image_token_of
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScorePart, ScoreResult
 from assay_serving.engines.batching import plan_batches, plan_groups
@@ -140,6 +141,7 @@ class PackedScorer(TokenScorer):
         """The head's outputs [positions, K] of each reading, float32 on the CPU, or its failure. Not thread-safe."""
         import torch
 
+        readings = [self._with_its_images(reading) for reading in readings]
         by_reading: list[torch.Tensor | ScoreFailure | None] = [
             reading if isinstance(reading, ScoreFailure) else None for reading in readings
         ]
@@ -162,6 +164,15 @@ class PackedScorer(TokenScorer):
                     by_reading[good[i][0]] = output
             on_progress(len(numbers))
         return [output for output in by_reading if output is not None]
+
+    def _with_its_images(self, reading: Reading | ScoreFailure) -> Reading | ScoreFailure:
+        """The reading; a failure where it has places of images and no images, as texts that a caller rendered may."""
+        token = image_token_of(self.model.config)
+        if token is None or isinstance(reading, ScoreFailure) or reading.conversation.images:
+            return reading
+        if token not in reading.conversation.ids:
+            return reading
+        return self.failure("bad_input", "the text has places of images and no images: send messages with them")
 
     def _plan(self, rows: Sequence[Reading]) -> list[list[list[int]]]:
         """Forward passes: lists of groups of row numbers that are computed together."""

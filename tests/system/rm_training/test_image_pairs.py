@@ -16,12 +16,12 @@ from assay.conversation.message import images_of
 from assay.data.pairs import open_pairs
 from assay.models.spec import RewardModelSpec
 from assay.models.tiny_vision import make_tiny_vision
-from assay.score import Score
+from assay.score import Score, ScoreFailure
 from assay.workspace import Workspace
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import Loader
 from assay_serving.process import running_server
-from assay_serving.scorer import ScoreItem
+from assay_serving.scorer import Rendered, ScoreItem
 
 RATE = ("--lr", "0.002", "--head-lr", "0.002", "--batch-size", "32", "--max-length", "256", "--epochs", "5")
 
@@ -81,6 +81,11 @@ def test_a_served_score_is_the_offline_one_and_a_bad_image_is_its_own_failure(tr
         "data:image/png;base64,a": "base64 is broken",
     }
     bodies[3:3] = [{"prompt": asked(url), "response": "a red circle"} for url in bad]
+    rendered = ScoreItem((), "", rendered=Rendered("<|im_start|>user\n<image><|im_end|>\n<|im_start|>assistant\nred"))
+    unseen, seen = scorer.score([rendered, good[0]])
+    assert isinstance(unseen, ScoreFailure)
+    assert "no images" in unseen.message
+    assert isinstance(seen, Score)
     with running_server({"captions": scorer}) as server:
         reply = httpx.post(f"{server.url}/v1/score", json={"model": "captions", "items": bodies}, timeout=240)
     assert reply.status_code == 200, reply.text

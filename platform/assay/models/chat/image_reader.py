@@ -126,8 +126,8 @@ class ImageReader:
         import inspect
 
         takes = inspect.signature(network.forward).parameters
-        token = image_token_of(network.config)
-        return {name: (ids == token).long() for name in _TOKEN_TYPES if name in takes}
+        places = ids.eq(-1 if (token := image_token_of(network.config)) is None else token).long()
+        return {name: places for name in _TOKEN_TYPES if name in takes}
 
     def _process(self, images: "list[Image]") -> ReadImages:
         text = self.placeholder * len(images)
