@@ -132,7 +132,7 @@ def select(
 
     Example: `assay curate select skywork-80k`
     """
-    from assay_pipelines.curation.top_scored import read_rules, select_by_score
+    from assay_pipelines.hygiene.top_scored import read_rules, select_by_score
 
     read, published = read_rules(rules)
     with _recorded(workspace, "curate-select", "selecting", {"rules": [asdict(rule) for rule in read]}) as (run, _):

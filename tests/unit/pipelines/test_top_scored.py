@@ -10,7 +10,7 @@ import pytest
 from assay.cli.main import main
 from assay.errors import BadInputError
 from assay.workspace import Workspace
-from assay_pipelines.curation.top_scored import read_rules
+from assay_pipelines.hygiene.top_scored import read_rules
 
 SCORES = [0.10, 0.12, 0.14, 0.11, 0.15, 0.13, 0.09, 0.16, 0.17, 0.08]  # pairs a to j
 GENERATORS = "UAUPAPUAPU"
