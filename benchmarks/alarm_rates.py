@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -57,29 +58,43 @@ class Cell:
         return "/".join(str(value) for value in asdict(self).values())
 
 
+#: Recipes of each half, with the number of the first seed.
+HALVES = {
+    "calibration": ((("grpo", "rloo"), 1), (("dr_grpo", "reinforce_pp", "cispo"), 101)),
+    "reported": ((("gspo", "opo", "reinforce_pp_baseline"), 201),),
+}
+
+
+def seeds_of(half: str, policy: str) -> dict[str, int]:
+    """Reward -> seeds a recipe. In the reported half those that ended in a collapse before have more."""
+    if policy == "smollm2":
+        counts = dict.fromkeys((*SOUND, *HACKABLE), 1)
+    elif half == "calibration":
+        counts = dict.fromkeys(SOUND, 5) | dict.fromkeys(HACKABLE, 3)
+    else:
+        counts = dict.fromkeys(SOUND, 4) | dict.fromkeys(HACKABLE, 2) | dict.fromkeys(("shorter", "rm_48"), 4)
+    if half == "reported":
+        counts |= dict.fromkeys(UNSEEN, 1 if policy == "smollm2" else 4)
+    return counts
+
+
 def grid() -> list[Cell]:
     """In an order in which what is done after any time is spread over the grid."""
     cells = []
-    for policy, sound, hackable in (("tiny", 5, 3), ("smollm2", 1, 1)):
-        for half, recipes, first in (("calibration", ("grpo", "rloo"), 1), ("reported", REPORTED, 101)):
-            seeds = dict.fromkeys(SOUND, sound) | dict.fromkeys(HACKABLE, hackable)
-            seeds |= dict.fromkeys(UNSEEN, hackable) if half == "reported" else {}
-            for recipe in recipes:
-                for place, (reward, count) in enumerate(seeds.items()):
-                    turn = place if count == 1 else 0  # one seed alone: the rates take turns over the rewards
-                    cells += [
-                        Cell(half, policy, recipe, reward, RATES[policy][(turn + number) % 2], first + number)
-                        for number in range(count)
-                    ]
+    for policy, (half, groups) in product(RATES, HALVES.items()):
+        for recipes, first in groups:
+            for recipe, (place, (reward, count)) in product(recipes, enumerate(seeds_of(half, policy).items())):
+                turn = place if count == 1 else 0  # one seed alone: the rates take turns over the rewards
+                cells += [
+                    Cell(half, policy, recipe, reward, RATES[policy][(turn + number) % 2], first + number)
+                    for number in range(count)
+                ]
     places: dict[Cell, float] = {}
     for policy in RATES:
         own = [cell for cell in cells if cell.policy == policy]
         own.sort(key=lambda cell: (cell.seed % 100, hashlib.sha256(cell.key.encode()).digest()))
         places |= {cell: place / len(own) for place, cell in enumerate(own)}
     return sorted(cells, key=places.__getitem__)
-
-
-REPORTED = ("dr_grpo", "reinforce_pp", "cispo")
 
 
 def quick_cells() -> list[Cell]:
@@ -100,6 +115,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes, one thread each")
     parser.add_argument("--minutes", type=float, default=None, help="begin no cell after that; run again to go on")
     parser.add_argument("--policies", nargs="+", default=["tiny", "smollm2"])
+    parser.add_argument("--halves", nargs="+", default=list(HALVES), help="of which to train the cells")
     options = parser.parse_args()
     if options.out is None and not options.quick:
         parser.error("--out FILE is needed (or --quick)")
@@ -107,7 +123,7 @@ def main() -> None:
         out: Path = (options.out or Path(scratch) / "cells.jsonl").absolute()
         out.parent.mkdir(parents=True, exist_ok=True)
         if options.run or options.quick:
-            cells = quick_cells() if options.quick else [c for c in grid() if c.policy in options.policies]
+            cells = quick_cells() if options.quick else wanted(options)
             run(cells, out, options)
             if options.run:
                 return
@@ -119,6 +135,10 @@ def main() -> None:
     report.figures = {"cells": len(grid()), "with_a_result": len(runs)}
     report.figures |= rates([run for run in runs if run["cell"]["half"] == ("quick" if options.quick else "reported")])
     report.finish(options)
+
+
+def wanted(options: argparse.Namespace) -> list[Cell]:
+    return [cell for cell in grid() if cell.policy in options.policies and cell.half in options.halves]
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
