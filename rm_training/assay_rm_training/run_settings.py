@@ -95,7 +95,7 @@ class BenchmarkConfig(EvaluationSettings):
     bench: Annotated[
         str,
         Help(
-            f"{BENCHMARKS.help()}. pairs: any pair file; principlebench: judged responses.",
+            f"{BENCHMARKS.help()}. FILE.yaml: one of your own; pairs: any pair file.",
             metavar="NAME",
             panel=BENCHMARK,
         ),

@@ -165,6 +165,25 @@ def test_item_auc_and_failures(tmp_path: Path) -> None:
     assert result.failures == {"too_long": 1}
 
 
+def test_the_first_wrong_step_is_measured_as_processbench_measures_it(tmp_path: Path) -> None:
+    rows = [{"q": f"q{n}", "steps": ["a", "b", "c"], "wrong": wrong} for n, wrong in enumerate((-1, 1, -1, 0))]
+    path = tmp_path / "steps.yaml"
+    path.write_text("protocol: first-error\nrows: steps.jsonl\nfields: {prompt: q, responses: steps, label: wrong}\n")
+    written(tmp_path / "steps.jsonl", rows)
+    bench = benchmark(str(path))
+    items = read_items(bench, []).items
+    assert items[0].steps == (("a", "b", "c"),)
+    assert items[1].responses == ("a", "a\n\nb", "a\n\nb\n\nc")
+    result = evaluated(bench, items, [(1, 1, 1), (1, -1, 1), (1, -1, 1), (1, 1, -1)])
+    assert result.aggregates["all/error"] == 0.5
+    assert result.aggregates["all/correct"] == 0.5
+    assert result.aggregates["f1"] == 0.5
+    rows[1]["wrong"] = 3
+    written(tmp_path / "steps.jsonl", rows)
+    with pytest.raises(BadInputError, match="row 2, field 'wrong': not the number of a step"):
+        read_items(bench, [])
+
+
 def system_bench(folder: Path) -> Benchmark:
     board = [{"name": f"s{k}", "rate": 10.0 * k} for k in range(12)]
     rows = [

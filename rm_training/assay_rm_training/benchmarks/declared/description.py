@@ -2,7 +2,7 @@
 
     title, source, obtain: texts        rows: file or folder, or a list of them, from the YAML file's folder
     hub: [{repository, split, config, part}]
-    protocol: pair | three-way | best-of-n | listwise | item-auc | system-ranking
+    protocol: pair | three-way | best-of-n | listwise | item-auc | first-error | system-ranking
     fields: what the rows call things (`Fields`)
     overall: pooled (over items) | groups (mean of the groups)
     means: {NAME: [GROUP, ...]}         headline: the figure called `overall`

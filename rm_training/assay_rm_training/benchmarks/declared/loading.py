@@ -21,6 +21,7 @@ PROTOCOLS = {
     "best-of-n": f"{_HERE}.lists:BestOfNLists",
     "listwise": f"{_HERE}.lists:Listwise",
     "item-auc": f"{_HERE}.lists:ItemAuc",
+    "first-error": f"{_HERE}.first_error:FirstErrors",
     "system-ranking": f"{_HERE}.system_ranking:SystemRanking",
 }
 

@@ -28,6 +28,11 @@ def items_of(records: Iterable[Record], fields: RowFields) -> list[BenchmarkItem
     return [_joined(key, rows, fields) for (_, key), rows in lists.items()]
 
 
+def step_items(records: Iterable[Record], fields: RowFields) -> list[BenchmarkItem]:
+    """One item a row whose responses are the steps of one solution, without gold."""
+    return [_benchmark_item(_id(row, fields), row, _responses(row, fields)[0], (), fields) for row in records]
+
+
 def single_responses(records: Iterable[Record], fields: RowFields) -> list[BenchmarkItem]:
     """One item for each response of a row, whose author is in `models` and whose prompt's id in `part`."""
     out = []
