@@ -28,13 +28,16 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--data", type=Path, required=True, help="folder of the shared data")
     parser.add_argument("--model", default="smollm2", help="principle model, or any language model")
+    parser.add_argument("--responses", type=int, default=None, help="with --quick: so many, the shortest (40)")
     options = parser.parse_args()
     file = options.data / "rbr_gold_propositions.jsonl.gz"
     if not file.is_file():
         raise SystemExit(f"skipped: {file} is not there")
     rows = list(records(file))
     if options.quick:  # the shortest, a pass of which is quick; their labels are as mixed as the others'
-        rows = sorted(rows, key=lambda row: len(str(row["prompt"])) + len(row["responses"][0]))[:80]
+        rows = sorted(rows, key=lambda row: len(str(row["prompt"])) + len(row["responses"][0]))[
+            : options.responses or 40
+        ]
 
     from assay.domain import prompt_of
     from assay.score import Score

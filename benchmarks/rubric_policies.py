@@ -1,11 +1,14 @@
 """Does a policy follow the principle that its prompts name? Win rates by principle, of policies trained under each.
 
-Two arms a seed: GRPO on prompts whose own rubric is one principle, "has a number" or "has three words"; the policy sees
-the prompt alone. Programs grade both, so that the measure is the truth (the oracle arm and the reward are one). Then
-both policies and the base answer held-out prompts, and under each principle a policy's response wins where it satisfies the
-principle and the base's does not (ties half). Stated beforehand: the win rate under the principle that was named is
-above that under the same principle when the other one was named; the gap's mean over seeds has an interval of Student's
-t, and the lengths of responses stand beside it.
+Two arms a seed: GRPO on prompts whose own rubric is one principle, "has a number" or "is in lower case"; the policy
+sees the prompt alone. Programs grade both, so that the measure is the truth (the oracle arm and the reward are one).
+Then both policies and the base answer held-out prompts, and under each principle a policy's response wins where it
+satisfies the principle and the base's does not (ties half). Stated beforehand: the win rate under the principle that
+was named is above that under the same principle when the other one was named; the gap's mean over seeds has an interval
+of Student's t, and the lengths of responses stand beside it.
+
+A first choice, "has three words" in place of lower case, was given up after a run: nearly every response of either arm
+had them, so that nothing could move (+0.02).
 
 The policy is `tiny`: random weights of a few thousand parameters, so that this shows the mechanism and no quality.
 
@@ -23,7 +26,7 @@ from measure import Report, arguments
 
 PRINCIPLES: dict[str, dict[str, Any]] = {
     "number": {"text": "The response has a number.", "constraints": [{"kind": "contains_number"}]},
-    "words": {"text": "The response has at least three words.", "constraints": [{"kind": "min_words", "limit": 3}]},
+    "lowercase": {"text": "The response is in lower case.", "constraints": [{"kind": "all_lowercase"}]},
 }
 #: Two-sided 95 % points of Student's t by degrees of freedom.
 T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
@@ -57,8 +60,8 @@ def main() -> None:
         mean = statistics.fmean(gaps)
         half = T95[len(gaps) - 1] * statistics.stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else float("nan")
         print(f"{name}: win rate {mean:+.3f} where it is named (95 % {mean - half:+.3f} to {mean + half:+.3f})")
-        report.figures[name] = {"gap": mean, "low": mean - half, "high": mean + half, "gaps": gaps}
-    report.figures |= {"win_rates": rates, "words": words, "steps": steps, "seeds": options.seeds}
+        report.figures[f"{name} named"] = {"gap": mean, "low": mean - half, "high": mean + half, "gaps": gaps}
+    report.figures |= {"win_rates": rates, "words_by_response": words, "steps": steps, "seeds": options.seeds}
     report.finish(options)
 
 

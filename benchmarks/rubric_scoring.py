@@ -34,6 +34,7 @@ SENTENCES = (
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--model", default="smollm2", help="principle model, or any language model")
+    parser.add_argument("--layers", type=int, default=None, help="only the first ones, of both sides (quick: 3)")
     options = parser.parse_args()
     rounds = 3 if options.quick else 7
 
@@ -49,6 +50,10 @@ def main() -> None:
 
     config = Loader().resolve(ModelConfig(options.model, kind="principle", device="cpu"))
     packed = PrincipleScorer.load(config)
+    layers = options.layers or (3 if options.quick else None)
+    if layers is not None:  # of both sides alike
+        packed.model.model.layers = packed.model.model.layers[:layers]
+        packed.model.config.num_hidden_layers = layers
     _, plain = next(iter(packed.other_ways()))  # right-padded rows
     spec = RubricSpec.from_dict({"kind": "rubric", "scorers": [{"name": "ask", "model": options.model}]})
     shared = RubricScorer(spec, {"ask": packed}, name="shared")
@@ -82,6 +87,7 @@ def main() -> None:
     report = Report("rubric_scoring")
     report.ratios["shared / plain"] = ratio(rates["shared"], rates["plain"])
     report.figures |= {
+        "layers": len(packed.model.model.layers),
         "seconds": seconds,
         "tokens": tokens,
         "positions_computed": computed,
