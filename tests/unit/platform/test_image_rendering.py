@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from assay.models.chat.image_reader import ImageReader
 from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_scalar_model, load_tokenizer
+from assay.models.tiny import SPECIAL, tiny_llama, tiny_tokenizer
+from assay.models.tiny_vision import CHAT_TEMPLATE, make_tiny_vision
 from assay.store.media import MediaFolder
 
 #: As SmolVLM's: contents are lists of parts, and a plain text is written nowhere.
@@ -30,6 +33,61 @@ LISTS_ONLY = (
 BLANK = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] | string | length }}\n{% endfor %}"
 RED, SEVEN = (data_url(image) for image in (drawn(random.Random(1), "red", "circle"), digit(random.Random(2), 7)))
 PLACE = "<fake_token_around_image><global-img><image><image><image><image><fake_token_around_image>"
+
+
+CONTENT = CHAT_TEMPLATE.replace("<image>", "PLACE")
+
+
+def gemma3(folder: Path) -> None:
+    """Random weights in the form of Gemma 3, whose classifier is transformers' own."""
+    from transformers import Gemma3Config, Gemma3ForConditionalGeneration, Gemma3ImageProcessorPil, Gemma3Processor
+
+    tokenizer: Any = tiny_tokenizer((*SPECIAL, "<img>", "<boi>", "<eoi>"))
+    tokenizer.chat_template = CONTENT.replace("PLACE", "<boi>")
+    tokenizer._set_model_specific_special_tokens({"image_token": "<img>", "boi_token": "<boi>", "eoi_token": "<eoi>"})
+    images = Gemma3ImageProcessorPil(size={"height": 32, "width": 32})
+    small = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    token = tokenizer.convert_tokens_to_ids("<img>")
+    kind: Any = Gemma3Config
+    config = kind(
+        text_config=small | {"vocab_size": len(tokenizer), "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0},
+        vision_config=small | {"image_size": 32, "patch_size": 8},
+        mm_tokens_per_image=4,
+        image_token_index=token,
+        image_token_id=token,
+    )
+    model = Gemma3ForConditionalGeneration(config)
+    projector: Any = model.model.multi_modal_projector
+    torch.nn.init.normal_(projector.mm_input_projection_weight)  # drawn as zeros
+    write(folder, model, Gemma3Processor(images, tokenizer, image_seq_length=4, chat_template=tokenizer.chat_template))
+
+
+def llava(folder: Path) -> None:
+    """Random weights in the form of LLaVA."""
+    from transformers import CLIPImageProcessorPil, LlavaConfig, LlavaForConditionalGeneration, LlavaProcessor
+
+    tokenizer: Any = tiny_tokenizer((*SPECIAL, "<image>"))
+    tokenizer.chat_template = CHAT_TEMPLATE
+    images = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    vision = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    kind: Any = LlavaConfig
+    config = kind(
+        text_config=tiny_llama(tokenizer, hidden=64, layers=2).to_dict(),
+        vision_config=vision | {"model_type": "clip_vision_model", "image_size": 32, "patch_size": 8},
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+        image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
+    )
+    made: Any = LlavaProcessor
+    processor = made(
+        images, tokenizer, patch_size=8, vision_feature_select_strategy="default", num_additional_image_tokens=1,
+        chat_template=CHAT_TEMPLATE,
+    )  # fmt: skip
+    write(folder, LlavaForConditionalGeneration(config), processor)
+
+
+def write(folder: Path, model: Any, processor: Any) -> None:
+    for part in (model, processor.tokenizer, processor):
+        part.save_pretrained(folder)
 
 
 def renderer(max_length: int = 2_000, template: str | None = None, media: MediaFolder | None = None) -> Renderer:
@@ -89,23 +147,36 @@ def test_the_processor_is_part_of_the_template_hash() -> None:
     assert reads.template_hash != other.template_hash
 
 
-def test_rows_with_and_without_images_score_alone_as_in_a_batch_padded_on_either_side() -> None:
-    reads = renderer()
+@pytest.mark.parametrize("make", [make_tiny_vision, gemma3, llava], ids=["idefics3", "gemma3", "llava"])
+def test_rows_score_alone_as_in_a_batch_padded_on_either_side_and_as_the_stock_model(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        make(tmp_path)
+    tokenizer = load_tokenizer(str(tmp_path))
+    reads = Renderer(tokenizer, max_length=2_000, images=ImageReader.load(str(tmp_path), tokenizer))
+    images = reads.images
+    assert images is not None
     model: Any = load_scalar_model(
-        "tiny-vision", reads.tokenizer, dtype=torch.float32, device=torch.device("cpu"), new_head=True
+        str(tmp_path), tokenizer, dtype=torch.float32, device=torch.device("cpu"), new_head=True
     )
     two = (Message("user", (ImagePart(url=RED), TextPart("or"), ImagePart(url=SEVEN))),)
     rows = [reads.encode(each, "it is red") for each in (prompt(RED), two, (Message("user", "plain"),))]
     groups = [group_of([row.ids], [row.images]) for row in rows]
     with torch.no_grad():
-        together = forward(model, groups, reads.images).last()
-        left = forward_rows(model, groups, pad_left=True, images=reads.images).last()
-        alone = torch.cat([forward(model, [group], reads.images).last() for group in groups])
-        swapped = forward(model, [group_of([rows[0].ids], [(SEVEN,)])], reads.images).last()
+        together = forward(model, groups, images).last()
+        left = forward_rows(model, groups, pad_left=True, images=images).last()
+        alone = torch.cat([forward(model, [group], images).last() for group in groups])
+        swapped = forward(model, [group_of([rows[0].ids], [(SEVEN,)])], images).last()
+        ids = torch.tensor([rows[1].ids])
+        inputs = images.tensors([rows[1].images], model.device) | images.token_types(model, ids)
+        stock = model(input_ids=ids, **inputs).logits
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(left, alone, atol=1e-5, rtol=1e-4)
-    assert float((swapped - alone[:1]).abs().max()) > 1e-2
+    torch.testing.assert_close(stock, model.score(alone[1:2]), atol=1e-5, rtol=1e-4)
+    assert float((swapped - alone[:1]).detach().abs().max()) > 1e-3
     with pytest.raises(BadInputError, match="whose images this computation does not take"):
         forward(model, groups[:1])
     with pytest.raises(BadInputError, match="whose images this computation does not take"):
-        forward(model, [group_of([rows[0].ids])], reads.images)
+        forward(model, [group_of([rows[0].ids])], images)
