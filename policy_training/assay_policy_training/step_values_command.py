@@ -47,7 +47,7 @@ def step_values(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate how much each step of a response is worth: continue its prefixes and reward the estimator.
+    """Estimate how much each step of a response is worth: continue its prefixes and reward the continuations.
 
     The values are what the recipes direct_advantage and incorrect_data learn from, and with --labels what a process
     reward model learns from. Interrupted, the same command resumes. Responses of which a value is missing are left out;
