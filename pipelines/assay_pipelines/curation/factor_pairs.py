@@ -31,6 +31,7 @@ from assay.runs.progress_bar import Advance, silent
 from assay.settings import CheckedSettings, check_settings
 from assay.store.database import Connection, registered
 from assay.store.records import Decision, insert_decisions
+from assay.store.scored_models import LAST_REWARDS
 from assay.workspace import Workspace
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -73,9 +74,7 @@ class Factor(CheckedSettings):
                 self.rating
             ]
         if self.score is not None:
-            return "SELECT response_id, avg(reward) FROM scores WHERE model = ? AND error IS NULL GROUP BY 1", [
-                self.score
-            ]
+            return LAST_REWARDS.format(name="?"), [self.score]
         return f"SELECT response_id, {_TEXT[str(self.text)]} FROM responses", []
 
 

@@ -1,7 +1,7 @@
 """Which models have scores in the store, and how many.
 
-Covers: one entry for each (version, template, principle) that a stored score can have. Leaves out: the scores
-themselves, what they are compared by (the parts above).
+Covers: one entry for each (version, template, principle) that a stored score can have; the rewards of a name. Leaves
+out: what scores are compared by (the parts above).
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,12 @@ from typing import Any
 
 from assay.store.database import Connection
 
+#: SQL of (response_id, reward) of a model's name, its one parameter: of one version, template and principle, those it
+#: was last scored with, because rewards of two are on two scales.
+LAST_REWARDS = """SELECT response_id, reward FROM scores
+    WHERE reward IS NOT NULL AND (model_version, template_hash, principle) IN (
+        SELECT (model_version, template_hash, principle) FROM scores WHERE model = {name}
+        ORDER BY created_at DESC, model_version, template_hash, principle LIMIT 1)"""
 MOST = 500  #: entries listed; a model may have judged by thousands of principles
 
 
