@@ -20,11 +20,11 @@ import torch
 import torch.nn.functional as F
 from annotated_types import Ge
 
-from assay.data.conversation import prompt_turns, text_of
+from assay.data.conversation import prompt_turns, text_or_empty
 from assay.data.json_lines import RowError
 from assay.data.pairs import open_pairs, pair_of
 from assay.data.row_files import read_rows
-from assay.domain import PreferencePair, prompt_of
+from assay.domain import PreferencePair, Prompt, Response, prompt_of
 from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, group_of
 from assay.models.chat.renderer import Renderer
@@ -35,7 +35,7 @@ from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_policy_training.core.logprobs import vocabulary_head
 from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset, Tags, tags_of
-from assay_rm_training.data.response_groups import encode_rows
+from assay_rm_training.data.response_groups import encode_rows, is_empty
 from assay_rm_training.data.response_labels import UnpairedResponse
 from assay_rm_training.methods.response_logprobs import response_lengths, response_log_probs
 from assay_rm_training.methods.task import BatchLoss
@@ -137,6 +137,10 @@ class Cloud(PolicyMethod):
         def encode(pair: PreferencePair) -> tuple[CritiquedPair, bool] | str:
             if not pair.weight > 0:
                 return f"weight not positive: {pair.weight}"
+            if empty := [
+                name for name, side in (("chosen", pair.chosen), ("rejected", pair.rejected)) if is_empty(side)
+            ]:
+                return f"{empty[0]} is empty"
             try:
                 sides = [
                     unlimited.encode(critique_question(pair.prompt, side)).ids for side in (pair.chosen, pair.rejected)
@@ -207,9 +211,14 @@ def _critiques(record: dict[str, Any]) -> list[UnpairedResponse]:
             return []
         pair = pair_of(record)
         listed = [(pair.chosen, sides["chosen"]), (pair.rejected, sides["rejected"])]
-        return [UnpairedResponse(critique_question(pair.prompt, side), critique) for side, critique in listed]
+        return [_lesson(pair.prompt, side, critique) for side, critique in listed]
     responses = record.get("responses", [record.get("response")])
     if not isinstance(responses, list) or len(responses) != 1:
         raise RowError("a critique is of one response", field="responses")
     prompt = prompt_of(prompt_turns(record.get("prompt")))
-    return [UnpairedResponse(critique_question(prompt, text_of(responses[0], "response")), text.strip())]
+    return [_lesson(prompt, text_or_empty(responses[0], "response"), text.strip())]
+
+
+def _lesson(prompt: Prompt, response: Response, critique: str) -> UnpairedResponse:
+    """An empty response has an empty critique, so that the row is left out and counted."""
+    return UnpairedResponse(critique_question(prompt, response), "" if is_empty(response) else critique)

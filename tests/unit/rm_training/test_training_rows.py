@@ -28,6 +28,7 @@ from assay_rm_training.methods.multi_objective import MultiObjective
 from assay_rm_training.methods.principle import Principle
 from assay_rm_training.methods.ranked_lists import RankedLists
 from assay_rm_training.objectives.objective import Objective
+from assay_rm_training.preference.critique import Cloud, CritiqueSft
 from assay_rm_training.preference.pairs import Dpo
 from assay_rm_training.preference.unpaired import Sft
 
@@ -296,6 +297,7 @@ def test_published_sets(name: str, shared_data: Path) -> None:
 PAIR = {"prompt": "q", "chosen": "good", "rejected": "bad"}
 RATED = {"prompt": "q", "response": "good", "ratings": {"depth": 1}}
 ASKED = {"prompt": "q", "response": "good", "principle": "p", "fulfilment": "yes"}
+CRITICISED = {"prompt": "q", "response": "good", "critique": "fine"}
 LIST = {"prompt": "q", "responses": ["a", "b", "c"], "ranks": [1, 2, 3]}
 TURNS = [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]
 
@@ -315,6 +317,8 @@ TURNS = [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]
         (Principle(), ASKED, {**ASKED, "response": ""}, "the response is empty"),
         (Sft(), {"prompt": "q", "completion": "a"}, {"prompt": "q", "completion": ""}, "a response is empty"),
         (Dpo(), PAIR, {**PAIR, "chosen": ""}, "chosen is empty"),
+        (Cloud(max_new_tokens=8), PAIR, {**PAIR, "rejected": " "}, "rejected is empty"),
+        (CritiqueSft(), CRITICISED, {**CRITICISED, "response": ""}, "a response is empty"),
     ],
 )  # fmt: skip
 def test_an_empty_response_costs_its_row_and_is_counted(
