@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from drawn_images import asked, data_url, digit, drawn, png
+from drawn_images import SIDE, asked, data_url, digit, drawn, png
 
 from assay.conversation.parts import ImagePart, TextPart
 from assay.data.conversation import turns_of
 from assay.domain import Message, Prompt, prompt_of
 from assay.errors import BadInputError
 from assay.models.attention.packing import forward, forward_rows, group_of
-from assay.models.chat.image_reader import ImageReader
+from assay.models.chat import image_reader
+from assay.models.chat.image_reader import MOST_IMAGES, ImageReader
 from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_scalar_model, load_tokenizer
@@ -135,8 +136,23 @@ def test_an_image_that_cannot_be_read_or_has_no_place_is_refused(tmp_path: Path)
         renderer(media=MediaFolder(tmp_path / "other")).encode(stored, "3")
     with pytest.raises(BadInputError, match="is not fetched"):
         renderer().encode(prompt("https://a.example/b.png"), "3")
+    with pytest.raises(BadInputError, match="base64 is broken"):
+        renderer().encode(prompt("data:image/png;base64,é"), "3")
     with pytest.raises(BadInputError, match="writes 0 of the conversation's 1 images"):
         renderer(template=BLANK).encode(prompt(RED), "red")
+
+
+def test_many_images_take_a_bounded_amount_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is within its own bounds: a flat image of 50 megapixels is 70 kB as a file, and a processor enlarges."""
+    images = renderer().images
+    assert images is not None
+    assert len(images.read([RED, SEVEN] * (MOST_IMAGES // 2)).texts) == MOST_IMAGES
+    with pytest.raises(BadInputError, match="a conversation of 17 images, over 16"):
+        images.read([RED] * 17)
+    monkeypatch.setattr(image_reader, "MOST_PIXELS_TOGETHER", 2 * SIDE * SIDE)
+    images.read([RED, RED])
+    with pytest.raises(BadInputError, match="megapixels together"):
+        images.read([RED, RED, RED])
 
 
 def test_the_processor_is_part_of_the_template_hash() -> None:

@@ -7,7 +7,6 @@ Leaves out: decoding (`assay.system.images`), chat templates and tokens (`render
 """
 
 import base64
-import binascii
 import hashlib
 import logging
 import re
@@ -24,7 +23,7 @@ from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.models.loading import load_config, load_processor
 from assay.models.vision import image_token_of
 from assay.store.media import MediaFolder
-from assay.system.images import MOST_BYTES, decode_image
+from assay.system.images import MOST_BYTES, MOST_PIXELS, decode_image
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 MOST_CACHED = 256 << 20  #: bytes of processed images that are kept
+#: Of one conversation, whose images a processor takes together: it may enlarge each, whatever its size, to tens of MB.
+MOST_IMAGES = 16
+MOST_PIXELS_TOGETHER = 2 * MOST_PIXELS
 _DATA_URL = re.compile(r"data:[^,;]{0,100}(?:;[^,;]{0,100})*?;base64,", re.IGNORECASE)
 #: What a processor returns beside the images' tensors.
 _OF_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets"})
@@ -102,7 +104,16 @@ class ImageReader:
         if key in self._read:
             self._read.move_to_end(key)
             return self._read[key]
-        read = self._process([decode_image(self._bytes(reference)) for reference in references])
+        if len(references) > MOST_IMAGES:
+            raise BadInputError(f"a conversation of {len(references)} images, over {MOST_IMAGES}", field="images")
+        images, pixels = [], 0
+        for reference in references:
+            images.append(decode_image(self._bytes(reference)))
+            pixels += images[-1].width * images[-1].height
+            if pixels > MOST_PIXELS_TOGETHER:
+                text = f"a conversation whose images have more than {MOST_PIXELS_TOGETHER // 10**6} megapixels together"
+                raise BadInputError(text, field="images")
+        read = self._process(images)
         self._read[key] = read
         while len(self._read) > 1 and sum(each.size for each in self._read.values()) > MOST_CACHED:
             self._read.popitem(last=False)
@@ -152,7 +163,7 @@ class ImageReader:
                 raise BadInputError(f"an image of more than {MOST_BYTES // 10**6} MB", field="images")
             try:
                 return base64.b64decode(reference[match.end() :], validate=True)
-            except binascii.Error as error:
+            except ValueError as error:  # also of text that is not ASCII
                 raise BadInputError("an image whose base64 is broken", field="images") from error
         if ":" in reference:
             kind = reference.partition(":")[0][:20]
