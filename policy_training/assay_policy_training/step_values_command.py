@@ -35,7 +35,7 @@ def step_values(
     labels: Annotated[
         Path | None, typer.Option(help="Also rows of labelled steps, for assay train steps.", show_default=False)
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="PrefixEstimator of each prefix.")] = 16,
+    samples: Annotated[int, typer.Option(min=1, help="Continuations of each prefix.")] = 16,
     best_of: Annotated[int, typer.Option(min=1, help="The prover is best-of-K of the policy.")] = 1,
     separator: Annotated[str, typer.Option(help="Ends a step of a text; \\n is a line break.")] = "\\n\\n",
     responses: Annotated[int, typer.Option(min=1, help="Sampled for a prompt that holds none.")] = 4,

@@ -233,11 +233,16 @@ def test_systems_are_ranked_by_their_reward_within_prompts(tmp_path: Path) -> No
         ("protocol: [", "not YAML"),
         ("protocol: pair\noverall: mean", "overall"),
         ("protocol: pair\nhub: [{repo: x, split: y}]", "field 'hub.0.repository': missing"),
+        ("protocol: pair\nfields: {responses: []}", "field 'fields.responses'"),
+        ("protocol: pair\nfields: {values: 5}", "field 'fields.values'"),
+        ("protocol: three-way\nmargin: .nan", "field 'margin'"),
+        ("protocol: first-error\nheadline: f1", "field 'headline': this protocol has its own"),
+        ("title: \udce9", "cannot be read as text"),
     ],
 )
 def test_a_bad_description_is_one_line(tmp_path: Path, yaml: str, said: str) -> None:
     path = tmp_path / "bad.yaml"
-    path.write_text(yaml, encoding="utf-8")
+    path.write_text(yaml, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(BadInputError) as caught:
         benchmark(str(path))
     assert said in str(caught.value)
@@ -265,3 +270,19 @@ def test_a_bad_row_is_named(tmp_path: Path, row: dict[str, Any], said: str) -> N
     with pytest.raises(BadInputError, match=r"rows\.jsonl, row 2") as caught:
         read_items(benchmark(str(path)), [])
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "row", "said"),
+    [
+        ("{}", {"responses": ["a", "b"]}, "nothing says which response is better"),
+        ("{list: q}", {"responses": "a", "q": 1}, "nothing says which response is better"),
+        ("{gold: gold}", {"responses": ["a", "b"], "gold": [math.nan, 0]}, "field 'gold': not a number: nan"),
+    ],
+)
+def test_a_list_without_gold_is_no_list_of_equals(tmp_path: Path, fields: str, row: dict[str, Any], said: str) -> None:
+    path = tmp_path / "b.yaml"
+    path.write_text(f"protocol: best-of-n\nrows: rows.jsonl\nfields: {fields}", encoding="utf-8")
+    written(tmp_path / "rows.jsonl", [{"prompt": "p", **row}])
+    with pytest.raises(BadInputError, match=said):
+        read_items(benchmark(str(path)), [])

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import yaml
+from annotated_types import Ge, Len
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from assay.errors import BadInputError
@@ -26,7 +27,11 @@ from assay_rm_training.benchmarks.records import HubSplit
 
 Label = int | Literal["tie"]
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
-Meanings = Annotated[Mapping[str, Any], BeforeValidator(lambda value: {str(k): v for k, v in dict(value).items()})]
+Some = Annotated[Names, Len(1)]
+Meanings = Annotated[
+    Mapping[str, Any],
+    BeforeValidator(lambda value: {str(k): v for k, v in value.items()} if isinstance(value, dict) else value),
+]
 _STRICT = ConfigDict(extra="forbid")
 #: Labels that need no `values`: the number of the better response from 1, or a tie.
 LABELS: dict[str, Label] = {"1": 1, "2": 2, "A": 1, "B": 2, "model_a": 1, "model_b": 2, "tie": "tie", "Tie": "tie"}
@@ -46,8 +51,8 @@ class RowFields:
     __pydantic_config__ = _STRICT
 
     id: Names = ("id",)
-    prompt: Names = ("prompt",)
-    responses: Names = ("responses",)
+    prompt: Some = ("prompt",)
+    responses: Some = ("responses",)
     text: str = "text"
     system: str = "system"
     gold: str = ""
@@ -89,7 +94,7 @@ class BenchmarkDescription:
     overall: Literal["pooled", "groups"] = "pooled"
     means: Mapping[str, Names] = field(default_factory=dict)
     headline: str = ""
-    margin: float | None = None
+    margin: Annotated[float, Ge(0)] | None = None
     skip_incomplete: bool = False
     systems: PublishedSystems | None = None
 

@@ -53,7 +53,11 @@ def declared_in(path: Path) -> DeclaredBenchmark:
     path = path.expanduser().resolve()
     if not path.is_file():
         raise NotFoundError(f"no benchmark {path}")
-    return declared(path.read_text(encoding="utf-8"), path.name.split(".")[0], path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"cannot be read as text: {error}", file=path) from error
+    return declared(text, path.name.split(".")[0], path)
 
 
 @cache

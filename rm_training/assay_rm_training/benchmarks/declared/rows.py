@@ -15,6 +15,7 @@ from assay_rm_training.benchmarks.declared.description import LABELS, RowFields
 from assay_rm_training.benchmarks.item import BenchmarkItem, Record, publisher_id
 
 TIE = (0.5, 0.5)
+_NO_GOLD = "nothing says which response is better: name fields.gold, fields.label or fields.votes"
 
 
 def items_of(records: Iterable[Record], fields: RowFields) -> list[BenchmarkItem]:
@@ -146,8 +147,10 @@ def _gold(record: Record, fields: RowFields, objects: Sequence[Any], responses: 
         return _one_hot(max(votes, key=votes.count), responses, record, fields.votes[0])
     if fields.label:
         return _one_hot(_label(record, fields.label, fields), responses, record, fields.label)
-    if fields.pairs or len(fields.responses) < 2:
+    if fields.pairs:
         return (0.0,) * responses
+    if len(fields.responses) < 2:
+        raise record.error(_NO_GOLD)
     return (1.0,) + (0.0,) * (responses - 1)  # named in order: the first is the better one
 
 
@@ -171,12 +174,14 @@ def _label(record: Record, path: str, fields: RowFields) -> int | str:
 
 def _grade(record: Record, fields: RowFields) -> float:
     path = fields.gold or fields.label
+    if not path:
+        raise record.error(_NO_GOLD)
     label = _needed(record, path)
     return _number(record, path, fields.values.get(str(label), label))
 
 
 def _number(record: Record, path: str, value: Any) -> float:
-    if not isinstance(value, int | float):  # True and False are grades
+    if not isinstance(value, int | float) or not math.isfinite(value):  # True and False are grades
         raise record.error(f"not a number: {value!r:.60}", path)
     return float(value)
 
