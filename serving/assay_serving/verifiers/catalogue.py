@@ -60,6 +60,11 @@ IFEVAL = {
     "english_capital": f"{_HERE}.detection:EnglishCapital",
     "english_lowercase": f"{_HERE}.detection:EnglishLowercase",
 }
+#: Those of classification (CLS-RL).
+CLASSES = {
+    "exact_class": f"{_HERE}.classes:ExactClass",
+    "think_answer": f"{_HERE}.classes:ThinkAnswer",
+}
 #: Those that run untrusted input, in worker processes (`sandbox.worker_pool`).
 UNTRUSTED = {
     "math_answer": f"{_HERE}.maths:MathAnswer",
@@ -71,7 +76,7 @@ UNTRUSTED = {
 VERIFIERS: Kind[type[Constraint]] = Kind(
     "verifier",
     "A constraint on a response that a program checks: a frozen dataclass, a subclass of Constraint.",
-    members=GENERATED | IFEVAL | UNTRUSTED,
+    members=GENERATED | IFEVAL | CLASSES | UNTRUSTED,
     requires=("kind", "judge"),
     option="kind",
 )

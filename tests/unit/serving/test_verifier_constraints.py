@@ -33,7 +33,7 @@ from assay_serving.verifiers import (
     constraint_from_dict,
     verify,
 )
-from assay_serving.verifiers.catalogue import GENERATED, IFEVAL, UNTRUSTED, VERIFIERS
+from assay_serving.verifiers.catalogue import CLASSES, GENERATED, IFEVAL, UNTRUSTED, VERIFIERS
 from assay_serving.verifiers.segmentation import words
 
 EXAMPLES: tuple[Constraint, ...] = (
@@ -282,7 +282,7 @@ def test_verify_needs_a_constraint() -> None:
 
 
 def test_kinds_are_named_once() -> None:
-    assert len(VERIFIERS.members) == len(GENERATED) + len(IFEVAL) + len(UNTRUSTED)
+    assert len(VERIFIERS.members) == len(GENERATED) + len(IFEVAL) + len(CLASSES) + len(UNTRUSTED)
     assert all(VERIFIERS.find(name).kind == name for name in VERIFIERS.members)
 
 
