@@ -52,6 +52,11 @@ LabelBody = str | int | float | list[Any] | dict[str, Any]
 RubricItemBody = str | dict[str, Any]
 
 
+def label_text(label: Any, rubric: Any) -> str | None:
+    """As scorers read it: JSON, but for a label that is text."""
+    return label if rubric is None and (label is None or isinstance(label, str)) else with_rubric(label, rubric)
+
+
 class ItemBody(Body):
     """One response: `prompt` and `response` (or `steps`), or the whole conversation as `messages`, the last one the
     assistant's."""
@@ -88,7 +93,8 @@ class ItemBody(Body):
         else:
             prompt, response = prompt_of(self.prompt or ""), response_of(self.response or "")
         prompt = with_tools(prompt, self.tools) if self.tools else prompt
-        label, references = with_rubric(self.label, self.rubric), tuple(self.references)
+        label = label_text(self.label, self.rubric)
+        references = tuple(self.references)
         if self.steps is not None:
             return replace(ScoreItem.of_steps(prompt, self.steps, self.principle), label=label)
         return ScoreItem(prompt, response, self.principle, label=label, references=references)
@@ -111,7 +117,7 @@ class SharedPromptBody(Body):
         return self
 
     def items_of(self, responses: Iterable[ResponseBody]) -> list[ScoreItem]:
-        label = with_rubric(self.label, self.rubric)
+        label = label_text(self.label, self.rubric)
         return items_of_prompt(self.prompt, self.tools, responses, self.principle, label, self.references)
 
 
@@ -202,7 +208,7 @@ class ScoreBody(ScoringBody):
             items = [item for group in self.groups for item in group.items()]
         else:
             responses = self.responses or ()
-            label = with_rubric(self.label, self.rubric)
+            label = label_text(self.label, self.rubric)
             items = items_of_prompt(self.prompt or "", self.tools, responses, self.principle, label, self.references)
         if self.principles is None:
             return items
