@@ -134,6 +134,10 @@ class Benchmark(ABC):
         assert outcome.scores is not None
         return win(outcome.scores[0], outcome.scores[1], ties)
 
+    def fitted(self, scored: ScoredItems) -> "Benchmark":
+        """This benchmark with what it chooses by all of one model's outcomes, for `credit`."""
+        return self
+
     @abstractmethod
     def measure(self, scored: ScoredItems) -> BenchmarkFigures:
         """The figures of one model."""

@@ -25,7 +25,7 @@ from assay.runs.record import Run
 from assay.statistics.intervals import LEAST_CLUSTERS, wilson
 from assay.store.database import Connection, registered
 from assay.system.atomic_files import replacing
-from assay_rm_training.benchmarks.benchmark import Benchmark, CurvePoint, TiePolicy, cluster_of
+from assay_rm_training.benchmarks.benchmark import Benchmark, CurvePoint, ScoredItems, TiePolicy, cluster_of
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
 from assay_rm_training.benchmarks.report import BenchmarkReport
 from assay_rm_training.benchmarks.strata import NamedInterval, mean_interval
@@ -243,6 +243,7 @@ def item_table(
     texts, numbers = pa.list_(pa.string()), pa.list_(pa.float64())
     types = {"scores": numbers, "gold": numbers, "decisions": texts, "credit": pa.float64(), "truncated": pa.bool_()}
     rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    benchmark = benchmark.fitted(ScoredItems(items, outcomes, ties))
     for item, outcome in zip(items, outcomes, strict=True):
         credit = benchmark.credit(item, outcome, ties) if outcome.failure is None else None
         values = (

@@ -102,8 +102,11 @@ def test_best_of_n_by_each_aggregation() -> None:
     }
     items = read([row, {"prompt": "q", "responses": row["responses"][:1]}], BEST_OF_N)
     assert len(items) == 1  # one response leaves nothing to choose
-    found = report(BEST_OF_N, items, [Outcome((5.0, -1.0, 0.5, 0.5, 0.2))], model="m").aggregates
+    outcome = Outcome((5.0, -1.0, 0.5, 0.5, 0.2))
+    found = report(BEST_OF_N, items, [outcome], model="m").aggregates
     assert found == pytest.approx({"min": 1.0, "last": 1.0, "product": 0.5, "mean": 0.0, "random": 0.5, "oracle": 1.0})
+    two = [*items, replace(items[0], key="failed")]
+    assert report(BEST_OF_N, two, [outcome, Outcome(failure="too_long")], model="m").sizes["min"] == 1
 
 
 def test_a_process_model_reads_once_and_another_reads_each_beginning(tiny_reward_model: Path) -> None:

@@ -17,6 +17,7 @@ from assay_rm_training.benchmarks.comparison import compare
 from assay_rm_training.benchmarks.declared.system_ranking import partial_rank_correlation, system_means
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
 from assay_rm_training.benchmarks.report import BenchmarkReport, read_items, report
+from assay_rm_training.benchmarks.stored_results import item_table
 
 
 def written(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -45,6 +46,7 @@ def test_llmbar_and_hhh(tmp_path: Path) -> None:
     assert result.aggregates == {
         "overall": 0.5, "Manual": 1.0, "Natural": 0.5, "Neighbor": 0.0, "adversarial": 0.5
     }  # fmt: skip
+    assert result.missing == ["GPTInst", "GPTOut"]  # the mean `adversarial` is of two groups of four
     judged = report(bench, items, [Outcome(decisions=("A>B", "A>B"))] * 6, model="judge")
     assert judged.aggregates["overall"] == 0.5
 
@@ -90,6 +92,9 @@ def test_the_margin_of_ties_comes_from_other_prompts(tmp_path: Path) -> None:
     result = evaluated(bench, items, scores)
     assert result.aggregates["overall"] == 1.0
     assert result.aggregates["tie_auc"] == 1.0
+    table = item_table(bench, "m", items, [Outcome(one) for one in scores], "official")
+    assert table["credit"].to_pylist() == [1.0] * len(items)  # an item's result has the margin of the figures
+    assert (result.sizes["overall"], result.sizes["decided"]) == (60, 40)
     margin = result.aggregates["margin"]
     assert margin is not None
     assert 0.1 < margin < 1.0
@@ -162,6 +167,9 @@ def test_item_auc_and_failures(tmp_path: Path) -> None:
     result = evaluated(bench, items, [(2, 1, 1), "too_long", (5, 1)])
     assert result.aggregates["overall"] == pytest.approx(0.75)  # (1 + 1/2) / 2; a list of one kind has none
     assert result.failed_as_wrong["overall"] == pytest.approx(0.375)
+    assert result.sizes["overall"] == 1
+    one_kind = evaluated(bench, items, [(2, 1, 1), (1, 0, 0), "too_long"])
+    assert one_kind.failed_as_wrong["overall"] == one_kind.aggregates["overall"] == pytest.approx(0.875)
     assert result.failures == {"too_long": 1}
 
 
@@ -177,7 +185,8 @@ def test_the_first_wrong_step_is_measured_as_processbench_measures_it(tmp_path: 
     result = evaluated(bench, items, [(1, 1, 1), (1, -1, 1), (1, -1, 1), (1, 1, -1)])
     assert result.aggregates["all/error"] == 0.5
     assert result.aggregates["all/correct"] == 0.5
-    assert result.aggregates["f1"] == 0.5
+    assert (result.aggregates["f1"], result.missing) == (0.5, [])
+    assert evaluated(bench, items, [(1, 1, 1), "too_long", (1, 1, 1), "too_long"]).missing == ["all"]  # it has no F1
     rows[1]["wrong"] = 3
     written(tmp_path / "steps.jsonl", rows)
     with pytest.raises(BadInputError, match="row 2, field 'wrong': not the number of a step"):
@@ -209,7 +218,9 @@ def test_systems_are_ranked_by_their_reward_within_prompts(tmp_path: Path) -> No
     scores[0] = "too_long"  # one response drops out, not its prompt: centring undoes the offsets all the same
     result = evaluated(bench, items, scores)
     assert result.aggregates["overall"] == pytest.approx(1.0)
-    assert result.counts["systems"] == 12
+    assert (result.counts["systems"], result.sizes["overall"], result.missing) == (12, 12, [])
+    alone = [("too_long" if item.models == ("s3",) else score) for item, score in zip(items, scores, strict=True)]
+    assert evaluated(bench, items, alone).missing == ["s3"]
     assert result.intervals["overall"].high == pytest.approx(1.0)
     assert abs(result.aggregates["length"] or 0) < 0.5
     assert (result.aggregates["equal_length"] or 0) > 0.99

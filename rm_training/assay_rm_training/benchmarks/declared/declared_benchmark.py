@@ -15,7 +15,7 @@ from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, 
 from assay_rm_training.benchmarks.declared.description import BenchmarkDescription
 from assay_rm_training.benchmarks.declared.rows import at, items_of
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
-from assay_rm_training.benchmarks.strata import Floats, Means, Stratum, mean_of, pooled, pooled_sizes
+from assay_rm_training.benchmarks.strata import Floats, Means, Stratum, mean_of, pooled
 
 
 class DeclaredBenchmark(Benchmark):
@@ -73,7 +73,9 @@ class DeclaredBenchmark(Benchmark):
                 if outcome.failure is None:
                     rows.append((cluster_of(case), self.figures(case, outcome, scored.ties)))
                 elif scored.failed_as_wrong:
-                    rows.append((cluster_of(case), [0.0] * len(self.columns)))
+                    equal = Outcome((0.0,) * len(case.responses))
+                    wrong = [0.0 * figure for figure in self.figures(case, equal, scored.ties)]  # NaN stays NaN
+                    rows.append((cluster_of(case), wrong))
             stratum = Stratum.of(group, self.columns, rows)
             if stratum is not None:
                 strata.append(stratum)
@@ -89,13 +91,15 @@ class DeclaredBenchmark(Benchmark):
                         ]
         by_groups = self.described.overall == "groups"
         labels = {"overall", *self.columns} if by_groups else set[str]()
-        sizes = {stratum.name: len(stratum.values) for stratum in strata}
+        measured = {(s.name, column): int((~np.isnan(s.column(column))).sum()) for s in strata for column in s.columns}
+        groups = dict.fromkeys(group for some in self.described.means.values() for group in some)
         return BenchmarkFigures(
             strata,
             lambda means: self._combined(means, strata, shares, labels),
             shares={name: members for name, members in shares.items() if name not in labels},
-            sizes=pooled_sizes(shares, sizes),
+            sizes={name: sum(measured[member] for member in members) for name, members in shares.items()},
             counts={"ties": scored.tied_pairs()},
+            missing=[group for group in groups if not measured.get((group, self.headline))],
         )
 
     def _combined(

@@ -32,7 +32,8 @@ class FirstErrors(DeclaredBenchmark):
         return BENCHMARK.credit(item, outcome, ties)
 
     def measure(self, scored: ScoredItems) -> BenchmarkFigures:
-        return replace(BENCHMARK.measure(scored), missing=())
+        figures, mine = BENCHMARK.measure(scored), {case.part for case in scored.items}
+        return replace(figures, missing=[part for part in figures.missing if part in mine])
 
     def statement(self, ties: TiePolicy) -> dict[str, str]:
         return BENCHMARK.statement(ties)

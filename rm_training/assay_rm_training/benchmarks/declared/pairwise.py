@@ -63,10 +63,14 @@ class ThreeWay(DeclaredBenchmark):
         predicted = verdict(outcome, self._margins.get(_half(case), self.described.margin or 0.0))
         return [float(predicted == _class(case)), right(case.gold, verdict(outcome), ties)]
 
-    def measure(self, scored: ScoredItems) -> BenchmarkFigures:
+    def fitted(self, scored: ScoredItems) -> "ThreeWay":
         fitted = ThreeWay(self.described)  # the margins belong to this model's scores
         if self.described.margin is None:
             fitted._margins = {half: _best_margin(scored, half) for half in ("0", "1")}
+        return fitted
+
+    def measure(self, scored: ScoredItems) -> BenchmarkFigures:
+        fitted = self.fitted(scored)
         figures = super(ThreeWay, fitted).measure(scored)
         return replace(figures, extra_figures=lambda: fitted._over_classes(scored))
 

@@ -62,6 +62,8 @@ class SystemRanking(DeclaredBenchmark):
         return BenchmarkFigures(
             (),
             lambda means: {},
+            sizes=dict.fromkeys(("overall", "kendall_tau_b", "length", "equal_length"), len(systems)),
+            missing=sorted({case.models[0] for case in scored.items} - systems),
             counts={"systems": len(systems), "prompts": len({case.part for case, _ in members})},
             extra_figures=lambda: ranking_figures(
                 [case.models[0] for case, _ in members],

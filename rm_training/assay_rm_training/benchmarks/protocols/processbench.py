@@ -70,6 +70,7 @@ class ProcessBench(PublishedBenchmark, name="processbench"):
         def kind(item: BenchmarkItem) -> str:
             return f"{item.part}/{CORRECT if _label(item) < 0 else ERROR}"
 
+        parts = dict.fromkeys([*PARTS, *(item.part for item in scored.items)])
         figures = self.pooled(scored, kind, lambda name: (name,), _with_f1)
         return BenchmarkFigures(
             figures.strata,
@@ -77,7 +78,7 @@ class ProcessBench(PublishedBenchmark, name="processbench"):
             shares=figures.shares,
             sizes=figures.sizes,
             extra_figures=lambda: _tuned(scored.grouped(lambda item: item.part)),
-            missing=[part for part in PARTS if f"{part}/{ERROR}" not in figures.shares],
+            missing=[p for p in parts if not {f"{p}/{ERROR}", f"{p}/{CORRECT}"} <= figures.shares.keys()],
         )
 
 
@@ -174,7 +175,7 @@ class ProcessBestOfN(PublishedBenchmark, name="process-best-of-n"):
         def combine(means: Means) -> dict[str, Floats]:
             return {column: means[f"all/{column}"] for column in columns if f"all/{column}" in means}
 
-        return BenchmarkFigures(strata, combine, sizes=dict.fromkeys(columns, len(scored.items)))
+        return BenchmarkFigures(strata, combine, sizes=dict.fromkeys(columns, sum(len(one.values) for one in strata)))
 
 
 def _chosen(item: BenchmarkItem, scores: Sequence[float]) -> dict[str, float]:
