@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.errors import BadInputError
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import locate_model
@@ -16,7 +17,7 @@ from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow, content_free_rows, read_judged
-from assay_rm_training.generative.rejective import MetaGuidedWriter, SampledJudgments, sample_judgments
+from assay_rm_training.generative.rejective import MetaGuidedWriter, SampledJudgments, in_drawn_order, sample_judgments
 from assay_rm_training.run_settings import JudgeEvalConfig
 from assay_rm_training.runs.recorded import recorded_run, write_report
 from assay_serving.generative.answers import Writer
@@ -110,14 +111,15 @@ def sample_judge(
     api_key: str | None,
 ) -> dict[str, Any]:
     """Sample judgments of the rows and write those accepted, and all of them with whether they are right; the counts.
-    Raises as `evaluate_judge_model`."""
-    source = config.judge if is_url(config.judge) else locate_model(workspace, config.judge)[0]
+    Raises as `evaluate_judge_model`, and BadInputError for one sample, which is all right or all wrong."""
+    source, artifact = (config.judge, None) if is_url(config.judge) else locate_model(workspace, config.judge)
     stored = None if is_url(source) else known_spec(source)
     judging = judging_of(config, stored.judging if stored is not None else None)
-    rows: Sequence[JudgedRow] = read_judged(workspace, config.data, format_named(judging.format))[
-        : config.limit or None
-    ]
-    with recorded_run(workspace, "judgments", asdict(config), model=(source, None), data=[config.data]) as run:
+    if judging.samples < 2:
+        raise BadInputError("several judgments of each row: at least 2", field="samples")
+    rows = read_judged(workspace, config.data, format_named(judging.format))[: config.limit or None]
+    rows = [in_drawn_order(row) for row in rows]
+    with recorded_run(workspace, "judgments", asdict(config), model=(source, artifact), data=[config.data]) as run:
         writer, spec = _open(source, config, judging, api_key)
         with progress_bar("judging", len(rows), unit="rows") as advance:
             sampled = sample_judgments(writer, spec, rows, seed=config.seed, advance=advance)

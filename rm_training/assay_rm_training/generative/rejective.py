@@ -10,16 +10,16 @@ judgments by the meta reward votes.
 Covers: sampling, the rule, both files' rows, the vote. Leaves out: training; judging several responses in one question.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from assay import ids
 from assay.conversation.message import response_form
 from assay.domain import Message, Prompt
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
-from assay.score import Score, ScoreFailure
+from assay.score import Score, ScoreFailure, ScoreResult
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_serving.generative.answers import JudgeSample, Writer
 from assay_serving.generative.templates import JudgeFormat, format_named
@@ -60,6 +60,14 @@ class SampledJudgments:
         return [{"prompt": self.question, "steps": [text], "labels": [label]} for text, label in labels.items()]
 
 
+def in_drawn_order(row: JudgedRow) -> JudgedRow:
+    """A pair with its responses in the order that its content says. Where the better one always came first, a judge
+    that prefers the first would be right on every row, and its verdict alone would tell a right judgment."""
+    if len(row.responses) != 2 or not int(ids.digest("".join(row.identity)), 16) % 2:
+        return row
+    return replace(row, rationale="").swapped() or row
+
+
 def sample_judgments(
     writer: Writer, spec: RewardModelSpec, rows: Sequence[JudgedRow], *, seed: int = 0, advance: Advance = silent
 ) -> list[SampledJudgments]:
@@ -88,8 +96,8 @@ def _hinted(row: JudgedRow, form: JudgeFormat) -> tuple[Message, ...]:
 
 @dataclass(frozen=True)
 class MetaGuidedWriter:
-    """A writer of which only the better half of the answers, by a meta reward model, is left to vote; an answer that it
-    cannot score is left out first."""
+    """A writer of which only the better half of the answers, by a meta reward model, is left to vote. An answer that it
+    cannot score has no vote; where it can score none, that is the question's failure."""
 
     writer: Writer
     meta: Scorer
@@ -104,15 +112,27 @@ class MetaGuidedWriter:
     def answer(
         self, questions: Sequence[Prompt], form: JudgeFormat, judging: Judging, *, seed: int, on_progress: Advance
     ) -> list[list[JudgeSample] | ScoreFailure]:
-        """See `Writer.answer`; (k + 1) // 2 of k answers, in their order."""
+        """See `Writer.answer`; at most (k + 1) // 2 of k answers, in their order."""
         answered = self.writer.answer(questions, form, judging, seed=seed, on_progress=on_progress)
+        scores = iter(
+            self.meta.score(
+                [
+                    ScoreItem(question[-1:], answer.text)
+                    for question, answers in zip(questions, answered, strict=True)
+                    if not isinstance(answers, ScoreFailure)
+                    for answer in answers
+                ]
+            )
+        )
         return [
-            answers if isinstance(answers, ScoreFailure) else self._better(question, answers)
-            for question, answers in zip(questions, answered, strict=True)
+            answers if isinstance(answers, ScoreFailure) else _better(answers, [next(scores) for _ in answers])
+            for answers in answered
         ]
 
-    def _better(self, question: Prompt, answers: list[JudgeSample]) -> list[JudgeSample]:
-        scores = self.meta.score([ScoreItem(question, answer.text) for answer in answers])
-        rewards = [score.reward if isinstance(score, Score) else -math.inf for score in scores]
-        best = sorted(range(len(answers)), key=lambda n: -rewards[n])[: (len(answers) + 1) // 2]
-        return [answers[n] for n in sorted(best)]
+
+def _better(answers: list[JudgeSample], scores: Sequence[ScoreResult]) -> list[JudgeSample] | ScoreFailure:
+    rewards = {n: score.reward for n, score in enumerate(scores) if isinstance(score, Score)}
+    if not rewards:
+        return next(score for score in scores if isinstance(score, ScoreFailure))
+    best = sorted(rewards, key=lambda n: -rewards[n])[: (len(answers) + 1) // 2]
+    return [answers[n] for n in sorted(best)]

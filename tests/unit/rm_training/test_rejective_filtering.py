@@ -15,7 +15,7 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_rm_training.data.response_labels import load_steps
 from assay_rm_training.generative.judged_rows import JudgedRow, read_judged_file
-from assay_rm_training.generative.rejective import HINT, MetaGuidedWriter, sample_judgments
+from assay_rm_training.generative.rejective import HINT, MetaGuidedWriter, in_drawn_order, sample_judgments
 from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.pairwise import PairQuestion, PairwiseJudge
 from assay_serving.generative.templates import PAIRWISE, JudgeFormat
@@ -113,14 +113,25 @@ def test_the_better_half_by_the_meta_reward_votes() -> None:
     assert [answer.text for answer in guided.orders[0].answers] == [texts[0], texts[3]]
 
 
-def test_an_answer_without_a_meta_reward_is_left_out_first() -> None:
-    writer = MetaGuidedWriter(WrittenAnswers({"mixed": ["", "word", ""]}), ByLength())
-    question = row("mixed").question(PAIRWISE)
+def test_an_answer_without_a_meta_reward_has_no_vote() -> None:
+    writer = MetaGuidedWriter(WrittenAnswers({"mixed": ["", "word", ""], "hard": ["", ""]}), ByLength())
+    questions = [row(name).question(PAIRWISE) for name in ("hard", "mixed")]
     assert SPEC.judging is not None
-    [answers] = writer.answer([question], PAIRWISE, SPEC.judging, seed=0, on_progress=silent)
+    failed, answers = writer.answer(questions, PAIRWISE, SPEC.judging, seed=0, on_progress=silent)
+    assert isinstance(failed, ScoreFailure)
+    assert failed.model == "by-length"
     assert not isinstance(answers, ScoreFailure)
-    assert "word" in [answer.text for answer in answers]
-    assert len(answers) == 2
+    assert [answer.text for answer in answers] == ["word"]
+
+
+def test_pairs_are_shown_in_a_drawn_order() -> None:
+    """Else, of rows with chosen and rejected, the verdict A would be right each time."""
+    rows = [row(str(number)) for number in range(60)]
+    shown = [in_drawn_order(each) for each in rows]
+    assert 15 < sum(each.label == "B" for each in shown) < 45
+    for before, after in zip(rows, shown, strict=True):
+        assert after.responses["AB".index(after.label)] == before.responses[0]
+    assert [in_drawn_order(each) for each in rows] == shown
 
 
 def test_demonstrations_beside_samples_give_the_planted_reward() -> None:
