@@ -83,9 +83,12 @@ def _parse(record: dict[str, Any]) -> list[RankedList]:
         samples = record.get("samples")
         if not isinstance(samples, list) or not samples:
             raise RowError("a demonstration is learned from beside samples of a policy", field="samples")
-        responses = [*dict.fromkeys([record["demonstration"], *samples])]
+        named = [("demonstration", record["demonstration"]), *(("samples", sample) for sample in samples)]
+        responses = [*dict.fromkeys(text_or_empty(text, field) for field, text in named)]
         ranks = (1, *(2 for _ in responses[1:]))
-    if ranks is None or len(ranks) < 2:
+        if len(ranks) < 2:
+            return []  # every sample is the demonstration; such rows are counted
+    if ranks is None:
         return []
     if not isinstance(responses, list) or len(responses) != len(ranks):
         raise RowError("not one rank or score for each response", field="responses")

@@ -294,10 +294,20 @@ def test_published_sets(name: str, shared_data: Path) -> None:
     assert len(read(path)) == expected
 
 
+def test_demonstrations_are_first_and_equal_samples_count_once(tmp_path: Path) -> None:
+    path = rows(tmp_path / "shown.jsonl", SHOWN, {**SHOWN, "samples": ["a", "a"]})
+    [only] = read_ranked_lists(path)
+    assert (only.responses, only.ranks) == (("a", "b", "c"), (1, 2, 2))
+    for fault in ({"demonstration": ["a"]}, {"samples": [["b"]]}, {"samples": "b"}):
+        with pytest.raises(BadInputError, match=f"row 1, field '{next(iter(fault))}'"):
+            read_ranked_lists(rows(path, SHOWN | fault))
+
+
 PAIR = {"prompt": "q", "chosen": "good", "rejected": "bad"}
 RATED = {"prompt": "q", "response": "good", "ratings": {"depth": 1}}
 ASKED = {"prompt": "q", "response": "good", "principle": "p", "fulfilment": "yes"}
 CRITICISED = {"prompt": "q", "response": "good", "critique": "fine"}
+SHOWN = {"prompt": "q", "demonstration": "a", "samples": ["b", "c", "b"]}
 LIST = {"prompt": "q", "responses": ["a", "b", "c"], "ranks": [1, 2, 3]}
 TURNS = [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]
 
@@ -313,6 +323,7 @@ TURNS = [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]
         (BradleyTerry(), PAIR, {"chosen": "\n\nAssistant: x", "rejected": "\n\nAssistant:"}, "rejected is empty"),
         (BradleyTerry(Objective(soft_labels=True)), PAIR, {**PAIR, "rejected": ""}, "rejected is empty"),
         (RankedLists(), LIST, {**LIST, "responses": ["a", "", "c"]}, "a response is empty"),
+        (RankedLists(), SHOWN, {**SHOWN, "demonstration": ""}, "a response is empty"),
         (MultiObjective(("depth",)), RATED, {**RATED, "response": ""}, "a response is empty"),
         (Principle(), ASKED, {**ASKED, "response": ""}, "the response is empty"),
         (Sft(), {"prompt": "q", "completion": "a"}, {"prompt": "q", "completion": ""}, "a response is empty"),
