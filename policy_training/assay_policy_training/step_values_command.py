@@ -65,6 +65,7 @@ def step_values(
     from assay.system.atomic_files import replacing
     from assay.workspace import Workspace
     from assay_policy_training.core.policy import Policy
+    from assay_policy_training.decoding.run import reward_key
     from assay_policy_training.plugins.prompts.source import load_prompts
     from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
     from assay_policy_training.rollouts.prefix_values import PrefixEstimator, PrefixSettings
@@ -79,6 +80,7 @@ def step_values(
         temperature=options.temperature,
         separator=separator.replace("\\n", "\n"),
         seed=options.seed,
+        stop=options.stop,
     )
     target = Workspace.find(workspace)
     rewards = [recorded_reward(reference, None, workspace=target) for reference in reward or ["verifier"]]
@@ -100,7 +102,9 @@ def step_values(
         estimator = PrefixEstimator(model, settings, opened)
         folder = target.root / "step-values"
         folder.mkdir(exist_ok=True)
-        rows, failures = valued_rows(selection.items, estimator, rewards, folder, responses=responses, on_rows=advance)
+        rows, failures = valued_rows(
+            selection.items, estimator, reward_key(rewards, opened), folder, responses=responses, on_rows=advance
+        )
         for path, lines in ((output, rows), (labels, label_rows(rows, settings.separator))):
             if path is not None:
                 with replacing(path.expanduser()) as temporary:

@@ -26,6 +26,7 @@ from assay_policy_training.core.stored_rows import stored_rows
 from assay_policy_training.decoding.kind import DecodedResponse, Decoder, DecodingInputs
 from assay_policy_training.plugins.protocols import RewardSource
 from assay_policy_training.rollouts.functions.source import FunctionReward
+from assay_policy_training.rollouts.prefix_values import ProverReward
 from assay_policy_training.rollouts.rewards import ModelReward, ProcessReward, verifier_accuracy
 
 
@@ -79,6 +80,7 @@ def reward_key(references: Sequence[str], rewards: Sequence[RewardSource]) -> st
     parts: list[str] = []
     for reference, source in zip(references, rewards, strict=True):
         version = source.scorer.info.version if isinstance(source, ModelReward | ProcessReward) else ""
+        version = source.estimator.policy.version if isinstance(source, ProverReward) else version
         parts += [reference, version or code_digest(source.function if isinstance(source, FunctionReward) else source)]
     return json.dumps(parts)
 

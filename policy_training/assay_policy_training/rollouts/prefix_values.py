@@ -11,11 +11,12 @@ n >= K continuations (arXiv 2107.03374, 2210.10760), rather than as 1 - (1 - Q)^
 of a value from n continuations is sqrt(p (1 - p) / n): .18 for 8 at p = .5.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
 import torch
@@ -27,7 +28,7 @@ from assay.score import Score, ScoreFailure
 from assay.settings import check_settings
 from assay.statistics.best_of_n import expected_best
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import RECORD, RESPONSES, PromptItem
 from assay_policy_training.core.sampling import Sampling, derived_seed
 from assay_policy_training.core.steps import SEPARATOR, split_steps, with_step_values
 from assay_policy_training.plugins.compositions.weighted import Composition
@@ -42,7 +43,7 @@ ROWS_AT_ONCE = 2048  #: continuations held at once
 @dataclass(frozen=True)
 class PrefixSettings:
     """`samples`: continuations of each prefix. `best_of`: the prover is best-of-K of the policy. `max_new_tokens`: of a
-    continuation. Raises BadInputError for fewer samples than `best_of`."""
+    continuation. `stop`: texts that end one. Raises BadInputError for fewer samples than `best_of`."""
 
     samples: Annotated[int, Ge(1)] = 8
     best_of: Annotated[int, Ge(1)] = 1
@@ -50,6 +51,7 @@ class PrefixSettings:
     temperature: Annotated[float, Gt(0)] = 1.0
     separator: str = SEPARATOR
     seed: int = 0
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -62,21 +64,21 @@ class PrefixSettings:
     def read(cls, text: str) -> "PrefixSettings":
         """Of `samples=16&best_of=4`, as in a URL. Raises BadInputError."""
         kinds = {name: type(getattr(cls(), name)) for name in cls.__dataclass_fields__}
-        values: dict[str, int | float | str] = {}
+        values: dict[str, Any] = {}
         for name, setting in parse_qsl(text, keep_blank_values=True):
             if name not in kinds:
                 raise BadInputError(f"no such setting; there are {', '.join(kinds)}", field=name)
             try:
-                values[name] = kinds[name](setting)
+                values[name] = kinds[name](setting) if name != "stop" else (*values.get(name, ()), setting)
             except ValueError:
                 raise BadInputError(f"not a number: {setting!r}", field=name) from None
-        return cls(**values)  # type: ignore[arg-type]
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixValue:
     """`tried`: rewards that it is the mean of (of best-of-K: estimated from); `correct`: how many of them were 1, where
-    all were 0 or 1."""
+    it is the mean of rewards that are all 0 or 1."""
 
     value: float
     tried: int
@@ -88,7 +90,9 @@ class PrefixEstimator:
 
     def __init__(self, policy: Policy, settings: PrefixSettings, rewards: Sequence[RewardSource] | None = None) -> None:
         self.policy, self.settings, self.rewards = policy, settings, rewards or (VerifierReward(),)
-        sampling = Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
+        sampling = Sampling(
+            max_new_tokens=settings.max_new_tokens, temperature=settings.temperature, stop=settings.stop
+        )
         self.sampler = TransformersSampler(policy, sampling)
         self.generated = 0  #: tokens so far
 
@@ -102,7 +106,7 @@ class PrefixEstimator:
         unvalued: dict[tuple[str, str], PromptItem] = {}
         for prompt, row, outcome in zip(items, prefixes, outcomes, strict=True):
             if not isinstance(outcome, ScoreFailure):
-                unvalued.update({(self._key(prompt), prefix): prompt for prefix in row[:-1]})
+                unvalued.update({(_identity(prompt), prefix): prompt for prefix in row[:-1]})
         by_prefix: dict[tuple[str, str], PrefixValue | ScoreFailure] = {}
         keys = list(unvalued)
         at_once = max(1, ROWS_AT_ONCE // self.settings.samples)
@@ -114,7 +118,7 @@ class PrefixEstimator:
             if isinstance(outcome, ScoreFailure):
                 results.append(outcome)
                 continue
-            before = [by_prefix[self._key(prompt), prefix] for prefix in row[:-1]]
+            before = [by_prefix[_identity(prompt), prefix] for prefix in row[:-1]]
             values = [*before, self._value([outcome], best_of=1)]
             failure = next((v for v in values if isinstance(v, ScoreFailure)), None)
             results.append([v for v in values if isinstance(v, PrefixValue)] if failure is None else failure)
@@ -153,8 +157,9 @@ class PrefixEstimator:
         ]
 
     def _value(self, rewards: Sequence[float], *, best_of: int) -> PrefixValue:
-        binary = all(reward in (0.0, 1.0) for reward in rewards)
+        binary = best_of == 1 and all(reward in (0.0, 1.0) for reward in rewards)
         value = float(expected_best(rewards, rewards)[best_of - 1])
+        value = min(max(value, min(rewards)), max(rewards))  # rounding must not leave the range of a label
         return PrefixValue(value, len(rewards), int(sum(rewards)) if binary else None)
 
 
@@ -189,6 +194,14 @@ class ProverReward:
 _NOTHING = ScoreFailure("no_reward", "no continuation has a reward")
 
 
+def _identity(prompt: PromptItem) -> str:
+    """All that a reward may read of a prompt, and where its turn begins; not the responses that came with it."""
+    meta = {name: entry for name, entry in prompt.meta.items() if name not in (RESPONSES, RECORD)}
+    return json.dumps(replace(prompt, meta=meta).to_dict(), default=str)
+
+
 def _begun(prompt: PromptItem, prefix: str) -> PromptItem:
     """The prompt whose turn begins with the prefix; a response's text already has the item's own forced start."""
+    if prompt.forced.startswith(prefix):
+        return prompt
     return replace(prompt, forced=prefix if prefix.startswith(prompt.forced) else prompt.forced + prefix)

@@ -25,7 +25,7 @@ PROMPTS_AT_ONCE = 8
 def valued_rows(
     items: Sequence[PromptItem],
     estimator: PrefixEstimator,
-    reward_names: Sequence[str],
+    reward_key: str,
     folder: Path,
     *,
     responses: int,
@@ -33,14 +33,15 @@ def valued_rows(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """A row for each prompt, as `assay rl` reads it, its `responses` with `steps`, `step_values` (before the first step
     and after each), `tried`, `correct` and `reward`; and why responses have none. `responses`: sampled where a row has
-    none. Raises BadInputError for a wrong record, and where another process does the same."""
+    none. `reward_key`: identity of the rewards. Raises BadInputError for a wrong record, and where another process does
+    the same."""
     policy, settings = estimator.policy, estimator.settings
-    content = [policy.version, policy.renderer.template_hash, asdict(settings), list(reward_names), responses]
+    content = [policy.version, policy.renderer.template_hash, asdict(settings), reward_key, responses]
     key = hashlib.sha256(
         json.dumps([*content, *[prompt.to_dict() for prompt in items]], default=str).encode()
     ).hexdigest()
-    with stored_rows(folder / f"{key[:24]}.jsonl") as (rows, log):
-        stored = {row["row"]: row for row in rows if not row["failures"]}
+    with stored_rows(folder / f"{key[:24]}.jsonl", keep=lambda row: not row["failures"]) as (rows, log):
+        stored = {row["row"]: row for row in rows}
         on_rows(len(stored))
         missing = [number for number in range(len(items)) if number not in stored]
         for start in range(0, len(missing), PROMPTS_AT_ONCE):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -58,6 +59,7 @@ def test_a_better_prover_is_the_best_of_k(policy: Policy) -> None:
     assert not isinstance(row, ScoreFailure)
     expected = 1 - (1 - truth()) ** 4
     assert [v.value for v in row[:-1]] == pytest.approx([expected[0], expected[2]], abs=0.05)
+    assert [v.correct for v in row] == [None, None, 0]  # counts would be those of a single continuation
 
 
 def test_a_value_depends_neither_on_its_neighbours_nor_on_the_run(policy: Policy) -> None:
@@ -66,6 +68,40 @@ def test_a_value_depends_neither_on_its_neighbours_nor_on_the_run(policy: Policy
     tokens = mc.generated
     assert mc.values([item("more"), item(), item()], [["c", "d"], ["a", "b"], ["a", "c"]])[:2] == both[::-1]
     assert mc.generated == 2 * tokens  # the shared prefixes of the third response are those of the second
+
+
+class RowsTruth:
+    """What the prompt's row says."""
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        return Rewards.of("row", [float(prompt.meta["truth"]) for prompt in items])
+
+
+def test_a_prompt_is_shared_only_where_a_reward_reads_the_same_of_it(policy: Policy) -> None:
+    mc = PrefixEstimator(policy, PrefixSettings(samples=2, max_new_tokens=4), [RowsTruth()])
+    rows = mc.values([replace(item(), meta={"truth": truth}) for truth in (0, 1)], [["a", "b"]] * 2)
+    assert [[v.value for v in row] for row in rows if isinstance(row, list)] == [[0.0] * 3, [1.0] * 3]
+
+
+class Seen:
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        self.texts.extend(responses)
+        return Rewards.of("seen", [1.0] * len(responses))
+
+
+def test_continuations_begin_after_the_forced_start_and_end_at_a_stop(policy: Policy) -> None:
+    seen: list[str] = []
+    one = PrefixEstimator(policy, PrefixSettings(samples=4, max_new_tokens=1), [Seen(seen)])
+    one.values([replace(item(), forced="abc")], [["ab", "cc"]])  # the first step ends within what is forced
+    assert {text[:3] for text in seen} == {"abc"}
+    assert max(map(len, seen)) == 4
+    seen.clear()
+    PrefixEstimator(policy, PrefixSettings(samples=64, stop=("d",)), [Seen(seen)]).values([item()], [["a"]])
+    assert any("d" in text for text in seen)
+    assert not any("d" in text[:-1] for text in seen)
 
 
 def test_a_prover_rewards_rollouts_by_the_prompts_constraints(policy: Policy) -> None:
