@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from assay.errors import BadInputError
 from assay_serving.engines.engine import ENGINES, REWARD_SERVER, SCORERS
 from assay_serving.model_config import ModelConfig
-from assay_serving.model_reference import find_workspace, is_url, kind_of, known_spec, located
+from assay_serving.model_reference import find_workspace, is_url, kind_of, known_spec, located, media_of
 from assay_serving.scorer import ReadsRendered, Scorer
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def open_judge(
 
         endpoint = endpoint_of(config.reference, config.served_as, api_key=api_key)
         form = PAIRWISE if config.judge_profile is None else format_named(config.judge_profile)
-        writer, spec = RemoteWriter.open(endpoint, judging or form.judging)
+        writer, spec = RemoteWriter.open(endpoint, judging or form.judging, media_of(Loader(workspace)))
         return PairwiseJudge(writer, spec, seed=seed)
     resolved = Loader(workspace).resolve(config)
     return PairwiseJudge.load(resolved, judging=judging or judging_of(resolved, PAIRWISE), seed=seed)

@@ -157,8 +157,6 @@ class LlmJudge:
     def _unreadable(self, question: Question) -> str | None:
         """Why the images of a comparison cannot be shown; None where they can, or where there are none."""
         images = images_of(_conversations(question))
-        if images and self.profile:
-            return "the comparison has images, and a judge profile asks in text"
         if images and not self.settings.endpoint.images:
             return "the comparison has images, and this judge reads text (images: true of its endpoint sends them)"
         for image in images:

@@ -26,10 +26,11 @@ from assay.store.media import MediaFolder
 from assay_pipelines.llm.budget import Reservation, Spending
 from assay_pipelines.llm.calls import Attempt, CallLog
 from assay_pipelines.llm.configuration import EndpointConfig, Structured
-from assay_pipelines.llm.images import image_tokens, sent_messages, text_of
+from assay_pipelines.llm.images import image_tokens, text_of
 from assay_pipelines.llm.prompts import Prompts
 from assay_pipelines.llm.replies import ChatReply, StrictAnswer, is_refusal, parse, reply_of, sent_schema
 from assay_serving.chat.client import ANSWERED, PASSING, ChatClient, ChatResult, Post
+from assay_serving.chat.sent_images import sent_messages
 
 REPAIR = "repair.md"
 OVER_BUDGET, NOT_ASKED = "over_budget", "not_asked"

@@ -1,18 +1,16 @@
 """Images in messages for a model: named by their hash until a request is sent.
 
-Covers: the images of conversations, contents with them, their bytes as data URLs, an estimate of their tokens. Leaves
-out: where images come from (`assay_pipelines.importers.images`). A queue of calls holds hashes, not bytes.
+Covers: the images of conversations, contents with them, an estimate of their tokens. Leaves out: their bytes
+(`assay_serving.chat.sent_images`), where they come from (`assay_pipelines.importers.images`). A queue of calls holds
+hashes, not bytes.
 """
 
-import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from assay.conversation.message import response_turns
 from assay.conversation.parts import ImagePart
 from assay.domain import Response
-from assay.errors import BadInputError
-from assay.store.media import MediaFolder
 
 #: A chat request's content: a text, or its text and the images that it names.
 Content: TypeAlias = str | Sequence[Mapping[str, Any]]
@@ -44,23 +42,3 @@ def text_of(content: Content) -> str:
 def image_tokens(content: Content) -> int:
     """About how many the images of a content are."""
     return 0 if isinstance(content, str) else TOKENS * sum(part["type"] == "image" for part in content)
-
-
-def sent_messages(messages: Sequence[Mapping[str, Any]], media: MediaFolder | None) -> list[dict[str, Any]]:
-    """The messages as OpenAI's chat format has them. Raises BadInputError for an image that is not there."""
-    return [
-        dict(message)
-        if isinstance(message["content"], str)
-        else {**message, "content": [_sent(part, media) for part in message["content"]]}
-        for message in messages
-    ]
-
-
-def _sent(part: Mapping[str, Any], media: MediaFolder | None) -> Mapping[str, Any]:
-    if part["type"] != "image":
-        return part
-    path = None if media is None else media.find(str(part["content_hash"]))
-    if path is None:
-        raise BadInputError(f"image {part['content_hash']} is not in the workspace; `assay doctor` names such images")
-    encoded = base64.b64encode(path.read_bytes()).decode("ascii")
-    return {"type": "image_url", "image_url": {"url": f"data:{part['media_type']};base64,{encoded}"}}

@@ -139,7 +139,7 @@ def evaluate_pairs(
     judged = [(row, one) for row, one in zip(rows, outcomes, strict=True) if isinstance(one, PairOutcome)]
     failures = Counter(one.code for one in outcomes if isinstance(one, ScoreFailure))
     if not judged:
-        raise BadInputError(f"none of the {len(rows)} pairs could be judged: {dict(failures)}")
+        raise BadInputError(f"none of the {len(rows)} pairs could be judged: {dict(failures)}, e.g. {_first(outcomes)}")
     groups = [ids.prompt_id(row.prompt) for row, _ in judged]
     answers = [answer for _, one in judged for order in one.orders for answer in order.answers]
 
@@ -209,7 +209,8 @@ def evaluate_single(
     judged = [(row, one) for row, one in zip(rows, outcomes, strict=True) if not isinstance(one, ScoreFailure)]
     failures = Counter(one.code for one in outcomes if isinstance(one, ScoreFailure))
     if not judged:
-        raise BadInputError(f"none of the {len(rows)} responses could be judged: {dict(failures)}")
+        counted = f"none of the {len(rows)} responses could be judged: {dict(failures)}"
+        raise BadInputError(f"{counted}, e.g. {_first(outcomes)}")
     groups = [ids.prompt_id(row.prompt) for row, _ in judged]
     yes_no = scorer.form.labels == (YES, NO)
     classes: dict[str, float] = getattr(scorer.form, "classes", {})
@@ -291,6 +292,11 @@ def _voting(votes: Sequence[Counter[str]], groups: Sequence[str], largest: int, 
 def _better_at(order: OrderOutcome, row: JudgedRow) -> int:
     """The position of the better response."""
     return order.order.index("AB".index(row.label))
+
+
+def _first(outcomes: Sequence[object]) -> str:
+    """Why the first item that failed did."""
+    return next(one.message for one in outcomes if isinstance(one, ScoreFailure))
 
 
 def _faults(answers: Sequence[JudgeSample]) -> dict[str, int]:

@@ -90,7 +90,7 @@ def evaluate_judge_model(
         rows = content_free_rows(rows, form)
     settings = asdict(config) | {"judging": asdict(judging)}
     with recorded_run(workspace, "eval", settings, model=(source, artifact), data=[config.data]) as run:
-        writer, spec = _open(source, config, judging, api_key)
+        writer, spec = _open(workspace, source, config, judging, api_key)
         if config.meta is not None:
             meta = locate_model(workspace, config.meta)[0]
             writer = MetaGuidedWriter(writer, load_scorer(config.model_config(meta, served_as=config.meta)))
@@ -120,7 +120,7 @@ def sample_judge(
     rows = read_judged(workspace, config.data, format_named(judging.format))[: config.limit or None]
     rows = [in_drawn_order(row) for row in rows]
     with recorded_run(workspace, "judgments", asdict(config), model=(source, artifact), data=[config.data]) as run:
-        writer, spec = _open(source, config, judging, api_key)
+        writer, spec = _open(workspace, source, config, judging, api_key)
         with progress_bar("judging", len(rows), unit="rows") as advance:
             sampled = sample_judgments(writer, spec, rows, seed=config.seed, advance=advance)
         files = [(accepted, SampledJudgments.accepted), (trajectories, SampledJudgments.trajectories)]
@@ -139,8 +139,9 @@ def sample_judge(
 
 
 def _open(
-    source: str, config: JudgeEvalConfig, judging: Judging, api_key: str | None
+    workspace: Workspace | None, source: str, config: JudgeEvalConfig, judging: Judging, api_key: str | None
 ) -> tuple[Writer, RewardModelSpec]:
     if is_url(source):
-        return RemoteWriter.open(endpoint_of(source, config.model, api_key=api_key), judging)
+        media = None if workspace is None else lambda: workspace.media
+        return RemoteWriter.open(endpoint_of(source, config.model, api_key=api_key), judging, media)
     return LocalWriter.load(config.model_config(source, served_as=config.judge), judging=judging)

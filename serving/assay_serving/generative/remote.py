@@ -1,7 +1,8 @@
 """A model behind an OpenAI-compatible endpoint (vLLM, SGLang, ...) as a judge's writer, by chat completions.
 
 Covers: several choices a call, log-probs of the label at its position in the answer (of our own formats; judge profiles
-are read by what they state), calls of tools in OpenAI's form, typed failures. Leaves out: HTTP, retries, concurrency
+are read by what they state), images as data URLs, calls of tools in OpenAI's form, typed failures. An endpoint that
+reads text alone refuses images itself. Leaves out: HTTP, retries, concurrency
 (`assay_serving.chat.client`); curation's judges with budgets and records (`assay_pipelines.judging`).
 
 Verdicts are read by the same rule as a local model's. The judgement token is the one that holds the first character of
@@ -13,20 +14,24 @@ implies: at most the last one listed, and at most the remaining probability.
 import asyncio
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from assay.conversation.message import images_of
 from assay.domain import Prompt
 from assay.errors import BadInputError
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
+from assay.store.media import MediaFolder
 from assay_serving.chat.client import ANSWERED, ChatClient, ChatEndpoint, ChatResult
+from assay_serving.chat.sent_images import sent_messages
 from assay_serving.generative.answers import JudgeSample, with_turns
 from assay_serving.generative.generation import stream_seed
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.verdict import DELIMITER, JudgeVerdict
+from assay_serving.model_reference import media_of
 from assay_serving.scorer import ModelInfo
 from assay_serving.tools.calls import calls_of
 from assay_serving.tools.tool import ToolCall, ToolResult, ToolTurn, response_text
@@ -42,9 +47,12 @@ class RemoteWriter:
 
     endpoint: ChatEndpoint
     info: ModelInfo
+    media: Callable[[], MediaFolder | None] = field(default_factory=lambda: media_of(None))  #: where images are
 
     @classmethod
-    def open(cls, endpoint: ChatEndpoint, judging: Judging) -> "tuple[RemoteWriter, RewardModelSpec]":
+    def open(
+        cls, endpoint: ChatEndpoint, judging: Judging, media: Callable[[], MediaFolder | None] | None = None
+    ) -> "tuple[RemoteWriter, RewardModelSpec]":
         """A writer and the spec of what it is. Which weights the endpoint runs under that name is unknown: the version
         says so."""
         if judging.template != format_named(judging.format).hash:
@@ -69,7 +77,7 @@ class RemoteWriter:
             dtype="unknown",
             device="remote",
         )
-        return cls(endpoint, info), spec
+        return cls(endpoint, info, media or media_of(None)), spec
 
     def fits(self, prompt: Prompt, judging: Judging) -> bool:
         """Always: the endpoint itself refuses a question that is too long."""
@@ -90,7 +98,10 @@ class RemoteWriter:
             async with ChatClient(self.endpoint) as client:
 
                 async def one(prompt: Prompt) -> list[JudgeSample] | ScoreFailure:
-                    body = self._body(prompt, form, judging, seed)
+                    try:
+                        body = self._body(prompt, form, judging, seed)
+                    except BadInputError as error:
+                        return self._failure("bad_input", str(error))
                     async with client.room:
                         if judging.tools:
                             answers = await self._conversations(client, body, form, judging)
@@ -106,9 +117,10 @@ class RemoteWriter:
 
     def _body(self, prompt: Prompt, form: JudgeFormat, judging: Judging, seed: int) -> dict[str, Any]:
         text = "\x1f".join(f"{message.role}\x1e{message.content}" for message in prompt)
+        images = images_of(prompt)
         return {
             "model": self.endpoint.model,
-            "messages": [message.to_dict() for message in prompt],
+            "messages": sent_messages([message.to_dict() for message in prompt], self.media() if images else None),
             "max_tokens": judging.max_new_tokens,
             "temperature": judging.temperature,
             "top_p": judging.top_p,

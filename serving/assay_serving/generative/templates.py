@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assay.conversation.message import images_of
 from assay.domain import Message, Prompt, Response, response_text
 from assay.errors import BadInputError
 from assay.models.spec import Judging
 from assay.registry import unknown
 from assay_serving.generative.kind import JUDGE_PROFILES
+from assay_serving.generative.shown_images import content_with, shown
 from assay_serving.generative.verdict import DELIMITER, JudgeVerdict, ParseFailure, read_verdict
 
 QUOTE = "| "
@@ -112,22 +112,22 @@ class JudgeFormat:
         principle: str | None = None,
         reference: str | None = None,
     ) -> Prompt:
-        """The judge's own prompt: one user turn, in which tool calls are written out. `reference`: an answer that is
-        known to be right, which these formats have no place for.
+        """The judge's own prompt: one user turn, in which tool calls are written out, after the images. `reference`:
+        an answer that is known to be right, which these formats have no place for.
 
-        Raises ValueError for a wrong number of responses, BadInputError for images, which it has no place for."""
-        self.check(prompt, responses)
+        Raises ValueError for a wrong number of responses."""
+        self.check(responses)
+        prompt, images = shown(prompt, responses)
         names = ("response",) if self.responses == 1 else ("response_a", "response_b")
         quoted = {name: quote(response_text(response)) for name, response in zip(names, responses, strict=True)}
         criterion = quote(principle or DEFAULT_CRITERION)
-        return (Message("user", self.text.format(prompt=quote_turns(prompt), criterion=criterion, **quoted)),)
+        text = self.text.format(prompt=quote_turns(prompt), criterion=criterion, **quoted)
+        return (Message("user", content_with(text, images)),)
 
-    def check(self, prompt: Prompt, responses: Sequence[Response]) -> None:
+    def check(self, responses: Sequence[Response]) -> None:
         """Raises as `ask`."""
         if len(responses) != self.responses:
             raise ValueError(f"{self.name} judges {self.responses} responses, not {len(responses)}")
-        if any(map(images_of, (prompt, *responses))):
-            raise BadInputError("a judge that reads text has no place for images", field="prompt")
 
     def read(self, text: str, *, ended: bool = True) -> JudgeVerdict | ParseFailure:
         """The verdict of a complete answer; see `read_verdict`."""

@@ -63,7 +63,10 @@ class TokenWriter(ABC):
         """Log-probs of each of `tokens` after each row, at temperature 1."""
 
     def fits(self, prompt: Prompt, judging: Judging) -> bool:
-        return self._fits(len(self._question_ids(prompt, judging)), judging)
+        try:
+            return self._fits(len(self._question_ids(prompt, judging)), judging)
+        except BadInputError:
+            return True  # `answer` refuses it, with the reason
 
     def _fits(self, tokens: int, judging: Judging) -> bool:
         return tokens <= self.info.max_length and tokens + judging.max_new_tokens <= self.context

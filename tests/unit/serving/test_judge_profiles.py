@@ -92,6 +92,8 @@ PAIRS = [
     ("selene-pairwise", "**Reasoning:** Both name one.\n\n**Result:** A", "A", None),
     ("deepseek-grm", "Specific Criteria: ...\nAnalysis: ...\nScores: \\boxed{7, 9}", "B", None),
     ("deepseek-grm", "Scores: \\boxed{8, 8}", "tie", None),
+    ("r1-reward", "<think>Response 1 has <answer>1</answer>? No.</think><answer>2</answer>", "B", None),
+    ("r1-reward", "<think>It names gold.</think>\n<answer> 1 </answer>", "A", None),
     ("json", 'Here it is: {"explanation": "better", "winner": "a"}', "A", None),
 ]
 SCORES = [
@@ -134,6 +136,8 @@ def test_scores_of_one_response(name: str, reply: str, score: float) -> None:
         ("deepseek-grm", "Scores: \\boxed{7}", "unknown_label"),  # one score for two responses
         ("deepseek-grm-single", "Scores: \\boxed{x}", "unknown_label"),
         ("compass-judger-reward", "A is better than B", "no_verdict"),
+        ("r1-reward", "<think>Both are good.</think><answer>0</answer>", "unknown_label"),
+        ("r1-reward", "<think>So it is 1.</think> 1", "no_verdict"),  # the code would read a 1
         ("llama-guard", "It is safe.", "no_verdict"),
         ("json", '{"winner": "C"}', "unknown_label"),
         ("json", "", "empty"),
@@ -320,6 +324,7 @@ def test_a_judge_that_repeats_its_question_has_not_judged(name: str) -> None:
         ("mt-bench-single", "A [[9]] would cite sources. Rating: [[4]]"),
         ("prometheus-2", "A score of 5 would need more. [RESULT] 3"),
         ("prometheus-2-pairwise", "[Response A] is short. [RESULT] B"),
+        ("r1-reward", "<answer>1</answer><answer>2</answer>"),
         ("selene", "**Result:** 4 or rather **Result:** 2"),
         ("json", '{"winner": "A"} {"winner": "B"}'),
     ],

@@ -23,10 +23,12 @@ from typing import Any
 
 import yaml
 
+from assay.conversation.message import images_of
 from assay.domain import Message, Prompt, Response, response_text
 from assay.errors import BadInputError, NotFoundError
 from assay.models.spec import Judging
 from assay_serving.generative.profiles.reply_parser import ReplyParser, parser_of
+from assay_serving.generative.shown_images import content_with, shown
 from assay_serving.generative.templates import JudgeFormat
 from assay_serving.generative.verdict import JudgeVerdict, ParseFailure
 
@@ -85,14 +87,16 @@ class JudgeProfile(JudgeFormat):
         principle: str | None = None,
         reference: str | None = None,
     ) -> Prompt:
-        self.check(prompt, responses)
+        self.check(responses)
         if self.text == CONVERSATION:
-            return (*prompt, Message("assistant", response_text(responses[0])))
+            [judged] = responses
+            return (*prompt, *(judged if images_of(judged) else (Message("assistant", response_text(judged)),)))
+        prompt, images = shown(prompt, responses)
         names = ("response",) if self.responses == 1 else ("response_a", "response_b")
         slots = {name: response_text(response) for name, response in zip(names, responses, strict=True)}
         slots |= {"prompt": turns_of(prompt), "criterion": principle or self.criterion, "reference": reference or ""}
         template = self.with_reference if reference and self.with_reference else self.text
-        user = Message("user", _SLOT.sub(lambda slot: slots[slot[1]], template))
+        user = Message("user", content_with(_SLOT.sub(lambda slot: slots[slot[1]], template), images))
         system = _SLOT.sub(lambda slot: slots[slot[1]], self.system)
         return (Message("system", system), user) if system else (user,)
 
