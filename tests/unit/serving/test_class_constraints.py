@@ -21,6 +21,7 @@ RESPONSES = [
     "<think></think><answer>",
     "DOG ROSE",
     "dog rose",
+    "<answer>dog\nrose</answer><answer>dog rose</answer></answer>",
     "dog roses",
     "a dog rose",
 ]
@@ -46,10 +47,11 @@ def test_the_verdicts_are_those_of_the_released_rewards(response: str) -> None:
 
 def test_what_is_right_and_what_is_not() -> None:
     right = [ExactClass("dog rose").check(response).passed for response in RESPONSES]
-    assert right == [True, True, False, False, True, True, False, True, False, False, True, True, False, False]
+    assert right == [True, True, False, False, True, True, False, True, False, False, True, True, True, False, False]
     assert [n for n, text in enumerate(RESPONSES) if ThinkAnswer().check(text).passed] == [0, 1, 2, 3, 6, 8]
     long = "<think>" + "</think><answer>" * 20_000 + "</answer"
     assert not ThinkAnswer().check(long).passed  # in linear time
+    assert not ExactClass("rose").check("<answer>" * 200_000).passed
     assert not ExactClass("rose").check("").passed
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from assay.errors import BadInputError
 from assay_serving.verifiers.constraint import PHRASE, Constraint, Verdict
 
-_ANSWER = re.compile("<answer>(.*?)</answer>")
 _BETWEEN = re.compile(r"</think>\s*<answer>")
 _OPENS, _CLOSES = "<think>", "</answer>"
+_ANSWER = "<answer>"
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,18 @@ class ExactClass(Constraint):
     def judge(self, response: str) -> Verdict:
         label, answer = self.label.strip(), response.strip()
         if self.thinking:
-            tagged = _ANSWER.search(response)
-            answer = answer if tagged is None else tagged[1].strip()
+            answer = _tagged(response, answer)
         passed = answer.lower() == label.lower() if self.thinking else answer == label
         return Verdict(passed, f"answers {answer[:60]!r}, {label[:60]!r} is right")
+
+
+def _tagged(response: str, default: str) -> str:
+    """What stands between the first <answer> and </answer> of a line, in linear time."""
+    for line in response.split("\n"):
+        answer, closes, _ = line.partition(_ANSWER)[2].partition(_CLOSES)
+        if closes:
+            return answer.strip()
+    return default
 
 
 @dataclass(frozen=True)
