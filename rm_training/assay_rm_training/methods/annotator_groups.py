@@ -145,7 +145,9 @@ def _choose(
     for l2 in path:
         if (fitted := _best(d[train], who[train], config, l2)) is None:
             continue
-        belongs = np.vstack([fitted.belongs, np.tile(fitted.shares, (int(who.max()) + 1 - len(fitted.belongs), 1))])
+        belongs = np.tile(fitted.shares, (int(who.max()) + 1, 1))  # of whom no vote was fitted, the shares are known
+        fitted_on = np.unique(who[train])
+        belongs[fitted_on] = fitted.belongs[fitted_on]
         tried[l2] = _figures((belongs[who[held]] / (1 + np.exp(-d[held] @ fitted.heads.T))).sum(axis=1))
     if not tried:
         return config.l2, None

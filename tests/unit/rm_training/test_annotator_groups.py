@@ -57,6 +57,20 @@ def test_one_opinion_is_not_two_groups() -> None:
     assert found.held_out.single_nll < found.held_out.nll
 
 
+def test_votes_of_somebody_of_whom_none_was_fitted_are_predicted_by_the_groups_shares() -> None:
+    """Not by the first group alone, which nothing speaks for."""
+    d, who, _ = planted()
+    who, pairs = np.where(who == 0, 1, who), np.arange(len(d)) % 4 + 1
+    d, who, pairs = np.vstack([d, d[:20]]), np.append(who, [0] * 20), np.append(pairs, [0] * 20)
+    config = GroupsConfig(assignment="hard", restarts=2, l2=0.01)
+    found = fit_groups(d, who.astype(np.int64), config, pairs)
+    assert found.held_out is not None
+    assert found.held_out.votes == 20
+    without = fit_groups(d[:-20], who[:-20].astype(np.int64) - 1, config)
+    chances = 1 / (1 + np.exp(-d[-20:] @ without.heads.T))
+    assert found.held_out.nll == pytest.approx(-np.log(chances @ without.shares).mean(), abs=0.02)
+
+
 def test_bad_votes_are_refused() -> None:
     with pytest.raises(BadInputError, match="1 annotators cannot be 2 groups"):
         fit_groups(np.ones((3, 2)), np.zeros(3, dtype=np.int64), GroupsConfig())

@@ -67,7 +67,8 @@ def groups(
         return
     typer.echo(
         f"{trained.path.name}: {metrics['votes']} votes of {metrics['annotators']} annotators "
-        f"({metrics['annotators_left_out']} with fewer than {least_votes} left out); penalty {metrics['l2']:g}"
+        f"({metrics['annotators_left_out']} left out: under {least_votes} votes, or none that fits); "
+        f"penalty {metrics['l2']:g}"
     )
     for number, (share, of) in enumerate(zip(metrics["shares"], metrics["votes_by_group"], strict=True)):
         typer.echo(f"  member-{number}  {share:.1%} of the annotators, {of:.0f} votes")
