@@ -123,7 +123,8 @@ class Method(Protocol):
 
 @runtime_checkable
 class SplitsRows(Protocol):
-    """A method that holds rows out itself, or adds to held-out rows what is known from the training rows."""
+    """A method that holds rows out itself (`holds_out`, where it has that, says whether), adds rows, or adds to
+    held-out rows what is known from the training rows."""
 
     def divide(self, rows: Any, eval_rows: Any | None) -> tuple[Collection[Any], Collection[Any] | None]:
         """(rows to train on, held-out rows), deterministic: a resumed run divides again."""

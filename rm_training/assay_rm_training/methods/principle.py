@@ -124,12 +124,17 @@ class Principle(MethodFields):
     def read(self, workspace: Workspace | None, data: str) -> list[PrincipleRow]:
         return load_rows_or_file(workspace, data)
 
+    @property
+    def holds_out(self) -> bool:
+        """Whether some of the rows are held out where no held-out data is given."""
+        return self.holdout_prompts > 0 or self.holdout_principles > 0
+
     def divide(
         self, rows: Sequence[PrincipleRow], eval_rows: Sequence[PrincipleRow] | None
     ) -> tuple[Sequence[PrincipleRow], Sequence[PrincipleRow] | None]:
         """Training rows, and held-out rows with their cell and their principle's base rate in training."""
         if eval_rows is None:
-            if not self.holdout_prompts and not self.holdout_principles:
+            if not self.holds_out:
                 return rows, None
             rows, eval_rows = divide(
                 rows, prompts=self.holdout_prompts, principles=self.holdout_principles, seed=self.holdout_seed

@@ -7,13 +7,14 @@ best settings and the rule. Leaves out: reading `--sweep` (`commands/train/sweep
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from assay.errors import AssayError, BadInputError
+from assay.models.devices import is_out_of_memory
 from assay.runs.json_log import read_metrics
 from assay.runs.model_run import model_folder
 from assay.runs.record import mark_dead_runs
@@ -209,8 +210,15 @@ def train_group(
             if isinstance(error, BadInputError) and number == 1 and not finished:
                 raise  # most likely all of them have it
             errors[plan.name] = str(error)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            errors[plan.name] = f"out of memory: {error}".splitlines()[0]
     finished, _ = _runs_of(workspace, members[0].plan.group or "")
-    return [_run(workspace, member, finished, errors, trained=member in due) for member in members]
+    # A loss is a figure to compare by only where it is the same function in all of them.
+    one_loss = len({json.dumps(method_payload(m.plan.method), sort_keys=True, default=str) for m in members}) == 1
+    runs = (_run(workspace, member, finished, errors, one_loss=one_loss) for member in members)
+    return [replace(run, trained=run.member in due) for run in runs]
 
 
 def compare_group(runs: Sequence[GroupRun], *, prefer: str) -> GroupResult:
@@ -296,7 +304,7 @@ def _run(
     finished: Mapping[str, _Finished],
     errors: Mapping[str, str],
     *,
-    trained: bool,
+    one_loss: bool,
 ) -> GroupRun:
     plan = member.plan
     if plan.name not in finished:
@@ -304,13 +312,13 @@ def _run(
     run, model, _, metrics = finished[plan.name]
     final, warnings = _figures(metrics.get("evaluation") or {}), tuple(metrics.get("warnings") or ())
     if plan.final_data is None and final:
-        return GroupRun(member, run, final, {}, model, warnings=warnings, trained=trained)
+        return GroupRun(member, run, final, {}, model, warnings=warnings)
     step = metrics.get("training", {}).get("kept_step")
     rows = read_metrics(workspace.runs / run) if (workspace.runs / run).is_dir() else []
     row = next((row for row in rows if row["kind"] == "eval" and row["step"] == step), {})
-    during = {"nll": row.get("nll", row.get("loss")), "accuracy": row.get("accuracy")}
+    during = {"nll": row.get("nll", row.get("loss") if one_loss else None), "accuracy": row.get("accuracy")}
     chosen_by = {name: float(value) for name, value in during.items() if value is not None}
-    return GroupRun(member, run, chosen_by, final, model, warnings=warnings, trained=trained)
+    return GroupRun(member, run, chosen_by, final, model, warnings=warnings)
 
 
 def _figures(evaluation: Mapping[str, Any]) -> dict[str, float]:

@@ -22,6 +22,7 @@ from assay.domain import Message, PreferencePair
 from assay.runs.catalogue import list_runs
 from assay.statistics.seeds import seed_interval
 from assay.workspace import Workspace
+from assay_rm_training.runs.train import TrainingPlan, train_model
 from assay_rm_training.training.resume_state import FILE as STATE
 from assay_web.app import create_app
 from assay_web.settings import WebSettings
@@ -154,6 +155,7 @@ def test_a_run_that_diverges_costs_the_others_nothing(
         (("--sweep", "loss=hinge,nonsense"), "nonsense"),
         (("--sweep", "lr=1e-4,1e-4"), "lr has a value twice"),
         (("--sweep", "seed=1,2"), "seeds are --seeds N"),
+        (("--sweep", "holdout-prompts=0.1,0.2"), "is no option that can be swept"),
         (("--sweep", "lr=1,2,3,4,5", "--sweep", "epochs=1,2,3,4,5,6,7,8", "--seeds", "25"), "are 1000 trainings"),
         (("--seeds", "2", "--resume", "last"), "the same command goes on with what is missing"),
         (("--seeds", "2", "--on", "local:2"), "one process each"),
@@ -167,6 +169,41 @@ def test_what_cannot_be_compared_is_said_before_training(
     assert code == 2
     assert message in err.splitlines()[-1]
     assert list_runs(workspace) == []
+
+
+def test_a_method_that_holds_nothing_out_needs_held_out_data(workspace: Workspace, tmp_path: Path, assay: Run) -> None:
+    data = pairs_file(tmp_path / "train.jsonl", 4, 1)
+    shared = ("--data", data, *FAST, "-w", workspace.root, "--seeds", "2")
+    for method in (("generative-sft",), ("principle", "--holdout-prompts", "0", "--holdout-principles", "0")):
+        code, _, err = assay("train", *method, *shared)
+        assert code == 2
+        assert "trainings are compared on held-out data: --eval-data" in err
+    assert list_runs(workspace) == []
+
+
+def test_what_runs_out_of_memory_costs_the_others_nothing_and_losses_of_two_kinds_are_not_compared(
+    workspace: Workspace, command: tuple[str | Path, ...], assay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranked lists have no likelihood of pairs while they are trained, only their loss."""
+    lists = tmp_path / "lists.jsonl"
+    rows = [{"prompt": f"{n}", "responses": ["red!", "blue?", "sky."], "ranks": [1, 2, 3]} for n in range(8)]
+    lists.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def exhausted(workspace: Workspace, plan: TrainingPlan, *arguments: Any, **options: Any) -> Any:
+        if plan.config.seed == 0:
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 99 GB")
+        return train_model(workspace, plan, *arguments, **options)
+
+    monkeypatch.setattr("assay_rm_training.runs.sweep.train_model", exhausted)
+    data = ("--data", lists, "--eval-data", lists, "--final-data", lists, "--eval-every", "1")
+    shared = ("train", "lists", *data, *FAST, "--name", "l", "-w", workspace.root, "--seeds", "2", "--json")
+    code, out, _ = assay(*shared, "--sweep", "centring=0,1")
+    assert code == 5
+    runs = {run["model"]: run for run in json.loads(out.splitlines()[0])["runs"]}
+    assert runs["l-centring0-s0"]["error"].startswith("out of memory")
+    assert runs["l-centring1-s1"]["error"] is None
+    assert "nll" not in runs["l-centring1-s1"]["figures"]
+    assert "nll" in runs["l-centring1-s1"]["final_figures"]
 
 
 def test_figures_on_other_data_than_those_chosen_by(

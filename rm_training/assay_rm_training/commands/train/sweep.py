@@ -40,6 +40,9 @@ _FIXED = (
     "seed",
     "metric",
     "preset",
+    "holdout_prompts",
+    "holdout_principles",
+    "holdout_seed",
 )
 
 
@@ -123,11 +126,10 @@ def run_group(here: Workspace, members: list[GroupMember], *, prefer: str) -> Gr
 def require_comparable(plan: TrainingPlan, placement: Placement) -> None:
     """Raises BadInputError where runs of this plan could not be compared, and for several processes."""
     from assay.models.parallelism.distributed import world_size
-    from assay_rm_training.methods.method import SplitsRows
 
     if placement.on != LOCAL or world_size() > 1:
         raise BadInputError("the trainings of a group are of one process each", field="--seeds, --sweep")
-    if plan.eval_data is None and not isinstance(plan.method, SplitsRows):
+    if plan.eval_data is None and not getattr(plan.method, "holds_out", False):
         raise BadInputError("trainings are compared on held-out data: --eval-data", field="--seeds, --sweep")
     if plan.final_data is not None and not plan.config.eval_every:
         reason = "with --final-data settings are chosen by evaluations during training: --eval-every N"
