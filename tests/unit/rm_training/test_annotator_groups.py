@@ -60,8 +60,9 @@ def test_one_opinion_is_not_two_groups() -> None:
 def test_votes_of_somebody_of_whom_none_was_fitted_are_predicted_by_the_groups_shares() -> None:
     """Not by the first group alone, which nothing speaks for."""
     d, who, _ = planted()
-    who, pairs = np.where(who == 0, 1, who), np.arange(len(d)) % 4 + 1
-    d, who, pairs = np.vstack([d, d[:20]]), np.append(who, [0] * 20), np.append(pairs, [0] * 20)
+    who = np.append(np.where(who == 0, 1, who), [0] * 20)
+    pairs = np.where(who == 0, 0, 1)  # of which the first is held out
+    d = np.vstack([d, d[:20]])
     config = GroupsConfig(assignment="hard", restarts=2, l2=0.01)
     found = fit_groups(d, who.astype(np.int64), config, pairs)
     assert found.held_out is not None
