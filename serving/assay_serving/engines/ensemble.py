@@ -26,7 +26,7 @@ from assay.errors import BadInputError
 from assay.models.calibration import Calibration
 from assay.models.contamination import BenchmarkUse, union, uses_from
 from assay.runs.progress_bar import Advance, silent
-from assay.score import MEMBER, Score, ScoreFailure, ScorePart, ScoreResult
+from assay.score import CRITIQUE, MEMBER, Score, ScoreFailure, ScorePart, ScoreResult
 from assay.settings import check_settings
 from assay.system.atomic_files import replacing
 from assay_serving.engines.aggregation import Combine, Floats, MemberAggregation, Variance
@@ -215,7 +215,7 @@ class EnsembleScorer:
         """The ratings that every member gives by name: mean and deviation over the members, in the ratings' units."""
         named = [{p.name: p.value for p in score.parts if p.value is not None} for score in scores]
         for name in named[0]:
-            if not name.startswith(MEMBER) and all(name in parts for parts in named):
+            if not name.startswith((MEMBER, CRITIQUE)) and all(name in parts for parts in named):
                 values = np.array([[parts[name] for parts in named]], dtype=float)
                 mean = float(values.mean())
                 yield ScorePart(name, mean, mean, uncertainty=float(self._aggregation.spread(values)[0]))

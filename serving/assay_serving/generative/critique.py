@@ -27,7 +27,7 @@ from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model, 
 from assay.models.quiet import quiet_transformers
 from assay.models.readings import Critique
 from assay.runs.progress_bar import Advance, silent
-from assay.score import Score, ScoreFailure, ScorePart, ScoreResult
+from assay.score import CRITIQUE, Score, ScoreFailure, ScorePart, ScoreResult
 from assay_serving.engines.batching import plan_batches
 from assay_serving.engines.packed import PackedScorer, require_parity
 from assay_serving.engines.token import Reading, ScalarReader
@@ -46,7 +46,6 @@ QUESTION = (
     "it better?"
 )
 HEAD = "assay_reward"
-PART = "critique-"  #: begins the names of a score's parts: the rewards after each critique
 
 
 def question_hash() -> str:
@@ -173,7 +172,7 @@ class CritiqueScorer(ScalarReader, PackedScorer):
         score = self.result(Encoded((0,) * tokens, 0), statistics.fmean(rewards))
         if not isinstance(score, Score) or len(rewards) < 2:
             return score
-        parts = tuple(ScorePart(f"{PART}{n}", reward, reward) for n, reward in enumerate(rewards))
+        parts = tuple(ScorePart(f"{CRITIQUE}{n}", reward, reward) for n, reward in enumerate(rewards))
         return replace(score, parts=parts, uncertainty=statistics.stdev(rewards))
 
     def critiques(self, items: Sequence[ScoreItem]) -> list[list[str] | ScoreFailure]:

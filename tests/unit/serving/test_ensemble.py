@@ -78,6 +78,7 @@ class Rated(Letters):
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         names = {"warmth": self.scale, "depth": self.scale + 1, f"of {self.letter} alone": 1.0}
+        names["critique-0"] = 1.0  # of one member's own critique, and of another's
         return [
             replace(s, parts=tuple(ScorePart(n, f * s.reward, f * s.reward) for n, f in names.items()))
             if isinstance(s, Score)
