@@ -8,6 +8,7 @@ The text view is for search, duplicates, contamination, embeddings, statistics a
 it, and no reward model scores it.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -54,8 +55,10 @@ class ImagePart(_Part, frozen=True, tag="image"):
 
     @property
     def text_view(self) -> str:
-        url = self.url or ""
-        return f"[image {self.content_hash or (url.partition(',')[0] if url.startswith('data:') else url)}]"
+        name = self.content_hash or self.url or ""
+        if name.startswith("data:"):
+            name = f"{name.partition(',')[0]} {hashlib.sha256(name.encode()).hexdigest()[:12]}"
+        return f"[image {name}]"
 
 
 class ToolDefinitionPart(_Part, frozen=True, tag="tool_definition"):

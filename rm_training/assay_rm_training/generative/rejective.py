@@ -16,6 +16,7 @@ from typing import Any
 
 from assay import ids
 from assay.conversation.message import response_form
+from assay.conversation.parts import TextPart
 from assay.domain import Message, Prompt
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
@@ -33,7 +34,7 @@ class SampledJudgments:
     """Of one row. `hinted`: the one with the hint, where no other is right."""
 
     row: JudgedRow
-    question: str
+    question: Prompt
     answers: tuple[JudgeSample, ...]
     hinted: JudgeSample | None = None
 
@@ -57,7 +58,9 @@ class SampledJudgments:
     def trajectories(self) -> list[dict[str, Any]]:
         """Rows of `train steps`: the judgment as one step, labelled right or not."""
         labels = {answer.text: float(answer.label == self.row.label) for answer in self.answers if answer.text.strip()}
-        return [{"prompt": self.question, "steps": [text], "labels": [label]} for text, label in labels.items()]
+        texts_only = len(self.question) == 1 and isinstance(self.question[0].content, str)
+        prompt = self.question[0].text if texts_only else response_form(self.question)
+        return [{"prompt": prompt, "steps": [text], "labels": [label]} for text, label in labels.items()]
 
 
 def in_drawn_order(row: JudgedRow) -> JudgedRow:
@@ -76,7 +79,7 @@ def sample_judgments(
     form = format_named(spec.judging.format)
     answered = writer.answer([row.question(form) for row in rows], form, spec.judging, seed=seed, on_progress=advance)
     sampled = [
-        SampledJudgments(row, row.question(form)[-1].text, tuple(answers))
+        SampledJudgments(row, row.question(form), tuple(answers))
         for row, answers in zip(rows, answered, strict=True)
         if not isinstance(answers, ScoreFailure)
     ]
@@ -91,7 +94,9 @@ def sample_judgments(
 
 def _hinted(row: JudgedRow, form: JudgeFormat) -> tuple[Message, ...]:
     *before, last = row.question(form)
-    return (*before, Message(last.role, f"{last.text}\n\n{HINT.format(label=row.label)}"))
+    hint = f"\n\n{HINT.format(label=row.label)}"
+    content = last.content + hint if isinstance(last.content, str) else (*last.content, TextPart(hint))
+    return (*before, Message(last.role, content))
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ class MetaGuidedWriter:
         scores = iter(
             self.meta.score(
                 [
-                    ScoreItem(question[-1:], answer.text)
+                    ScoreItem(question, answer.text)
                     for question, answers in zip(questions, answered, strict=True)
                     if not isinstance(answers, ScoreFailure)
                     for answer in answers

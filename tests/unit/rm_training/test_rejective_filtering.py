@@ -6,10 +6,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from assay.domain import Message, Prompt
+from assay.conversation.message import images_of
+from assay.conversation.parts import ImagePart, TextPart
+from assay.data.conversation import turns_of
+from assay.domain import Message, Prompt, prompt_of
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
@@ -122,6 +126,23 @@ def test_an_answer_without_a_meta_reward_has_no_vote() -> None:
     assert failed.model == "by-length"
     assert not isinstance(answers, ScoreFailure)
     assert [answer.text for answer in answers] == ["word"]
+
+
+def test_images_stay_in_the_question_with_its_hint_and_in_what_the_meta_reward_learns_from() -> None:
+    image = ImagePart(url="data:image/png;base64,AAAA")
+    seen = JudgedRow((Message("user", (image, TextPart("mixed"))),), ("a", "b"), "A")
+    asked: list[Prompt] = []
+
+    class Recording(WrittenAnswers):
+        def answer(self, questions: Sequence[Prompt], *arguments: Any, **options: Any) -> Any:
+            asked.extend(questions)
+            return super().answer(questions, *arguments, **options)
+
+    [one] = sample_judgments(Recording({"mixed": [said("No.", "B")] * 3}), SPEC, [seen])
+    assert [images_of(question) for question in asked] == [[image], [image]]
+    assert HINT.format(label="A") in asked[1][-1].text
+    [trajectory] = one.trajectories()
+    assert prompt_of(turns_of(trajectory["prompt"], "prompt")) == asked[0]
 
 
 def test_pairs_are_shown_in_a_drawn_order() -> None:

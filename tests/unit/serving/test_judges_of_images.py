@@ -84,6 +84,9 @@ def test_several_images_are_called_by_name() -> None:
     assert [part for part in question.parts if isinstance(part, ImagePart)] == [red, blue]
     assert [part.text_view for part in question.parts[:4:2]] == [red.text_view, blue.text_view]
     assert f"Response A:\n| {blue.text_view}" in question.text
+    drawn_here = [ImagePart(url=data_url(image)).text_view for image in (RED, BLUE)]
+    assert len(set(drawn_here)) == 2
+    assert max(map(len, drawn_here)) < 60
     guarded = format_named("llama-guard").ask(prompt, [(Message("assistant", (blue,)),)])
     assert [part for message in guarded for part in message.parts if isinstance(part, ImagePart)] == [red, blue]
 
