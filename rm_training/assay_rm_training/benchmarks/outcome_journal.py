@@ -77,7 +77,7 @@ class OutcomeJournals:
         digest = hashlib.sha256(json.dumps(dict(model), sort_keys=True, default=str).encode())
         for case in items:
             texts = [[turn.to_dict() for turn in case.prompt], [response_form(r) for r in case.responses]]
-            digest.update(json.dumps([case.key, case.principle, *texts]).encode())
+            digest.update(json.dumps([case.key, case.principle, case.steps, *texts]).encode())
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{digest.hexdigest()[:24]}.jsonl"
         self._used.append(path)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assay.domain import response_text
+from assay.domain import Message, response_text
 from assay.errors import BadInputError, NotFoundError
 from assay_rm_training.benchmarks.benchmark import Benchmark
 from assay_rm_training.benchmarks.catalogue import benchmark
 from assay_rm_training.benchmarks.comparison import compare
 from assay_rm_training.benchmarks.declared.system_ranking import partial_rank_correlation, system_means
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome
+from assay_rm_training.benchmarks.outcome_journal import OutcomeJournals, Scored
 from assay_rm_training.benchmarks.report import BenchmarkReport, read_items, report
 from assay_rm_training.benchmarks.stored_results import item_table
 
@@ -297,3 +300,25 @@ def test_a_list_without_gold_is_no_list_of_equals(tmp_path: Path, fields: str, r
     written(tmp_path / "rows.jsonl", [{"prompt": "p", **row}])
     with pytest.raises(BadInputError, match=said):
         read_items(benchmark(str(path)), [])
+
+
+def test_rows_of_one_list_have_one_prompt(tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text("protocol: best-of-n\nrows: rows.jsonl\nfields: {list: q, gold: gold}")
+    rows = [{"q": 1, "prompt": f"p{n}", "responses": "a", "gold": n} for n in range(2)]
+    written(tmp_path / "rows.jsonl", rows)
+    with pytest.raises(BadInputError, match="row 2, field 'q': another prompt than row 1"):
+        read_items(benchmark(str(tmp_path / "b.yaml")), [])
+
+
+def test_items_of_other_steps_are_scored_anew(tmp_path: Path) -> None:
+    """The same beginnings from other steps: a process reward model reads them in another way."""
+    asked: list[tuple[tuple[str, ...], ...]] = []
+
+    def score(part: Sequence[BenchmarkItem]) -> Scored:
+        asked.extend(one.steps for one in part)
+        return [Outcome((1.0, 2.0))] * len(part), {}
+
+    one = BenchmarkItem("1", (Message("user", "p"),), ("a", "a\n\nb"), (1.0, 0.0), steps=(("a", "b"),), key="1")
+    for steps in (one.steps, one.steps, (("a",), ("a\n\nb",))):
+        OutcomeJournals(tmp_path).complete([replace(one, steps=steps)], {"model": "m"}, score)
+    assert asked == [one.steps, (("a",), ("a\n\nb",))]

@@ -8,8 +8,10 @@ Sources: DeepSeekMath arXiv 2402.03300 section 4.1.3 (read): r~ = (r - mean(R)) 
 group; the advantage of a token = sum of r~ over the steps that end at it or later. TP-GRPO arXiv 2507.23317 (abstract
 and notes): of a right solution a right thought earns alpha x accuracy, a wrong one loses as much, the last one gets the
 standardised outcome o; of a wrong one a thought that agrees with the outcome gets o, another -o; the advantage is the
-sum from the thought on. As labels alternate, that is o, o - alpha x accuracy for wrong thoughts of right solutions, and
-0 for right thoughts of wrong ones, which is what is computed here. Turning-Point GRPO is another method.
+sum from the thought on. Labels alternate, so where the last one agrees with the outcome that is o, o - alpha x accuracy
+for wrong thoughts of right solutions, and 0 for right thoughts of wrong ones. This is computed here for every row, also
+where the last thought disagrees (ours: the sums would then reward what comes before it for its sake). Turning-Point
+GRPO is another method.
 """
 
 from collections.abc import Sequence

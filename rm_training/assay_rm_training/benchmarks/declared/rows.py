@@ -75,7 +75,9 @@ def _item(record: Record, fields: RowFields) -> BenchmarkItem:
 
 
 def _joined(key: str, rows: Sequence[Record], fields: RowFields) -> BenchmarkItem:
-    path = fields.responses[0]
+    path, prompt = fields.responses[0], _prompt(rows[0], fields)
+    if (other := next((row for row in rows if _prompt(row, fields) != prompt), None)) is not None:
+        raise other.error(f"another prompt than row {rows[0].row}, which is of the same list", fields.list)
     responses = [_text(row, path, at(row, path)) for row in rows]
     return _benchmark_item(key, rows[0], responses, [_grade(row, fields) for row in rows], fields)
 
