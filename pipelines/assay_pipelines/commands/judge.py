@@ -217,9 +217,13 @@ def sample(
     counts = sample_judge(Workspace.find_optional(workspace), config, out, trajectories, api_key=api_key)
     text = (
         f"{counts['asked']} of {counts['rows']} rows judged: {counts['accepted']} judgments accepted; "
-        f"{counts['too_easy']} rows too easy, {counts['never_right']} never right without the hint"
+        f"{counts['too_easy']} rows too easy, {counts['never_right']} never right without the hint; "
+        f"{counts['unread']} of {counts['replies']} replies could not be read"
     )
     emit({**counts, "out": str(out)}, text, as_json=as_json)
+    if 2 * counts["unread"] > counts["replies"]:
+        typer.echo("error: most replies could not be read; another format may (--format)", err=True)
+        raise typer.Exit(BadInputError.exit_code)
 
 
 def prompts(

@@ -127,6 +127,9 @@ def sample_judge(
         counts: dict[str, Any] = {"rows": len(rows), "asked": len(sampled)}
         counts["too_easy"] = sum(one.too_easy for one in sampled)
         counts["never_right"] = sum(not one.right for one in sampled)
+        replies = UnreadReplies()
+        replies.add(answer for one in sampled for answer in one.answers)
+        counts |= {"replies": replies.replies, "unread": replies.unread}
         for name, (path, lines_of) in zip(("accepted", "trajectories"), files, strict=True):
             lines = [json.dumps(line) + "\n" for one in sampled for line in lines_of(one)]
             counts[name] = len(lines)

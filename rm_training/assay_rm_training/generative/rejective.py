@@ -10,6 +10,8 @@ judgments by the meta reward votes.
 Covers: sampling, the rule, both files' rows, the vote. Leaves out: training; judging several responses in one question.
 """
 
+import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +20,7 @@ from assay import ids
 from assay.conversation.message import response_form
 from assay.conversation.parts import TextPart
 from assay.domain import Message, Prompt
+from assay.errors import BadInputError
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
@@ -26,6 +29,7 @@ from assay_serving.generative.answers import JudgeSample, Writer
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
 
+log = logging.getLogger(__name__)
 HINT = "(A hint for you alone, not to be mentioned: the right verdict is {label}.)"
 
 
@@ -74,7 +78,8 @@ def in_drawn_order(row: JudgedRow) -> JudgedRow:
 def sample_judgments(
     writer: Writer, spec: RewardModelSpec, rows: Sequence[JudgedRow], *, seed: int = 0, advance: Advance = silent
 ) -> list[SampledJudgments]:
-    """Of every row whose question could be asked; `advance` counts rows. `spec.judging.samples`: of a row."""
+    """Of every row whose question could be asked; the others are counted in a log warning. `advance` counts rows.
+    `spec.judging.samples`: of a row. Raises BadInputError where no question could be asked."""
     assert spec.judging is not None
     form = format_named(spec.judging.format)
     answered = writer.answer([row.question(form) for row in rows], form, spec.judging, seed=seed, on_progress=advance)
@@ -83,6 +88,12 @@ def sample_judgments(
         for row, answers in zip(rows, answered, strict=True)
         if not isinstance(answers, ScoreFailure)
     ]
+    if failed := [one for one in answered if isinstance(one, ScoreFailure)]:
+        codes = dict(Counter(one.code for one in failed))
+        text = f"{len(failed)} of {len(rows)} rows could not be asked: {codes}, e.g. {failed[0].message}"
+        if not sampled:
+            raise BadInputError(text)
+        log.warning(text)
     failing = {n: one for n, one in enumerate(sampled) if not one.right}
     hints = [_hinted(one.row, form) for one in failing.values()]
     again = writer.answer(hints, form, replace(spec.judging, samples=1), seed=seed + 1, on_progress=silent)

@@ -40,6 +40,7 @@ def test_judgments_are_sampled_and_a_meta_reward_tells_right_ones(
     out, lines = tmp_path / "accepted.jsonl", tmp_path / "trajectories.jsonl"
     counts = run(capsys, "judge", "sample", *asked, "--out", out, "--trajectories", lines, *place)
     assert (counts["asked"], counts["never_right"], counts["accepted"]) == (2, 2, 0)  # random weights state no verdict
+    assert (counts["replies"], counts["unread"]) == (4, 4)
     assert out.read_text() == ""
     sampled = [json.loads(line) for line in lines.read_text().splitlines()]
     assert {label for line in sampled for label in line["labels"]} == {0.0}

@@ -14,6 +14,7 @@ from assay.conversation.message import images_of
 from assay.conversation.parts import ImagePart, TextPart
 from assay.data.conversation import turns_of
 from assay.domain import Message, Prompt, prompt_of
+from assay.errors import BadInputError
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
@@ -126,6 +127,20 @@ def test_an_answer_without_a_meta_reward_has_no_vote() -> None:
     assert failed.model == "by-length"
     assert not isinstance(answers, ScoreFailure)
     assert [answer.text for answer in answers] == ["word"]
+
+
+def test_rows_that_cannot_be_asked_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    class Down(WrittenAnswers):
+        def answer(self, questions: Sequence[Prompt], *arguments: Any, **options: Any) -> Any:
+            answers = super().answer(questions, *arguments, **options)
+            down = ScoreFailure("backend", "no answer", "written")
+            return [down if "hard" in q[-1].text else a for q, a in zip(questions, answers, strict=True)]
+
+    writer = Down({"easy": [said("Clear.", "A")] * 3, "hard": [""]})
+    assert len(sample_judgments(writer, SPEC, [row("easy"), row("hard")])) == 1
+    assert "1 of 2 rows could not be asked: {'backend': 1}, e.g. no answer" in caplog.text
+    with pytest.raises(BadInputError, match="1 of 1 rows could not be asked"):
+        sample_judgments(writer, SPEC, [row("hard")])
 
 
 def test_images_stay_in_the_question_with_its_hint_and_in_what_the_meta_reward_learns_from() -> None:
