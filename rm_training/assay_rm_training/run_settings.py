@@ -32,6 +32,10 @@ class LoadSettings(CheckedSettings):
     allow_failed_parity: Annotated[
         bool, Help("Load a model even if it fails its parity checks.", "--allow-failed-parity")
     ] = False
+    tools: Annotated[
+        tuple[str, ...],
+        Help("Tool of your own, or with a file, that a judge may call; repeatable.", "--tool", metavar="TOOL"),
+    ] = ()
 
     def model_config(self, reference: str, served_as: str | None = None) -> ModelConfig:
         """With `dtype`, `max_length`, `token_budget`, `correct` and `adapter`, where they are settings of the run."""
@@ -46,6 +50,7 @@ class LoadSettings(CheckedSettings):
             correct=getattr(self, "correct", None),
             adapter=getattr(self, "adapter", None),
             judge_profile=getattr(self, "judge_profile", None),
+            tools=self.tools,
         )
 
 

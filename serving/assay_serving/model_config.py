@@ -25,6 +25,7 @@ class ModelConfig(CheckedSettings):
     `served_as`: the name its scores carry. `max_length`: tokens. `allow_failed_parity`: load it although its spec says
     that it does not give the scores it was trained to. `engine`, `engine_options`: see `assay_serving.engines.engine`.
     `aliases`: other names that requests may use for it; the reference is one (a trainer names a model by its path).
+    `tools`: see `assay_serving.tools.kind.granted`.
 
     float32 by default even where bfloat16 is faster: bfloat16 moves scores by about 5 % of their spread.
     """
@@ -51,6 +52,14 @@ class ModelConfig(CheckedSettings):
         str | None,
         Help("How a generative model from elsewhere is asked and read: `assay plugins judge_profile`, or a YAML file."),
     ] = None
+    tools: Annotated[
+        tuple[str, ...],
+        Help(
+            "Tool of your own, or with a file, that a judge may call, as file.py:Name or search?file=F; repeatable.",
+            "--tool",
+            metavar="TOOL",
+        ),
+    ] = ()
     allow_failed_parity: Annotated[
         bool, Help("Load a model even if it fails its parity checks.", "--allow-failed-parity")
     ] = False
@@ -97,7 +106,7 @@ class ModelConfig(CheckedSettings):
             raise BadInputError(f"no such field; there are {', '.join(cls.__dataclass_fields__)}", field=unknown[0])
         if "reference" not in payload:
             raise BadInputError("is missing", field="reference")
-        lists = {name: tuple(payload[name]) for name in ("aliases", "policy_templates") if name in payload}
+        lists = {name: tuple(payload[name]) for name in ("aliases", "policy_templates", "tools") if name in payload}
         return cls(**{**payload, **lists})
 
     def part(self, reference: str, *, kind: str | None = None, question: str | None = None) -> Self:

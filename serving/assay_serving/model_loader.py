@@ -126,7 +126,8 @@ def open_judge(
 
         endpoint = endpoint_of(config.reference, config.served_as, api_key=api_key)
         form = PAIRWISE if config.judge_profile is None else format_named(config.judge_profile)
-        writer, spec = RemoteWriter.open(endpoint, judging or form.judging, media_of(Loader(workspace)))
+        media = media_of(Loader(workspace))
+        writer, spec = RemoteWriter.open(endpoint, judging or form.judging, media, tools=config.tools)
         return PairwiseJudge(writer, spec, seed=seed)
     resolved = Loader(workspace).resolve(config)
     return PairwiseJudge.load(resolved, judging=judging or judging_of(resolved, PAIRWISE), seed=seed)

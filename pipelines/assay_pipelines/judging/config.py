@@ -149,14 +149,23 @@ def local_judge(
 def as_trained(profile: str, *, several: bool) -> dict[str, Any]:
     """An endpoint's settings as the profile says: nothing but its prompt, and its generation settings."""
     judging = format_named(profile).judging
+    if judging.tools:
+        raise BadInputError("a judge of this kind calls no tools; kind reward_model does", field="profile")
     temperature = SAMPLING if several and judging.temperature == 0 else judging.temperature
     generation = {"temperature": temperature, "top_p": judging.top_p, "max_tokens": judging.max_new_tokens}
     return {**generation, "structured": "none", "repairs": 0}
 
 
-def reward_model_judge(*, workspace: Workspace, model: str, device: str = "auto", profile: str | None = None) -> Judge:
+def reward_model_judge(
+    *,
+    workspace: Workspace,
+    model: str,
+    device: str = "auto",
+    profile: str | None = None,
+    tools: tuple[str, ...] = (),
+) -> Judge:
     """A reward model, or the URL of its server; a pairwise generative one compares the two responses itself. `profile`:
-    judge profile of a language model that is loaded here."""
+    judge profile of a language model that is loaded here. `tools`: see `assay_serving.tools.kind.granted`."""
     from assay.runs.record import locate_model
     from assay_pipelines.judging.generative import GenerativeJudge
     from assay_pipelines.judging.reward_model import load_reward_model
@@ -172,9 +181,9 @@ def reward_model_judge(*, workspace: Workspace, model: str, device: str = "auto"
     form = profile or (spec.judging.format if spec is not None and spec.judging is not None else None)
     if form is not None and format_named(form).responses == 2:
         served_as = model if model != source else None
-        config = ModelConfig(source, served_as=served_as, device=device, judge_profile=profile)
+        config = ModelConfig(source, served_as=served_as, device=device, judge_profile=profile, tools=tuple(tools))
         return GenerativeJudge(open_judge(config))
-    return load_reward_model(source, device=device, workspace=workspace.root, profile=profile)
+    return load_reward_model(source, device=device, workspace=workspace.root, profile=profile, tools=tuple(tools))
 
 
 def recorded_judge(

@@ -78,7 +78,12 @@ def opinion_of(calibration: Calibration, reward_a: float, reward_b: float) -> tu
 
 
 def load_reward_model(
-    model: str, *, device: str = "auto", workspace: Path | None = None, profile: str | None = None
+    model: str,
+    *,
+    device: str = "auto",
+    workspace: Path | None = None,
+    profile: str | None = None,
+    tools: tuple[str, ...] = (),
 ) -> RewardModelJudge:
     """A model of any kind that scores, with the calibration of its spec (else none). float32 scores. `workspace`: of
     the names in a composed reward. A URL is a reward server's; its calibration is not read."""
@@ -91,5 +96,5 @@ def load_reward_model(
 
     spec = known_spec(model)
     calibration = spec.calibration if spec is not None else None
-    config = ModelConfig(model, device=device, judge_profile=profile)
+    config = ModelConfig(model, device=device, judge_profile=profile, tools=tools)
     return RewardModelJudge(load_scorer(config, workspace), calibration or UNCALIBRATED, here)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -73,6 +73,9 @@ class Judging:
     tool_errors: Literal["show", "fail"] = field(default="show", repr=False)
 
     def __post_init__(self) -> None:
+        given: Any = self.tools
+        if isinstance(given, str):
+            raise BadInputError(f"must be a list, not {given!r}", field="tools")
         object.__setattr__(self, "tools", tuple(self.tools))  # JSON and YAML have lists
         check_settings(self)
         if self.samples > 1 and self.temperature == 0:
@@ -118,7 +121,8 @@ class RewardModelSpec:
 
     @classmethod
     def read(cls, folder: Path) -> "RewardModelSpec | None":
-        """The folder's spec, None where it has none (a checkpoint from elsewhere). Raises BadInputError if broken."""
+        """The folder's spec, None where it has none (a checkpoint from elsewhere). Raises BadInputError if broken, or
+        where it names code as its kind or question: a checkpoint may come from anywhere."""
         path = folder / FILE
         if not path.is_file():
             return None
@@ -131,6 +135,10 @@ class RewardModelSpec:
             judging, stepwise = payload.pop("judging", None), payload.pop("stepwise", None)
             ratings, implicit = payload.pop("ratings", None), payload.pop("implicit", None)
             critique = payload.pop("critique", None)
+            if payload.get("kind") not in get_args(Kind):
+                raise BadInputError(f"must be one of {', '.join(get_args(Kind))}", file=path, field="kind")
+            if judging and ":" in Path(str(judging.get("format"))).name:
+                raise BadInputError("a checkpoint may not name code; --judge-profile may", file=path, field="format")
             contamination = uses_from(payload.pop("contamination", None))
             trained_principles = tuple(payload.pop("trained_principles", ()))
             corrections = tuple(LengthCorrection.from_dict(c) for c in payload.pop("length_corrections", ()))

@@ -146,5 +146,6 @@ def _open(
 ) -> tuple[Writer, RewardModelSpec]:
     if is_url(source):
         media = None if workspace is None else lambda: workspace.media
-        return RemoteWriter.open(endpoint_of(source, config.model, api_key=api_key), judging, media)
+        endpoint = endpoint_of(source, config.model, api_key=api_key)
+        return RemoteWriter.open(endpoint, judging, media, tools=config.tools)
     return LocalWriter.load(config.model_config(source, served_as=config.judge), judging=judging)

@@ -236,6 +236,7 @@ def _judged(
         max_length=config.max_length,
         allow_failed_parity=config.allow_failed_parity,
         judge_profile=config.judge_profile,
+        tools=config.tools,
     )
     judge = open_judge(model, api_key=api_key, seed=config.seed, workspace=root)
     with progress_bar(f"asking {judge.info.name}", 2 * len(items), unit="games") as advance:

@@ -18,8 +18,10 @@ _FIELDS = {field.name: field for field in fields_of(ModelConfig)}
 _FIELDS["engine"] = replace(_FIELDS["engine"], help=f"What runs the models: {ENGINES.help()}.")
 _FIELDS["engine_options"] = replace(_FIELDS["engine_options"], type=tuple[str, ...], default=())
 
-#: Fields of `ModelConfig` with an option in every command that loads models.
-MODEL_OPTIONS = tuple(name for name, field in _FIELDS.items() if field.help and name != "policy_templates")
+#: Fields of `ModelConfig` with an option in every command that loads models, here or in a server.
+MODEL_OPTIONS = tuple(
+    name for name, field in _FIELDS.items() if field.help and name not in ("policy_templates", "tools")
+)
 
 
 def model_options(names: Sequence[str] = MODEL_OPTIONS) -> Callable[[Command], Command]:

@@ -32,7 +32,7 @@ _FIELDS = [
     for field in (*fields_of(ServeConfig), *fields_of(ServerSettings))
     if field.help
 ]
-_OF_MODELS = (*MODEL_OPTIONS, "policy_templates")
+_OF_MODELS = (*MODEL_OPTIONS, "policy_templates", "tools")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from assay.models.adapters.adapter import ModelAdapter
 from assay.models.adapters.backbone import load_parts, tokenizer_of
 from assay.models.adapters.checkpoint import PublishedCheckpoint
 from assay.models.adapters.heads import RewardHead
-from assay.models.adapters.kind import adapter_of
+from assay.models.adapters.kind import MODEL_ADAPTERS, adapter_of
 from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Encoded, Renderer
 from assay.models.devices import pick_device, pick_dtype
@@ -56,7 +56,10 @@ class AdaptedScorer(TransformersScorer):
     def load(cls, config: ModelConfig, loader: "ModelLoader | None" = None, **options: Any) -> Self:
         """Raises what `assay.models.adapters.kind.adapter_of` and `load_parts` raise, and for failed parity checks."""
         spec = stored_spec(config.reference)
-        matched = adapter_of(config.reference, config.adapter or (spec.adapter if spec is not None else None))
+        form = config.adapter or (spec.adapter if spec is not None else None)
+        if config.adapter is None and form is not None and form not in MODEL_ADAPTERS.names():
+            raise BadInputError(f"{config.reference} asks for the code {form}: allow it by --adapter", field="adapter")
+        matched = adapter_of(config.reference, form)
         if matched is None:
             raise BadInputError(f"{config.reference} is of no published form that is known here", field="adapter")
         name, adapter, checkpoint = matched

@@ -22,6 +22,7 @@ from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.token_writer import TOKEN_BUDGET, TokenWriter
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import UNLIMITED, ModelInfo
+from assay_serving.tools.kind import granted
 from assay_serving.tools.toolbox import toolbox
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def judge_spec(
     *,
     weights_elsewhere: bool = False,
 ) -> tuple[Renderer, RewardModelSpec]:
-    """The renderer and the checkpoint's spec, or one for a plain language model with the settings `judging`.
+    """The renderer and the checkpoint's spec, or one for a plain language model with the settings `judging`; of tools
+    only those that are `granted`.
 
     `weights_elsewhere`: the folder may hold no weights, so its files are not compared with the spec's version.
     Raises as `LocalWriter.load`.
@@ -118,7 +120,9 @@ def judge_spec(
         limit = int(getattr(published, "max_position_embeddings", 0) or 4096)
         version = weights_digest(source) if source.is_dir() else str(getattr(published, "_commit_hash", "unknown"))
         spec = RewardModelSpec("generative", name, renderer.template_hash, limit, version, principles=True)
-    spec = replace(spec, judging=judging or spec.judging)
+    asked = judging or spec.judging
+    assert asked is not None  # checked
+    spec = replace(spec, judging=replace(asked, tools=granted(asked.tools, config.tools)))
     require_parity(config, spec)
     check_spec(name, spec, renderer)
     return renderer, spec

@@ -17,6 +17,7 @@ from assay_serving.generative.local import LocalWriter, check_spec, info_of
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.voting import expected_rating
 from assay_serving.model_config import ModelConfig
+from assay_serving.model_reference import known_spec
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 
@@ -33,8 +34,10 @@ class VerdictReader:
 
     @classmethod
     def load(cls, config: ModelConfig) -> "VerdictReader":
-        """Errors as of `LocalWriter.load`."""
-        writer, spec = LocalWriter.load(config)
+        """Errors as of `LocalWriter.load`. Tools are not opened: complete answers call none."""
+        stored = known_spec(config.reference)
+        judging = replace(stored.judging, tools=()) if stored is not None and stored.judging is not None else None
+        writer, spec = LocalWriter.load(config, judging=judging)
         return cls(writer.model, writer.renderer, replace(spec, parity="unchecked"), name=writer.info.name)
 
     @property

@@ -34,6 +34,7 @@ from assay_serving.generative.verdict import DELIMITER, JudgeVerdict
 from assay_serving.model_reference import media_of
 from assay_serving.scorer import ModelInfo
 from assay_serving.tools.calls import calls_of
+from assay_serving.tools.kind import granted
 from assay_serving.tools.tool import ToolCall, ToolResult, ToolTurn, response_text
 from assay_serving.tools.toolbox import toolbox
 
@@ -51,10 +52,16 @@ class RemoteWriter:
 
     @classmethod
     def open(
-        cls, endpoint: ChatEndpoint, judging: Judging, media: Callable[[], MediaFolder | None] | None = None
+        cls,
+        endpoint: ChatEndpoint,
+        judging: Judging,
+        media: Callable[[], MediaFolder | None] | None = None,
+        *,
+        tools: Sequence[str] = (),
     ) -> "tuple[RemoteWriter, RewardModelSpec]":
         """A writer and the spec of what it is. Which weights the endpoint runs under that name is unknown: the version
-        says so."""
+        says so. `tools`: those that the caller names (`granted`)."""
+        judging = replace(judging, tools=granted(judging.tools, tools))
         if judging.template != format_named(judging.format).hash:
             raise BadInputError(f"this version of Assay has no question {judging.template}", field="template")
         spec = RewardModelSpec(

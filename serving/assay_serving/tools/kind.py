@@ -1,5 +1,10 @@
-"""The registry of tools, and a tool by its reference, such as `calculator` or `search?file=documents.jsonl&top=3`."""
+"""The registry of tools, and a tool by its reference, such as `calculator` or `search?file=documents.jsonl&top=3`.
 
+Covers: which of the tools that a checkpoint or a profile names are opened: registered ones that read no file, and those
+that the caller names.
+"""
+
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote
@@ -35,6 +40,27 @@ def tool_of(reference: str) -> Tool:
         raise BadInputError(f"settings of a tool are NAME=VALUE, joined by &: {query!r}", field="tools") from error
     tool: Tool = TOOLS.create(name, settings)
     return tool
+
+
+def granted(references: Iterable[str], named: Iterable[str]) -> tuple[str, ...]:
+    """The tools of a checkpoint or profile, which may come from anywhere, with the caller's own of the same name in
+    their place. Raises BadInputError for one that loads code or reads a file and that the caller has not `named`."""
+    own = {_short(reference): absolute_reference(reference) for reference in named}
+    tools = tuple(own.get(_short(reference), reference) for reference in references)
+    for reference in tools:
+        name, _, query = reference.partition("?")
+        if reference not in own.values() and (name not in TOOLS.names() or _FILE in dict(parse_qsl(query, True))):
+            raise BadInputError(
+                f"the model asks for the tool {reference}, which runs code or reads a file of this machine: allow it "
+                f"by naming it, --tool {_short(reference)}",
+                field="tools",
+            )
+    return tools
+
+
+def _short(reference: str) -> str:
+    """The tool's name without folders and settings."""
+    return Path(reference.partition("?")[0]).name
 
 
 def absolute_reference(reference: str) -> str:

@@ -1,14 +1,17 @@
 """Judges that call tools before their verdict: rounds, what is read and counted, endpoints in OpenAI's form."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
 
 from assay.domain import Message
+from assay.errors import BadInputError
 from assay.http.running import running_app
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
@@ -19,9 +22,12 @@ from assay_serving.generative.engine import GenerativeScorer
 from assay_serving.generative.generation import Sampled, SamplingParams
 from assay_serving.generative.local import described
 from assay_serving.generative.profiles.profile import profile_of
+from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.remote import RemoteWriter
 from assay_serving.generative.templates import POINTWISE
 from assay_serving.generative.token_writer import TokenWriter
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import open_scorer
 from assay_serving.scorer import ScoreItem
 
 ITEM = ScoreItem((Message("user", "What is 2 * 62?"),), "124")
@@ -127,6 +133,27 @@ def test_tools_are_part_of_what_a_model_is_and_their_absence_is_not() -> None:
         "stars",
     )
     assert (profile.judging.tools, profile.judging.tool_rounds) == (("calculator",), 2)
+
+
+def test_a_checkpoint_that_names_a_tool_of_code_needs_its_users_word(
+    tiny_judges: dict[str, Path], tmp_path: Path
+) -> None:
+    code = "from assay_serving.tools.calculator import Calculator\nopen({!r}, 'w')\n"
+    ran, own, folder = tmp_path / "ran", tmp_path / "own.py", tmp_path / "judge"
+    own.write_text(code.format(str(ran)), encoding="utf-8")
+    shutil.copytree(tiny_judges["pointwise"], folder)
+    spec = RewardModelSpec.read(folder)
+    assert spec is not None
+    assert spec.judging is not None
+    replace(spec, judging=replace(spec.judging, tools=(f"{own}:Calculator",))).write(folder)
+    config = ModelConfig(str(folder), device="cpu")
+    with pytest.raises(BadInputError, match=r"--tool own\.py:Calculator"):
+        open_scorer(config)
+    assert VerdictReader.load(config).spec.judging is not None
+    assert not ran.exists()
+    scorer = open_scorer(replace(config, tools=(f"{own}:Calculator",)))
+    assert isinstance(scorer, GenerativeScorer)
+    assert scorer.judging.tools == (f"{own}:Calculator",)
 
 
 @pytest.mark.parametrize("native", [True, False])

@@ -13,9 +13,10 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
+from assay.models.spec import FORMAT, RewardModelSpec
 from assay_serving.tools.calculator import calculate
 from assay_serving.tools.calls import calls_in, calls_of
-from assay_serving.tools.kind import absolute_reference, tool_of
+from assay_serving.tools.kind import absolute_reference, granted, tool_of
 from assay_serving.tools.tool import ToolCall, ToolError, ToolLimits, ToolResult, ToolTurn, transcript
 from assay_serving.tools.toolbox import Toolbox, toolbox
 from assay_serving.tools.turns import between_turns, offered
@@ -190,3 +191,25 @@ def test_tools_are_offered_as_text_where_a_template_has_no_place_for_them() -> N
     native = offered((Message("user", "Judge."),), box, Renderer(tokenizer, max_length=1000))
     assert [message.role for message in native] == ["system", "user"]
     assert native[1].content == "Judge."
+
+
+def test_a_checkpoint_or_profile_opens_code_and_files_only_where_the_caller_names_them(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("raise SystemExit('this code was run')", encoding="utf-8")
+    assert granted(("calculator", "python?seconds=2"), ()) == ("calculator", "python?seconds=2")
+    for reference in (f"{own}:Tool", "unittest:TestSuite", f"search?file={own}"):
+        with pytest.raises(BadInputError, match="allow it by naming it, --tool"):
+            granted((reference,), ("calculator",))
+    assert granted(("/elsewhere/own.py:Tool",), (f"{own}:Tool?x=1",)) == (f"{own}:Tool?x=1",)
+    assert granted(("search?file=/elsewhere",), (f"search?file={own}",)) == (f"search?file={own}",)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [{"kind": "own.py:X"}, {"judging": {"format": "own.py:X", "template": ""}}],
+)
+def test_the_spec_of_a_checkpoint_names_no_code(tmp_path: Path, named: dict[str, Any]) -> None:
+    plain = {"format": FORMAT, "kind": "generative", "base": "b", "template_hash": "", "trained_length": 1}
+    (tmp_path / "assay.json").write_text(json.dumps({**plain, "version": "", **named}), encoding="utf-8")
+    with pytest.raises(BadInputError, match=r"must be one of scalar|may not name code"):
+        RewardModelSpec.read(tmp_path)

@@ -45,7 +45,8 @@ def _default_of(declared: dataclasses.Field[Any]) -> Any:
     return ... if declared.default is dataclasses.MISSING else declared.default
 
 
-_NOT_SENT = ("served_as", "policy_templates")  # the name is beside the plan; templates are who starts the server's
+#: The name is beside the plan; templates and tools are who starts the server's.
+_NOT_SENT = ("served_as", "policy_templates", "tools")
 
 
 class PlanBody(_settings_body("PlanSettings", ModelConfig, _NOT_SENT)):  # type: ignore[misc]

@@ -539,11 +539,12 @@ def _plan_of(order: Mapping[str, Any]) -> ModelConfig:
 
 
 def _successor(plan: ModelConfig, before: ModelConfig | None) -> ModelConfig:
-    """The plan with the names and policy templates of the model that it replaces, which clients use."""
+    """The plan with the names and policy templates of the model that it replaces, which clients use, and its tools."""
     if before is None:
         return plan
     names = dict.fromkeys((*plan.aliases, before.reference, *before.aliases))
-    return replace(plan, aliases=tuple(names), policy_templates=plan.policy_templates or before.policy_templates)
+    templates, tools = plan.policy_templates or before.policy_templates, plan.tools or before.tools
+    return replace(plan, aliases=tuple(names), policy_templates=templates, tools=tools)
 
 
 def _free_memory() -> None:
