@@ -15,11 +15,8 @@ from assay.errors import BadInputError
 from assay_serving.tools.tool import ToolCall, ToolResult, ToolTurn
 
 TRACE = "tool_trace"  #: field of a row; of a pair also `tool_trace_chosen` and `tool_trace_rejected`, or in its `meta`
-_STEP = re.compile(
-    r"(?:Thought:[ ]?(?P<thought>.*?)\n+)?Action:[ ]?(?P<action>.*?)\n+Action Input:[ ]?(?P<input>.*?)\n+"
-    r"Observation:[ ]?(?P<observation>.*?)(?=\n+Thought:|\n+Action:|\Z)",
-    re.DOTALL,
-)
+_FIELDS = ("Thought", "Action", "Action Input", "Observation")
+_LABEL = re.compile(r"^(Thought|Action|Action Input|Observation):[ ]?", re.MULTILINE)
 
 
 def trace_in(record: Mapping[str, Any], side: str = "") -> tuple[ToolTurn, ...]:
@@ -43,21 +40,37 @@ def trace_of(trace: Any) -> tuple[ToolTurn, ...]:
                 return trace_of(json.loads(trace))
             except ValueError as error:
                 raise BadInputError(f"not JSON: {error}") from error
-        return tuple(_step(**match.groupdict("")) for match in _STEP.finditer(trace))
+        return _steps(trace)
     if isinstance(trace, Mapping):
-        fields = {"thought": "Thought", "action": "Action", "input": "Action Input", "observation": "Observation"}
-        if missing := [name for name in fields.values() if not isinstance(trace.get(name), str)]:
-            raise BadInputError(f"a step has no text {missing[0]!r}")
-        return (_step(**{key: trace[name] for key, name in fields.items()}),)
+        return (_step(trace),)
     if not isinstance(trace, list) or not all(isinstance(turn, Mapping) for turn in trace):
         raise BadInputError("must be a list of turns, a step or a text")
     return tuple(_stored(turn) for turn in trace)
 
 
-def _step(thought: str, action: str, input: str, observation: str) -> ToolTurn:
-    call = ToolCall(action.strip(), {"input": input.strip()})
-    text = f"{thought.strip()}\n{call.text}".lstrip("\n")
-    return ToolTurn(text, (ToolResult(call, observation.strip()),))
+def _steps(text: str) -> tuple[ToolTurn, ...]:
+    """An observation goes on to the next thought or action, whatever its lines begin with."""
+    turns: list[ToolTurn] = []
+    step: dict[str, str] = {}
+    pieces = _LABEL.split(text)[1:]
+    for label, piece in zip(pieces[::2], pieces[1::2], strict=True):
+        if "Observation" in step and label in ("Thought", "Action"):
+            turns.append(_step(step))
+            step = {}
+        if "Observation" in step:
+            step["Observation"] += f"{label}: {piece}"
+        else:
+            step[label] = piece
+    return (*turns, _step(step)) if "Action" in step else tuple(turns)
+
+
+def _step(step: Mapping[str, Any]) -> ToolTurn:
+    step = {"Thought": "", **step}
+    if missing := [name for name in _FIELDS if not isinstance(step.get(name), str)]:
+        raise BadInputError(f"a step has no text {missing[0]!r}")
+    thought, action, given, observation = (step[name].strip() for name in _FIELDS)
+    call = ToolCall(action, {"input": given})
+    return ToolTurn(f"{thought}\n{call.text}".lstrip("\n"), (ToolResult(call, observation),))
 
 
 def _stored(turn: Mapping[str, Any]) -> ToolTurn:

@@ -35,8 +35,14 @@ _COMPARE: _Operators = {
     ast.GtE: operator.ge,
 }
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "abs": abs, "min": min, "max": max, "round": round, "sqrt": math.sqrt, "floor": math.floor, "ceil": math.ceil,
-}  # fmt: skip
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "round": lambda *given: _round(*given),
+    "sqrt": math.sqrt,
+    "floor": math.floor,
+    "ceil": math.ceil,
+}
 _ALLOWED = "only numbers, + - * / // % **, comparisons and " + ", ".join(_FUNCTIONS)
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
@@ -91,9 +97,19 @@ def _value(node: ast.expr) -> Any:
     raise ToolError(_ALLOWED)
 
 
+def _round(number: Any, places: Any = 0) -> Any:
+    if abs(places) > DIGITS:
+        raise ToolError(f"rounds to at most {DIGITS} places")
+    return round(number, places)
+
+
 def _power(base: Any, exponent: Any) -> Any:
-    if abs(float(exponent)) * math.log10(abs(float(base)) + 1) > DIGITS:
-        raise ToolError("the power is too large")
+    # Of a fraction both parts grow, however close to 1 it is: beyond the limit it is rounded.
+    bits = max(part.bit_length() for part in base.as_integer_ratio())
+    if abs(float(exponent)) * bits * math.log10(2) > DIGITS:
+        if isinstance(base, int):
+            raise ToolError("the power is too large")
+        base, exponent = float(base), float(exponent)
     power = base**exponent
     if isinstance(power, complex):
         raise ToolError("the result is no real number")

@@ -12,7 +12,7 @@ from typing import Any
 
 from assay_serving.tools.tool import ToolCall
 
-_TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _PYTHON_TAG = "<|python_tag|>"
 
 
@@ -45,7 +45,7 @@ def calls_of(message: Mapping[str, Any]) -> list[ToolCall]:
 
 def _call_of(body: str) -> ToolCall:
     try:
-        call = json.loads(body)
+        call = json.loads(body.strip())
     except (ValueError, RecursionError) as error:
         return ToolCall("", {}, fault=f"the call is no JSON: {error}")
     if not isinstance(call, dict):

@@ -11,6 +11,7 @@ import torch
 from assay_command import Run
 
 from assay.data.json_lines import RowError
+from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.spec import RewardModelSpec
 from assay.score import Score
@@ -101,6 +102,9 @@ def test_traces_are_read_in_every_form() -> None:
     steps = "\n".join(f"{name}: {value}" for name, value in STEP.items())
     assert trace_of(steps) == trace_of(json.dumps(STEP)) == trace_of(STEP)
     assert len(trace_of(f"{steps}\n{steps}")) == 2
+    assert trace_of("Finished.") == ()
+    with pytest.raises(BadInputError, match="no text 'Observation'"):  # at once, and not as a row without tools
+        trace_of("Thought: a\nAction: b\nAction Input: c\n" * 2000)
     assert [turn.to_dict() for turn in trace_of([turn.to_dict() for turn in trace_of(STEP)])] == [
         turn.to_dict() for turn in trace_of(STEP)
     ]

@@ -34,13 +34,24 @@ from assay_serving.tools.turns import between_turns, offered
         ("2/3", "0.666666666667"),
         ("sqrt(2)", "1.41421356237"),
         ("3 >= 4", "false"),
+        ("round(2.346, 2) + round(0.6)", "3.35"),
+        ("1.05**10", "1.62889462678"),
+        ("2**-2 + 4**0.5", "2.25"),
+        ("0.00001**100000000", "0"),
+        ("1.000136986301**3650", "1.64866481154"),
     ],
 )
 def test_the_calculator_is_exact(expression: str, value: str) -> None:
     assert calculate(expression) == value
 
 
-@pytest.mark.parametrize("expression", ["__import__('os')", "9**9**9", "1/0", "(-8)**0.5", "x + 1", "", "1" * 2000])
+#: Exact arithmetic would take all memory in one operation, which no limit of time ends.
+LARGE = ["round(5, -1000000000)", "round(0.5, 999999999)", "2**9e99", "3**100000000"]
+
+
+@pytest.mark.parametrize(
+    "expression", ["__import__('os')", "9**9**9", "1/0", "(-8)**0.5", "x + 1", "", "1" * 2000, *LARGE]
+)
 def test_what_is_no_arithmetic_is_refused_at_once(expression: str) -> None:
     with pytest.raises(ToolError):
         calculate(expression)
@@ -54,6 +65,13 @@ def test_calls_are_read_in_three_forms() -> None:
     openai = {"id": "c1", "type": "function", "function": {"name": "calculator", "arguments": '{"expression": "1+1"}'}}
     assert calls_of({"content": None, "tool_calls": [openai]}) == [ToolCall("calculator", {"expression": "1+1"}, "c1")]
     assert calls_in('{"winner": "A"}') == calls_in("Verdict: A") == []
+
+
+def test_a_call_that_is_never_closed_is_read_at_once() -> None:
+    start = time.monotonic()
+    [call] = calls_in("<tool_call>{" + " " * 100_000 + "x")
+    assert call.fault is not None
+    assert time.monotonic() - start < 5  # minutes, where white space is matched again at every character
 
 
 @pytest.mark.parametrize(
