@@ -66,14 +66,19 @@ class Score:
             raise ValueError(f"a score must be finite, not {self.reward}: return a ScoreFailure")
 
     @property
+    def _numbered(self) -> tuple[ScorePart, ...]:
+        """Parts whose names say what they are; a rubric's are named by whoever wrote it."""
+        return self.parts if self.coverage is None else ()
+
+    @property
     def members(self) -> tuple[float, ...]:
         """Rewards of an ensemble's members, on their common scale; empty of every other model."""
-        return tuple(p.value for p in self.parts if p.name.startswith(MEMBER) and p.value is not None)
+        return tuple(p.value for p in self._numbered if p.name.startswith(MEMBER) and p.value is not None)
 
     @property
     def steps(self) -> tuple[float, ...]:
         """Values after each step of the response, where its model reads steps; of a process reward model log-odds."""
-        after = (p for p in self.parts if p.name.startswith(STEP) and p.name != START)
+        after = (p for p in self._numbered if p.name.startswith(STEP) and p.name != START)
         return tuple(p.value for p in after if p.value is not None)
 
     def to_dict(self) -> dict[str, Any]:

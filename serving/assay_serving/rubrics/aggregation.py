@@ -38,7 +38,8 @@ class RubricAggregation:
 
     `met_at`: grades of at least this count 1 and others 0; None = grades count as they are. `saturate_at`: a positive
     item counts in full from this grade on, and in proportion below it. `gate_at`: a must-have or veto is satisfied from
-    here on. `ceiling`: most that a response without a must-have gets; `vetoed`: what a veto leaves. `coverage`: the
+    here on. `ceiling`: most that a response without a must-have gets; `vetoed`: most that a veto leaves (less where a
+    sum that is not clipped is below it: breaking a veto must not pay). `coverage`: the
     least share of items with a grade; items without one count nowhere, and a gate without one gives no reward.
     """
 
@@ -67,10 +68,10 @@ class RubricAggregation:
         if gate := next((i for n, i in enumerate(items) if (i.veto or i.must_have) and n not in with_grade), None):
             raise BadInputError(f"{len(graded)} of {len(items)} items have a grade, the gate {gate.name!r} has none")
         closed = [number for number, criterion, grade in graded if criterion.satisfied(grade) < self.gate_at]
-        if (veto := next((n for n in closed if items[n].veto), None)) is not None:
-            return RubricOutcome(self.vetoed, veto, coverage)
         total = self._sum(graded)
         reward = min(max(total, 0.0), 1.0) if self.clip else total
+        if (veto := next((n for n in closed if items[n].veto), None)) is not None:
+            return RubricOutcome(min(reward, self.vetoed), veto, coverage)
         if (missing := next((n for n in closed if items[n].must_have), None)) is not None:
             return RubricOutcome(min(reward, self.ceiling), missing, coverage)
         return RubricOutcome(reward, None, coverage)

@@ -124,7 +124,7 @@ class RubricScorer:
             label = json.dumps(criterion.constraints, ensure_ascii=False)
             return PROGRAM, replace(response, principle=None, label=label, references=())
         takes_none = self._scorers[scorer].info.kind in (*TAKES_NO_PRINCIPLE, "verifier")
-        principle = None if takes_none else self._parts[scorer].principle or criterion.text
+        principle = None if takes_none else criterion.text
         return scorer, replace(response, principle=principle, label=None, references=())
 
     def _grade(self, scorer: str, question: ScoreItem, answer: ScoreResult) -> Grade:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from pydantic import TypeAdapter
 
 from assay.errors import BadInputError
@@ -24,6 +24,7 @@ from assay_serving.verifiers import Constraint, constraint_from_dict
 RUBRIC = "rubric"  #: the field of a label, of a row of prompts, of a request
 MAX_ITEMS = 100
 MAX_CHARACTERS = 4000  #: of one item's text
+MAX_WEIGHT = 1e9
 #: Names of fields elsewhere -> ours. `tags` say nothing of the reward.
 _OTHER_NAMES = {"criterion": "text", "description": "text", "title": "name", "points": "weight"}
 _IGNORED = ("tags",)
@@ -42,7 +43,7 @@ class RubricItem:
 
     text: str
     name: str | None = None
-    weight: Annotated[float, Ge(0)] = 1.0
+    weight: Annotated[float, Ge(0), Le(MAX_WEIGHT)] = 1.0
     polarity: Literal["positive", "negative"] = "positive"
     must_have: bool = False
     veto: bool = False

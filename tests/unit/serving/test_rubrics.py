@@ -13,9 +13,10 @@ import yaml
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
-from assay.score import Score, ScoreFailure, ScoreResult, score_from_dict
+from assay.score import Score, ScoreFailure, ScoreResult, margin_deviation, score_from_dict
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
+from assay_serving.rubrics.aggregation import RubricAggregation
 from assay_serving.rubrics.description import RubricSpec
 from assay_serving.rubrics.grading import RubricScorer
 from assay_serving.rubrics.rubric import rubric_items, with_rubric
@@ -208,3 +209,34 @@ def test_rubrics_come_with_rows_and_requests(tmp_path: Path) -> None:
     assert body.score_items()[0] == ask("gold", "Says gold")
     with pytest.raises(ValueError, match="go into each of the items"):
         ScoreBody.model_validate({"items": [{"prompt": "q", "response": "a"}], "rubric": ["x"]})
+
+
+def test_items_are_no_steps_and_no_members_whatever_their_names() -> None:
+    named = [{"text": f"has {name}", "name": name} for name in ("step-1", "member-0", "member-1")]
+    [score] = rubric_scorer().score([ask("r", *named)])
+    assert isinstance(score, Score)
+    assert (score.steps, score.members) == ((), ())
+    assert margin_deviation(score, score) is None
+
+
+def test_weights_that_cannot_be_summed_fail_their_response_alone() -> None:
+    heavy = [{"text": "has a", "weight": 1e308}, {"text": "has b", "weight": 1e308}]
+    first, second = rubric_scorer().score([ask("gold", *heavy), ask("gold", METAL)])
+    assert isinstance(first, ScoreFailure)
+    assert "weight" in first.message
+    assert isinstance(second, Score)
+
+
+def test_breaking_a_veto_never_pays() -> None:
+    items = rubric_items(
+        [{"text": "a"}, {"text": "b", "polarity": "negative", "weight": 3}, {"text": "v", "veto": True}]
+    )
+    unclipped = RubricAggregation(clip=False)
+    assert unclipped.reward(items, [0.0, 1.0, 1.0]).reward == -1.0
+    assert unclipped.reward(items, [0.0, 1.0, 0.0]).reward == -1.5
+    assert RubricAggregation().reward(items, [1.0, 0.0, 0.0]).reward == 0.0
+
+
+def test_a_scorer_with_a_principle_of_its_own_grades_no_items() -> None:
+    with pytest.raises(BadInputError, match="the principle is the text of each item"):
+        RubricSpec.from_dict({"kind": "rubric", "scorers": [{"name": "ask", "model": "m", "principle": "p"}]})
