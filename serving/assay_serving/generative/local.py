@@ -170,8 +170,7 @@ def described(name: str, spec: RewardModelSpec, *, dtype: str, device: str, atte
         judging = replace(judging, format="")
     asked = f"{spec.template_hash}\x1f{judging}"
     if judging is not None and judging.tools:
-        definitions = toolbox(judging.tools).definitions
-        asked += f"\x1f{judging.tools}\x1f{judging.tool_rounds}\x1f{judging.tool_errors}\x1f{definitions}"
+        asked += f"\x1f{judging.tool_rounds}\x1f{judging.tool_errors}\x1f{toolbox(judging.tools).identity}"
     template_hash = hashlib.sha256(asked.encode()).hexdigest()[:16]
     return ModelInfo(
         name=name,

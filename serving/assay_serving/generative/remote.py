@@ -161,7 +161,7 @@ class RemoteWriter:
                 return samples
             message = result.payload["choices"][0]["message"]
             calls = calls_of(message)
-            if not calls or len(turns) == judging.tool_rounds:
+            if not calls or not samples[0].ended or len(turns) == judging.tool_rounds:
                 return with_turns(samples[0], turns, judging, tokens_out=tokens_out)
             results = await asyncio.to_thread(box.run, calls, turns)
             turns.append(ToolTurn(_written(message, calls), tuple(results)))

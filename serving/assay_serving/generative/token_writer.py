@@ -171,8 +171,8 @@ class TokenWriter(ABC):
         sampling = SamplingParams(judging.max_new_tokens, judging.temperature, judging.top_p)
         generated = self.generate(prompts, sampling, samples=judging.samples, seed=seed)
         conversations = [
-            [] if isinstance(turns, ScoreFailure) else [Conversation(prompt, turn) for turn in turns]
-            for prompt, turns in zip(prompts, generated, strict=True)
+            [] if isinstance(turns, ScoreFailure) else [Conversation(number, prompt, turn) for turn in turns]
+            for number, (prompt, turns) in enumerate(zip(prompts, generated, strict=True))
         ]
         if judging.tools:
             converse(

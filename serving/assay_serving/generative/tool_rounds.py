@@ -27,6 +27,7 @@ class Conversation:
     """What a model wrote after a question. `last`: its last turn, or the engine's failure; `before`: the tokens before
     that, of `turns` and their results. `tokens_out`: those of `turns` that the model wrote."""
 
+    number: int  #: of its question in the batch
     question: tuple[int, ...]
     last: Sampled | ScoreFailure
     before: tuple[int, ...] = ()
@@ -48,9 +49,10 @@ def converse(
     turn; a row that would be longer ends there, as cut."""
     going, end = list(conversations), int(renderer.tokenizer.eos_token_id)
     for _ in range(judging.tool_rounds):
-        # Samples of a question that are equal so far get random numbers of their own.
+        # Samples of a question that are equal so far get random numbers of their own; the same question asked again
+        # gets those that it got the first time.
         batches: defaultdict[int, list[Conversation]] = defaultdict(list)
-        copies: defaultdict[tuple[int, ...], int] = defaultdict(int)
+        copies: defaultdict[tuple[int, tuple[int, ...]], int] = defaultdict(int)
         for one in going:
             turn = one.last
             calls = calls_in(text := text_of(turn.ids)) if isinstance(turn, Sampled) and turn.ended else []
@@ -64,8 +66,8 @@ def converse(
             one.before, one.turns = before, (*one.turns, ToolTurn(text, tuple(results)))
             one.tokens_out += len(turn.ids) + 1
             row = one.question + before
-            batches[copies[row]].append(one)
-            copies[row] += 1
+            batches[copies[one.number, row]].append(one)
+            copies[one.number, row] += 1
         going = [one for batch in batches.values() for one in batch]
         for number, batch in batches.items():
             rows = [one.question + one.before for one in batch]

@@ -27,7 +27,7 @@ TOOLS: Kind[Any] = Kind(
     makes=("name", "description", "parameters", "run"),
     option="tools",
 )
-_FILE = "file"  #: a setting of this name is a path
+FILE = "file"  #: a setting of this name is a path
 
 
 def tool_of(reference: str) -> Tool:
@@ -49,7 +49,7 @@ def granted(references: Iterable[str], named: Iterable[str]) -> tuple[str, ...]:
     tools = tuple(own.get(_short(reference), reference) for reference in references)
     for reference in tools:
         name, _, query = reference.partition("?")
-        if reference not in own.values() and (name not in TOOLS.names() or _FILE in dict(parse_qsl(query, True))):
+        if reference not in own.values() and (name not in TOOLS.names() or FILE in dict(parse_qsl(query, True))):
             raise BadInputError(
                 f"the model asks for the tool {reference}, which runs code or reads a file of this machine: allow it "
                 f"by naming it, --tool {_short(reference)}",
@@ -67,7 +67,7 @@ def absolute_reference(reference: str) -> str:
     """The reference with its paths made absolute, as a model keeps it."""
     name, mark, query = reference.partition("?")
     settings = [
-        f"{key}={quote(str(Path(text).expanduser().resolve()) if key == _FILE else text, safe='/')}"
+        f"{key}={quote(str(Path(text).expanduser().resolve()) if key == FILE else text, safe='/')}"
         for key, text in parse_qsl(query, True)
     ]
     return TOOLS.absolute(name) + mark + "&".join(settings)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from annotated_types import Gt, Le
 
+from assay.errors import BackendError
 from assay.settings import check_settings
 from assay_serving.tools.tool import ToolError, ToolLimits
 from assay_serving.verifiers.sandbox.program_runner import SandboxError, explain, run_program
@@ -33,7 +34,12 @@ class PythonProgram:
     memory: Annotated[int, Gt(0), Le(65536)] = 1024
 
     def __post_init__(self) -> None:
+        """Raises BackendError where this machine cannot contain a program: answers without it are another judge's."""
         check_settings(self, "tools.python.")
+        try:
+            run_program("", "", seconds=self.seconds, memory=self.memory << 20)
+        except SandboxError as error:
+            raise BackendError(f"the tool python: {error}") from error
 
     @property
     def limits(self) -> ToolLimits:

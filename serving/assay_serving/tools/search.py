@@ -15,6 +15,7 @@ from annotated_types import Ge, Le
 
 from assay.data.json_lines import Lines, RowError, parse_object
 from assay.errors import BackendError, BadInputError
+from assay.ids import rows_digest
 from assay.settings import check_settings
 from assay_serving.tools.tool import ToolError
 
@@ -45,6 +46,7 @@ class Search:
         if importlib.util.find_spec("bm25s") is None:
             raise BackendError(f"the tool search needs the package bm25s: {EXTRA}")
         self.documents = _documents(Path(self.file))
+        self.identity = rows_digest((document,) for document in self.documents)
         import bm25s
 
         self._index = bm25s.BM25()

@@ -25,7 +25,7 @@ class ToolLimits:
 
 class Tool(Protocol):
     """Optional: `limits` (a `ToolLimits`), and `repeatable = True` of a tool that answers equal calls equally, whose
-    scores may be cached."""
+    scores may be cached. `identity`: of what its answers depend on beside its settings, such as the text of a file."""
 
     name: ClassVar[str]
     description: ClassVar[str]

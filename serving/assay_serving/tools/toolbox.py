@@ -8,15 +8,19 @@ it ends the tool answers every further call with an error, so that at most one o
 processes that are killed (`program`).
 """
 
+import hashlib
+import inspect
 import json
 import threading
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from assay.conversation.parts import ToolDefinitionPart
 from assay.errors import BadInputError
-from assay_serving.tools.kind import tool_of
+from assay.registry import made_by
+from assay_serving.tools.kind import FILE, tool_of
 from assay_serving.tools.tool import Tool, ToolCall, ToolError, ToolLimits, ToolResult, ToolTurn
 
 
@@ -43,6 +47,18 @@ class Toolbox:
             ToolDefinitionPart(tool.name, tool.description, json.dumps(tool.parameters, separators=(",", ":")))
             for tool in self.tools.values()
         )
+
+    @property
+    def identity(self) -> str:
+        """Of what the tools are and answer, wherever their files lie."""
+        parts: list[Any] = [self.functions]
+        for tool in self.tools.values():
+            made = made_by(tool)
+            settings = {name: value for name, value in made.settings.items() if name != FILE} if made else {}
+            own = not type(tool).__module__.startswith("assay_serving.")
+            code = hashlib.sha256(Path(inspect.getfile(type(tool))).read_bytes()).hexdigest() if own else ""
+            parts.append([settings, getattr(tool, "identity", ""), code])
+        return json.dumps(parts, default=str)
 
     @property
     def repeatable(self) -> bool:

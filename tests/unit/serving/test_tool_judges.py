@@ -95,6 +95,21 @@ def test_rows_leave_the_rounds_as_they_end() -> None:
     assert sum(writer.batches) == 3 + 2
 
 
+def test_the_same_question_asked_again_gets_the_same_answer() -> None:
+    class Drawn(Said):
+        def generate(
+            self, prompts: Sequence[tuple[int, ...]], sampling: SamplingParams, *, samples: int, seed: int
+        ) -> list[list[Sampled] | ScoreFailure]:
+            self.rule = lambda row: f"{seed}.\nVerdict: Yes" if "<|im_start|>tool" in row else checked(row)
+            return super().generate(prompts, sampling, samples=samples, seed=seed)
+
+    writer = Drawn(checked, replace(TOOLS, samples=2, temperature=0.5))
+    first, again = GenerativeScorer(writer, writer.spec).examine([ITEM, ITEM])
+    assert not isinstance(first, ScoreFailure)
+    assert first == again
+    assert first.answers[0].text != first.answers[1].text
+
+
 def test_a_failed_call_is_shown_or_is_no_verdict_as_configured() -> None:
     def stubborn(row: str) -> str:
         return "It is wrong.\nVerdict: No" if "error:" in row else '<tool_call>{"name": "oven"}</tool_call>'

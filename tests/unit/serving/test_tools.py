@@ -1,6 +1,7 @@
 """Tools: what they answer, their limits, calls in every form, and every mistake as something that the model reads."""
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from assay.domain import Message
-from assay.errors import BadInputError
+from assay.errors import BackendError, BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.models.spec import FORMAT, RewardModelSpec
@@ -231,3 +232,19 @@ def test_the_spec_of_a_checkpoint_names_no_code(tmp_path: Path, named: dict[str,
     (tmp_path / "assay.json").write_text(json.dumps({**plain, "version": "", **named}), encoding="utf-8")
     with pytest.raises(BadInputError, match=r"must be one of scalar|may not name code"):
         RewardModelSpec.read(tmp_path)
+
+
+def test_a_box_is_known_by_what_its_tools_answer_not_by_where_their_files_lie(tmp_path: Path) -> None:
+    pytest.importorskip("bm25s")
+    files = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl")]
+    for file, text in zip(files, ("gold", "gold", "silver"), strict=True):
+        file.write_text(json.dumps({"text": text}) + "\n", encoding="utf-8")
+    same, moved, other = (Toolbox([tool_of(f"search?file={file}")]).identity for file in files)
+    assert same == moved != other
+    assert Toolbox([tool_of(f"search?file={files[0]}&top=2")]).identity != same
+
+
+def test_the_tool_python_is_refused_where_no_program_can_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(BackendError, match="the tool python: the sandbox did not start"):
+        tool_of("python")
