@@ -48,8 +48,8 @@ def check(
     if file.suffix in (".yaml", ".yml"):
         spec = RubricSpec.read(file)
         scorers = [f"{scorer.name:<12} {scorer.model or 'constraints'}" for scorer in spec.scorers]
-        gates = {item.name: " (veto)" if item.veto else " (must have)" if item.must_have else "" for item in spec.items}
-        items = [f"{item.signed_weight:>6g}  {item.text}{gates[item.name]}" for item in spec.items]
+        gates = [" (veto)" if item.veto else " (must have)" if item.must_have else "" for item in spec.items]
+        items = [f"{i.signed_weight:>6g}  {i.text}{gate}" for i, gate in zip(spec.items, gates, strict=True)]
         payload = {"scorers": [s.name for s in spec.scorers], "items": [item.to_dict() for item in spec.items]}
         emit(payload, "\n".join([*scorers, *items, f"reward: {spec.aggregate.form}"]), as_json=as_json)
         return

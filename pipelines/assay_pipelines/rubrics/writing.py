@@ -100,7 +100,7 @@ class RubricWriter(PromptedModel):
         rubrics: list[list[dict[str, Any]] | str] = ["the pass ended before it"] * len(rows)
 
         def finish(index: int, outcomes: Sequence[Outcome[WrittenRubric]]) -> None:
-            rubrics[index] = _rubric(outcomes[0])
+            rubrics[index] = _rubric(outcomes[0], rows[index].fields.get(RUBRIC))
 
         with self.workspace.store.unit() as db:
             self.annotator.write(db)
@@ -125,12 +125,17 @@ class RubricWriter(PromptedModel):
         )
 
 
-def _rubric(outcome: Outcome[WrittenRubric]) -> list[dict[str, Any]] | str:
-    """The items as a row has them; a rubric that cannot be used is a reason, as a failed call is."""
+def _rubric(outcome: Outcome[WrittenRubric], current: Any) -> list[dict[str, Any]] | str:
+    """The items as a row has them; a rubric that cannot be used is a reason, as a failed call is. Items of the
+    `current` one that a program or a scorer of their own grades stay as they are: the model cannot write those."""
     if not isinstance(outcome, Answered):
         return f"{outcome.code}: {outcome.message}"
+    kept = [item for item in (rubric_items(current) if current else ()) if item.constraints or item.by]
+    texts, names = {item.text for item in kept}, {item.name for item in kept}
+    written = [item.model_dump(exclude={"reason"}) for item in outcome.value.items]
+    others = [item for item in written if item["text"] not in texts and item["name"] not in names]
     try:
-        items = rubric_items([item.model_dump(exclude={"reason"}) for item in outcome.value.items])
+        items = rubric_items([item.to_dict() for item in kept] + others)
     except BadInputError as error:
         return f"unusable: {error}"
     return [item.to_dict() for item in items]

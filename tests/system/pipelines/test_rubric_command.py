@@ -18,6 +18,7 @@ from assay_pipelines.rubrics.exploits import exploited_items
 
 PLAIN = {"weight": 3, "polarity": "positive", "must_have": False, "veto": False}
 CITES = {"text": "Cites a source", "name": "cites"}
+SHORT = {"text": "Is short", "constraints": [{"kind": "max_words", "limit": 9}]}
 
 
 def item(reason: str, text: str, name: str, **more: Any) -> dict[str, Any]:
@@ -46,9 +47,10 @@ def rollouts(path: Path, prompt: str) -> Path:
             {"name": "cites", "value": 0.3 if good else 0.9, "weight": 1.0},
             {"name": "long", "value": 0.1 if good else 0.8, "weight": -1.0},
         ]
+        held = {"held": -2.0 if good else -4.0}
         scores = {"rubric": {"reward": 0.5, "parts": parts}}
         rows.append(
-            {"prompt_id": prompt, "response": f"r{number}", "verified": float(good), "scores": scores, "parts": {}}
+            {"prompt_id": prompt, "response": f"r{number}", "verified": float(good), "scores": scores, "parts": held}
         )
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -60,7 +62,7 @@ def test_rubrics_are_drafted_and_mended(tmp_path: Path, capsys: pytest.CaptureFi
     file, drafted, mended = tmp_path / "prompts.jsonl", tmp_path / "drafted.jsonl", tmp_path / "mended.jsonl"
     rows = [
         {"prompt": "one", "feedback": ["It names no date."], "source": "a"},
-        {"prompt": "two", "rubric": [CITES]},
+        {"prompt": "two", "rubric": [CITES, SHORT]},
         {"prompt": "three"},
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -77,7 +79,8 @@ def test_rubrics_are_drafted_and_mended(tmp_path: Path, capsys: pytest.CaptureFi
         assert code == 0, errors
         assert "1 prompts with exploited items" in out
         two = json.loads(mended.read_text().splitlines()[1])
-        assert two["rubric"][1] == {
+        assert two["rubric"][0] == SHORT  # what a program grades is not the model's to write
+        assert two["rubric"][2] == {
             "text": "Does as r3",
             "name": "fake",
             "weight": 3.0,
@@ -88,12 +91,15 @@ def test_rubrics_are_drafted_and_mended(tmp_path: Path, capsys: pytest.CaptureFi
         assert run("rubric", "refine", drafted, "--rollouts", seen, "--out", mended, *asking)[0] == 0
         assert len(fake.requests) == calls  # an answered call is not made again
     code, out, _ = run("rubric", "check", mended)
-    assert (code, out.strip()) == (0, "3 rows: 2 with a rubric, 3 items")
+    assert (code, out.strip()) == (0, "3 rows: 2 with a rubric, 4 items")
 
 
 def test_only_items_that_bad_responses_satisfy_better_are_exploited(tmp_path: Path) -> None:
     [[exploit]] = exploited_items(rollouts(tmp_path / "r.jsonl", "p"), part="rubric", against="verified").values()
     assert (exploit.item, exploit.area, exploit.responses) == ("cites", 0.0, ("r5", "r4", "r3"))
+    # A held-out model's rewards have a scale of their own.
+    [[held]] = exploited_items(tmp_path / "r.jsonl", part="rubric", against="held").values()
+    assert held == exploit
 
 
 def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
