@@ -130,12 +130,12 @@ def _rubric(outcome: Outcome[WrittenRubric], current: Any) -> list[dict[str, Any
     `current` one that a program or a scorer of their own grades stay as they are: the model cannot write those."""
     if not isinstance(outcome, Answered):
         return f"{outcome.code}: {outcome.message}"
-    kept = [item for item in (rubric_items(current) if current else ()) if item.constraints or item.by]
-    texts, names = {item.text for item in kept}, {item.name for item in kept}
+    fixed_items = [item for item in (rubric_items(current) if current else ()) if item.constraints or item.by]
+    texts, names = {item.text for item in fixed_items}, {item.name for item in fixed_items}
     written = [item.model_dump(exclude={"reason"}) for item in outcome.value.items]
     others = [item for item in written if item["text"] not in texts and item["name"] not in names]
     try:
-        items = rubric_items([item.to_dict() for item in kept] + others)
+        items = rubric_items([item.to_dict() for item in fixed_items] + others)
     except BadInputError as error:
         return f"unusable: {error}"
     return [item.to_dict() for item in items]

@@ -73,9 +73,9 @@ class Judging:
     tool_errors: Literal["show", "fail"] = field(default="show", repr=False)
 
     def __post_init__(self) -> None:
-        given: Any = self.tools
-        if isinstance(given, str):
-            raise BadInputError(f"must be a list, not {given!r}", field="tools")
+        tools: Any = self.tools
+        if isinstance(tools, str):
+            raise BadInputError(f"must be a list, not {tools!r}", field="tools")
         object.__setattr__(self, "tools", tuple(self.tools))  # JSON and YAML have lists
         check_settings(self)
         if self.samples > 1 and self.temperature == 0:

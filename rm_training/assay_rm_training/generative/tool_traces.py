@@ -68,8 +68,8 @@ def _step(step: Mapping[str, Any]) -> ToolTurn:
     step = {"Thought": "", **step}
     if missing := [name for name in _FIELDS if not isinstance(step.get(name), str)]:
         raise BadInputError(f"a step has no text {missing[0]!r}")
-    thought, action, given, observation = (step[name].strip() for name in _FIELDS)
-    call = ToolCall(action, {"input": given})
+    thought, action, argument, observation = (step[name].strip() for name in _FIELDS)
+    call = ToolCall(action, {"input": argument})
     return ToolTurn(f"{thought}\n{call.text}".lstrip("\n"), (ToolResult(call, observation),))
 
 

@@ -120,9 +120,9 @@ def judge_spec(
         limit = int(getattr(published, "max_position_embeddings", 0) or 4096)
         version = weights_digest(source) if source.is_dir() else str(getattr(published, "_commit_hash", "unknown"))
         spec = RewardModelSpec("generative", name, renderer.template_hash, limit, version, principles=True)
-    asked = judging or spec.judging
-    assert asked is not None  # checked
-    spec = replace(spec, judging=replace(asked, tools=granted(asked.tools, config.tools)))
+    settings = judging or spec.judging
+    assert settings is not None  # checked
+    spec = replace(spec, judging=replace(settings, tools=granted(settings.tools, config.tools)))
     require_parity(config, spec)
     check_spec(name, spec, renderer)
     return renderer, spec

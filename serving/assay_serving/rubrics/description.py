@@ -42,8 +42,8 @@ class RubricSpec:
             raise ValueError(f"scorers: two are named {twice!r}")
         if relative := next((scorer.name for scorer in self.scorers if scorer.compares), None):
             raise ValueError(f"scorers: {relative!r} compares with references, and a grade is of one response")
-        if fixed := next((scorer.name for scorer in self.scorers if scorer.principle is not None), None):
-            raise ValueError(f"scorers: {fixed!r} has a principle, and the principle is the text of each item")
+        if conflicting := next((scorer.name for scorer in self.scorers if scorer.principle is not None), None):
+            raise ValueError(f"scorers: {conflicting!r} has a principle, and the principle is the text of each item")
         for criterion in self.items:
             self.scorer_of(criterion)
         if self.items:

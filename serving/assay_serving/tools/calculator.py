@@ -38,7 +38,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "abs": abs,
     "min": min,
     "max": max,
-    "round": lambda *given: _round(*given),
+    "round": lambda *arguments: _round(*arguments),
     "sqrt": math.sqrt,
     "floor": math.floor,
     "ceil": math.ceil,

@@ -42,14 +42,14 @@ def tool_of(reference: str) -> Tool:
     return tool
 
 
-def granted(references: Iterable[str], named: Iterable[str]) -> tuple[str, ...]:
+def granted(references: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
     """The tools of a checkpoint or profile, which may come from anywhere, with the caller's own of the same name in
-    their place. Raises BadInputError for one that loads code or reads a file and that the caller has not `named`."""
-    own = {_short(reference): absolute_reference(reference) for reference in named}
-    tools = tuple(own.get(_short(reference), reference) for reference in references)
+    their place. Raises BadInputError for one that loads code or reads a file and that the caller has not `allowed`."""
+    by_name = {_short(reference): absolute_reference(reference) for reference in allowed}
+    tools = tuple(by_name.get(_short(reference), reference) for reference in references)
     for reference in tools:
         name, _, query = reference.partition("?")
-        if reference not in own.values() and (name not in TOOLS.names() or FILE in dict(parse_qsl(query, True))):
+        if reference not in by_name.values() and (name not in TOOLS.names() or FILE in dict(parse_qsl(query, True))):
             raise BadInputError(
                 f"the model asks for the tool {reference}, which runs code or reads a file of this machine: allow it "
                 f"by naming it, --tool {_short(reference)}",

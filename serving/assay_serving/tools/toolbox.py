@@ -53,10 +53,10 @@ class Toolbox:
         """Of what the tools are and answer, wherever their files lie."""
         parts: list[Any] = [self.functions]
         for tool in self.tools.values():
-            made = made_by(tool)
-            settings = {name: value for name, value in made.settings.items() if name != FILE} if made else {}
-            own = not type(tool).__module__.startswith("assay_serving.")
-            code = hashlib.sha256(Path(inspect.getfile(type(tool))).read_bytes()).hexdigest() if own else ""
+            origin = made_by(tool)
+            settings = {name: value for name, value in origin.settings.items() if name != FILE} if origin else {}
+            is_plugin = not type(tool).__module__.startswith("assay_serving.")
+            code = hashlib.sha256(Path(inspect.getfile(type(tool))).read_bytes()).hexdigest() if is_plugin else ""
             parts.append([settings, getattr(tool, "identity", ""), code])
         return json.dumps(parts, default=str)
 
