@@ -30,6 +30,7 @@ from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, locate_model
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
+from assay_policy_training.plugins.compositions.gated import ConsistencyReward
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.samplers.tool_calls import ToolCalls
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
@@ -41,14 +42,23 @@ from assay_rm_training.checkpoints.card_sections import render_card
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow
+from assay_rm_training.generative.reasoning_check import ReasoningCheck
 from assay_rm_training.generative.sft import target_answers
-from assay_rm_training.generative.verdict_reward import CONSISTENCY, TAIL, JudgePrompts, VerdictReward, judge_prompts
+from assay_rm_training.generative.verdict_reward import (
+    CONSISTENCY,
+    REASONING,
+    TAIL,
+    JudgePrompts,
+    VerdictReward,
+    judge_prompts,
+)
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.runs.contamination_lineage import as_uses, uses_of_judges, uses_of_model
 from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run
 from assay_serving.generative.local import LocalWriter, info_of
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, own_format
+from assay_serving.model_reference import is_url
 from assay_serving.tools.toolbox import toolbox
 from assay_serving.tools.turns import offered
 
@@ -73,6 +83,8 @@ class JudgePlan(RunPlan):
     device: str = "auto"
     force: bool = False
     waivers: dict[str, str] = field(default_factory=dict)
+    checker: str | None = None  #: the second judge: a model, or an endpoint's address
+    checker_model: str | None = None  #: the endpoint's
 
     @property
     def form(self) -> JudgeFormat:
@@ -120,9 +132,9 @@ class TrainedJudge:
 
 
 def judge_recipe(name: str | None, overrides: Sequence[str] = ()) -> Recipe:
-    """The shipped recipe, or a YAML file. Raises as `load_recipe`."""
-    shipped = resources.files("assay_rm_training") / "recipes" / f"{RECIPE}.yaml"
-    return load_recipe(str(shipped) if name in (None, RECIPE) else str(name), overrides)
+    """A shipped recipe (judge, r1_reward), or a YAML file. Raises as `load_recipe`."""
+    shipped = resources.files("assay_rm_training") / "recipes" / f"{name or RECIPE}.yaml"
+    return load_recipe(str(shipped) if shipped.is_file() else str(name), overrides)
 
 
 def train_judge_rl(
@@ -166,8 +178,12 @@ def _train(
     folder: Path,
     states: Sequence[BenchmarkState],
 ) -> TrainedJudge:
-    recipe, form = _with_parts(plan.recipe, plan.form), plan.form
+    recipe, form = _with_parts(plan.recipe, plan.form, checked=plan.checker is not None), plan.form
     device = pick_device(plan.device)
+    check = None
+    if plan.checker is not None:
+        reference = plan.checker if is_url(plan.checker) else locate_model(run.workspace, plan.checker)[0]
+        check = ReasoningCheck.open(reference, plan.checker_model, device=plan.device)
     if recipe.chat != ChatOptions():
         raise BadInputError("a judge is served with its model's own template", field="chat")
     policy = Policy(
@@ -182,7 +198,7 @@ def _train(
     )
     offer = plan.offer(policy.renderer)
     fitting_rows, too_long = _fitting(rows, form, policy, offer)
-    reward = VerdictReward(form)
+    reward = VerdictReward(form, check)
     prompts = JudgePrompts(judge_prompts(fitting_rows, form, offer), seed=recipe.seed)
     trainer = PolicyLoop(recipe, policy, prompts, [reward], run.folder, extra=[reward])
     spec = RewardModelSpec(
@@ -270,9 +286,14 @@ def _train(
     )
 
 
-def _with_parts(recipe: Recipe, form: JudgeFormat) -> Recipe:
+def _with_parts(recipe: Recipe, form: JudgeFormat, *, checked: bool = False) -> Recipe:
     """The recipe without weights of parts that this format lacks: consistency needs pairs, tail two labels. Raises
-    BadInputError where such a part has a nonzero weight."""
+    BadInputError where such a part has a nonzero weight, and where a second judge is needed (`checked`: there is one).
+    """
+    if isinstance(recipe.reward, ConsistencyReward):
+        if recipe.reward.consistency == REASONING and not checked:
+            raise BadInputError("the recipe's reward needs a second judge", field="--checker")
+        return recipe
     lacking = {CONSISTENCY} if form.responses != 2 else set()
     lacking |= {TAIL} if len(form.labels) != 2 else set()
     composition = weights_of(recipe)
@@ -286,7 +307,9 @@ def _with_parts(recipe: Recipe, form: JudgeFormat) -> Recipe:
 def weights_of(recipe: Recipe) -> Composition:
     """Raises BadInputError for a recipe whose reward is not a weighted sum."""
     if not isinstance(recipe.reward, Composition):
-        raise BadInputError("a judge is trained on a weighted sum of its parts", field="reward.kind")
+        raise BadInputError(
+            "a judge is trained on a weighted sum of its parts, or stable_reinforce", field="reward.kind"
+        )
     return recipe.reward
 
 
@@ -310,7 +333,13 @@ def _card(
     after: JudgeEvaluation | None,
     warnings: Sequence[str],
 ) -> str:
-    weights = weights_of(plan.recipe).weights
+    reward = plan.recipe.reward
+    if isinstance(reward, ConsistencyReward):
+        described = f"0.5 {reward.format} + {reward.result} (1 + 0.5 {reward.consistency}), checked by {plan.checker}"
+    else:
+        described = ", ".join(
+            f"{part} {weight:g}" for part, weight in weights_of(plan.recipe).weights.items() if weight
+        )
     evaluations = [(when, one) for when, one in (("before", before), ("after", after)) if one is not None]
     return render_card(
         "judge",
@@ -318,7 +347,7 @@ def _card(
         plan=plan,
         recipe=plan.recipe,
         spec=spec,
-        weights=", ".join(f"{part} {weight:g}" for part, weight in weights.items() if weight),
+        weights=described,
         steps=len(steps),
         warnings=warnings,
         evaluations=evaluations,

@@ -1,7 +1,7 @@
 """Reward of a generative judge by its verdicts: prompts, reward parts, and metrics of each step.
 
-Covers: judge questions in both orders as two prompts of one batch, three reward parts from the same answers, parse
-failures and position bias by step. Leaves out: the loop (policy_training), the run (`rl_run`).
+Covers: judge questions in both orders as two prompts of one batch, reward parts from the same answers, parse failures
+and position bias by step. Leaves out: the loop (policy_training), the run (`rl_run`).
 
 Where the judge calls tools (sampler `tool_calls`), its last turn is read and the calls are counted.
 
@@ -10,8 +10,12 @@ Parts, weighed by the recipe's `reward.weights` (as in J1, arXiv 2505.10320, and
   tail         RM-R1's rule (arXiv 2505.02387): +1 if the last 80 characters hold the right final line and not the
                other, else -1; of formats with two labels only
   consistency  J1 (arXiv 2505.10320): 1 to rollout i of both orders if both are right, else 0; of pairs only
+  format       R1-Reward (arXiv 2505.02835): 1 for some reasoning and a verdict that can be read, else 0
+  reasoning    R1-Reward: whether the reasoning leads to the verdict (`reasoning_check`), with a second judge only, who
+               is asked where the verdict is right; for the others it is 0
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,15 +25,17 @@ import torch
 from assay.domain import Prompt
 from assay.errors import BadInputError
 from assay.ids import rows_digest
+from assay.score import ScoreFailure
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import Rewards, StepReport
 from assay_policy_training.plugins.samplers.tool_calls import FINAL_TURN, TOOL_TURNS
 from assay_rm_training.generative.judged_rows import JudgedRow
+from assay_rm_training.generative.reasoning_check import ReasoningCheck
 from assay_serving.generative.templates import JudgeFormat
 from assay_serving.generative.verdict import JudgeVerdict, read_verdict, tail_reward
 
-VERDICT, TAIL, CONSISTENCY = "verdict", "tail", "consistency"
+VERDICT, TAIL, CONSISTENCY, FORMAT, REASONING = "verdict", "tail", "consistency", "format", "reasoning"
 #: The reward of an answer without a verdict.
 LEAST = {VERDICT: 0.0, TAIL: -1.0, CONSISTENCY: 0.0}
 
@@ -91,8 +97,8 @@ class VerdictReward:
 
     name = VERDICT
 
-    def __init__(self, form: JudgeFormat) -> None:
-        self.form = form
+    def __init__(self, form: JudgeFormat, check: ReasoningCheck | None = None) -> None:
+        self.form, self.check = form, check
         self._figures: dict[str, float] = {}
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
@@ -111,6 +117,19 @@ class VerdictReward:
             parts[TAIL] = [self._tail(text, label) for text, label in zip(responses, labels, strict=True)]
         if self.form.responses == 2:
             parts[CONSISTENCY] = both_right(items, right)
+        analyses = [
+            text[: verdict.line_start].strip() if isinstance(verdict, JudgeVerdict) else ""
+            for text, verdict in zip(responses, read, strict=True)
+        ]
+        parts[FORMAT] = [float(bool(analysis)) for analysis in analyses]
+        failures: list[tuple[ScoreFailure, ...]] = [() for _ in items]
+        if self.check is not None:
+            asked = [index for index, credit in enumerate(right) if credit]
+            found = self.check.of([analyses[index] for index in asked], [labels[index] for index in asked])
+            parts[REASONING] = [0.0] * len(items)
+            for index, one in zip(asked, found, strict=True):
+                parts[REASONING][index] = math.nan if isinstance(one, ScoreFailure) else one
+                failures[index] = (one,) if isinstance(one, ScoreFailure) else ()
         self._figures = self._measured(
             items, verdict_labels, right, Counter(v.fault for v in read if not isinstance(v, JudgeVerdict))
         )
@@ -119,7 +138,7 @@ class VerdictReward:
             self._figures["both_orders_right"] = sum(parts[CONSISTENCY]) / len(items)
         return Rewards(
             {name: torch.tensor(values, dtype=torch.float64) for name, values in parts.items()},
-            [() for _ in items],
+            failures,
             [{} for _ in items],
         )
 

@@ -104,6 +104,8 @@ SCORES = [
     ("deepseek-grm-single", "Scores: \\boxed{6}", 6.0),
     ("llama-guard", "\n\nsafe", 1.0),
     ("llama-guard", "unsafe\nS1,S2", 0.0),
+    ("r1-reward-consistency", "Output: 1\n", 1.0),
+    ("r1-reward-consistency", "0", -1.0),
     ("json-score", '{"explanation": "good", "score": 8}', 8.0),
 ]
 
@@ -139,6 +141,7 @@ def test_scores_of_one_response(name: str, reply: str, score: float) -> None:
         ("r1-reward", "<think>Both are good.</think><answer>0</answer>", "unknown_label"),
         ("r1-reward", "<think>So it is 1.</think> 1", "no_verdict"),  # the code would read a 1
         ("llama-guard", "It is safe.", "no_verdict"),
+        ("r1-reward-consistency", "0 or 1", "no_verdict"),
         ("json", '{"winner": "C"}', "unknown_label"),
         ("json", "", "empty"),
     ],

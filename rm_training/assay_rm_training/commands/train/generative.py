@@ -94,7 +94,12 @@ def generative_rl(
     form: Annotated[
         str | None, typer.Option("--format", help="pairwise, pointwise or rating. Default: the base's.")
     ] = None,
-    recipe: Annotated[str, typer.Option(help="judge, or a YAML file.")] = "judge",
+    recipe: Annotated[str, typer.Option(help="judge, r1_reward, or a YAML file.")] = "judge",
+    checker: Annotated[
+        str | None,
+        typer.Option(help="Second judge, of r1_reward: a model or an OpenAI-compatible address."),
+    ] = None,
+    checker_model: Annotated[str | None, typer.Option(help="The model of that address.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps in all. Default: the recipe's.")] = None,
     group_size: Annotated[int | None, typer.Option(help="Answers per question. Default: the recipe's.")] = None,
     max_new_tokens: Annotated[int | None, typer.Option(help="Longest answer. Default: the recipe's.")] = None,
@@ -163,6 +168,8 @@ def generative_rl(
             device,
             force,
             waivers,
+            checker,
+            checker_model,
         )
     rows = read_judged(here, plan.data, plan.form)
     eval_rows = read_judged(here, plan.eval_data, plan.form) if plan.eval_data else None

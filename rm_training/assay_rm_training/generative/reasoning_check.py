@@ -1,0 +1,59 @@
+"""Whether a judge's analysis leads to its verdict, as a second judge reads it: R1-Reward's consistency.
+
+Source: "R1-Reward: Training Multimodal Reward Model Through Stable Reinforcement Learning", arXiv 2505.02835, official
+code (`get_gpt_reward`, `verify_conflict`). The second judge sees the last three lines of the analysis and the verdict
+in words, not the question. Where it cannot be read the check is 0, as there after three attempts; a call that failed is
+missing. Leaves out: what the check is worth (`stable_reinforce` of the reward's composition).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from assay.domain import Message
+from assay.score import Score, ScoreFailure
+from assay_serving.generative.engine import GenerativeScorer
+from assay_serving.generative.local import LocalWriter
+from assay_serving.generative.remote import RemoteWriter, endpoint_of
+from assay_serving.generative.templates import format_named
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_reference import is_url
+from assay_serving.scorer import ScoreItem
+
+PROFILE = "r1-reward-consistency"
+LINES = 3  #: of the analysis, its last ones
+
+
+@dataclass(frozen=True)
+class ReasoningCheck:
+    """`judge`: reads the profile `PROFILE`."""
+
+    judge: GenerativeScorer
+
+    @classmethod
+    def open(cls, reference: str, model: str | None, *, device: str) -> "ReasoningCheck":
+        """A language model here, or the model of an OpenAI-compatible endpoint. Raises as their writers, and
+        BadInputError for an endpoint without a model."""
+        judging = format_named(PROFILE).judging
+        if is_url(reference):
+            return cls(GenerativeScorer(*RemoteWriter.open(endpoint_of(reference, model), judging)))
+        return cls(GenerativeScorer(*LocalWriter.load(ModelConfig(reference, device=device), judging=judging)))
+
+    def of(self, analyses: Sequence[str], labels: Sequence[str]) -> list[float | ScoreFailure]:
+        """For each analysis and the label of its verdict: 1 where the one leads to the other, -1 where it does not, 0
+        where the second judge could not be read, a failure where it could not be asked."""
+        items = [
+            ScoreItem((Message("user", ";".join(text.strip().split("\n")[-LINES:])),), worded(label))
+            for text, label in zip(analyses, labels, strict=True)
+        ]
+        return [_value(result) for result in self.judge.score(items)]
+
+
+def worded(label: str) -> str:
+    """The verdict in words."""
+    return f"response {label} is better" if label in ("A", "B") else f"the verdict is {label}"
+
+
+def _value(result: Score | ScoreFailure) -> float | ScoreFailure:
+    if isinstance(result, Score):
+        return result.reward
+    return 0.0 if result.code == "unparsable" else result
