@@ -12,12 +12,13 @@ from assay.compute.job import JobSpec
 from assay.compute.stage import in_order, map_stage, open_stage
 from assay.conversation.message import prompt_of, response_form, response_of
 from assay.errors import BadInputError
+from assay.models.readings import implicit_parts
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreResult, score_from_dict
 from assay.workspace import Workspace
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import Loader, load_scorer
-from assay_serving.model_reference import is_url, known_spec
+from assay_serving.model_reference import is_description, is_url, known_spec
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 if TYPE_CHECKING:
@@ -55,7 +56,19 @@ class ShardedScorer:
         self._config = Loader(workspace.root).resolve(config)
         self.spec = known_spec(self._config.reference)
         kind, version = (self.spec.kind, self.spec.version) if self.spec is not None else (config.kind or "scalar", "")
-        self.info = ModelInfo(self._config.name, version, kind)
+        self.info = ModelInfo(self._config.name, version, kind, stepwise=self._reads_steps(kind))
+
+    def _reads_steps(self, kind: str) -> bool:
+        """Whether it is a process reward model, which is asked in another way."""
+        from assay.models.adapters.kind import adapter_of
+
+        if self.spec is not None:
+            return self.spec.stepwise is not None
+        reference = self._config.reference
+        if kind != "scalar" or is_description(reference) or implicit_parts(reference) is not None:
+            return False
+        published = adapter_of(reference, self._config.adapter)
+        return published is not None and published[1].stepwise is not None
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
         """As `Scorer.score`; interrupted, the same items resume where they stopped."""

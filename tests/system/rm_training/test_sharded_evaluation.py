@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,11 @@ from assay.compute.stage import FOLDER
 from assay.conversation.message import response_of
 from assay.domain import Message
 from assay.errors import BackendError
+from assay.models.readings import Stepwise
+from assay.models.spec import RewardModelSpec
 from assay.workspace import Workspace
+from assay_rm_training.benchmarks.item import BenchmarkItem
+from assay_rm_training.benchmarks.scoring import score_items
 from assay_serving import sharded_scorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import load_scorer
@@ -59,6 +65,20 @@ def test_scores_are_those_of_one_process_and_none_is_made_twice(
     assert scorer.info == alone.info
     assert (mapped, steps) == ([3, 3, 1], [3, 3, 1])
     assert not any((workspace.root / FOLDER).iterdir())
+
+
+def test_a_process_reward_model_reads_solutions_once_there_too(
+    workspace: Workspace, tiny_reward_model: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_reward_model, tmp_path / "prm"))
+    spec = RewardModelSpec.read(folder)
+    assert spec is not None
+    replace(spec, stepwise=Stepwise("\n", "product")).write(folder)
+    config, steps = ModelConfig(str(folder), device="cpu"), (("a", "b"), ("c",))
+    item = BenchmarkItem("1", (Message("user", "p"),), ("a", "a\n\nb", "c"), (1.0, 1.0, 0.0), steps=steps)
+    sharded = score_items(ShardedScorer(workspace, config, LocalExecutor()), [item])
+    assert sharded == score_items(load_scorer(config), [item])
+    assert len(sharded[0].scores or ()) == 3
 
 
 def assert_close(one: Any, other: Any) -> None:
