@@ -8,13 +8,15 @@ not), so the relevance to a reference is not divided by 3.5; tokens / 100 is cap
 
     assay serve minilm --engine assay_pipelines.embedding.relevance:RelevanceScorer
 
-Covers: the engine over any encoder. Leaves out: deciding which questions have one right answer.
+Covers: the engine over any encoder. Leaves out: deciding which questions have one right answer. An encoder reads the
+beginning of a long text only (MiniLM: 256 tokens), which the score's `truncated` does not tell.
 """
 
 import re
 from collections.abc import Sequence
 from typing import Any, Self
 
+from assay.conversation.message import images_of
 from assay.domain import response_text
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScorePart, ScoreResult
@@ -47,16 +49,16 @@ class RelevanceScorer:
         return cls(open_encoder(config.reference, config.device), config.name)
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
-        """See `Scorer.score`. An item whose response or question is empty is a failure."""
+        """See `Scorer.score`. An item whose response or question is empty is a failure, and one with images."""
         answers = [response_text(item.response).strip() for item in items]
         asked_for = [item.label or " ".join(m.text for m in item.prompt if m.role == "user").strip() for item in items]
         vectors = self.encoder.encode([*asked_for, *answers])
         relevances = (vectors[: len(items)] * vectors[len(items) :]).sum(axis=1).tolist()
         on_progress(len(items))
         return [
-            self._score(relevance, answer, bool(item.label))
-            if question and answer
-            else ScoreFailure("bad_input", "no question or no response to compare", self.info.name)
+            ScoreFailure("bad_input", reason, self.info.name)
+            if (reason := _fault(item, question, answer)) is not None
+            else self._score(relevance, answer, bool(item.label))
             for item, question, answer, relevance in zip(items, asked_for, answers, relevances, strict=True)
         ]
 
@@ -66,3 +68,9 @@ class RelevanceScorer:
         parts = tuple(ScorePart(name, factor, factor) for name, factor in factors.items())
         reward = factors["relevance"] * factors["length"] * factors["repetition"]
         return Score(reward, self.info.name, self.info.version, "", len(_TOKEN.findall(answer)), False, parts=parts)
+
+
+def _fault(item: ScoreItem, question: str, answer: str) -> str | None:
+    if images_of(item.prompt) or images_of(item.response):
+        return "an encoder of texts has no place for images"
+    return None if question and answer else "no question or no response to compare"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.cli.main import main
+from assay.conversation.parts import ImagePart, TextPart
 from assay.domain import Message
 from assay.score import Score, ScoreFailure
 from assay_pipelines.embedding.relevance import LONGEST, RelevanceScorer, length_and_repetition
@@ -43,6 +44,10 @@ def test_an_answer_to_the_question_beats_answers_to_others() -> None:
         factors = {part.name: part.value or 0.0 for part in copied.parts}
         assert factors["repetition"] < 0.7
         assert copied.reward == pytest.approx(factors["relevance"] * factors["length"] * factors["repetition"])
+    seen = (Message("user", (ImagePart(url="data:image/png;base64,AAAA"), TextPart("What is this?"))),)
+    [blind] = scorer.score([ScoreItem(seen, "A cat.")])
+    assert isinstance(blind, ScoreFailure)
+    assert "no place for images" in blind.message
     [right, wrong] = scorer.score(
         [ScoreItem(prompt, text, label="Rayleigh scattering") for text in ("scattering", "paint")]
     )
