@@ -106,6 +106,7 @@ SCORES = [
     ("llama-guard", "unsafe\nS1,S2", 0.0),
     ("r1-reward-consistency", "Output: 1\n", 1.0),
     ("r1-reward-consistency", "0", -1.0),
+    ("sophiavl-thinking", "<answer> 0.7 </answer>", 0.7),
     ("json-score", '{"explanation": "good", "score": 8}', 8.0),
 ]
 
@@ -142,6 +143,8 @@ def test_scores_of_one_response(name: str, reply: str, score: float) -> None:
         ("r1-reward", "<think>So it is 1.</think> 1", "no_verdict"),  # the code would read a 1
         ("llama-guard", "It is safe.", "no_verdict"),
         ("r1-reward-consistency", "0 or 1", "no_verdict"),
+        ("sophiavl-thinking", "<answer>7</answer>", "unknown_label"),
+        ("sophiavl-thinking", "0.7", "no_verdict"),  # the code would read it
         ("json", '{"winner": "C"}', "unknown_label"),
         ("json", "", "empty"),
     ],
