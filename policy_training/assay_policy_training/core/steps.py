@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from assay.errors import BadInputError
 from assay.score import START, STEP, Score, ScorePart
 from assay_policy_training.core.batch import RolloutBatch, group_moments
 
@@ -116,6 +117,16 @@ def segments_of(tokenizer: "PreTrainedTokenizerBase | None", batch: RolloutBatch
         return batch.segment
     assert tokenizer is not None  # attached before the first step
     return segments(tokenizer, batch, separator)
+
+
+def by_token(by_step: Sequence[float], steps: Tensor, *, field: str) -> Tensor:
+    """[n] float32 of the step numbers [n] of tokens. Raises BadInputError for more steps than there are values: the
+    reward cut the text elsewhere, so that no value belongs to these tokens."""
+    if len(steps) and (number := int(steps.max()) + 1) > len(by_step):
+        raise BadInputError(
+            f"{number} steps, and {len(by_step)} values from the reward: it must end steps where this does", field=field
+        )
+    return torch.tensor(by_step, dtype=torch.float32)[steps]
 
 
 def last_token_of_step(segment: Tensor, present: Tensor, step: int) -> int | None:

@@ -48,6 +48,11 @@ def test_process_grpo_by_hand() -> None:
     assert mixed[0].tolist() == pytest.approx([2**0.5, 2**0.5, 2**0.5 - 1, 2**0.5 - 1], abs=1e-6)
     with pytest.raises(BadInputError, match="process"):
         ProcessGrpo()(batch.with_(r_parts={}))
+    elsewhere = batch.with_(segment=torch.arange(4).expand(3, -1), adv=torch.zeros(3, 4))
+    with pytest.raises(BadInputError, match=r"estimator\.separator.*4 steps, and 2 values"):
+        ProcessGrpo()(elsewhere)
+    with pytest.raises(BadInputError, match=r"modulators\.separator.*4 steps, and 2 values"):
+        BlockProgress().modulate(elsewhere)
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=5), min_size=2, max_size=5), st.floats(-3, 3))

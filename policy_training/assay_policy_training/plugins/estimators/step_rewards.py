@@ -28,7 +28,7 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import EQUAL_RANGE, RolloutBatch, group_moments
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.settings import RecipeSettings
-from assay_policy_training.core.steps import SEPARATOR, segments_of, step_values
+from assay_policy_training.core.steps import SEPARATOR, by_token, segments_of, step_values
 from assay_policy_training.plugins.estimators.group_relative import grpo
 from assay_policy_training.plugins.shaping.outcomes import reward_part
 
@@ -77,8 +77,7 @@ class _StepEstimator(RecipeSettings, section="estimator", frozen=False):
         adv = torch.zeros(batch.mask.shape)
         for row, by_step in self.by_step(batch, values).items():
             generated = batch.mask[row]
-            steps = segment[row, generated].clamp(max=len(by_step) - 1)
-            adv[row, generated] = torch.tensor(by_step, dtype=torch.float32)[steps]
+            adv[row, generated] = by_token(by_step, segment[row, generated], field="estimator.separator")
         return adv, None
 
     def by_step(self, batch: RolloutBatch, values: Sequence[Sequence[float] | None]) -> dict[int, list[float]]:

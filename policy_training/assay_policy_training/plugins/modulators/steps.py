@@ -31,7 +31,7 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.settings import RecipeSettings
-from assay_policy_training.core.steps import SEPARATOR, segments, segments_of, start_values, step_values
+from assay_policy_training.core.steps import SEPARATOR, by_token, segments, segments_of, start_values, step_values
 from assay_policy_training.plugins.shaping.outcomes import reward_part
 
 
@@ -121,7 +121,8 @@ class BlockProgress(RecipeSettings, section="modulators", frozen=False):
         for row, listed in enumerate(values):
             if listed is None or not valid[row]:
                 continue
-            by_block = torch.tensor(progress([start[row], *listed]), dtype=torch.float32)
-            generated = batch.mask[row]
-            adv[row, generated] += self.alpha * by_block[segment[row, generated].clamp(max=len(by_block) - 1)]
+            by_block, generated = progress([start[row], *listed]), batch.mask[row]
+            adv[row, generated] += self.alpha * by_token(
+                by_block, segment[row, generated], field="modulators.separator"
+            )
         return adv
