@@ -11,7 +11,7 @@ from assay.conversation.parts import ImagePart, Part, TextPart
 from assay.domain import Message, Prompt, Response
 
 
-def shown(prompt: Prompt, responses: Sequence[Response]) -> tuple[Prompt, tuple[ImagePart, ...]]:
+def named_images(prompt: Prompt, responses: Sequence[Response]) -> tuple[Prompt, tuple[ImagePart, ...]]:
     """The prompt to write out, and the images, each once. An only image of the prompt is not named in its text."""
     images = tuple(dict.fromkeys(image for turns in (prompt, *responses) for image in images_of(turns)))
     if len(images) == 1 and not any(map(images_of, responses)):

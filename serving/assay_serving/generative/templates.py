@@ -20,7 +20,7 @@ from assay.errors import BadInputError
 from assay.models.spec import Judging
 from assay.registry import unknown
 from assay_serving.generative.kind import JUDGE_PROFILES
-from assay_serving.generative.shown_images import content_with, shown
+from assay_serving.generative.shown_images import content_with, named_images
 from assay_serving.generative.verdict import DELIMITER, JudgeVerdict, ParseFailure, read_verdict
 
 QUOTE = "| "
@@ -117,7 +117,7 @@ class JudgeFormat:
 
         Raises ValueError for a wrong number of responses."""
         self.check(responses)
-        prompt, images = shown(prompt, responses)
+        prompt, images = named_images(prompt, responses)
         names = ("response",) if self.responses == 1 else ("response_a", "response_b")
         quoted = {name: quote(response_text(response)) for name, response in zip(names, responses, strict=True)}
         criterion = quote(principle or DEFAULT_CRITERION)

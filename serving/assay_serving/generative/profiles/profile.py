@@ -28,7 +28,7 @@ from assay.domain import Message, Prompt, Response, response_text
 from assay.errors import BadInputError, NotFoundError
 from assay.models.spec import Judging
 from assay_serving.generative.profiles.reply_parser import ReplyParser, parser_of
-from assay_serving.generative.shown_images import content_with, shown
+from assay_serving.generative.shown_images import content_with, named_images
 from assay_serving.generative.templates import JudgeFormat
 from assay_serving.generative.verdict import JudgeVerdict, ParseFailure
 
@@ -91,7 +91,7 @@ class JudgeProfile(JudgeFormat):
         if self.text == CONVERSATION:
             [judged] = responses
             return (*prompt, *(judged if images_of(judged) else (Message("assistant", response_text(judged)),)))
-        prompt, images = shown(prompt, responses)
+        prompt, images = named_images(prompt, responses)
         names = ("response",) if self.responses == 1 else ("response_a", "response_b")
         slots = {name: response_text(response) for name, response in zip(names, responses, strict=True)}
         slots |= {"prompt": turns_of(prompt), "criterion": principle or self.criterion, "reference": reference or ""}
