@@ -57,7 +57,10 @@ class ScoreItem:
 
     @classmethod
     def of_steps(cls, prompt: Prompt, steps: Sequence[str], principle: str | None = None) -> "ScoreItem":
-        """The response that these steps are, with an empty line between them in its text."""
+        """The response that these steps are, with an empty line between them in its text. Raises BadInputError for
+        steps that are one text, which would be scored letter by letter, or no texts."""
+        if isinstance(steps, str) or not all(isinstance(step, str) for step in steps):
+            raise BadInputError("must be a list of texts", field="steps")
         return cls(prompt, "\n\n".join(steps), principle, steps=tuple(steps))
 
     @property

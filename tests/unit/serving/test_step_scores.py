@@ -74,6 +74,12 @@ def test_a_served_score_has_the_steps_that_were_sent(server: RunningServer, scor
     assert whole.steps == pytest.approx(cut.steps, abs=1e-5)
 
 
+@pytest.mark.parametrize("steps", ["one text", ("a", 1)])
+def test_steps_that_are_no_list_of_texts_are_refused(steps: Any) -> None:
+    with pytest.raises(BadInputError, match="must be a list of texts"):  # not scored letter by letter
+        ScoreItem.of_steps(QUESTION, steps)
+
+
 def test_a_model_that_reads_no_steps_refuses_them_in_one_line(server: RunningServer) -> None:
     with RewardClient(server.url, model="rm") as client, pytest.raises(BadInputError, match="reads no steps"):
         client.score_steps([(QUESTION, STEPS)])
