@@ -286,6 +286,18 @@ def test_a_bad_row_is_named(tmp_path: Path, row: dict[str, Any], said: str) -> N
     assert said in str(caught.value)
 
 
+def test_a_part_of_the_prompt_that_no_row_has_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "b.yaml"
+    path.write_text("protocol: pair\nrows: rows.jsonl\nfields: {prompt: [q, detail], label: label}", encoding="utf-8")
+    rows: list[dict[str, Any]] = [{"q": "p", "responses": ["a", "b"], "label": 2} for _ in range(2)]
+    written(tmp_path / "rows.jsonl", rows)
+    with pytest.raises(BadInputError, match="no row has 'detail'; the first row's fields are q, responses, label"):
+        read_items(benchmark(str(path)), [])
+    written(tmp_path / "rows.jsonl", [rows[0], {**rows[1], "detail": "more"}])  # not every row needs it
+    first, second = read_items(benchmark(str(path)), []).items
+    assert (first.prompt[-1].text, second.prompt[-1].text) == ("p", "p\n\nmore")
+
+
 @pytest.mark.parametrize(
     ("fields", "row", "said"),
     [

@@ -13,7 +13,7 @@ import numpy as np
 from assay.errors import BadInputError
 from assay_rm_training.benchmarks.benchmark import Benchmark, BenchmarkFigures, ScoredItems, TiePolicy, cluster_of, win
 from assay_rm_training.benchmarks.declared.description import BenchmarkDescription
-from assay_rm_training.benchmarks.declared.rows import at, items_of
+from assay_rm_training.benchmarks.declared.rows import at, items_of, require_prompt_fields
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.strata import Floats, Means, Stratum, mean_of, pooled
 
@@ -44,6 +44,7 @@ class DeclaredBenchmark(Benchmark):
 
     def read_all(self, records: Sequence[Record]) -> list[BenchmarkItem]:
         fields = self.described.fields
+        require_prompt_fields(records, fields)
         if self.described.skip_incomplete:
             records = [r for r in records if all(at(r, path) is not None for path in fields.responses)]
         items = items_of(records, fields)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from assay_rm_training.benchmarks.benchmark import BenchmarkFigures, ScoredItems, TiePolicy
 from assay_rm_training.benchmarks.declared.declared_benchmark import DeclaredBenchmark
-from assay_rm_training.benchmarks.declared.rows import at, step_items
+from assay_rm_training.benchmarks.declared.rows import at, require_prompt_fields, step_items
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.protocols.processbench import BENCHMARK, prefixes
 
@@ -18,6 +18,7 @@ class FirstErrors(DeclaredBenchmark):
     """Its items are read by process reward models at the ends of steps, by others at each beginning of the solution."""
 
     def read_all(self, records: Sequence[Record]) -> list[BenchmarkItem]:
+        require_prompt_fields(records, self.described.fields)
         items = []
         for record, case in zip(records, step_items(records, self.described.fields), strict=True):
             steps, label = case.responses, at(record, self.described.fields.label or "label")

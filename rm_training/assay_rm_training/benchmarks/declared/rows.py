@@ -18,6 +18,14 @@ TIE = (0.5, 0.5)
 _NO_GOLD = "nothing says which response is better: name fields.gold, fields.label or fields.votes"
 
 
+def require_prompt_fields(records: Sequence[Record], fields: RowFields) -> None:
+    """Raises BadInputError for a part of the prompt that no row has: what is joined would lack it in silence."""
+    for path in fields.prompt:
+        if records and all(at(record, path) is None for record in records):
+            there = ", ".join(records[0].values)
+            raise BadInputError(f"no row has {path!r}; the first row's fields are {there}", field="fields.prompt")
+
+
 def items_of(records: Iterable[Record], fields: RowFields) -> list[BenchmarkItem]:
     """One item a row; with `fields.list` one for the rows of a list. Raises BadInputError naming file, row, field."""
     if not fields.list:

@@ -19,7 +19,7 @@ from assay.statistics.rank_correlation import Vector, average_ranks, kendall_tau
 from assay_rm_training.benchmarks.benchmark import BenchmarkFigures, ScoredItems, TiePolicy
 from assay_rm_training.benchmarks.declared.declared_benchmark import DeclaredBenchmark
 from assay_rm_training.benchmarks.declared.description import BenchmarkDescription
-from assay_rm_training.benchmarks.declared.rows import at, single_responses
+from assay_rm_training.benchmarks.declared.rows import at, require_prompt_fields, single_responses
 from assay_rm_training.benchmarks.figures.vote_figures import correlation_interval
 from assay_rm_training.benchmarks.item import BenchmarkItem, Outcome, Record
 from assay_rm_training.benchmarks.records import read_file
@@ -45,6 +45,7 @@ class SystemRanking(DeclaredBenchmark):
 
     def read_all(self, records: Sequence[Record]) -> list[BenchmarkItem]:
         published = self._published
+        require_prompt_fields(records, self.described.fields)
         items = single_responses(records, self.described.fields)
         return [replace(case, gold=(published[case.models[0]],)) for case in items if case.models[0] in published]
 
