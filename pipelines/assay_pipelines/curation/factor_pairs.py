@@ -88,7 +88,9 @@ class FactorHierarchy:
         """Raises BadInputError naming the file and the field."""
         try:
             payload = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise BadInputError(f"cannot be read: {error.strerror}", file=path) from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise BadInputError(f"not YAML: {' '.join(str(error).split())}", file=path) from error
         listed = payload.get("factors") if isinstance(payload, Mapping) else None
         if not isinstance(listed, list) or not listed or not all(isinstance(entry, Mapping) for entry in listed):
@@ -132,7 +134,8 @@ def label_by_factors(
         prompts, responses, values = _values(db, hierarchy.factors)
     for factor, column in zip(hierarchy.factors, values.T, strict=True):
         if np.isnan(column).all():  # also of no response at all
-            raise BadInputError(f"no response has the factor {factor.label!r}", field="factors")
+            hint = "; assay score --save gives it" if factor.score is not None else ""
+            raise BadInputError(f"no response has the factor {factor.label!r}{hint}", field="factors")
     deviations = np.nanstd(values, axis=0)
     margins = np.array(
         [

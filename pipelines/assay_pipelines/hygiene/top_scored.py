@@ -58,7 +58,10 @@ def read_rules(name: str) -> tuple[list[SelectionRule], dict[str, int]]:
         payload: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
         rules = [SelectionRule(**entry) for entry in payload["rules"]]
         published = dict(payload.get("published") or {})
-    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
+    except OSError as error:
+        names = ", ".join(SHIPPED)
+        raise BadInputError(f"cannot be read: {error.strerror} (shipped: {names})", file=path) from error
+    except (ValueError, yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
         raise BadInputError(f"not rules: {' '.join(str(error).split())}", file=path) from error
     sources = Counter(source for rule in rules for source in rule.sources)
     if twice := [source for source, count in sources.items() if count > 1]:
@@ -94,10 +97,17 @@ _AGAINST = """
 
 def select_by_score(workspace: Workspace, rules: list[SelectionRule], run_id: str) -> dict[str, tuple[int, int]]:
     """Discard what the rules do not select; comparisons by source, and how many of them stay. Raises BadInputError
-    before anything is discarded for a rating or a model that no response of a rule's sources has."""
+    before anything is discarded for a rating or a model that no response of a rule's sources has, and where there is
+    no comparison of any source."""
     for rule in rules:
         _require_values(workspace, rule)
     before = _counts(workspace, rules, "p.pool <> 'discarded' OR p.rule = $rule")
+    if not before:
+        with workspace.store.unit() as db:
+            there = [source for (source,) in db.execute("SELECT DISTINCT source FROM origins ORDER BY 1").fetchall()]
+        raise BadInputError(
+            f"no comparison is of a named source; there are {', '.join(there) or 'none'}", field="rules"
+        )
     for rule in rules:
         offsets = {source: float(offset) for source, offset in rule.sources.items()}
         if min((rule.top, *rule.top_of.values())) < 1:
@@ -113,7 +123,7 @@ def select_by_score(workspace: Workspace, rules: list[SelectionRule], run_id: st
             pairs = _PAIRS.format(values=_VALUES["score"])
             _discard(workspace, _AGAINST.format(pairs=pairs), {"name": rule.agrees, "offsets": offsets}, run_id)
     after = _counts(workspace, rules, "p.pool <> 'discarded'")
-    return {source: (before.get(source, 0), after.get(source, 0)) for source in before}
+    return {source: (before.get(source, 0), after.get(source, 0)) for rule in rules for source in rule.sources}
 
 
 def _require_values(workspace: Workspace, rule: SelectionRule) -> None:

@@ -47,6 +47,10 @@ def test_the_best_of_a_category_less_the_sources_offsets_stay(
         return capsys.readouterr()
 
     run("data", "import", str(path))
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: [{sources: {helpster2: 0}}]")
+    assert "of a named source; there are helpsteer2, magpie_air" in run("curate", "select", str(rules))[1]
+    assert "No such file" in run("curate", "select", "skywork-80")[1]
     assert (
         "no response of wildguard has rewards of the model 'skywork-first'" in run("curate", "select", "skywork-80k")[1]
     )
