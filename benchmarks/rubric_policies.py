@@ -22,14 +22,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from assay.statistics.seeds import seed_interval
 from measure import Report, arguments
 
 PRINCIPLES: dict[str, dict[str, Any]] = {
     "number": {"text": "The response has a number.", "constraints": [{"kind": "contains_number"}]},
     "lowercase": {"text": "The response is in lower case.", "constraints": [{"kind": "all_lowercase"}]},
 }
-#: Two-sided 95 % points of Student's t by degrees of freedom.
-T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
 TOKENS, SAMPLES, HELD_OUT = 16, 8, 16
 
 
@@ -57,10 +56,11 @@ def main() -> None:
     for name in PRINCIPLES:
         [other] = [arm for arm in PRINCIPLES if arm != name]
         gaps = [a - b for a, b in zip(rates[name][name], rates[other][name], strict=True)]
-        mean = statistics.fmean(gaps)
-        half = T95[len(gaps) - 1] * statistics.stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else float("nan")
-        print(f"{name}: win rate {mean:+.3f} where it is named (95 % {mean - half:+.3f} to {mean + half:+.3f})")
-        report.figures[f"{name} named"] = {"gap": mean, "low": mean - half, "high": mean + half, "gaps": gaps}
+        mean, interval = statistics.fmean(gaps), seed_interval(gaps)
+        shown = f"95 % {interval.low:+.3f} to {interval.high:+.3f}" if interval else "one seed"
+        print(f"{name}: win rate {mean:+.3f} where it is named ({shown})")
+        bounds = {"low": interval.low, "high": interval.high} if interval else {}
+        report.figures[f"{name} named"] = {"gap": mean, **bounds, "gaps": gaps}
     report.figures |= {"win_rates": rates, "words_by_response": words, "steps": steps, "seeds": options.seeds}
     report.finish(options)
 
