@@ -56,6 +56,8 @@ def read_rules(name: str) -> tuple[list[SelectionRule], dict[str, int]]:
     path = SHIPPED.get(name) or Path(name).expanduser()
     try:
         payload: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(payload, dict) or not isinstance(payload.get("rules"), list):
+            raise BadInputError("needs a list of rules", file=path, field="rules")
         rules = [SelectionRule(**entry) for entry in payload["rules"]]
         published = dict(payload.get("published") or {})
     except OSError as error:

@@ -311,6 +311,8 @@ def _run(
         return GroupRun(member, None, {}, {}, error=errors.get(plan.name, "not trained"))
     run, model, _, metrics = finished[plan.name]
     final, warnings = _figures(metrics.get("evaluation") or {}), tuple(metrics.get("warnings") or ())
+    if seen := metrics.get("evaluated_seen"):
+        warnings += (f"{seen} of the evaluated rows have a prompt that was trained on",)
     if plan.final_data is None and final:
         return GroupRun(member, run, final, {}, model, warnings=warnings)
     step = metrics.get("training", {}).get("kept_step")

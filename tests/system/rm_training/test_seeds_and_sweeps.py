@@ -204,6 +204,7 @@ def test_what_runs_out_of_memory_costs_the_others_nothing_and_losses_of_two_kind
     assert runs["l-centring1-s1"]["error"] is None
     assert "nll" not in runs["l-centring1-s1"]["figures"]
     assert "nll" in runs["l-centring1-s1"]["final_figures"]
+    assert any("have a prompt that was trained on" in warning for warning in runs["l-centring1-s1"]["warnings"])
 
 
 def test_figures_on_other_data_than_those_chosen_by(

@@ -87,7 +87,8 @@ def test_rules_that_say_nothing_are_refused(tmp_path: Path) -> None:
         ("rules: [{sources: [a], top: 0.1, score: m}]", "are tables"),
         ("rules: [{sources: {a: much}}]", "not a number: 'much'"),
         ("rules: [{sources: {a: 0}}, {sources: {a: 0}, agrees: m}]", "more than one rule names a"),
-        ("- 1", "not rules"),
+        ("- 1", "needs a list of rules"),
+        ("", "needs a list of rules"),
     ):
         path.write_text(text)
         with pytest.raises(BadInputError, match=message):
