@@ -20,6 +20,8 @@ from showcase import GUIDELINE, PRINCIPLES, desk_ids, fill, good_answers, pairs,
 from web_pages import opened, picture, running_web, signed_in
 
 from assay.workspace import Workspace
+from assay_pipelines.online.config import EXAMPLE, load_loop
+from assay_pipelines.online.run import run_loop
 from assay_serving.process import running_server
 from assay_web.accounts.access_file import FILE as ACCESS
 from assay_web.accounts.access_file import AccessFile
@@ -207,6 +209,15 @@ def test_watching_a_run(place: Workspace, rewards: Rewards, browser: Browser) ->
         page.get_by_role("tab", name="Samples").click()
         page.get_by_role("table", name="Rollouts").get_by_role("row").nth(8).wait_for()
         picture(page, "run-samples", height=860)
+
+
+def test_a_loop_that_buys_labels(place: Workspace, url: str, browser: Browser) -> None:
+    """The configuration that `assay loop --example` prints, as it stands."""
+    looped = run_loop(place, load_loop(EXAMPLE))
+    with opened(browser, url) as page:
+        page.goto(f"/runs/{looped.run_id}/loop")
+        page.get_by_role("img", name=re.compile("^KL to the starting policy")).wait_for()
+        picture(page, "run-loop", height=1480)
 
 
 def test_managing_access(place: Workspace, browser: Browser) -> None:
