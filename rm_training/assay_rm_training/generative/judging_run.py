@@ -28,6 +28,7 @@ from assay_serving.generative.remote import RemoteWriter, endpoint_of
 from assay_serving.generative.templates import format_named
 from assay_serving.model_loader import load_scorer
 from assay_serving.model_reference import is_url, known_spec
+from assay_serving.tools.kind import check_called
 
 SEVERAL_TEMPERATURE = 0.7  #: default for several samples
 
@@ -144,8 +145,12 @@ def sample_judge(
 def _open(
     workspace: Workspace | None, source: str, config: JudgeEvalConfig, judging: Judging, api_key: str | None
 ) -> tuple[Writer, RewardModelSpec]:
+    opened: tuple[Writer, RewardModelSpec]
     if is_url(source):
         media = None if workspace is None else lambda: workspace.media
         endpoint = endpoint_of(source, config.model, api_key=api_key)
-        return RemoteWriter.open(endpoint, judging, media, tools=config.tools)
-    return LocalWriter.load(config.model_config(source, served_as=config.judge), judging=judging)
+        opened = RemoteWriter.open(endpoint, judging, media, tools=config.tools)
+    else:
+        opened = LocalWriter.load(config.model_config(source, served_as=config.judge), judging=judging)
+    check_called(config.tools, opened[1].judging.tools if opened[1].judging else ())
+    return opened

@@ -58,6 +58,14 @@ def granted(references: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...
     return tools
 
 
+def check_called(allowed: Iterable[str], tools: Iterable[str]) -> None:
+    """Raises BadInputError for a tool that the caller allows and a judge with these `tools` never calls."""
+    names = [_short(tool) for tool in tools]
+    if idle := [reference for reference in allowed if _short(reference) not in names]:
+        has = f"its tools are {', '.join(names)}" if names else "it has none; a judge profile gives it some"
+        raise BadInputError(f"the judge calls no tool {', '.join(idle)}: {has}", field="--tool")
+
+
 def _short(reference: str) -> str:
     """The tool's name without folders and settings."""
     return Path(reference.partition("?")[0]).name

@@ -118,7 +118,7 @@ def test_complaints_are_one_clear_line(files: dict[str, Path], workspace: Worksp
             ("ratings", "--ratings", "depth,tone", "--aggregation", "weights", "--weights", "1,x", "--data", "r"),
             "not numbers separated by commas",
         ),
-        (("steps", "--data", files["decided"]), "row 1, field 'steps': not a list of at least one step"),
+        (("steps", "--data", files["decided"]), "row 1, field 'steps': not a list of steps"),
         (("grm", "--text", "poem", "--data", files["decided"]), "'poem' is not one of sft, nll, dpo"),
         (("lists", "--data", files["ratings"]), "holds no"),
     ):

@@ -17,7 +17,7 @@ from assay.models.loading import load_tokenizer
 from assay.models.spec import FORMAT, RewardModelSpec
 from assay_serving.tools.calculator import calculate
 from assay_serving.tools.calls import calls_in, calls_of
-from assay_serving.tools.kind import absolute_reference, granted, tool_of
+from assay_serving.tools.kind import absolute_reference, check_called, granted, tool_of
 from assay_serving.tools.tool import ToolCall, ToolError, ToolLimits, ToolResult, ToolTurn, transcript
 from assay_serving.tools.toolbox import Toolbox, toolbox
 from assay_serving.tools.turns import between_turns, offered
@@ -221,6 +221,11 @@ def test_a_checkpoint_or_profile_opens_code_and_files_only_where_the_caller_name
             granted((reference,), ("calculator",))
     assert granted(("/elsewhere/own.py:Tool",), (f"{own}:Tool?x=1",)) == (f"{own}:Tool?x=1",)
     assert granted(("search?file=/elsewhere",), (f"search?file={own}",)) == (f"search?file={own}",)
+    check_called((f"{own}:Tool",), ("/elsewhere/own.py:Tool?x=1", "calculator"))
+    with pytest.raises(BadInputError, match="calls no tool search: its tools are calculator"):
+        check_called(("search",), ("calculator",))
+    with pytest.raises(BadInputError, match="it has none; a judge profile gives it some"):
+        check_called(("calculator",), ())
 
 
 @pytest.mark.parametrize(
