@@ -35,6 +35,13 @@ class _Origin:
     meta: dict[str, Any] = field(default_factory=dict)
 
 
+def not_empty(response: ResponseForm, field: str) -> ResponseForm:
+    """Itself. Raises RowError for an empty response, of which nobody can say anything."""
+    if not response:
+        raise RowError("empty", field=field)
+    return response
+
+
 @dataclass(slots=True)
 class PairRow(_Origin):
     """One pair in the order of the source."""

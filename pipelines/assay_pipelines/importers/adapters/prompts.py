@@ -20,6 +20,7 @@ from assay.data.json_lines import RowError
 from assay_pipelines.importers.adapters.paths import field_of, getter
 from assay_pipelines.importers.adapters.schema import TEMPLATE_FIELD, ComparisonRule, DialogueRule, PromptRule
 from assay_pipelines.importers.formats.columns import text_or_none
+from assay_pipelines.importers.rows import not_empty
 
 TurnsReader: TypeAlias = Callable[[Any], Turns]
 
@@ -90,7 +91,7 @@ def turns_reader(rule: DialogueRule) -> Callable[[str], tuple[str, Turns]]:
 def response_of_value(value: object, field: str) -> ResponseForm:
     """A response given as text, as one message, or as a list of messages that ends with the assistant's."""
     value = as_messages(value)
-    return response_form_of([value] if isinstance(value, dict) else value, field)
+    return not_empty(response_form_of([value] if isinstance(value, dict) else value, field), field)
 
 
 def sides_reader(rule: ComparisonRule) -> Callable[[Any, Turns | None], tuple[Turns, ResponseForm, ResponseForm]]:

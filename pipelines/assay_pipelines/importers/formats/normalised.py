@@ -34,7 +34,7 @@ from assay_pipelines.importers.formats.columns import (
 )
 from assay_pipelines.importers.formats.ratings import StatedRatings, votes_of
 from assay_pipelines.importers.layout import RecordLayout
-from assay_pipelines.importers.rows import ACCEPTABLE, FeedbackRow, PairRow, RatedRow, Row, mark, rating
+from assay_pipelines.importers.rows import ACCEPTABLE, FeedbackRow, PairRow, RatedRow, Row, mark, not_empty, rating
 
 
 @dataclass
@@ -174,7 +174,7 @@ class _RecordReader:
         return self.out
 
     def _response(self, index: int) -> ResponseForm:
-        return response_form_of(self.responses[index], "responses")
+        return not_empty(response_form_of(self.responses[index], "responses"), "responses")
 
     def _pair(self) -> PairRow:
         """Of the sides that the record names, else of its two responses."""
