@@ -50,9 +50,8 @@ PATIENCE_S = 240.0
 rendered = Rendered("text", (1, 2), True, True, 7, False)
 full_item = ScoreItem(PROMPT, "Gold.", "correct", rendered, "gold", ("a", "b"), ("Go", "ld."))
 full_request = ScoreRequest((full_item,), "rm", Priority.BULK, 1.5, Client("ci", 60.0, 600.0), "id-1", True)
-full_score = Score(
-    0.1, "rm", "v", "t", 9, True, 0.2, 0.3, "correct", "c", (ScorePart("p", 0.5, 0.6, 2.0, "m", "v", None),)
-)
+part = ScorePart("p", 0.5, 0.6, 2.0, "m", "v", None, "no answer", "has a digit", "veto", 0.4)
+full_score = Score(0.1, "rm", "v", "t", 9, True, 0.2, 0.3, "correct", "c", (part,), "because", 0.5)
 
 
 def through(message: Any) -> Any:
