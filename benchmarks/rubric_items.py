@@ -100,7 +100,8 @@ def area(grades: list[float], labels: list[float]) -> float:
 
 def interval(grades: list[float], labels: list[float]) -> tuple[float, float]:
     """95 % of bootstrap resamples of responses; those without both labels are drawn again."""
-    generator, areas = random.Random(0), []
+    generator = random.Random(0)
+    areas: list[float] = []
     while len(areas) < RESAMPLES:
         drawn = [generator.randrange(len(labels)) for _ in labels]
         if 0 < sum(labels[n] for n in drawn) < len(drawn):

@@ -68,7 +68,8 @@ def main() -> None:
     questions = [ScoreItem(prompt, text, criterion) for text in texts for criterion in criteria]
 
     def grades(scores: list[Any]) -> list[float]:
-        return [part.value for score in scores if isinstance(score, Score) for part in score.parts]
+        parts = [part for score in scores if isinstance(score, Score) for part in score.parts]
+        return [part.value for part in parts if part.value is not None]
 
     answers: dict[str, list[float]] = {}
 
@@ -76,7 +77,8 @@ def main() -> None:
         answers["shared"] = grades(shared.score(graded))
 
     def ask() -> None:
-        answers["plain"] = [getattr(score, "probability", None) for score in plain.score(questions)]
+        given = [score.probability for score in plain.score(questions) if isinstance(score, Score)]
+        answers["plain"] = [value for value in given if value is not None]
 
     seconds = interleaved({"shared": lambda: timed(grade), "plain": lambda: timed(ask)}, rounds)
     apart = max(abs(a - b) for a, b in zip(answers["shared"], answers["plain"], strict=True))

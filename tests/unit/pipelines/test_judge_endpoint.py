@@ -595,12 +595,13 @@ def test_images_go_to_an_endpoint_that_takes_them_and_else_stop_the_question(wor
     kind, _, encoded = sent["image_url"]["url"].partition(",")
     assert (sent["type"], kind) == ("image_url", "data:image/png;base64")
     assert base64.b64decode(encoded) == stream.getvalue()
-    with fake_endpoint(lambda request: "<think>It is red.</think><answer>1</answer>") as fake:
+    by_profile: dict[int, Any] = {}
+    with fake_endpoint(lambda _: {"said": "<think>It is red.</think><answer>1</answer>"}) as fake:
         judge_of(workspace, fake, judge={"profile": "r1-reward"}).judge(asked, results.__setitem__)
         assert fake.requests == []
-        judge_of(workspace, fake, judge={"profile": "r1-reward"}, images=True).judge(asked, results.__setitem__)
+        judge_of(workspace, fake, judge={"profile": "r1-reward"}, images=True).judge(asked, by_profile.__setitem__)
         [request] = fake.requests
-    assert not isinstance(results[0], JudgeFailure)
+    assert not isinstance(by_profile[0], JudgeFailure)
     shown, text = request.body["messages"][0]["content"]
     assert shown == sent
     assert "###### [Question]:\nWhich colour?  \n" in text["text"]
