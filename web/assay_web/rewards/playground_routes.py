@@ -79,13 +79,16 @@ class PlaygroundQuestion(RequestBody):
 
 
 class PlaygroundPart(FromRecord):
-    """A part of a composed reward. `value`: after its shaping. `skipped`: why it was not evaluated."""
+    """A part of a composed reward. `value`: after its shaping. `skipped`: why it was not evaluated; `failed`: why a
+    rubric's item has no grade; `gate`: that this item decided the reward."""
 
     name: str
     reward: float | None
     value: float | None
     weight: float | None
     skipped: str | None
+    failed: str | None
+    gate: str | None
 
 
 class PlaygroundScore(FromRecord):
@@ -100,6 +103,7 @@ class PlaygroundScore(FromRecord):
     truncated: bool | None = None
     calibration: str | None = None
     parts: list[PlaygroundPart] = Field(default=[])
+    coverage: float | None = None  #: of a rubric: share of its items that have a grade
     code: str | None = None
     failure: str | None = None
 

@@ -4299,9 +4299,14 @@ export interface components {
         };
         /**
          * PlaygroundPart
-         * @description A part of a composed reward. `value`: after its shaping. `skipped`: why it was not evaluated.
+         * @description A part of a composed reward. `value`: after its shaping. `skipped`: why it was not evaluated; `failed`: why a
+         *     rubric's item has no grade; `gate`: that this item decided the reward.
          */
         PlaygroundPart: {
+            /** Failed */
+            failed: string | null;
+            /** Gate */
+            gate: string | null;
             /** Name */
             name: string;
             /** Reward */
@@ -4352,6 +4357,8 @@ export interface components {
             calibration: string | null;
             /** Code */
             code: string | null;
+            /** Coverage */
+            coverage: number | null;
             /** Failure */
             failure: string | null;
             /**

@@ -8,7 +8,7 @@ import { ScoreTable } from "./ScoreTable";
 
 type Score = Reply["columns"][number]["scores"][number];
 
-const NOTHING = { rank: null, reward: null, probability: null, uncertainty: null, tokens: null, truncated: null, calibration: null, parts: [], code: null, failure: null };
+const NOTHING = { rank: null, reward: null, probability: null, uncertainty: null, tokens: null, truncated: null, calibration: null, parts: [], coverage: null, code: null, failure: null };
 const scored = (given: Partial<Score>): Score => ({ ...NOTHING, rank: 1, reward: 1.25, tokens: 12, truncated: false, ...given });
 
 function answered(scores: Score[]): Answer {
@@ -42,6 +42,17 @@ describe("ScoreTable", () => {
     renderAt(<ScoreTable answer={answered([scored({ probability: 0.571 }), scored({ rank: 2, probability: null })])} />);
     expect(screen.getByText("P 0.571", { exact: false })).toHaveTextContent("P 0.571, not calibrated");
     expect(screen.getByText("P not calibrated")).toBeInTheDocument();
+  });
+
+  it("says which items of a rubric have no grade, and which one decided", () => {
+    const part = { reward: null, weight: 1, skipped: null, failed: null, gate: null };
+    const parts = [
+      { ...part, name: "kind", value: null, failed: "too_long: does not fit" },
+      { ...part, name: "rude", value: 1, gate: "veto" },
+    ];
+    renderAt(<ScoreTable answer={answered([scored({ parts, coverage: 0.5 })])} />);
+    expect(screen.getByText("50 % of the items have a grade")).toBeInTheDocument();
+    expect(screen.getByText("kind failed: too_long: does not fit; rude 1.000 (decided: veto)")).toBeInTheDocument();
   });
 
   it("says why a model was not asked", () => {

@@ -9,6 +9,7 @@ import type { Answer, Reply } from "./draft";
 type Column = Reply["columns"][number];
 type Score = Column["scores"][number];
 
+const GATES: Record<string, string> = { veto: "veto", must_have: "must have" };
 const BASIS = { calibration: "by its calibration", bradley_terry: "as a log-odds, not calibrated" };
 
 /** Responses down, models (and principles) across. What could not be scored is said in words, never in a number. */
@@ -145,6 +146,11 @@ function ScoreCell({ score }: { score: Score }) {
           truncated: older turns were cut
         </Badge>
       )}
+      {score.coverage != null && score.coverage < 1 && (
+        <Badge color="yellow" variant="light" size="sm" tt="none">
+          {figure(100 * score.coverage, 0)} % of the items have a grade
+        </Badge>
+      )}
       {score.parts.length > 0 && (
         <Text size="xs" className="dim">
           {partsText(score.parts)}
@@ -159,9 +165,13 @@ function partsText(parts: Column["scores"][number]["parts"]): string {
   const members = parts.flatMap((part) => (part.name.startsWith("member-") && part.value !== null ? [part.value] : []));
   if (members.length > 4 && members.length === parts.length)
     return `${counted(members.length, "member")}, ${figure(Math.min(...members))} to ${figure(Math.max(...members))}`;
-  return parts
-    .map((part) => `${part.name} ${part.skipped === null ? figure(part.value ?? part.reward) : `skipped: ${part.skipped}`}`)
-    .join("; ");
+  return parts.map(partText).join("; ");
+}
+
+function partText({ name, skipped, failed, gate, value, reward }: Column["scores"][number]["parts"][number]): string {
+  if (skipped !== null) return `${name} skipped: ${skipped}`;
+  if (failed !== null) return `${name} failed: ${failed}`;
+  return `${name} ${figure(value ?? reward)}${gate === null ? "" : ` (decided: ${GATES[gate] ?? gate})`}`;
 }
 
 function StandingCell({ standing }: { standing: Reply["standings"][number] }) {
