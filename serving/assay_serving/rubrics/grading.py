@@ -82,7 +82,9 @@ class RubricScorer:
         """The rubric by which a response is judged: the file's items, then those of its label; without either, its
         principle alone. Raises BadInputError where there is none, and for a wrong one."""
         of_prompt = rubric_of(response.label)
-        if not of_prompt and not self.spec.items and response.principle is not None:
+        if response.principle is not None:
+            if of_prompt or self.spec.items:
+                raise BadInputError("a principle beside a rubric, which judges without it", field="principle")
             of_prompt = (RubricItem(response.principle),)
         if not of_prompt and not self.spec.items:
             raise BadInputError("neither the item's label nor the file has a rubric", field="label")

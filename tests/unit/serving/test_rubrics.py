@@ -117,6 +117,11 @@ def test_gates_say_which_item_closed_them() -> None:
 def test_a_principle_alone_is_a_rubric_of_one_item() -> None:
     assert only(rubric_scorer(), ask("gold", principle="Says gold")).reward == pytest.approx(0.9)
     assert "neither the item's label nor the file has a rubric" in refused(rubric_scorer(), ask("gold"))
+    for scorer, item in (
+        (rubric_scorer(items=["Says gold"]), ask("gold", principle="Says a")),
+        (rubric_scorer(), ask("gold", "Says gold", principle="Says a")),
+    ):
+        assert "a principle beside a rubric" in refused(scorer, item), "it would not be asked"
 
 
 def test_a_grade_is_a_probability_or_bounded() -> None:
