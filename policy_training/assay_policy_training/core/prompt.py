@@ -28,6 +28,7 @@ from assay.errors import BadInputError
 from assay.ids import prompt_id
 from assay_serving.verifiers import Constraint, constraint_from_dict
 
+FINAL_TURN = "final_turn"  #: entry of the `meta` of a row that called tools: the text of its last turn, which answers
 POLICY = "policy"  #: `source` of a rollout that the policy generated from the context that is trained on
 
 
@@ -43,6 +44,10 @@ class PromptItem:
     forced: str = ""  #: start of the policy's turn that is given, not generated: no reward gradient there
     source: str = POLICY  #: tag of its rows: objectives and corrections may treat other sources otherwise
     as_text: bool = False  #: its row states the prompt as a text, and not as messages: reward functions see it so
+
+    def answer_in(self, response: str) -> str:
+        """What a program checks of a response: its last turn, where tools were called and their results stand in it."""
+        return str(self.meta.get(FINAL_TURN, response))
 
     @property
     def generation_context(self) -> Prompt:

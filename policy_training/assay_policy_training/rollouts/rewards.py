@@ -190,7 +190,8 @@ def verified(items: Sequence[PromptItem], responses: Sequence[str]) -> list[Outc
     rows = [row for row, item in enumerate(items) if item.constraints]
     if len(responses) != len(items):
         raise ValueError(f"{len(responses)} responses to {len(items)} prompts")
-    outcomes = shared_pool().verify([(items[row].constraints, responses[row]) for row in rows]) if rows else []
+    checks = [(items[row].constraints, items[row].answer_in(responses[row])) for row in rows]
+    outcomes = shared_pool().verify(checks) if checks else []
     by_row = dict(zip(rows, outcomes, strict=True))
     return [by_row.get(row, NO_CONSTRAINTS) for row in range(len(items))]
 

@@ -29,7 +29,7 @@ from assay.score import ScoreFailure
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import Rewards, StepReport
-from assay_policy_training.plugins.samplers.tool_calls import FINAL_TURN, TOOL_TURNS
+from assay_policy_training.plugins.samplers.tool_calls import TOOL_TURNS
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.reasoning_check import ReasoningCheck
 from assay_serving.generative.templates import JudgeFormat
@@ -105,7 +105,7 @@ class VerdictReward:
         """An unreadable answer has the least reward. Raises ValueError where the two
         orders of a pair have different numbers of rollouts."""
         labels = [str(item.meta["label"]) for item in items]
-        responses = [str(item.meta.get(FINAL_TURN, text)) for item, text in zip(items, responses, strict=True)]
+        responses = [item.answer_in(text) for item, text in zip(items, responses, strict=True)]
         read = [read_verdict(text, self.form.labels) for text in responses]
         verdict_labels = [verdict.label if isinstance(verdict, JudgeVerdict) else None for verdict in read]
         right = [

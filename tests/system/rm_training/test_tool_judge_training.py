@@ -17,9 +17,9 @@ from assay.models.spec import RewardModelSpec
 from assay.score import Score
 from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import FINAL_TURN, PromptItem
 from assay_policy_training.core.sampling import Sampling
-from assay_policy_training.plugins.samplers.tool_calls import FINAL_TURN, ToolCalls
+from assay_policy_training.plugins.samplers.tool_calls import ToolCalls
 from assay_rm_training.generative.judged_rows import rows_of
 from assay_rm_training.generative.sft import GenerativeSft
 from assay_rm_training.generative.tool_traces import trace_of

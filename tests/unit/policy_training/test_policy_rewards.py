@@ -15,7 +15,7 @@ from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_policy_training.core.batch import RolloutBatch, group_index, on_last_token
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import FINAL_TURN, PromptItem
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.filters.groups import EnoughValid
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts, load_prompts
@@ -27,7 +27,7 @@ from assay_serving.composition.checking import ConstraintScorer
 from assay_serving.composition.composed import ComposedScorer
 from assay_serving.composition.description import ComposedSpec
 from assay_serving.scorer import ModelInfo, ScoreItem, Scorer
-from assay_serving.verifiers import AllLowercase, MaxWords
+from assay_serving.verifiers import AllLowercase, MathAnswer, MaxWords
 
 NAN = float("nan")
 PLAIN = PromptItem((Message("user", "say hi"),))
@@ -117,6 +117,14 @@ def test_verifier_part_is_the_share_of_constraints_met() -> None:
     found = VerifierReward().score([CHECKED, CHECKED, PLAIN], ["hi there", "Hi there", "hi"])
     assert found.parts["verifier"].tolist() == pytest.approx([1.0, 0.5, NAN], nan_ok=True)
     assert found.failures[2][0].code == "no_verifier"
+
+
+def test_a_program_checks_the_answer_and_not_what_tools_said() -> None:
+    asked = PromptItem(CHECKED.prompt, (MathAnswer("42"),), {FINAL_TURN: "I do not know."})
+    transcript = 'Let me see.<tool_call>{"name": "calculator"}</tool_call>\n42\nI do not know.'
+    assert VerifierReward().score([asked], [transcript]).parts["verifier"].tolist() == [0.0]
+    known = PromptItem(CHECKED.prompt, (MathAnswer("42"),), {FINAL_TURN: "The answer is 42."})
+    assert VerifierReward().score([known], [transcript]).parts["verifier"].tolist() == [1.0]
 
 
 def test_groups_with_too_few_rewards_are_dropped() -> None:
@@ -237,7 +245,7 @@ def test_a_reward_of_ones_own_comes_from_a_file(tmp_path: Path) -> None:
 
 
 def test_prompts_of_ones_own_come_from_a_file(tmp_path: Path) -> None:
-    source = "from assay.domain import Message\nfrom assay_policy_training.core.prompt import PromptItem\n\n\n"
+    source = "from assay.domain import Message\nfrom assay_policy_training.core.prompt import FINAL_TURN, PromptItem\n\n\n"
     source += "def greetings(argument, *, seed, split):\n"
     source += "    return [PromptItem((Message('user', f'{split} {seed} {n}'),)) for n in range(2)]\n"
     (tmp_path / "mine.py").write_text(source, encoding="utf-8")

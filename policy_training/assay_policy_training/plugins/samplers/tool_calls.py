@@ -18,7 +18,7 @@ from annotated_types import Ge
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import FINAL_TURN, PromptItem
 from assay_policy_training.core.sampling import Sampling, group_seeds, row_uniforms
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
@@ -29,7 +29,6 @@ from assay_serving.tools.tool import ToolTurn, transcript
 from assay_serving.tools.toolbox import toolbox
 from assay_serving.tools.turns import between_turns
 
-FINAL_TURN = "final_turn"  #: entry of a row's item: the text of the last turn, which answers
 TOOL_TURNS = "tool_turns"  #: entry of a row's item: the turns before it, as JSON (`ToolTurn.to_dict`)
 
 
