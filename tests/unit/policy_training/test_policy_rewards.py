@@ -245,7 +245,7 @@ def test_a_reward_of_ones_own_comes_from_a_file(tmp_path: Path) -> None:
 
 
 def test_prompts_of_ones_own_come_from_a_file(tmp_path: Path) -> None:
-    source = "from assay.domain import Message\nfrom assay_policy_training.core.prompt import FINAL_TURN, PromptItem\n\n\n"
+    source = "from assay.domain import Message\nfrom assay_policy_training.core.prompt import PromptItem\n\n\n"
     source += "def greetings(argument, *, seed, split):\n"
     source += "    return [PromptItem((Message('user', f'{split} {seed} {n}'),)) for n in range(2)]\n"
     (tmp_path / "mine.py").write_text(source, encoding="utf-8")
