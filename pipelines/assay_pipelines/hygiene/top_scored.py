@@ -106,9 +106,9 @@ def select_by_score(workspace: Workspace, rules: list[SelectionRule], run_id: st
     before = _counts(workspace, rules, "p.pool <> 'discarded' OR p.rule = $rule")
     if not before:
         with workspace.store.unit() as db:
-            there = [source for (source,) in db.execute("SELECT DISTINCT source FROM origins ORDER BY 1").fetchall()]
+            sources = [source for (source,) in db.execute("SELECT DISTINCT source FROM origins ORDER BY 1").fetchall()]
         raise BadInputError(
-            f"no comparison is of a named source; there are {', '.join(there) or 'none'}", field="rules"
+            f"no comparison is of a named source; there are {', '.join(sources) or 'none'}", field="rules"
         )
     for rule in rules:
         offsets = {source: float(offset) for source, offset in rule.sources.items()}

@@ -133,9 +133,9 @@ def _rubric(outcome: Outcome[WrittenRubric], current: Any) -> list[dict[str, Any
     fixed_items = [item for item in (rubric_items(current) if current else ()) if item.constraints or item.by]
     texts, names = {item.text for item in fixed_items}, {item.name for item in fixed_items}
     written = [item.model_dump(exclude={"reason"}) for item in outcome.value.items]
-    others = [item for item in written if item["text"] not in texts and item["name"] not in names]
+    unlike = [item for item in written if item["text"] not in texts and item["name"] not in names]
     try:
-        items = rubric_items([item.to_dict() for item in fixed_items] + others)
+        items = rubric_items([item.to_dict() for item in fixed_items] + unlike)
     except BadInputError as error:
         return f"unusable: {error}"
     return [item.to_dict() for item in items]

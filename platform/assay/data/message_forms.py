@@ -226,8 +226,12 @@ def _as_result(
     if not (always or call or name) or any(part["type"] == "tool_result" for part in parts):
         return parts
     text = "\n".join(part["text"] for part in parts if part["type"] == "text")
-    named = {"call_id": call, "name": name}
-    result = {"type": "tool_result", "content": text, **{key: str(value) for key, value in named.items() if value}}
+    call_fields = {"call_id": call, "name": name}
+    result = {
+        "type": "tool_result",
+        "content": text,
+        **{key: str(value) for key, value in call_fields.items() if value},
+    }
     return [result, *(part for part in parts if part["type"] != "text")]
 
 

@@ -137,9 +137,9 @@ class RedoLog:
             try:
                 size = os.fstat(handle).st_size
                 try:
-                    rest = line
-                    while rest:
-                        rest = rest[os.write(handle, rest) :]
+                    unwritten = line
+                    while unwritten:
+                        unwritten = unwritten[os.write(handle, unwritten) :]
                     os.fsync(handle)
                 except OSError:
                     with suppress(OSError):

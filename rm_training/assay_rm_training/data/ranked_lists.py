@@ -83,8 +83,8 @@ def _parse(record: dict[str, Any]) -> list[RankedList]:
         samples = record.get("samples")
         if not isinstance(samples, list) or not samples:
             raise RowError("a demonstration is learned from beside samples of a policy", field="samples")
-        named = [("demonstration", record["demonstration"]), *(("samples", sample) for sample in samples)]
-        responses = [*dict.fromkeys(text_or_empty(text, field) for field, text in named)]
+        by_field = [("demonstration", record["demonstration"]), *(("samples", sample) for sample in samples)]
+        responses = [*dict.fromkeys(text_or_empty(text, field) for field, text in by_field)]
         ranks = (1, *(2 for _ in responses[1:]))
         if len(ranks) < 2:
             return []  # every sample is the demonstration; such rows are counted

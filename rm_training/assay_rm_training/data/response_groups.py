@@ -88,8 +88,8 @@ def encode_rows(
             content.add((repr(row),))
             if isinstance(outcome, str):
                 left_out[outcome.partition(": ")[0]] += 1
-                named = f" ({name})" if (name := name_of(row)) else ""
-                first_fault = first_fault or f"{unit.removesuffix('s')} {number}{named}: {outcome}"
+                suffix = f" ({name})" if (name := name_of(row)) else ""
+                first_fault = first_fault or f"{unit.removesuffix('s')} {number}{suffix}: {outcome}"
             else:
                 truncated += outcome[1]
                 yield outcome[0]

@@ -124,10 +124,10 @@ class VerdictReward:
         parts[FORMAT] = [float(bool(analysis)) for analysis in analyses]
         failures: list[tuple[ScoreFailure, ...]] = [() for _ in items]
         if self.check is not None:
-            asked = [index for index, credit in enumerate(right) if credit]
-            found = self.check.of([analyses[index] for index in asked], [labels[index] for index in asked])
+            correct = [index for index, credit in enumerate(right) if credit]
+            marks = self.check.of([analyses[index] for index in correct], [labels[index] for index in correct])
             parts[REASONING] = [0.0] * len(items)
-            for index, one in zip(asked, found, strict=True):
+            for index, one in zip(correct, marks, strict=True):
                 parts[REASONING][index] = math.nan if isinstance(one, ScoreFailure) else one
                 failures[index] = (one,) if isinstance(one, ScoreFailure) else ()
         self._figures = self._measured(

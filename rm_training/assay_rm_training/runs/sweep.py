@@ -326,9 +326,9 @@ def _run(
 def _figures(evaluation: Mapping[str, Any]) -> dict[str, float]:
     figures = {}
     for name, places in _PLACES.items():
-        for place in places:
+        for position in places:
             value: Any = evaluation
-            for part in place.split("."):
+            for part in position.split("."):
                 value = value.get(part) if isinstance(value, Mapping) else None
             if isinstance(value, int | float):
                 figures[name] = float(value)

@@ -389,9 +389,9 @@ def last_interrupted(workspace: Workspace, plan: TrainingPlan) -> str | None:
 def _compared(plan: TrainingPlan) -> dict[str, Any]:
     """The settings that a resumed run keeps."""
     payload = plan.to_dict()
-    kept = {name: payload[name] for name in ("data", "eval_data", "final_data", "data_content")}
+    fields = {name: payload[name] for name in ("data", "eval_data", "final_data", "data_content")}
     settings: dict[str, Any] = json.loads(
-        json.dumps({**kept, **payload["config"], **payload["method"], "parallel": None})
+        json.dumps({**fields, **payload["config"], **payload["method"], "parallel": None})
     )
     return settings
 

@@ -65,13 +65,13 @@ class AdaptedScorer(TransformersScorer):
         name, adapter, checkpoint = matched
         tokenizer, device = tokenizer_of(checkpoint), pick_device(config.device)
         chat = ChatOptions(template=adapter.template, system=adapter.system)
-        made = spec is None
+        default_spec = spec is None
         if spec is None:
             spec = _spec(config, name, adapter, checkpoint, tokenizer, chat)
         require_parity(config, spec)
         dtype = pick_dtype(device, config.dtype)
         model, head = load_parts(checkpoint, adapter, tokenizer, dtype=dtype, device=device)
-        if made and model.config.num_labels > 1:  # its labels are classes or ratings
+        if default_spec and model.config.num_labels > 1:  # its labels are classes or ratings
             spec = replace(spec, ranked=False)
         closed = adapter.body == "encoder" and bool(tokenizer.chat_template)  # by two tokens, see `EncoderScorer`
         length = config.length(spec.trained_length, _context(model.config)) - (2 * closed or adapter.append is not None)

@@ -213,10 +213,10 @@ class EnsembleScorer:
 
     def _common_parts(self, scores: Sequence[Score]) -> Iterator[ScorePart]:
         """The ratings that every member gives by name: mean and deviation over the members, in the ratings' units."""
-        named = [{p.name: p.value for p in score.parts if p.value is not None} for score in scores]
-        for name in named[0]:
-            if not name.startswith((MEMBER, CRITIQUE)) and all(name in parts for parts in named):
-                values = np.array([[parts[name] for parts in named]], dtype=float)
+        by_name = [{p.name: p.value for p in score.parts if p.value is not None} for score in scores]
+        for name in by_name[0]:
+            if not name.startswith((MEMBER, CRITIQUE)) and all(name in parts for parts in by_name):
+                values = np.array([[parts[name] for parts in by_name]], dtype=float)
                 mean = float(values.mean())
                 yield ScorePart(name, mean, mean, uncertainty=float(self._aggregation.spread(values)[0]))
 

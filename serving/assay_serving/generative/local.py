@@ -168,10 +168,10 @@ def described(name: str, spec: RewardModelSpec, *, dtype: str, device: str, atte
     judging = spec.judging
     if judging is not None and Path(judging.format).is_absolute():  # a file, whose content is in `template`
         judging = replace(judging, format="")
-    asked = f"{spec.template_hash}\x1f{judging}"
+    question_key = f"{spec.template_hash}\x1f{judging}"
     if judging is not None and judging.tools:
-        asked += f"\x1f{judging.tool_rounds}\x1f{judging.tool_errors}\x1f{toolbox(judging.tools).identity}"
-    template_hash = hashlib.sha256(asked.encode()).hexdigest()[:16]
+        question_key += f"\x1f{judging.tool_rounds}\x1f{judging.tool_errors}\x1f{toolbox(judging.tools).identity}"
+    template_hash = hashlib.sha256(question_key.encode()).hexdigest()[:16]
     return ModelInfo(
         name=name,
         version=spec.version,

@@ -23,8 +23,8 @@ def content_with(text: str, images: Sequence[ImagePart]) -> str | tuple[Part, ..
     """The content of the question; of several images each follows the name that the text calls it by."""
     if not images:
         return text
-    named = [part for image in images for part in (TextPart(image.text_view), image)]
-    return (*(named if len(images) > 1 else images), TextPart(text))
+    parts = [part for image in images for part in (TextPart(image.text_view), image)]
+    return (*(parts if len(images) > 1 else images), TextPart(text))
 
 
 def _without_images(message: Message) -> Message:

@@ -81,9 +81,11 @@ class Toolbox:
         if (tool := self.tools.get(call.name)) is None:
             return _refused(call, f"there is no tool {call.name!r}; there is {', '.join(self.tools)}")
         limits: ToolLimits = getattr(tool, "limits", ToolLimits())
-        known, required = tool.parameters.get("properties", {}), tool.parameters.get("required", ())
-        if call.arguments.keys() - set(known) or set(required) - call.arguments.keys():
-            return _refused(call, f"the arguments are {', '.join(known)}; not {', '.join(call.arguments) or 'none'}")
+        properties, required = tool.parameters.get("properties", {}), tool.parameters.get("required", ())
+        if call.arguments.keys() - set(properties) or set(required) - call.arguments.keys():
+            return _refused(
+                call, f"the arguments are {', '.join(properties)}; not {', '.join(call.arguments) or 'none'}"
+            )
         if used >= limits.calls:
             return _refused(call, f"{tool.name} may be called {limits.calls} times")
         if (running := self._given_up.get(tool.name)) is not None and running.is_alive():

@@ -81,8 +81,8 @@ def group_of(sequences: Sequence[npt.ArrayLike], images: Sequence[tuple[str, ...
     if not rows or any(len(row) == 0 for row in rows):
         raise BadInputError("a group of token sequences needs sequences of at least one token each")
     common = common_prefix(rows) if len(rows) > 1 else 0
-    kept = tuple(images) if any(images) else ()
-    return TokenGroup(rows[0][:common], tuple(row[common:] for row in rows), kept)
+    packed_images = tuple(images) if any(images) else ()
+    return TokenGroup(rows[0][:common], tuple(row[common:] for row in rows), packed_images)
 
 
 def common_prefix(rows: Sequence[Tokens]) -> int:

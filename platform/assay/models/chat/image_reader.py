@@ -143,18 +143,18 @@ class ImageReader:
     def _process(self, images: "list[Image]") -> ReadImages:
         text = self.placeholder * len(images)
         try:
-            made = dict(
+            inputs = dict(
                 self.processor(
                     text=[text], images=[images], return_text_replacement_offsets=True, add_special_tokens=False
                 )
             )
         except (ValueError, TypeError, ZeroDivisionError) as error:
             raise BadInputError(f"an image that the model's processor refuses: {error}", field="images") from error
-        (offsets,) = made.get("text_replacement_offsets") or ([],)
+        (offsets,) = inputs.get("text_replacement_offsets") or ([],)
         texts = tuple(str(each["replacement"]) for each in offsets)
         if len(texts) != len(images):
             raise BackendError(f"{type(self.processor).__name__} does not say what stands for an image")
-        arrays = {name: _array(value) for name, value in made.items() if name not in _OF_TEXT}
+        arrays = {name: _array(value) for name, value in inputs.items() if name not in _OF_TEXT}
         return ReadImages(texts, arrays)
 
     def _bytes(self, reference: str) -> bytes:

@@ -30,8 +30,8 @@ class DeclaredBenchmark(Benchmark):
         """Raises BadInputError for a headline that the protocol does not compute."""
         self.described = description
         if description.headline and description.headline not in self.columns:
-            known = ", ".join(self.columns)
-            raise BadInputError(f"is none of {known}" if known else "this protocol has its own", field="headline")
+            columns = ", ".join(self.columns)
+            raise BadInputError(f"is none of {columns}" if columns else "this protocol has its own", field="headline")
         self.name = description.name  # type: ignore[misc]
         self.title, self.source = description.title, description.source  # type: ignore[misc]
         self.hub, self.obtain = description.hub, description.obtain  # type: ignore[misc]

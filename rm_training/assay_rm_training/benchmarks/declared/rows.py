@@ -22,8 +22,10 @@ def require_prompt_fields(records: Sequence[Record], fields: RowFields) -> None:
     """Raises BadInputError for a part of the prompt that no row has: what is joined would lack it in silence."""
     for path in fields.prompt:
         if records and all(at(record, path) is None for record in records):
-            there = ", ".join(records[0].values)
-            raise BadInputError(f"no row has {path!r}; the first row's fields are {there}", field="fields.prompt")
+            fields_of_row = ", ".join(records[0].values)
+            raise BadInputError(
+                f"no row has {path!r}; the first row's fields are {fields_of_row}", field="fields.prompt"
+            )
 
 
 def items_of(records: Iterable[Record], fields: RowFields) -> list[BenchmarkItem]:

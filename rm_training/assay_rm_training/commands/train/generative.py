@@ -50,8 +50,8 @@ def generative_sft(
     """
     from assay_rm_training.generative.sft import GenerativeSft
 
-    asked = (samples, temperature, max_new_tokens, tuple(tool or ()), tool_rounds)
-    return GenerativeSft(form, not one_order, verdict_weight, content_free, *asked)
+    of_tools = (samples, temperature, max_new_tokens, tuple(tool or ()), tool_rounds)
+    return GenerativeSft(form, not one_order, verdict_weight, content_free, *of_tools)
 
 
 def cloud(

@@ -191,8 +191,8 @@ def _values(context: typer.Context, entry: str) -> tuple[str, list[Any]]:
     name, _, text = entry.partition("=")
     parameter = options.get(name.strip().removeprefix("--").replace("_", "-"))
     if parameter is None or parameter.name in (*_FIXED, *SweepOptions._fields, *Placement._fields):
-        known = [n for n, p in options.items() if p.name not in (*_FIXED, *SweepOptions._fields, *Placement._fields)]
-        near = difflib.get_close_matches(name, known)
+        names = [n for n, p in options.items() if p.name not in (*_FIXED, *SweepOptions._fields, *Placement._fields)]
+        near = difflib.get_close_matches(name, names)
         hint = f"; did you mean {', '.join(near)}?" if near else "; seeds are --seeds N" if name == "seed" else ""
         raise BadInputError(f"{name!r} is no option that can be swept{hint}", field="--sweep")
     words = [word.strip() for word in text.split(",") if word.strip()]

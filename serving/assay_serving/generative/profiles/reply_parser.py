@@ -142,11 +142,11 @@ class ReplyParser:
 
 def parser_of(settings: Mapping[str, Any], responses: int) -> ReplyParser:
     """From the `reads` of a profile's file. Raises BadInputError that names the field."""
-    known = ", ".join(ReplyParser.__dataclass_fields__)
+    fields = ", ".join(ReplyParser.__dataclass_fields__)
     if not isinstance(settings, Mapping):
-        raise BadInputError(f"must be a mapping of {known}", field="reads")
+        raise BadInputError(f"must be a mapping of {fields}", field="reads")
     if unknown := sorted(set(map(str, settings)) - set(ReplyParser.__dataclass_fields__)):
-        raise BadInputError(f"must be a mapping of {known}", field=f"reads.{unknown[0]}")
+        raise BadInputError(f"must be a mapping of {fields}", field=f"reads.{unknown[0]}")
     arguments = dict(settings)
     listed = arguments.get("json", ())
     if not isinstance(listed, str | list | tuple) or not all(isinstance(name, str) for name in listed):
