@@ -1,9 +1,10 @@
 """The process that decodes images from anywhere: the program that `assay.system.images` starts, and nothing else.
 
-Covers: bounds on memory and pixels, whole decoding, so that a truncated file is refused. Leaves out: the bound on time,
-which is its parent's. Imports nothing of Assay: it is run as a file.
+Covers: bounds on memory, pixels and CPU time, whole decoding, so that a truncated file is refused. Leaves out: the
+bound on the clock, which is its parent's. Imports nothing of Assay: it is run as a file.
 
-Requests on standard input: one byte (`P`: pixels, `H`: header), 8 bytes of length, the image. Replies on standard
+Requests on standard input: one byte (`P`: pixels, `H`: header), 8 bytes of CPU seconds after which this process ends
+by SIGPROF, 8 of length, the image. Replies on standard
 output: 8 bytes of length, a JSON object on the first line (`error`, or `format`, `width`, `height`), then RGB bytes.
 """
 
@@ -11,6 +12,7 @@ import io
 import json
 import os
 import resource
+import signal
 import struct
 import sys
 import warnings
@@ -49,16 +51,18 @@ def main() -> None:
     Image.init()  # loads the decoders: after this, memory is bounded
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     source, sink = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb")
-    while len(head := source.read(9)) == 9:
-        kind, length = struct.unpack("<cQ", head)
+    while len(head := source.read(17)) == 17:
+        kind, seconds, length = struct.unpack("<cdQ", head)
         content = source.read(length)
         body = b""
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
             header, body = _decoded(content, formats, most_pixels, kind == b"P")
         except MemoryError:
             header = {"error": "an image that takes too much memory to decode"}
         except Exception:  # of a file that is no image, or one that no decoder reads
             header = {"error": f"not an image ({', '.join(formats)})"}
+        signal.setitimer(signal.ITIMER_PROF, 0)
         reply = json.dumps(header).encode() + b"\n" + body
         sink.write(struct.pack("<Q", len(reply)))
         sink.write(reply)

@@ -11,6 +11,7 @@ that it takes, is that image's failure.
 import atexit
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 20_000_000  #: of one image
 MOST_PIXELS = 50_000_000
-SECONDS = 5.0  #: to decode one image
+SECONDS = 5.0  #: of CPU time to decode one image
+WAITED = 4  #: times as long on the clock: a busy machine gives a process a share of a core
 #: Pillow's formats that are read; a browser shows all but TIFF. None holds scripts.
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
 _STARTING_S = 30.0  # more for the first image: a busy machine starts Python slowly
@@ -78,17 +80,16 @@ class _Decoder:
 
     def ask(self, content: bytes, kind: bytes) -> tuple[dict[str, object], bytes]:
         started = self._started()
-        deadline = time.monotonic() + SECONDS + (_STARTING_S if started else 0.0)
+        deadline = time.monotonic() + WAITED * SECONDS + (_STARTING_S if started else 0.0)
         try:
-            self._send(struct.pack("<cQ", kind, len(content)) + content, deadline)
+            self._send(struct.pack("<cdQ", kind, SECONDS, len(content)) + content, deadline)
             (length,) = struct.unpack("<Q", self._receive(8, deadline))
             head, _, pixels = self._receive(length, deadline).partition(b"\n")
             return json.loads(head), pixels
-        except TimeoutError:
-            self.stop()
-            raise BadInputError(f"an image that takes more than {SECONDS:g} s to decode") from None
-        except (OSError, EOFError) as error:
-            self.stop()
+        except (OSError, EOFError) as error:  # the clock's deadline is an OSError too
+            status = self.stop()
+            if isinstance(error, TimeoutError) or status == -signal.SIGPROF:
+                raise BadInputError(f"an image that takes more than {SECONDS:g} s to decode") from None
             if started:
                 raise BackendError("the process that decodes images does not start") from error
             raise BadInputError("an image whose decoder ended: it is broken, or takes too much memory") from error
@@ -126,14 +127,17 @@ class _Decoder:
             received += part
         return bytes(received)
 
-    def stop(self) -> None:
+    def stop(self) -> int | None:
+        """The exit status of the process, where it was this one's."""
+        status = None
         if self._socket is not None:
             self._socket.close()
         if self._process is not None and self._owner == os.getpid():
             with suppress(OSError):
                 self._process.kill()
-            self._process.wait()
+            status = self._process.wait()
         self._process = self._socket = None
+        return status
 
 
 _lock = threading.Lock()

@@ -2,6 +2,7 @@
 
 import functools
 import io
+import signal
 import struct
 import zlib
 
@@ -64,9 +65,14 @@ def test_an_image_at_the_bound_is_read() -> None:
     assert decode_image(bomb(10_000, 5_000)).size == (10_000, 5_000)
 
 
-def test_the_decoder_is_killed_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("waited", "by"), [(10_000, "its own CPU time"), (1, "the clock, of a decoder that hangs")])
+def test_the_decoder_is_killed_at_its_deadline(monkeypatch: pytest.MonkeyPatch, waited: int, by: str) -> None:
     decode_image(GOOD)
     monkeypatch.setattr(images, "SECONDS", 0.02)
+    monkeypatch.setattr(images, "WAITED", waited)
+    if "hangs" in by:
+        assert images._decoder._process is not None
+        images._decoder._process.send_signal(signal.SIGSTOP)
     with pytest.raises(BadInputError, match=r"takes more than 0\.02 s to decode"):
         decode_image(bomb(10_000, 5_000))
     assert images._decoder._process is None
