@@ -2,8 +2,8 @@
 
 Source: "R1-Reward: Training Multimodal Reward Model Through Stable Reinforcement Learning", arXiv 2505.02835, official
 code (`get_gpt_reward`, `verify_conflict`). The second judge sees the last three lines of the analysis and the verdict
-in words, not the question. Where it cannot be read the check is 0, as there after three attempts; a call that failed is
-missing. Leaves out: what the check is worth (`stable_reinforce` of the reward's composition).
+in words, not the question. Where it cannot be asked or read the check is missing (there 0, after three attempts).
+Leaves out: what the check is worth (`stable_reinforce` of the reward's composition).
 """
 
 from collections.abc import Sequence
@@ -39,21 +39,15 @@ class ReasoningCheck:
         return cls(GenerativeScorer(*LocalWriter.load(ModelConfig(reference, device=device), judging=judging)))
 
     def of(self, analyses: Sequence[str], labels: Sequence[str]) -> list[float | ScoreFailure]:
-        """For each analysis and the label of its verdict: 1 where the one leads to the other, -1 where it does not, 0
-        where the second judge could not be read, a failure where it could not be asked."""
+        """For each analysis and the label of its verdict: 1 where the one leads to the other, -1 where it does not, a
+        failure where the second judge could not be asked or read."""
         items = [
             ScoreItem((Message("user", ";".join(text.strip().split("\n")[-LINES:])),), worded(label))
             for text, label in zip(analyses, labels, strict=True)
         ]
-        return [_value(result) for result in self.judge.score(items)]
+        return [result.reward if isinstance(result, Score) else result for result in self.judge.score(items)]
 
 
 def worded(label: str) -> str:
     """The verdict in words."""
     return f"response {label} is better" if label in ("A", "B") else f"the verdict is {label}"
-
-
-def _value(result: Score | ScoreFailure) -> float | ScoreFailure:
-    if isinstance(result, Score):
-        return result.reward
-    return 0.0 if result.code == "unparsable" else result

@@ -20,7 +20,7 @@ from assay_serving.generative.templates import PAIRWISE
 CASES = [
     ("a\nb\nIt is vague.\nSo A is better.\nVerdict: A", "1", 2.0),
     ("B is better, clearly.\nVerdict: A", "Output: 0", 1.0),
-    ("Both, perhaps.\nVerdict: A", "I cannot tell: 0 or 1.", 1.5),
+    ("Both, perhaps.\nVerdict: A", "I cannot tell: 0 or 1.", float("nan")),
     ("Verdict: A", "0", 0.5),  # no analysis: no format
     ("So B is better.\nVerdict: B", None, 0.5),  # wrong
     ("So A is better.", None, 0.0),  # no verdict
@@ -52,7 +52,7 @@ def test_the_rewards_of_a_judges_answers() -> None:
         found = reward.score([item] * len(CASES), [text for text, _, _ in CASES])
     composed = judge_recipe("r1_reward").reward(found.parts)
     assert composed.tolist() == pytest.approx([number for _, _, number in CASES], nan_ok=True)
-    assert [bool(failures) for failures in found.failures] == [False] * 6 + [True]
+    assert [bool(failures) for failures in found.failures] == [False, False, True, False, False, False, True]
     assert len([question for question in judge.questions if "Broken" not in question]) == 4
     [whole] = [question for question in judge.questions if "vague" in question]
     assert "Response #########\n b;It is vague.;So A is better. \n\n\n" in whole  # the last three lines
