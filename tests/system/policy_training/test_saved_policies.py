@@ -115,14 +115,16 @@ def test_the_saved_policy_is_compared_after_the_optimiser_is_gone(
     alive: list[list[object]] = []
     loaded = load_causal_lm
 
-    def observed(name: str, *arguments: object, **options: object) -> object:
+    def optimisers_and_policies() -> list[object]:
         gc.collect()
-        kinds = (torch.optim.AdamW, Policy)
-        new = [item for item in gc.get_objects() if type(item) in kinds and id(item) not in before]
+        return [item for item in gc.get_objects() if type(item) in (torch.optim.AdamW, Policy)]
+
+    def observed(name: str, *arguments: object, **options: object) -> object:
+        new = [item for item in optimisers_and_policies() if not any(item is old for old in before)]
         alive.append(new if str(name).endswith("/checked") else [])
         return loaded(name, *arguments, **options)  # type: ignore[arg-type]
 
-    before = {id(item) for item in gc.get_objects()}
+    before = optimisers_and_policies()  # held, so that no new object takes the address of one of them
     monkeypatch.setattr(policies, "load_causal_lm", observed)
     code, _, err = command(
         capsys, *TRAIN, "--policy", "tiny", "--steps", "1", "--name", "checked", "-w", tmp_path / "w"
