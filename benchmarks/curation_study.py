@@ -38,10 +38,11 @@ from assay_pipelines.curation.loop.config import PeopleConfig, Stage1Config, Sta
 from assay_pipelines.curation.loop.cross_fitted import READING_L2
 from assay_pipelines.curation.loop.held_out import gold_candidates
 from assay_pipelines.curation.loop.parts import Parts
+from assay_pipelines.curation.loop.pass_config import RelabelConfig, SourcePassConfig
 from assay_pipelines.curation.loop.people import JudgedPeople
-from assay_pipelines.curation.loop.relabelling import RelabelConfig, run_relabelling
+from assay_pipelines.curation.loop.relabelling import run_relabelling
 from assay_pipelines.curation.loop.reward_models import LoopModel, preferring
-from assay_pipelines.curation.loop.source_pass import SourcePassConfig, run_source_pass
+from assay_pipelines.curation.loop.source_pass import run_source_pass
 from assay_pipelines.curation.loop.stage1 import run_stage1
 from assay_pipelines.curation.loop.stage2 import Stage2Parts, run_stage2
 from assay_pipelines.curation.reliability.estimates import reliabilities

@@ -21,9 +21,7 @@ from assay.runs.record import Run, locate_model, start_run
 from assay.workspace import Workspace
 from assay_pipelines.curation.consistency import ConsistencyConfig
 from assay_pipelines.curation.loop.config import Stage2Config
-from assay_pipelines.curation.loop.relabelling import RelabelConfig
-from assay_pipelines.curation.loop.source_pass import SourcePassConfig
-from assay_pipelines.curation.reliability.estimates import LEAST
+from assay_pipelines.curation.loop.pass_config import RelabelConfig, SourcePassConfig
 from assay_serving.model_config import ModelConfig
 
 if TYPE_CHECKING:
@@ -367,6 +365,7 @@ def sources(
     from assay_pipelines.curation.loop.cross_fitted import READING_L2
     from assay_pipelines.curation.loop.held_out import probe_refit
     from assay_pipelines.curation.loop.source_pass import run_source_pass
+    from assay_pipelines.curation.reliability.estimates import LEAST
     from assay_pipelines.judging.config import load_judges
     from assay_pipelines.judging.judging_models import record_judges, record_models
     from assay_pipelines.llm.budget import Budget, Spending

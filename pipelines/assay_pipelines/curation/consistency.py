@@ -37,14 +37,13 @@ from assay.store.records import (
     insert_judgments,
     insert_scores,
 )
-from assay_pipelines.judging.judging_models import record_models
-from assay_pipelines.judging.reward_model import RewardModelJudge as Judge
-from assay_pipelines.judging.reward_model import load_reward_model, opinion_of
 from assay_serving.model_reference import known_spec
 from assay_serving.scorer import ModelInfo, ScoreItem
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from assay_pipelines.judging.reward_model import RewardModelJudge as Judge
 
 __all__ = ["ConsistencyConfig", "ConsistencyReport", "SideScoring", "check_pool"]
 
@@ -94,9 +93,12 @@ class SideScoring:
     """
 
     def __init__(self, models: Sequence[str | Judge], device: str = "auto") -> None:
-        self._models, self._device, self._judges = models, device, list[Judge]()
+        self._models, self._device = models, device
+        self._judges: list[Judge] = []
 
     def open(self) -> None:
+        from assay_pipelines.judging.reward_model import load_reward_model
+
         self._judges = [load_reward_model(m, device=self._device) if isinstance(m, str) else m for m in self._models]
 
     def map(self, shard: pa.Table) -> pa.Table:
@@ -200,6 +202,8 @@ def _recording(run: Run, mapped: Iterator[Unit]) -> Iterator[Unit]:
     """The units; the models of the first one's result are recorded with the run."""
     import pyarrow.parquet as pq
 
+    from assay_pipelines.judging.judging_models import record_models
+
     recorded = False
     for unit in mapped:
         if not recorded:
@@ -298,6 +302,8 @@ def _write_scores(
 
 
 def _judgment(judge: _Described, candidate: Candidate, a: Score, b: Score) -> Judgment:
+    from assay_pipelines.judging.reward_model import opinion_of
+
     answer, confidence = opinion_of(judge.calibration, a.reward, b.reward)
     annotator = ids.annotator_id("reward_model", judge.name)
     return Judgment(candidate.comparison_id, annotator, answer, confidence=confidence)

@@ -24,9 +24,10 @@ from assay_pipelines.curation.loop import relabelling, source_pass
 from assay_pipelines.curation.loop.choosing import choose_for_judges, posteriors
 from assay_pipelines.curation.loop.config import Stage2Config
 from assay_pipelines.curation.loop.labelling import MODEL, silver_decisions, voter_weights
-from assay_pipelines.curation.loop.relabelling import RelabelConfig, run_relabelling
+from assay_pipelines.curation.loop.pass_config import RelabelConfig, SourcePassConfig
+from assay_pipelines.curation.loop.relabelling import run_relabelling
 from assay_pipelines.curation.loop.reward_models import LoopModel
-from assay_pipelines.curation.loop.source_pass import SourcePassConfig, run_source_pass
+from assay_pipelines.curation.loop.source_pass import run_source_pass
 from assay_pipelines.curation.loop.stage2 import Stage2Parts, run_stage2
 from assay_pipelines.curation.reliability.estimates import from_answers, reliabilities
 from assay_pipelines.curation.reliability.label_quality import FOLDS, LabelQuality, Outcome, fold_of, label_quality

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from assay_pipelines.curation.loop.relabelling import RelabelConfig
-from assay_pipelines.curation.loop.source_pass import SourcePassConfig
+from assay_pipelines.curation.loop.pass_config import RelabelConfig, SourcePassConfig
 from assay_pipelines.hygiene.cleaning import CleanConfig
 from assay_rm_training.methods.probe import ProbeConfig
 from assay_web.demo.source import SimulatedSource

@@ -14,9 +14,10 @@ from assay.runs.progress_bar import progress_bar
 from assay.runs.record import start_run
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.held_out import Refit
-from assay_pipelines.curation.loop.relabelling import RelabelConfig, RelabelReport, run_relabelling
+from assay_pipelines.curation.loop.pass_config import RelabelConfig, SourcePassConfig
+from assay_pipelines.curation.loop.relabelling import RelabelReport, run_relabelling
 from assay_pipelines.curation.loop.reward_models import LoopModel
-from assay_pipelines.curation.loop.source_pass import SourcePassConfig, SourcePassReport, run_source_pass
+from assay_pipelines.curation.loop.source_pass import SourcePassReport, run_source_pass
 from assay_pipelines.curation.reliability.estimates import SourceReliability, reliabilities
 from assay_pipelines.curation.verifier import VerifierReport, verify_pool
 from assay_pipelines.hygiene.cleaning import CleanConfig, clean

@@ -11,7 +11,6 @@ over its categories by a hash. Leaves out: asking (`labelling`).
 import heapq
 from collections.abc import Sequence, Set
 from dataclasses import replace
-from typing import Literal, TypeAlias
 
 from assay.browsing.candidates import candidates_by_id
 from assay.data.snapshots import CATEGORIES, Selection
@@ -19,11 +18,11 @@ from assay.ids import fraction
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.cross_fitted import PairModel
 from assay_pipelines.curation.loop.parts import Neighbour
+from assay_pipelines.curation.loop.pass_config import Spend
 from assay_pipelines.curation.reliability.estimates import Reliabilities
 from assay_pipelines.curation.reliability.evidence import PairEvidence, evidence_of, expit, id_pages
 
 PAGE = 4_000
-Spend: TypeAlias = Literal["uncertain", "contradiction", "random"]
 
 
 def choose_for_judges(

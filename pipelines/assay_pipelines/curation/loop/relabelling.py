@@ -7,18 +7,16 @@ trained on. Leaves out: training that model (`assay train probe --data` on a sna
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
-
-from annotated_types import Ge, Le
+from typing import Any
 
 from assay.browsing.candidates import Candidate, Label, candidates_by_id
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
-from assay.settings import CheckedSettings, Help
 from assay.store.records import Decision, Evidence
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.held_out import Refit, gold_probabilities
 from assay_pipelines.curation.loop.labelling import insert_undisturbed
+from assay_pipelines.curation.loop.pass_config import RelabelConfig
 from assay_pipelines.curation.loop.reward_models import LoopModel
 from assay_pipelines.curation.reliability.evidence import CHANCE
 from assay_pipelines.curation.reliability.label_quality import (
@@ -31,13 +29,6 @@ from assay_pipelines.curation.reliability.label_quality import (
 
 PAGE = 512
 RULE = "relabelled"
-
-
-@dataclass(frozen=True)
-class RelabelConfig(CheckedSettings):
-    """`least`: how sure the model must be of its side."""
-
-    least: Annotated[float, Ge(0.5), Le(1), Help("Probability that the model must give its side.")] = 0.5
 
 
 @dataclass

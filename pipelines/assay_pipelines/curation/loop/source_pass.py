@@ -12,22 +12,20 @@ new labels by a model alone (`relabelling`), agreement of reward models (`stage2
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
-
-from annotated_types import Ge, Le
+from typing import Any, Literal
 
 from assay.data.snapshots import Selection
 from assay.errors import BadInputError
 from assay.runs.progress_bar import Advance, silent
-from assay.settings import CheckedSettings, Help
 from assay.store.records import Decision, Evidence, insert_decisions
 from assay.workspace import Workspace
-from assay_pipelines.curation.loop.choosing import PAGE, Spend, choose_for_judges, posteriors
+from assay_pipelines.curation.loop.choosing import PAGE, choose_for_judges, posteriors
 from assay_pipelines.curation.loop.cross_fitted import PairModel, cross_fitted
 from assay_pipelines.curation.loop.held_out import Refit
 from assay_pipelines.curation.loop.labelling import MEASURED, ask_judges
+from assay_pipelines.curation.loop.pass_config import SourcePassConfig
 from assay_pipelines.curation.reliability.estimates import reliabilities
-from assay_pipelines.curation.reliability.evidence import CHANCE, PairEvidence, Use, id_pages, still_in
+from assay_pipelines.curation.reliability.evidence import CHANCE, PairEvidence, id_pages, still_in
 from assay_pipelines.curation.reliability.label_quality import (
     LabelQuality,
     Outcome,
@@ -43,22 +41,6 @@ from assay_pipelines.llm.questions import load_questions
 
 KEPT, REVERSED = "source_reliable", "source_reversed"
 _GOLD = "SELECT comparison_id, label FROM current_decisions WHERE pool = 'gold' AND label IN ('A', 'B') ORDER BY 1"
-
-
-@dataclass(frozen=True)
-class SourcePassConfig(CheckedSettings):
-    """`use`: weights = a label's weight is 2p - 1, p what is sure of it (the near end of the interval); soft = its
-    `preference` is p; drop = whole labels of sources that are right on at least `least` of gold, and nothing else."""
-
-    use: Annotated[Use, Help("What a source's reliability does: weigh its labels, soften them, or drop sources.")] = (
-        "weights"
-    )
-    least: Annotated[float, Ge(0.5), Le(1), Help("With drop: share right on gold that a source needs.")] = 0.6
-    judged: Annotated[int, Ge(0), Help("Comparisons to ask the judges about.")] = 0
-    spend: Annotated[Spend, Help("Which: the least certain, where --model contradicts the source, or random.")] = (
-        "uncertain"
-    )
-    seed: Annotated[int, Ge(0), Help("Of what is drawn.")] = 0
 
 
 @dataclass

@@ -10,7 +10,7 @@ where annotators and model err independently of each other (Nitzan and Paroush 1
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from assay.data.snapshots import Selection
 from assay.domain import AnnotatorKind
@@ -20,8 +20,6 @@ from assay_pipelines.curation.reliability.estimates import Reliabilities, Source
 
 NEGLIGIBLE = 1e-9  #: log odds that tell nothing
 CHANCE = "source_at_chance"  #: the rule that discards what tells nothing
-#: What reliability does: weigh labels by 2p - 1, make them soft labels of p, or drop sources.
-Use: TypeAlias = Literal["weights", "soft", "drop"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from assay.errors import BackendError
 from assay.workspace import Workspace
-from assay_pipelines.judging.asking import opinions
 
 if TYPE_CHECKING:
     from assay_pipelines.judging.asking import StoredOpinion
@@ -26,6 +25,8 @@ def side_probabilities(
 
     Raises BackendError without the library.
     """
+    from assay_pipelines.judging.asking import opinions
+
     voters = {voter for votes in votes_on.values() for voter in votes}
     gold = _gold(workspace)
     on_gold = opinions(workspace, list(gold), sorted(voters)) if gold else {}

@@ -13,7 +13,6 @@ from annotated_types import Ge, Gt, Le
 
 from assay.errors import BadInputError
 from assay.settings import Help, check_settings
-from assay.statistics.intervals import bounds
 
 if TYPE_CHECKING:
     from assay_serving.server.rollout.agreement import ModelAgreement
@@ -102,6 +101,8 @@ def check_conditions(
     promote_when: Mapping[str, float], measured: "ModelAgreement | None", *, failed: float, truncated: float
 ) -> list[Condition]:
     """What holds now. `failed`, `truncated`: shares of the new model's items."""
+    from assay.statistics.intervals import bounds  # imports numpy, which `assay --help` does not need
+
     values: dict[str, float | None] = {"failed": failed, "truncated": truncated}
     if measured is not None:
         aligned = measured.drift_aligned
