@@ -25,7 +25,8 @@ class ModelConfig(CheckedSettings):
     `served_as`: the name its scores carry. `max_length`: tokens. `allow_failed_parity`: load it although its spec says
     that it does not give the scores it was trained to. `engine`, `engine_options`: see `assay_serving.engines.engine`.
     `aliases`: other names that requests may use for it; the reference is one (a trainer names a model by its path).
-    `tools`: see `assay_serving.tools.kind.granted`.
+    `tools`: see `assay_serving.tools.kind.granted`. `own_code`: whether a description of several models may name code
+    of its own; False in a folder, which may come from anywhere, and in all that it names.
 
     float32 by default even where bfloat16 is faster: bfloat16 moves scores by about 5 % of their spread.
     """
@@ -71,6 +72,7 @@ class ModelConfig(CheckedSettings):
         Mapping[str, Any],
         Help("Option of that engine, e.g. url=http://gpu:8000; repeatable.", "--engine-option", metavar="KEY=VALUE"),
     ] = field(default_factory=dict)
+    own_code: bool = True
     aliases: tuple[str, ...] = ()
     policy_templates: Annotated[
         tuple[str, ...],

@@ -71,16 +71,27 @@ class PartSpec:
             raise ValueError("measure is for constraints, and this part is a model")
         if self.programs and self.constraints != "label":
             raise ValueError("programs is for constraints: label")
-        self.checks()
-
-    def checks(self) -> tuple[Constraint, ...]:
-        """The fixed constraints. Raises ValueError for an invalid one."""
         try:
-            return tuple(
-                constraint_from_dict(c, allow_code=True) for c in self.constraints or () if isinstance(c, Mapping)
-            )
+            for constraint in self.fixed:
+                if ":" not in str(constraint.get("kind")):
+                    constraint_from_dict(constraint)
         except BadInputError as error:
             raise ValueError(f"constraints: {error}") from error
+
+    @property
+    def fixed(self) -> tuple[dict[str, Any], ...]:
+        return self.constraints if isinstance(self.constraints, tuple) else ()
+
+    def checks(self) -> tuple[Constraint, ...]:
+        """The fixed constraints, for which code that they name is run: not when the file is read. Raises BadInputError
+        for an invalid one."""
+        return tuple(constraint_from_dict(constraint, allow_code=True) for constraint in self.fixed)
+
+    @property
+    def code(self) -> list[str]:
+        """What it names by module or file, not by a registered name."""
+        names = [self.model_kind, *(constraint.get("kind") for constraint in self.fixed)]
+        return [str(name) for name in names if ":" in str(name)]
 
     def meaning(self, version: str) -> dict[str, Any]:
         """All that changes its rewards, independent of where its model is."""

@@ -5,7 +5,7 @@ Leaves out: loading one model (`assay_serving.model_loader`).
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from assay.errors import AssayError, BadInputError
@@ -48,11 +48,13 @@ class PartLoader:
         file = (path / FILE if path.is_dir() else path).resolve()
         if file in above:
             raise BadInputError("is a part of itself", file=file)
-        spec = ComposedSpec.read(file)
+        spec, inside = ComposedSpec.read(file), self
+        if path.is_dir():
+            inside = replace(self, config=replace(self.config, own_code=False))
         scorers = {}
         for part in spec.parts:
             try:
-                scorers[part.name] = self.open(part, file, (*above, file))
+                scorers[part.name] = inside.open(part, file, (*above, file))
             except AssayError as error:
                 raise type(error)(f"{file}, part {part.name}: {error}") from error
         try:
@@ -61,7 +63,12 @@ class PartLoader:
             raise BadInputError(str(error), file=file) from error
 
     def open(self, part: PartSpec, file: Path, above: tuple[Path, ...] = ()) -> Scorer:
-        """The scorer of a part of this file."""
+        """The scorer of a part of this file. Raises BadInputError for code that it may not name."""
+        if part.code and not self.config.own_code:
+            raise BadInputError(
+                f"asks for the code {part.code[0]}: a folder or an order over the network runs none; "
+                f"name {file.name} itself"
+            )
         if part.model is None:
             fixed = part.checks() if part.constraints != "label" else None
             return ConstraintScorer(fixed, part.measure, programs=part.programs)

@@ -7,6 +7,8 @@ A member of either kind is a class with a class method `load(config, loader) -> 
 are parts of this one.
 """
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from assay.errors import BadInputError
@@ -76,6 +78,8 @@ class TransformersEngine:
         if config.engine_options:
             raise BadInputError("the transformers engine has no options of its own", field="engine_options")
         kind = checked_kind(config)
+        if is_description(config.reference) and Path(config.reference).expanduser().is_dir():
+            config = replace(config, own_code=False)
         spec = known_spec(config.reference) if kind == "scalar" else None
         scorer = next((name for field, name in SCALAR_SCORERS.items() if getattr(spec, field, None) is not None), kind)
         if kind == "scalar" and (config.adapter is not None or (spec is None and is_published(config.reference))):

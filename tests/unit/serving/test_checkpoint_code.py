@@ -17,6 +17,7 @@ from assay.errors import BadInputError
 from assay.models.loading import load_config, load_scalar_model, load_tokenizer
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import load_scorer
+from assay_serving.server.models.model_access import check_plan
 
 Made = Callable[[], tuple[Path, Path]]
 
@@ -111,3 +112,28 @@ def test_code_beside_a_known_architecture_is_not_run(made: Made) -> None:
     edit(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Own", None]})
     load_scorer(ModelConfig(str(folder), device="cpu"))
     assert not canary.exists()
+
+
+OF_CODE = {
+    "composed.yaml": "kind: composed\nparts: [{name: a, constraints: [{kind: 'own.py:Own'}]}]\n",
+    "rubric.yaml": "kind: rubric\nscorers: [{name: a, model: tiny, model_kind: 'own.py:Own'}]\n",
+    "ensemble.yaml": "kind: ensemble\nscale: raw\nmembers: [inner.yaml, tiny]\n",
+}
+
+
+@pytest.mark.parametrize("file", OF_CODE)
+def test_a_folder_that_names_code_runs_none(tmp_path: Path, file: str) -> None:
+    """In its own description, and in one that a member names; where the caller names the file, its code is run."""
+    with_code(tmp_path, tmp_path / "canary")
+    (tmp_path / "inner.yaml").write_text(OF_CODE["composed.yaml"])
+    (tmp_path / file).write_text(OF_CODE[file])
+    (tmp_path / "outer.yaml").write_text(f"kind: composed\nparts: [{{name: a, model: {tmp_path}/}}]\n")
+    plan = check_plan(ModelConfig(str(tmp_path / file), device="cpu"), [str(tmp_path)])
+    for config in (ModelConfig(str(tmp_path), device="cpu"), ModelConfig(str(tmp_path / "outer.yaml")), plan):
+        with pytest.raises(BadInputError, match=r"asks for the code .*own.py:Own: a folder .* runs none") as refused:
+            load_scorer(config)
+        assert "\n" not in str(refused.value)
+    assert not (tmp_path / "canary").exists()
+    with pytest.raises(BadInputError, match=r"own\.py:Own' is no "):
+        load_scorer(ModelConfig(str(tmp_path / file), device="cpu"))
+    assert (tmp_path / "canary").exists()

@@ -46,7 +46,7 @@ def _default_of(declared: dataclasses.Field[Any]) -> Any:
 
 
 #: The name is beside the plan; templates and tools are who starts the server's.
-_NOT_SENT = ("served_as", "policy_templates", "tools")
+_NOT_SENT = ("served_as", "policy_templates", "tools", "own_code")
 
 
 class PlanBody(_settings_body("PlanSettings", ModelConfig, _NOT_SENT)):  # type: ignore[misc]

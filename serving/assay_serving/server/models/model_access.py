@@ -33,7 +33,7 @@ def check_plan(plan: ModelConfig, allowed: Sequence[str], workspace: Path | None
     """The plan with the folder that its reference stands for. Raises what `check_reference` raises."""
     _check_code(plan)
     _check_addresses(plan.engine_options, allowed)
-    return replace(plan, reference=check_reference(plan.reference, allowed, workspace))
+    return replace(plan, reference=check_reference(plan.reference, allowed, workspace), own_code=False)
 
 
 def check_reference(reference: str, allowed: Sequence[str], workspace: Path | None = None) -> str:
