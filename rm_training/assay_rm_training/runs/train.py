@@ -90,7 +90,7 @@ class TrainingPlan(RunPlan):
 
     `waivers`: registered benchmark -> reason to train although `data` is not checked against it, or overlaps.
     `final_data`: data of the final evaluation instead of `eval_data`, by which a step may have been chosen.
-    `group`: common name of runs that are compared (`runs/sweep.py`), all of data with this `data_content`.
+    `group`: common name of runs that are compared (`assay.runs.sweep`), all of data with this `data_content`.
     """
 
     plan_file: ClassVar[str] = "run.json"

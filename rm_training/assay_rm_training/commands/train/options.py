@@ -21,18 +21,10 @@ import typer
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.resume import absolute_file, is_given, refuse_changes, resume_hint
 from assay.cli.settings_options import option_parameters
+from assay.cli.sweep import SweepOptions, members_of, run_group, show_group, sweep_options
 from assay.compute.executor import LOCAL
 from assay.errors import BadInputError
 from assay_rm_training.commands.train.placement import Placement, placement_options, run_placed
-from assay_rm_training.commands.train.sweep import (
-    SweepOptions,
-    members_of,
-    require_comparable,
-    require_complete,
-    run_group,
-    show_group,
-    sweep_options,
-)
 from assay_rm_training.presets import PRESETS, preset
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
@@ -52,6 +44,11 @@ WaiveOption = Annotated[
 ]
 
 
+#: Parameters that are the same for every run of a group, or numbered by it.
+_OF_GROUP = (
+    *("data", "eval_data", "final_data", "name", "force", "resume", "workspace", "as_json", "seed", "metric", "preset"),
+    *("holdout_prompts", "holdout_principles", "holdout_seed", *Placement._fields),
+)
 #: Settings whose options have another form, and those without an option.
 _BY_HAND = ("base", "lora", "betas", "preset", "share_prefix", "max_grad_norm", "head_init")
 
@@ -234,26 +231,47 @@ def _run_group(
     workspace: Path | None,
     as_json: bool,
 ) -> None:
+    from assay.runs.sweep import compare_group, data_content
     from assay.workspace import Workspace
-    from assay_rm_training.runs.sweep import data_content
+    from assay_rm_training.runs.sweep import LOWER_IS_BETTER, RewardModelGroup
     from assay_rm_training.runs.train import default_name
 
     if resume is not None:
         raise BadInputError("the same command goes on with what is missing: leave it out", field="--resume")
     here, waivers = Workspace.find(workspace), waivers_of(waive_contamination or [])
     first = planned(here, waivers, values, ())
-    require_comparable(first, placement)
-    group, content = values["name"] or default_name(values["base"], values["data"]), data_content(here, first)
+    _require_comparable(first, placement)
+    group = values["name"] or default_name(values["base"], values["data"])
+    content = data_content(here, (first.data, first.eval_data, first.final_data))
 
-    def grouped(values: Mapping[str, Any], swept: Collection[str]) -> TrainingPlan:
-        return replace(planned(here, waivers, values, swept), group=group, data_content=content)
+    def grouped(chosen: Mapping[str, Any], seed: int, name: str) -> TrainingPlan:
+        plan = planned(here, waivers, {**values, **chosen, "seed": seed, "name": name}, frozenset(chosen))
+        return replace(plan, group=group, data_content=content)
 
-    result = run_group(here, members_of(context, sweep, values, group, grouped), prefer=first.config.metric)
-    if as_json:
-        emit(result.to_dict(), "", as_json=True)
-    else:
-        show_group(result)
-    require_complete(result)
+    members = members_of(context, sweep, group, values["seed"], grouped, fixed=_OF_GROUP)
+    runs = run_group(here, RewardModelGroup(here, members), members)
+    result = compare_group(
+        runs,
+        prefer=first.config.metric,
+        lower=LOWER_IS_BETTER,
+        data=first.eval_data or f"what was held out of {Path(first.data).name}",
+        final_data=first.final_data,
+        other_data="--final-data is for others",
+    )
+    show_group(result, as_json=as_json)
+
+
+def _require_comparable(plan: TrainingPlan, placement: Placement) -> None:
+    """Raises BadInputError where runs of this plan could not be compared, and for several processes."""
+    from assay.models.parallelism.distributed import world_size
+
+    if placement.on != LOCAL or world_size() > 1:
+        raise BadInputError("the trainings of a group are of one process each", field="--seeds, --sweep")
+    if plan.eval_data is None and not getattr(plan.method, "holds_out", False):
+        raise BadInputError("trainings are compared on held-out data: --eval-data", field="--seeds, --sweep")
+    if plan.final_data is not None and not plan.config.eval_every:
+        reason = "with --final-data settings are chosen by evaluations during training: --eval-every N"
+        raise BadInputError(reason, field="--seeds, --sweep")
 
 
 def _new_plan(

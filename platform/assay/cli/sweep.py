@@ -1,6 +1,6 @@
-"""`--seeds` and `--sweep` of `assay train ...`: the trainings that they ask for, and the table that compares them.
+"""`--seeds` and `--sweep` of commands that train: the trainings that they ask for, and the table that compares them.
 
-Leaves out: training and comparing (`runs/sweep.py`), shared options (`options.py`).
+Leaves out: training and comparing (`assay.runs.sweep`).
 """
 
 from __future__ import annotations
@@ -8,42 +8,25 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from assay.compute.executor import LOCAL
+from assay.cli.options import emit
 from assay.errors import BackendError, BadInputError
 from assay.system.plurals import counted
-from assay_rm_training.commands.train.placement import Placement
 
 if TYPE_CHECKING:
+    from assay.runs.sweep import GroupMember, GroupPlan, GroupResult, GroupRun, GroupTraining, SeedMean
     from assay.workspace import Workspace
-    from assay_rm_training.runs.sweep import GroupMember, GroupResult, SeedMean
-    from assay_rm_training.runs.train import TrainingPlan
+
+    P = TypeVar("P", bound=GroupPlan)
 
 MOST_RUNS = 100
-#: Parameters that are the same for every run of a group, or numbered by it.
-_FIXED = (
-    "data",
-    "eval_data",
-    "final_data",
-    "name",
-    "force",
-    "resume",
-    "workspace",
-    "as_json",
-    "seed",
-    "metric",
-    "preset",
-    "holdout_prompts",
-    "holdout_principles",
-    "holdout_seed",
-)
 
 
 class SweepOptions(NamedTuple):
@@ -55,7 +38,7 @@ class SweepOptions(NamedTuple):
 
 def sweep_options(
     seeds: Annotated[
-        int | None, typer.Option(metavar="N", help="Train with N seeds, from --seed on, and compare on --eval-data.")
+        int | None, typer.Option(metavar="N", help="Train with N seeds, from --seed on, and compare on held-out data.")
     ] = None,
     sweep: Annotated[
         list[str] | None,
@@ -75,21 +58,25 @@ def sweep_options(
 def members_of(
     context: typer.Context,
     options: SweepOptions,
-    values: Mapping[str, Any],
     group: str,
-    planned: Callable[[Mapping[str, Any], frozenset[str]], TrainingPlan],
-) -> list[GroupMember]:
-    """The trainings, in the order of the values, seeds innermost. `values`: of the command line, by parameter;
-    `planned`: the plan of such values, of which the named ones count as given.
+    first_seed: int,
+    planned: Callable[[Mapping[str, Any], int, str], P],
+    *,
+    fixed: Collection[str],
+    keys: bool = False,
+) -> list[GroupMember[P]]:
+    """The trainings, in the order of the values, seeds innermost. `planned`: the plan of the chosen values by
+    parameter, a seed and a name. `fixed`: parameters that all of a group share; `keys`: a name with a dot is a key of
+    a recipe, whose values stay text.
 
     Raises BadInputError for an option that is unknown or has no values, and for over MOST_RUNS trainings.
     """
-    from assay_rm_training.runs.sweep import GroupMember
+    from assay.runs.sweep import GroupMember
 
-    swept = dict(_values(context, entry) for entry in options.sweep)
+    swept = dict(_values(context, entry, fixed, keys=keys) for entry in options.sweep)
     if len(swept) < len(options.sweep):
         raise BadInputError("an option is swept twice: give all its values at once", field="--sweep")
-    seeds = range(values["seed"], values["seed"] + (options.seeds or 1))
+    seeds = range(first_seed, first_seed + (options.seeds or 1))
     settings = prod(len(each) for each in swept.values())
     if settings * len(seeds) > MOST_RUNS:
         text = f"{counted(settings, 'combination')} of settings with {counted(len(seeds), 'seed')}"
@@ -99,45 +86,40 @@ def members_of(
         chosen = dict(zip(swept, combination, strict=True))
         texts = {name.replace("_", "-"): _text(value) for name, value in chosen.items()}
         name = "-".join([group, *(re.sub(r"[^\w.+-]+", "-", f"{key}{_short(texts[key])}") for key in texts)])
-        for seed in seeds:
-            settings_now = {**values, **chosen, "seed": seed, "name": f"{name}-s{seed}"}
-            members.append(GroupMember(texts, planned(settings_now, frozenset(chosen))))
+        members += [GroupMember(texts, seed, planned(chosen, seed, f"{name}-s{seed}")) for seed in seeds]
     names = [member.plan.name for member in members]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise BadInputError(f"two of the values would have the name {twice}", field="--sweep")
     return members
 
 
-def run_group(here: Workspace, members: list[GroupMember], *, prefer: str) -> GroupResult:
-    """Train and compare, a line on standard error before each training."""
-    from assay_rm_training.runs.sweep import compare_group, train_group
+def run_group(here: Workspace, training: GroupTraining[P], members: list[GroupMember[P]]) -> list[GroupRun]:
+    """Train what is due, a line on standard error before each training."""
+    from assay.runs.sweep import train_group
 
-    def announce(member: GroupMember, number: int, of: int) -> None:
+    def announce(member: GroupMember[P], number: int, of: int) -> None:
         done = f" ({len(members) - of} of {len(members)} done before)" if number == 1 and of < len(members) else ""
         typer.echo(f"training {number} of {of}: {member.label}{done}", err=True)
 
     try:
-        return compare_group(train_group(here, members, announce=announce), prefer=prefer)
+        return train_group(here, training, members, announce=announce)
     except KeyboardInterrupt:
         typer.echo("the same command goes on with what is missing", err=True)
         raise
 
 
-def require_comparable(plan: TrainingPlan, placement: Placement) -> None:
-    """Raises BadInputError where runs of this plan could not be compared, and for several processes."""
-    from assay.models.parallelism.distributed import world_size
-
-    if placement.on != LOCAL or world_size() > 1:
-        raise BadInputError("the trainings of a group are of one process each", field="--seeds, --sweep")
-    if plan.eval_data is None and not getattr(plan.method, "holds_out", False):
-        raise BadInputError("trainings are compared on held-out data: --eval-data", field="--seeds, --sweep")
-    if plan.final_data is not None and not plan.config.eval_every:
-        reason = "with --final-data settings are chosen by evaluations during training: --eval-every N"
-        raise BadInputError(reason, field="--seeds, --sweep")
+def show_group(result: GroupResult, *, as_json: bool) -> None:
+    """The table, the rule, the best, and what failed. Raises BackendError where trainings failed."""
+    runs = [run for one in result.settings for run in one.runs]
+    if as_json:
+        emit(result.to_dict(), "", as_json=True)
+    else:
+        _print_group(result, runs)
+    if failed := sum(run.error is not None for run in runs):
+        raise BackendError(f"{failed} of {len(runs)} trainings failed; the same command tries them again")
 
 
-def show_group(result: GroupResult) -> None:
-    """The table, the rule, the best, and what failed."""
+def _print_group(result: GroupResult, runs: list[GroupRun]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -164,7 +146,6 @@ def show_group(result: GroupResult) -> None:
         unclear = within is None or within.low <= 0 <= within.high
         seeds = "one seed does" if len(result.best.done) == 1 else "these seeds do"
         typer.echo(f"best: {best}{ahead}{f'; {seeds} not tell them apart' * unclear}")
-    runs = [run for one in result.settings for run in one.runs]
     for warning, count in Counter(warning for run in runs for warning in run.warnings).items():
         typer.echo(f"WARNING: {warning} ({counted(count, 'run')})")
     for run in runs:
@@ -173,14 +154,7 @@ def show_group(result: GroupResult) -> None:
     typer.echo(f"runs: assay runs --group {result.group}")
 
 
-def require_complete(result: GroupResult) -> None:
-    """Raises BackendError where trainings failed."""
-    runs = [run for one in result.settings for run in one.runs]
-    if failed := sum(run.error is not None for run in runs):
-        raise BackendError(f"{failed} of {len(runs)} trainings failed; the same command tries them again")
-
-
-def _values(context: typer.Context, entry: str) -> tuple[str, list[Any]]:
+def _values(context: typer.Context, entry: str, fixed: Collection[str], *, keys: bool) -> tuple[str, list[Any]]:
     """The parameter that `OPTION=A,B` names, and its values as the command line would read them."""
     options = {
         word.removeprefix("--"): parameter
@@ -190,8 +164,10 @@ def _values(context: typer.Context, entry: str) -> tuple[str, list[Any]]:
     }
     name, _, text = entry.partition("=")
     parameter = options.get(name.strip().removeprefix("--").replace("_", "-"))
-    if parameter is None or parameter.name in (*_FIXED, *SweepOptions._fields, *Placement._fields):
-        names = [n for n, p in options.items() if p.name not in (*_FIXED, *SweepOptions._fields, *Placement._fields)]
+    of_recipe = keys and "." in name
+    kept = (*fixed, *SweepOptions._fields)
+    if not of_recipe and (parameter is None or parameter.name in kept):
+        names = [n for n, p in options.items() if p.name not in kept]
         near = difflib.get_close_matches(name, names)
         hint = f"; did you mean {', '.join(near)}?" if near else "; seeds are --seeds N" if name == "seed" else ""
         raise BadInputError(f"{name!r} is no option that can be swept{hint}", field="--sweep")
@@ -199,12 +175,12 @@ def _values(context: typer.Context, entry: str) -> tuple[str, list[Any]]:
     if not words:
         raise BadInputError(f"no values: {name}=A,B", field="--sweep")
     try:
-        values = [parameter.process_value(context, word) for word in words]
+        values = words if parameter is None else [parameter.process_value(context, word) for word in words]
     except typer.BadParameter as error:
         raise BadInputError(f"{name}: {error.message}", field="--sweep") from error
     if len(set(map(str, values))) < len(values):
         raise BadInputError(f"{name} has a value twice", field="--sweep")
-    return str(parameter.name), values
+    return name.strip() if parameter is None else str(parameter.name), values
 
 
 def _text(value: Any) -> str:
