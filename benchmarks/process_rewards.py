@@ -37,7 +37,7 @@ from assay_serving.verifiers import MathAnswer, Regex
 from measure import Report, arguments
 
 CPU = torch.device("cpu")
-LETTERS, RIGHT, SEPARATOR = "abcd", "c;a;d;b", ";"
+LETTERS, RIGHT, SEPARATOR = ("abcd", "efgh", "ijkl", "mnop"), "c;e;l;n", ";"
 PROMPT = (Message("user", "open"),)
 T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365}
 ARMS = ("grpo", "pav", "process_grpo")
@@ -53,7 +53,7 @@ def taught(folder: Path, share: float, seed: int, steps: int) -> Path:
     for _ in range(steps):
         rows = []
         for _ in range(32):
-            letters = [LETTERS[int(torch.randint(4, (), generator=generator))] for _ in range(4)]
+            letters = [of[int(torch.randint(len(of), (), generator=generator))] for of in LETTERS]
             random = float(torch.rand((), generator=generator)) >= share
             rows.append(response_ids(policy, SEPARATOR.join(letters) if random else RIGHT))
         ids = torch.tensor([context + row for row in rows])

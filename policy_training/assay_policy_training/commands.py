@@ -1,6 +1,6 @@
 """`assay rl`: train a policy against a reward. Heavy imports happen inside the command."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +12,15 @@ from assay.cli.help_panels import option_panels
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay.cli.resume import is_given, refuse_changes
 from assay.cli.settings_options import settings_options
+from assay.cli.sweep import SeedsOption, SweepOption, SweepOptions, members_of, run_group, show_group, sweep_options
+from assay.errors import BadInputError
 from assay_policy_training.core.response_options import ConversationOptions
 from assay_policy_training.training.config import PolicyRunConfig
 
 if TYPE_CHECKING:
+    from assay.workspace import Workspace
     from assay_policy_training.training.evaluation import PolicyEvaluation
-    from assay_policy_training.training.run import TrainedPolicy
+    from assay_policy_training.training.run import Plan, TrainedPolicy
 
 #: Options that are not part of a plan.
 _COMMAND_ONLY = ("resume", "api_key", "watch_key", "wait", "deadline", "outage", "workspace", "as_json")
@@ -92,7 +95,7 @@ def export_policy(
 
 @option_panels(
     {
-        "Recipe": ("prompts_per_step", "seed", "overrides"),
+        "Recipe": ("prompts_per_step", "seed", "overrides", "seeds", "sweep"),
         "Prompts and their form": ("columns", "chat_template", "chat_kwargs", "system_prompt", "stop"),
         "Evaluation and checkpoints": (
             *("eval_every", "evaluation_prompts", "keep", "best_by", "keep_checkpoints", "watch", "watch_share"),
@@ -125,6 +128,8 @@ def rl(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change the recipe, e.g. kl.coefficient=0.01."),
     ] = None,
+    seeds: SeedsOption = None,
+    sweep: SweepOption = None,
     name: Annotated[str | None, typer.Option(help="Name of the new policy. Default: POLICY-RECIPE.")] = None,
     model: Annotated[str | None, typer.Option(help="The model of the reward server.")] = None,
     api_key: Annotated[
@@ -165,7 +170,8 @@ def rl(
     Writes metrics.jsonl and rollouts.jsonl into the run's folder. A rollout whose score failed is masked and
     counted, never scored 0. With --resume the plan is the old run's; only --steps, --name, --reward, --reward-timeout,
     --on-reward-error, --parallel and --on may change. In several processes:
-    `torchrun --nproc-per-node 2 -m assay.cli rl ...`.
+    `torchrun --nproc-per-node 2 -m assay.cli rl ...`. --seeds and --sweep (an option, or a key of the recipe such as
+    kl.coefficient) train several and compare them on the first of --eval-prompts.
 
     Example: `assay rl --recipe grpo --reward http://127.0.0.1:8700 --prompts constrained:64 --steps 20 --lr 1e-5`
     """
@@ -191,6 +197,9 @@ def rl(
         return
     target = Workspace.find(workspace)
     rewards = tuple(recorded_reward(reference, model, workspace=target) for reference in config.rewards)
+    group = sweep_options(seeds, sweep)
+    if group is not None and resume is not None:
+        raise BadInputError("the same command goes on with what is missing: leave it out", field="--resume")
     if resume is not None:
         flags = {"overrides": "--set", "evaluation_prompts": "--eval-prompts", "columns": "--column"}
         refuse_changes(context, {*CHANGEABLE, "model"} if rewards else CHANGEABLE, flags)
@@ -224,23 +233,84 @@ def rl(
         }
         variables = [f"chat.kwargs.{text}" for text in conversation.chat_kwargs]
         watch = tuple(recorded_reward(reference, None, "--watch", target) for reference in config.watch)
-        plan = new_plan(
-            replace(config, rewards=rewards, watch=watch),
-            load_recipe(recipe, [*(overrides or ()), *recipe_overrides(options), *variables]),
-            name,
-            parallel=parse_parallel(parallel or "auto"),
-        )
-    trainer = PolicyTrainer(target, plan)
-    with ExitStack() as stack:
-        keys = keys_of(plan.rewards, api_key)
-        opening |= {"calls": plan.calls, "device": plan.device}
-        trainer.rewards = open_rewards(stack, plan.rewards, keys, **opening)
-        # "" and not None, for which the client would take $ASSAY_API_KEY: that key is the other server's.
-        keys = [watch_key or ""] * len(plan.watch)
-        trainer.watch = open_rewards(stack, plan.watch, keys, **opening, option="--watch")
-        with _resume_hint(plan.recipe.checkpoint_every) as started:
-            trained = trainer.train(resume=resume, on_start=started)
+
+        def planned(chosen: Mapping[str, Any]) -> "Plan":
+            """With these values of options, and of keys of the recipe, in place of the command line's."""
+            keys = [*(overrides or ()), *(f"{key}={value}" for key, value in chosen.items() if "." in key)]
+            of_run = {key: value for key, value in chosen.items() if hasattr(config, key)}
+            of_recipe = recipe_overrides({**options, **chosen})
+            return new_plan(
+                replace(config, **{"rewards": rewards, "watch": watch, **of_run}),
+                load_recipe(chosen.get("recipe", recipe), [*keys, *of_recipe, *variables]),
+                name,
+                parallel=parse_parallel(parallel or "auto"),
+            )
+
+        plan = planned({})
+
+    def train(plan: "Plan", resume: str | None, held_out: Mapping[str, Any] | None = None) -> "TrainedPolicy":
+        trainer = PolicyTrainer(target, plan)
+        trainer.held_out = trainer.held_out if held_out is None else held_out
+        with ExitStack() as stack:
+            keys = keys_of(plan.rewards, api_key)
+            options = {**opening, "calls": plan.calls, "device": plan.device}
+            trainer.rewards = open_rewards(stack, plan.rewards, keys, **options)
+            # "" and not None, for which the client would take $ASSAY_API_KEY: that key is the other server's.
+            keys = [watch_key or ""] * len(plan.watch)
+            trainer.watch = open_rewards(stack, plan.watch, keys, **options, option="--watch")
+            with _resume_hint(plan.recipe.checkpoint_every) as started:
+                return trainer.train(resume=resume, on_start=started)
+
+    if group is not None:
+        _train_group(context, target, group, plan, planned, train, as_json=as_json)
+        return
+    trained = train(plan, resume)
     emit(_payload(trained), _text(trained), as_json=as_json)
+
+
+def _train_group(
+    context: typer.Context,
+    workspace: "Workspace",
+    options: SweepOptions,
+    first: "Plan",
+    planned: Callable[[Mapping[str, Any]], "Plan"],
+    train: Callable[..., "TrainedPolicy"],
+    *,
+    as_json: bool,
+) -> None:
+    from assay.models.parallelism.distributed import world_size
+    from assay.runs.sweep import compare_group, data_content
+    from assay_policy_training.trainer import RECIPE_OPTIONS, PolicyTrainer
+    from assay_policy_training.training.sweep import PolicyGroup
+
+    if world_size() > 1:
+        raise BadInputError("the trainings of a group are of one process each", field="--seeds, --sweep")
+    if not first.evaluate:
+        raise BadInputError("policies are compared on held-out prompts: --evaluate N", field="--seeds, --sweep")
+    held_out = PolicyTrainer(workspace, first).held_out  # the same for all, also where a source draws them by seed
+    chosen_on, *others = held_out
+    sources = [*first.prompts, *(source.rpartition("=")[2] for source in first.evaluation_prompts)]
+    content = data_content(workspace, sources)
+
+    def grouped(chosen: Mapping[str, Any], seed: int, name: str) -> "Plan":
+        plan = planned(chosen)
+        return replace(plan, recipe=replace(plan.recipe, seed=seed), name=name, group=first.name, data_content=content)
+
+    swept = {"recipe", "policy", *RECIPE_OPTIONS} - {"seed"}
+    fixed = [str(parameter.name) for parameter in context.command.params if parameter.name not in swept]
+    members = members_of(context, options, first.name, first.recipe.seed, grouped, fixed=fixed, keys=True)
+    training = PolicyGroup(workspace, members, lambda plan, resume: train(plan, resume, held_out))
+    runs = run_group(workspace, training, members)
+    prefer, lower = first.best_by.removeprefix("-").removeprefix("eval_"), first.best_by.startswith("-")
+    result = compare_group(
+        runs,
+        prefer=prefer,
+        lower=("kl_k3", *([prefer] if lower else [])),
+        data=chosen_on,
+        final_data=next(iter(others), None),
+        other_data="a second --eval-prompts gives others",
+    )
+    show_group(result, as_json=as_json)
 
 
 @contextmanager

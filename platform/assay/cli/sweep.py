@@ -36,17 +36,18 @@ class SweepOptions(NamedTuple):
     sweep: list[str]
 
 
-def sweep_options(
-    seeds: Annotated[
-        int | None, typer.Option(metavar="N", help="Train with N seeds, from --seed on, and compare on held-out data.")
-    ] = None,
-    sweep: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="OPTION=A,B", help="Train with each of these values of an option; repeatable: all combinations."
-        ),
-    ] = None,
-) -> SweepOptions | None:
+SeedsOption = Annotated[
+    int | None, typer.Option(metavar="N", help="Train with N seeds, from --seed on, and compare on held-out data.")
+]
+SweepOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="OPTION=A,B", help="Train with each of these values of an option; repeatable: all combinations."
+    ),
+]
+
+
+def sweep_options(seeds: SeedsOption = None, sweep: SweepOption = None) -> SweepOptions | None:
     """None: one training. Raises BadInputError for less than one seed."""
     if seeds is None and not sweep:
         return None

@@ -72,7 +72,8 @@ _LISTS = ("rewards", "watch", "prompts", "columns", "evaluation_prompts")  #: of
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(RunPlan, PolicyRunConfig):
-    """The configuration of a run, sufficient to resume it."""
+    """The configuration of a run, sufficient to resume it. `force`: a name in use becomes NAME-v2. `group`: common name
+    of runs that are compared (`assay.runs.sweep`), all with prompts of this `data_content`."""
 
     run_name: ClassVar[str] = "policy training"
 
@@ -80,6 +81,9 @@ class Plan(RunPlan, PolicyRunConfig):
     name: str  #: of the new policy
     evaluation_samples: int = 4
     parallel: Parallel = "auto"  #: how several processes divide the work
+    force: bool = False
+    group: str | None = None
+    data_content: str | None = None
 
     @property
     def calls(self) -> CallSettings:
@@ -150,7 +154,7 @@ def train_policy(
     mark_dead_runs(workspace)
     if resume is not None:
         _require_ended(workspace, resume)
-    model_folder(workspace, plan.name)
+    model_folder(workspace, plan.name, force=plan.force or None)
     require_trackers(plan.track)
     if plan.eval_every and resolve(plan.parallel) == "fsdp":
         raise BadInputError("not with fsdp: the first process evaluates alone, and has no whole weights; use ddp")
@@ -161,7 +165,7 @@ def train_policy(
         )
     inputs = _inputs(workspace, plan, rewards, resume)
     settings = plan.to_dict() | {"processes": world_size(), "division": resolve(plan.parallel)}
-    with model_run(workspace, "rl", plan.name, settings, inputs=inputs) as (run, target):
+    with model_run(workspace, "rl", plan.name, settings, force=plan.force or None, inputs=inputs) as (run, target):
         plan.write(run.folder)
         if resume is not None:
             copy_checkpoint(workspace.runs / resume, run.folder)
@@ -265,9 +269,9 @@ def _train(
         spec: dict[str, Any] = {"base": plan.policy, "base_version": trainer.policy_version, "recipe": recipe.name}
         spec |= {"updates": str(trainer.updates), "version": weights_digest(target)}
         spec |= {"chat": asdict(recipe.chat)} if recipe.chat != ChatOptions() else {}
-        policy_artifact = run.add_artifact("policy", plan.name, target, content_hash=folder_digest(target), spec=spec)
+        policy_artifact = run.add_artifact("policy", target.name, target, content_hash=folder_digest(target), spec=spec)
     with _policy_is_saved(target):
-        rollouts_artifact = _record_rollouts(run, plan.name, rewards)
+        rollouts_artifact = _record_rollouts(run, target.name, rewards)
         steps = [parse_object(line) for _, line in Lines(run.folder / METRICS_FILE)] if recipe.steps else []
         run.metrics.update(
             {
