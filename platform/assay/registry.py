@@ -276,7 +276,9 @@ def _load(target: str, what: str, field: str | None) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if missing and (module == missing or module.startswith(f"{missing}.")):
-            raise BadInputError(f"{what}: there is no module {missing!r}", field=field) from error
+            file = f"{module}.py"
+            hint = f"; a file beside you is {file}:{path}" if Path(file).is_file() else ""
+            raise BadInputError(f"{what}: there is no module {missing!r}{hint}", field=field) from error
         raise BackendError(f"{what} needs the package {missing!r}, which is not installed") from error
     except ImportError as error:
         raise BackendError(f"{what} cannot be imported: {error}") from error

@@ -361,11 +361,25 @@ def _text(trained: "TrainedPolicy") -> str:
     for label, row in rows:
         if row:
             lines.append(f"{label:<11}" + ", ".join(_step_facts(row)))
+    if trained.metrics["rewards_missing"]:
+        lines.append(_missing_line(trained))
     for name, (before, after) in trained.by_set.items():
         if len(trained.by_set) > 1:
             lines.append(f"on {name}")
         lines += [_evaluation_line("before", before), _evaluation_line("after", after), _change_line(before, after)]
     return "\n".join(lines)
+
+
+def _missing_line(trained: "TrainedPolicy") -> str:
+    """How many rollouts have no reward, and why the first of them has none."""
+    from assay.data.json_lines import Lines, parse_object
+    from assay_policy_training.training.loop import ROLLOUTS_FILE
+
+    lines = (line for _, line in Lines(trained.folder / ROLLOUTS_FILE) if b'"failures": [{' in line)
+    first = parse_object(next(lines, b"{}"))
+    reasons = [f"; the first, of step {first['step']}: {f['model']}: {f['message']}" for f in first.get("failures", ())]
+    share = f"{trained.metrics['rewards_missing']} of {trained.metrics['rollouts']} rollouts"
+    return f"{'no reward':<11}{share}, not trained on{''.join(reasons[:1])}"
 
 
 def _evaluation_line(label: str, evaluation: "PolicyEvaluation") -> str:

@@ -26,7 +26,7 @@ from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.functions.source import FunctionReward
 from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
 from assay_policy_training.rollouts.reward_uri import recorded_reward
-from assay_policy_training.training.config import PolicyRunConfig
+from assay_policy_training.training.config import BEST_BY, PolicyRunConfig
 from assay_policy_training.training.run import Plan, TrainedPolicy, train_policy
 
 #: A function (its parameters' names say how it is called), a source, or a text as `assay rl --reward` reads it.
@@ -63,6 +63,8 @@ class PolicyTrainer:
         self.prompts = mixtures.load_mixture(plan.prompts, **reading)
         sources = plan.evaluation_prompts or (f"constrained:{plan.evaluate}",)
         self.held_out = mixtures.held_out_sets(sources, plan.evaluate, **reading) if plan.evaluate else {}
+        if plan.best_by == BEST_BY and len(self.held_out) > 1:  # whose metrics have the sets' names
+            self.plan = replace(plan, best_by=BEST_BY.replace("eval", f"eval_{next(iter(self.held_out))}", 1))
 
     @classmethod
     def from_recipe(

@@ -1,5 +1,6 @@
 """`assay runs`, `assay models` and `assay publish`: list, compare, remove and give away what a workspace holds."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ def models_group() -> typer.Typer:
     """`assay models` without what other parts add to it."""
     models = typer.Typer(invoke_without_command=True)
     models.callback()(list_models)
+    models.command("compare")(compare_models)
     models.command("remove")(remove_model)
     return models
 
@@ -70,7 +72,28 @@ def compare(
     from assay.runs.catalogue import compare_runs
     from assay.workspace import Workspace
 
-    differences = compare_runs(Workspace.find(workspace), first, second)
+    _emit_differences(compare_runs(Workspace.find(workspace), first, second), as_json)
+
+
+def compare_models(
+    first: Annotated[str, typer.Argument(metavar="MODEL", help="Name or id.")],
+    second: Annotated[str, typer.Argument(metavar="MODEL")],
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show in which settings and final metrics the runs that made two models differ.
+
+    Example: `assay models compare helpful-v1 helpful-v2`
+    """
+    from assay.runs.catalogue import compare_runs, run_of_model
+    from assay.workspace import Workspace
+
+    target = Workspace.find(workspace)
+    runs = [run_of_model(target, name) for name in (first, second)]
+    _emit_differences(compare_runs(target, runs[0], runs[1]), as_json)
+
+
+def _emit_differences(differences: Mapping[str, Mapping[str, tuple[Any, Any]]], as_json: bool) -> None:
     lines = []
     for title, values in differences.items():
         lines.append(f"{title}: {'equal' if not values else ''}".rstrip())
@@ -108,7 +131,7 @@ def list_models(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the models of the workspace, or remove one.
+    """List the models of the workspace, compare two, or remove one.
 
     Example: `assay models --kind policy`
     """

@@ -95,6 +95,18 @@ def compare_runs(workspace: Workspace, first: str, second: str) -> dict[str, dic
     return {"settings": _differences(settings_a, settings_b), "metrics": _differences(metrics_a, metrics_b)}
 
 
+def run_of_model(workspace: Workspace, name: str) -> str:
+    """Id of the run that made the newest model of this name, or of this id. Raises NotFoundError for an unknown one."""
+    artifact = find_artifact(workspace, name, MODEL_KINDS)
+    if artifact is None:
+        raise NotFoundError(f"no model {name!r}; assay models lists them")
+    with workspace.store.unit() as db:
+        row = db.execute("SELECT run_id FROM artifacts WHERE artifact_id = ?", [artifact[1]]).fetchone()
+    if row is None or row[0] is None:
+        raise NotFoundError(f"no run is recorded that made {name}")
+    return str(row[0])
+
+
 def _record(workspace: Workspace, run: str) -> tuple[dict[str, Any], dict[str, Any]]:
     with workspace.store.unit() as db:
         row = db.execute("SELECT config, metrics FROM runs WHERE run_id = ?", [run]).fetchone()

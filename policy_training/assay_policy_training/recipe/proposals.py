@@ -1,7 +1,8 @@
 """Recipes for a task in words: `assay recipes --for "verifiable maths, 1 GPU"`.
 
 Covers: what a recipe needs (`TRAITS`), read from its text, and a ranking by the words of its header, rarer words first.
-Leaves out: any judgement of which method is better; recipes that follow a maintained framework come first among equals.
+Leaves out: any judgement of which method is better; among equals the base methods come first, which take any reward,
+and then the recipes that follow a maintained framework.
 """
 
 import math
@@ -23,6 +24,8 @@ TRAITS: Mapping[str, str] = {
     "recorded responses": "offline recorded dataset demonstration",
     "asynchronous rollouts": "async asynchronous actor cluster stale off-policy",
 }
+#: The base methods, for tasks with a verifier as with a reward model.
+_ANY_REWARD = frozenset({"dapo", "dr_grpo", "grpo", "gspo", "ppo", "reinforce_pp", "rloo"})
 _VERIFIED = re.compile(r"\bacc\b|verifier|verifiable|right or wrong|all[- ]right|right row|correctness|correct rows")
 #: What does not fit one GPU well: further models in the same memory, processes that generate beside training.
 _ON_ONE_GPU = {"critic": 2.0, "KL to a reference": 1.0, "asynchronous rollouts": 4.0}
@@ -72,15 +75,19 @@ def propose(query: str, texts: Mapping[str, str], most: int = 5) -> list[Proposa
     for name, text in texts.items():
         traits = traits_of(text)
         asked_by = {trait: {stem(word) for word in TRAITS[trait].split()} for trait in TRAITS}
-        served = {word for trait in traits for word in asked_by[trait]}
+        anyhow = ("verifier", "reward model") if name in _ANY_REWARD else ()
+        served = {word for trait in {*traits, *anyhow} for word in asked_by[trait]}
         matches = [word for word in wanted if word in served or word in headers[name]]
         score = sum(2.0 if word in served else 0.0 for word in matches)
-        score += sum(math.log(len(texts) / frequency[word]) for word in matches if word in headers[name])
+        rare = [word for word in matches if word in headers[name] and word not in served]
+        score += sum(math.log(len(texts) / frequency[word]) for word in rare)
         score -= 4.0 * sum(not refused.isdisjoint(asked_by[trait]) for trait in traits)
         if single:
             score -= sum(_ON_ONE_GPU.get(trait, 0.0) for trait in traits)
-        score += 1.0 * ("[F" in text)
-        proposals.append(Proposal(name, score, traits, tuple(words[word] for word in matches)))
+        score += 1.0 * ("[F" in text) + 1.0 * bool(anyhow)
+        needed = tuple(trait for trait in traits if trait not in anyhow)
+        needed = ("any reward", *needed) if anyhow else needed
+        proposals.append(Proposal(name, score, needed, tuple(words[word] for word in matches)))
     if not any(proposal.matches for proposal in proposals) and not refused:
         raise BadInputError(f"no recipe has to do with {query!r}; assay recipes lists them", field="--for")
     return sorted(proposals, key=lambda proposal: (-proposal.score, proposal.recipe))[:most]

@@ -12,7 +12,7 @@ from typing import Any
 
 from assay_policy_training.plugins.protocols import StopRule
 from assay_policy_training.plugins.watch.stop_rules import OutOfBounds
-from assay_policy_training.training.config import Keep
+from assay_policy_training.training.config import BEST_BY, Keep
 
 STEERED = -1
 
@@ -23,7 +23,7 @@ class CheckpointChoice:
     better. `keep`: whether the policy of the last step or of the best is saved."""
 
     newest: int = 1
-    best_by: str = "eval_reward_mean"
+    best_by: str = BEST_BY
     keep: Keep = "last"
     best: tuple[int, float] | None = field(init=False, default=None)  #: step and value of the metric
     #: Rule (its position, `STEERED`: plug-ins that steer the run) -> last step within its bound.

@@ -12,6 +12,8 @@ from assay.settings import Help, check_settings
 OnError = Literal["mask", "stop"]
 Keep = Literal["last", "best"]
 
+BEST_BY = "eval_reward_mean"  #: the default metric of --best-by
+
 
 @dataclass(frozen=True)
 class PolicyRunConfig:
@@ -73,8 +75,12 @@ class PolicyRunConfig:
     eval_every: Annotated[int, Ge(0), Help("Also evaluate on the held-out prompts every N steps; 0 = never.")] = 0
     keep: Annotated[Keep, Help("Save the policy of the last step, or of the best evaluation.")] = "last"
     best_by: Annotated[
-        str, Help("Metric of a step that the best one has most of; -METRIC: least of.", metavar="METRIC")
-    ] = "eval_reward_mean"
+        str,
+        Help(
+            "Metric of a step that the best one has most of; -METRIC: least of. The default is of the first set.",
+            metavar="METRIC",
+        ),
+    ] = BEST_BY
     keep_checkpoints: Annotated[
         int, Ge(1), Help("How many of the newest checkpoints are kept, beside the best and the last good one.")
     ] = 1

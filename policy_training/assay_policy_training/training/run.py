@@ -288,6 +288,7 @@ def _train(
                 "division": parallel.name,
                 "first_step": steps[0] if steps else None,
                 "last_step": steps[-1] if steps else None,
+                **{name: sum(step.get(name, 0) for step in steps) for name in ("rollouts", "rewards_missing")},
             }
         )
         after = evaluate("after", policy)

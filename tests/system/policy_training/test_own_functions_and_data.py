@@ -79,10 +79,12 @@ def test_functions_reward_a_run_and_a_fault_fails_its_rows(
         code, out, err = run(*masked)
         assert code == 0, err
         payload = json.loads(out)
-        assert payload["last_step"]["rewards_missing"] == 2
+        assert payload["last_step"]["rewards_missing"] == payload["rewards_missing"] == 2
         failed = [row for row in rollouts(payload) if row["reward"] is None]
         assert len(failed) == 2
         assert all(reason in str(row["failures"]) for row in failed)
+    code, out, err = run(*common[:-1], "--name", "said", "--reward", f"{inputs}/mine.py:moody")
+    assert "no reward  2 of 4 rollouts, not trained on; the first, of step 1: moody: ValueError: bad mood" in out
     code, out, err = run(
         *common, "--name", "stopped", "--reward", f"{inputs}/mine.py:moody", "--on-reward-error", "stop"
     )
@@ -136,6 +138,7 @@ def test_rows_of_verl_a_mixture_and_held_out_sets(
     folder = Path(payload["folder"])
     assert json.loads((folder / "evaluation.json").read_text())["sets"] == payload["sets"]
     plan = json.loads((folder / "plan.json").read_text())
+    assert plan["best_by"] == "eval_maths_reward_mean"
     assert plan["recipe"]["source"]["weights"] == {"gsm8k.parquet": 0.5, "sums.jsonl": 0.5}
     code, out, err = run("rl", "-w", workspace.root, "--resume", payload["run"], "--steps", "2", "--name", "more")
     assert code == 0, err

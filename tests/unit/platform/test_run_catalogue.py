@@ -111,6 +111,7 @@ def test_the_commands(workspace: Workspace, capsys: pytest.CaptureFixture[str]) 
     assert (code, [line.split()[0] for line in out.splitlines()]) == (0, [b, a])
     _, out, _ = printed(capsys, "runs", "compare", a, b, *where)
     assert out.split() == ["settings:", "lr", "0.5", "->", "1", "metrics:", "last_step.reward_mean", "1", "->", "2"]
+    assert printed(capsys, "models", "compare", "a", "b", *where)[1] == out
     assert json.loads(printed(capsys, "runs", "remove", a, "--json", *where)[1])["removed"] == a
     assert printed(capsys, "runs", "--limit", "1", "--kind", "rl", *where)[1].split()[0] == b
     assert "(files removed)" in printed(capsys, "runs", *where)[1]
