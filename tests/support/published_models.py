@@ -60,13 +60,16 @@ def write(
 
 
 def reference_states(folder: Path, ids: list[int], rename: Callable[[str], str | None] = lambda n: n) -> torch.Tensor:
-    """Hidden states [L, H] of transformers' own LlamaModel with the checkpoint's tensors, loaded by PyTorch alone."""
-    from transformers import LlamaConfig, LlamaModel
+    """Hidden states [L, H] of transformers' own LlamaModel (Gemma2Model where the configuration says so) with the
+    checkpoint's tensors, loaded by PyTorch alone."""
+    from transformers import AutoConfig, AutoModel
 
     config = json.loads((folder / "config.json").read_text())
     keep = {k: v for k, v in config.items() if k not in ("architectures", "auto_map", "model_type")}
-    model = LlamaModel(LlamaConfig(**keep))
-    model.eval()  # type: ignore[no-untyped-call]
+    kind = "gemma2" if config["model_type"] == "gemma2" else "llama"
+    auto: Any = AutoModel
+    model = auto.from_config(AutoConfig.for_model(kind, **keep), attn_implementation="eager")
+    model.eval()
     tensors = load_file(folder / "model.safetensors")
     state = {new: t for n, t in tensors.items() if (new := rename(n)) is not None and new.startswith("model.")}
     model.load_state_dict({n.removeprefix("model."): t for n, t in state.items()})

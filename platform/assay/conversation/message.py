@@ -19,6 +19,8 @@ from assay.ids import conversation_json
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 ROLES: tuple[str, ...] = get_args(Role)
+#: Of turns that some judges' chat templates know; no conversation of data or of a request has them.
+JUDGE_ROLES = ("response_1", "response_2", "principle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Message:
     content: str | tuple[Part, ...]
 
     def __post_init__(self) -> None:
-        if self.role not in ROLES:
+        if self.role not in ROLES and self.role not in JUDGE_ROLES:
             raise BadInputError(f"unknown role {self.role!r}; one of {', '.join(ROLES)}", field="role")
         content = self.content
         if not isinstance(content, str) and (not content or (len(content) == 1 and isinstance(content[0], TextPart))):

@@ -22,6 +22,7 @@ from assay.models.loading import context_length, stored_spec
 from assay.models.spec import RewardModelSpec, weights_digest
 from assay.score import ScoreFailure, ScorePart
 from assay_serving.engines.packed import for_scoring, require_parity
+from assay_serving.engines.principle import PrincipleScorer
 from assay_serving.engines.process_reward import StepScorer
 from assay_serving.engines.token import Reading, ScalarReader
 from assay_serving.engines.transformers import TransformersScorer
@@ -41,28 +42,35 @@ class PublishedForm:
 
     name: str
     adapter: ModelAdapter
-    head: RewardHead | None
+    head: RewardHead | None = None
     gate: tuple[int, ...] = ()
     last: int | None = None
     base: str = ""  #: version of a PEFT adapter's base
 
 
 class AdaptedScorer(TransformersScorer):
-    """Scores by a form's head. `form` is set by `load`, the one way to make it."""
+    """Scores by a form's head."""
 
-    form: PublishedForm
+    def __init__(self, *arguments: Any, form: PublishedForm, **options: Any) -> None:
+        """`arguments`, `options`: of `PackedScorer`."""
+        self.form = form
+        super().__init__(*arguments, **options)
 
     @classmethod
-    def load(cls, config: ModelConfig, loader: "ModelLoader | None" = None, **options: Any) -> Self:
-        """Raises what `assay.models.adapters.kind.adapter_of` and `load_parts` raise, and for failed parity checks."""
+    def load(cls, config: ModelConfig, loader: "ModelLoader | None" = None, **options: Any) -> Any:
+        """A scorer of the form's own class.
+
+        Raises what `assay.models.adapters.kind.adapter_of` and `load_parts` raise, and for failed parity checks."""
         spec = stored_spec(config.reference)
-        form = config.adapter or (spec.adapter if spec is not None else None)
-        if config.adapter is None and form is not None and form not in MODEL_ADAPTERS.names():
-            raise BadInputError(f"{config.reference} asks for the code {form}: allow it by --adapter", field="adapter")
-        matched = adapter_of(config.reference, form)
+        named = config.adapter or (spec.adapter if spec is not None else None)
+        if config.adapter is None and named is not None and named not in MODEL_ADAPTERS.names():
+            raise BadInputError(f"{config.reference} asks for the code {named}: allow it by --adapter", field="adapter")
+        matched = adapter_of(config.reference, named)
         if matched is None:
             raise BadInputError(f"{config.reference} is of no published form that is known here", field="adapter")
         name, adapter, checkpoint = matched
+        if adapter.question is not None:
+            return AdaptedPrincipleScorer.of_form(config, PublishedForm(name, adapter))
         tokenizer, device = tokenizer_of(checkpoint), pick_device(config.device)
         chat = ChatOptions(template=adapter.template, system=adapter.system)
         default_spec = spec is None
@@ -78,17 +86,11 @@ class AdaptedScorer(TransformersScorer):
         renderer = Renderer(tokenizer, max_length=length, chat=chat)
         last = None if adapter.append is None else _reward_token(checkpoint, adapter.append)
         gate = tuple(tokenizer(adapter.gate, add_special_tokens=False)["input_ids"]) if adapter.gate else ()
-        kind: type[AdaptedScorer] = AdaptedScorer
-        if adapter.body == "encoder":
-            kind = EncoderScorer
-        elif adapter.steps is not None:
-            kind = AdaptedStepScorer
-        scorer = kind.__new__(kind)
         below = "" if checkpoint.base is None else weights_digest(checkpoint.base.folder)
-        scorer.form = PublishedForm(name, adapter, head, gate, last, below)
+        form = PublishedForm(name, adapter, head, gate, last, below)
+        kind = AdaptedStepScorer if adapter.steps is not None else _SCORERS.get(adapter.body, AdaptedScorer)
         budget = config.token_budget
-        scorer.__init__(for_scoring(model), renderer, spec, name=config.name, token_budget=budget)  # type: ignore[misc]
-        return scorer  # type: ignore[return-value]
+        return kind(for_scoring(model), renderer, spec, form=form, name=config.name, token_budget=budget)
 
     def check(self, name: str) -> None:
         ScalarReader.check(self, name)
@@ -126,6 +128,19 @@ class AdaptedScorer(TransformersScorer):
     def parts(self, outputs: "torch.Tensor") -> tuple[ScorePart, ...]:
         """Named ratings of one response from its outputs."""
         return self.form.head.parts(outputs) if self.form.head is not None else ()
+
+
+class AdaptedPrincipleScorer(PrincipleScorer):
+    """Asks a language model the form's question about the principle."""
+
+    form: PublishedForm
+
+    @classmethod
+    def of_form(cls, config: ModelConfig, form: PublishedForm) -> Self:
+        length = config.max_length or form.adapter.max_length
+        scorer = super().load(replace(config, question=form.adapter.question, max_length=length))
+        scorer.form = form
+        return scorer
 
 
 class AdaptedStepScorer(AdaptedScorer, StepScorer):
@@ -233,6 +248,9 @@ class EncoderScorer(AdaptedScorer):
         self.last_computed += ids.numel()
         self.last_padding += int((mask == 0).sum())
         return [row[None] for row in logits]
+
+
+_SCORERS: dict[str, type[AdaptedScorer]] = {"encoder": EncoderScorer}
 
 
 def _spec(

@@ -9,7 +9,7 @@ compare them within one principle, or calibrate.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from assay.errors import BadInputError
 from assay.models.chat.principle_renderer import QUESTION, PrincipleRenderer
@@ -43,7 +43,7 @@ class PrincipleScorer(PrincipleReader, PackedScorer):
         cls,
         config: ModelConfig,
         loader: "ModelLoader | None" = None,
-    ) -> "PrincipleScorer":
+    ) -> Self:
         """Load a folder or hub id. A language model without a spec of ours is asked too: by the config's `question`,
         the wording it was trained with (`{principle}` in it), else by ours.
 

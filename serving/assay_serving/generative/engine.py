@@ -7,7 +7,7 @@ Yes/No: reward = logp(Yes) - logp(No) at the judgement token (RLBFF, arXiv 2509.
 the mean probability (GenRM, arXiv 2408.15240), or the share of Yes. Rating: the expected value over 1..10; over k
 samples their mean, or the mean of the stated numbers. Samples without a verdict are left out of the vote and counted;
 where none is left the score is a failure, never a number. A judge profile's reward is the mean of the numbers that its
-answers state: scores, or those of its classes.
+answers state: scores, or those of its classes; the log-odds of Yes where it says how the verdict is written.
 """
 
 import statistics
@@ -202,11 +202,11 @@ def examine(
 
 def _reward(answer: JudgeSample, *, yes_no: bool, stated: bool) -> float:
     """The reward of one readable answer: by the stated verdict, or by the labels' log-probs."""
-    if answer.value is not None:
-        return answer.value
     if yes_no:
         odds = answer.log_odds(YES, NO)
         return float(answer.label == YES) if stated or odds is None else odds
+    if answer.value is not None:
+        return answer.value
     return float(answer.label or "nan") if stated or answer.logp is None else expected_rating(answer.logp)
 
 

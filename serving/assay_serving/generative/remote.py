@@ -30,7 +30,7 @@ from assay_serving.chat.sent_images import sent_messages
 from assay_serving.generative.answers import JudgeSample, with_turns
 from assay_serving.generative.generation import stream_seed
 from assay_serving.generative.templates import JudgeFormat, format_named
-from assay_serving.generative.verdict import DELIMITER, JudgeVerdict
+from assay_serving.generative.verdict import JudgeVerdict
 from assay_serving.model_reference import media_of
 from assay_serving.scorer import ModelInfo
 from assay_serving.tools.calls import calls_of
@@ -237,7 +237,7 @@ def label_logps(
 
     `tokens`: the choice's, each with `token`, `logprob` and `top_logprobs`.
     """
-    at = verdict.line_start + len(DELIMITER) + 1  # one space
+    at = verdict.line_start + len(form.final_line(""))
     spelled = [str(token["token"]) for token in tokens]
     joined = "".join(spelled)
     # An end token may be listed behind the text; some servers leave the text's first spaces out of its content.

@@ -167,7 +167,7 @@ def format_named(name: str) -> JudgeFormat:
 def own_format(name: str) -> JudgeFormat:
     """One of our own formats, whose answers can be trained. Raises BadInputError for any other name."""
     form = format_named(name)
-    if not form.has_final_line:
+    if name not in FORMATS:
         raise BadInputError(f"{name} is a judge profile; judges are trained in {', '.join(FORMATS)}", field="format")
     return form
 

@@ -273,40 +273,69 @@ def test_nemotron(tmp_path: Path) -> None:
 # --- several ratings ----------------------------------------------------------------------------------------------
 
 
-def gating(tokens: Any) -> None:
+def gating(tokenizer: Any) -> None:
     special = ["<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|begin_of_text|>"]
-    tokens.add_special_tokens({"additional_special_tokens": special})
-    tokens.chat_template = (
+    tokenizer.add_special_tokens({"additional_special_tokens": special})
+    tokenizer.chat_template = (
         "{{ '<|begin_of_text|>' }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>' "
         "+ '\n\n' + m['content'] + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt %}"
         "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
     )
 
 
-def gate_place(folder: Path, ids: list[int]) -> int:
+def gate_place(folder: Path, ids: list[int], turn: str) -> int:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    text = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
-    pattern = tokenizer.encode(text, add_special_tokens=False)
+    pattern = tokenizer.encode(turn, add_special_tokens=False)
     return next(j for j in range(len(ids) - len(pattern), -1, -1) if ids[j : j + len(pattern)] == pattern)
 
 
-@pytest.mark.parametrize("kind", ["armorm", "qrm"])
+def gemma() -> tuple[Tensors, dict[str, Any]]:
+    """A small random Gemma 2 and its configuration."""
+    from transformers import AutoConfig, AutoModel
+
+    small = {"hidden_size": H, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    small |= {"num_key_value_heads": 2, "head_dim": 16, "vocab_size": 262, "query_pre_attn_scalar": 16}
+    auto: Any = AutoModel
+    model = auto.from_config(AutoConfig.for_model("gemma2", **small))
+    state = {f"model.{n}": rand(*t.shape, seed=k, scale=0.2) for k, (n, t) in enumerate(model.state_dict().items())}
+    return state, small | {"model_type": "gemma2", "rope_scaling": None, "rope_parameters": None}
+
+
+def gemma_turns(tokenizer: Any) -> None:
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<start_of_turn>", "<end_of_turn>"]})
+    tokenizer.chat_template = (
+        "{% for m in messages %}<start_of_turn>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n"
+        "{{ m['content'] }}<end_of_turn>\n{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+    )
+
+
+@pytest.mark.parametrize("kind", ["armorm", "qrm", "qrm-gemma"])
 def test_gated_ratings(tmp_path: Path, kind: str) -> None:
-    """ArmoRM's modeling file and rewardbench/models/qrm.py: ratings of the last token, a gate of the prompt's last."""
-    attributes, quantiles, inner = 19, 5, 24
-    g: Tensors = {"gating.logit_scale": torch.tensor([1.3]), "reward_transform_matrix": rand(attributes, attributes)}
-    rows = attributes * (quantiles if kind == "qrm" else 1)
+    """ArmoRM's modeling file, rewardbench/models/qrm.py and, for Gemma 2, another project's scoring/qrm.py: ratings of
+    the last token, a gate of the prompt's last."""
+    attributes, quantiles, inner = (5, 19, 24) if kind == "qrm-gemma" else (19, 5, 24)
+    g: Tensors = {"gating.logit_scale": torch.tensor([1.3])}
+    state, config = tiny_state(), {"num_quantiles": quantiles, "gating_temperature": 2, "num_labels": attributes}
+    tokens, turn = gating, "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+    if kind == "qrm-gemma":  # whose configuration says neither
+        (state, config), tokens, turn = gemma(), gemma_turns, "<end_of_turn>\n<start_of_turn>model\n"
+    else:
+        g["reward_transform_matrix"] = rand(attributes, attributes)
+    temperature = config.get("gating_temperature", 1)
+    architecture = {"qrm-gemma": "Gemma2ForQuantileSequenceClassification"}.get(kind, "LlamaForRewardModelWithGating")
+    quantile = kind != "armorm"
+    rows = attributes * (quantiles if quantile else 1)
     g["regression_layer.weight"] = rand(rows, H, seed=5)
     widths = [(inner, H), (inner, inner), (inner, inner), (attributes, inner)]
-    step = 3 if kind == "qrm" else 1
+    layers = {"armorm": (0, 1, 2, 3), "qrm": (0, 3, 6, 9), "qrm-gemma": (0, 4, 8, 11)}[kind]
     for n, (out, width) in enumerate(widths):
-        g[f"gating.layers.{n * step}.weight"] = rand(out, width, seed=10 + n)
+        g[f"gating.layers.{layers[n]}.weight"] = rand(out, width, seed=10 + n)
         if kind == "armorm" or n == 3:
-            g[f"gating.layers.{n * step}.bias"] = rand(out, seed=20 + n)
-        if kind == "qrm" and n < 3:
-            base = f"gating.layers.{n * step + 2}"
+            g[f"gating.layers.{layers[n]}.bias"] = rand(out, seed=20 + n)
+        if quantile and n < 3:
+            base = f"gating.layers.{layers[n] + 2}"
             g |= {f"{base}.weight": rand(out, seed=30 + n) + 1, f"{base}.bias": rand(out, seed=40 + n)}
             g |= {
                 f"{base}.running_mean": rand(out, seed=50 + n),
@@ -315,36 +344,73 @@ def test_gated_ratings(tmp_path: Path, kind: str) -> None:
             g[f"{base}.num_batches_tracked"] = torch.tensor(3)
     folder = write(
         tmp_path / "rm",
-        tiny_state() | g,
-        architecture="LlamaForRewardModelWithGating",
-        config={"num_quantiles": quantiles, "num_objectives": attributes, "gating_temperature": 2, "num_labels": 19},
-        tokens=gating,
+        state | g,
+        architecture=architecture,
+        config=config,
+        tokens=tokens,
     )
 
     def parts(item: ScoreItem) -> tuple[torch.Tensor, float]:
         ids = chat(folder, item)
         states = reference_states(folder, ids)
-        x = states[gate_place(folder, ids)][None]
+        x = states[gate_place(folder, ids, turn)][None]
         for n in range(4):
-            name = f"gating.layers.{n * step}"
+            name = f"gating.layers.{layers[n]}"
             x = F.linear(x, g[f"{name}.weight"], g.get(f"{name}.bias"))
             if n < 3:
                 x = F.relu(x)
-                if kind == "qrm":
-                    base = f"gating.layers.{n * step + 2}"
+                if quantile:
+                    base = f"gating.layers.{layers[n] + 2}"
                     mean, var = g[f"{base}.running_mean"], g[f"{base}.running_var"]
                     x = F.batch_norm(x, mean, var, g[f"{base}.weight"], g[f"{base}.bias"], training=False)
-        gate = F.softmax(x / 2, dim=1) * g["gating.logit_scale"][0]
+        gate = F.softmax(x / temperature, dim=1) * g["gating.logit_scale"][0]
         ratings = F.linear(states[-1][None], g["regression_layer.weight"])
-        if kind == "qrm":
+        if quantile:
             ratings = ratings.reshape(-1, attributes, quantiles).mean(dim=2)
-        return ratings[0], float(torch.sum(gate * (ratings @ g["reward_transform_matrix"]), dim=1))
+        transform = g.get("reward_transform_matrix", torch.eye(attributes))
+        return ratings[0], float(torch.sum(gate * (ratings @ transform), dim=1))
 
     results = agree(folder, lambda item: parts(item)[1], kind)
-    assert results[0].parts[0].name == "helpsteer-helpfulness"
+    assert results[0].parts[0].name.endswith("helpfulness")
     assert [part.reward for part in results[0].parts] == pytest.approx(parts(ITEMS[0])[0].tolist(), abs=1e-5)
     total = sum((p.value or 0) * (p.weight or 0) for p in results[0].parts)
     assert total == pytest.approx(results[0].reward, abs=1e-5)
+
+
+@pytest.mark.parametrize("follows", ["correctness", "The response is short."])
+def test_nemotron_by_a_principle(tmp_path: Path, follows: str) -> None:
+    """The card of Llama-3.3-Nemotron-70B-Reward-Principle: score of Yes less that of No of one generated token."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    def answers(tokenizer: Any) -> None:
+        tokenizer.add_tokens(["Yes", "No"])
+
+    tensors = tiny_state() | {"lm_head.weight": rand(259, H)}
+    name = "Llama-3.3-Nemotron-70B-Reward-Principle"
+    folder = write(tmp_path / name, tensors, architecture="LlamaForCausalLM", tokens=answers)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    question = (
+        f"Evaluate the response to the previous prompt in terms of whether it satisfies this principle: {follows}. "
+    )
+    published = []
+    for item in ITEMS:
+        turns = [{"role": m.role, "content": m.text} for m in item.prompt]
+        turns += [{"role": "assistant", "content": str(item.response)}]
+        turns += [{"role": "user", "content": question + "Only answer Yes or No."}]
+        ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        how = {"max_new_tokens": 1, "return_dict_in_generate": True, "output_scores": True, "do_sample": False}
+        logits = model.generate(**ids, **how).scores[0][0]
+        published.append(
+            float(logits[tokenizer.convert_tokens_to_ids("Yes")] - logits[tokenizer.convert_tokens_to_ids("No")])
+        )
+    found = adapter_of(str(folder))
+    assert found is not None
+    assert found[0] == "nemotron-principle"
+    results = scores(folder, [replace(item, principle=follows) for item in ITEMS])
+    assert [result.reward for result in results] == pytest.approx(published, abs=1e-5)
+    (unasked,) = load_scorer(ModelConfig(str(folder), device="cpu")).score(ITEMS[:1])
+    assert isinstance(unasked, ScoreFailure)
 
 
 def test_a_gate_that_a_conversation_lacks_is_a_failure(tmp_path: Path) -> None:

@@ -21,13 +21,14 @@ from assay.score import Score, ScoreFailure
 from assay.workspace import Workspace
 from assay_serving.chat.client import ChatEndpoint
 from assay_serving.engines.engine import checked_kind
-from assay_serving.generative.engine import GenerativeScorer
+from assay_serving.generative.answers import JudgeSample
+from assay_serving.generative.engine import GenerativeScorer, examine
 from assay_serving.generative.kind import JUDGE_PROFILES
-from assay_serving.generative.local import described
+from assay_serving.generative.local import LocalWriter, described
 from assay_serving.generative.pairwise import PairOutcome, PairQuestion, PairwiseJudge
 from assay_serving.generative.profiles.profile import JudgeProfile, profile_of
 from assay_serving.generative.profiles.recognition import UnreadReplies, recognised
-from assay_serving.generative.remote import RemoteWriter
+from assay_serving.generative.remote import RemoteWriter, label_logps
 from assay_serving.generative.templates import format_named
 from assay_serving.generative.verdict import JudgeVerdict, ParseFailure
 from assay_serving.model_config import ModelConfig
@@ -68,6 +69,12 @@ RATING = "Therefore, the assistant’s response is of high quality. Rating: [[9]
 #: An output of Prometheus, as a public repository has it (published).
 PROMETHEUS = "it falls short of fully demonstrating foresight and macro impact. So the overall score is 4. [RESULT] 4"
 
+#: In the form that the readers of several public projects ask of NVIDIA's GenRM.
+GENRM = (
+    "[The Begin of Analysis on Response 1]\nVague.\n[The End of Analysis on Response 1]\n\n"
+    "[The Begin of Individual Scores]\n\\boxed{3, 4} \n[The End of Individual Scores]"
+)
+
 PAIRS = [
     ("rm-r1", RM_R1, "A", None),
     ("rm-r1-reasoning", RM_R1_REASONING, "A", None),
@@ -92,6 +99,8 @@ PAIRS = [
     ("selene-pairwise", "**Reasoning:** Both name one.\n\n**Result:** A", "A", None),
     ("deepseek-grm", "Specific Criteria: ...\nAnalysis: ...\nScores: \\boxed{7, 9}", "B", None),
     ("deepseek-grm", "Scores: \\boxed{8, 8}", "tie", None),
+    ("nemotron-genrm", f"{GENRM}\n[The Begin of Ranking Score]\n\\boxed{{5}} \n[The End of Ranking Score]", "B", 2),
+    ("nemotron-genrm-json", '<think>4?</think> {"score_1": 4, "score_2": 3, "ranking": 1}', "A", 3),
     ("r1-reward", "<think>Response 1 has <answer>1</answer>? No.</think><answer>2</answer>", "B", None),
     ("r1-reward", "<think>It names gold.</think>\n<answer> 1 </answer>", "A", None),
     ("json", 'Here it is: {"explanation": "better", "winner": "a"}', "A", None),
@@ -102,6 +111,8 @@ SCORES = [
     ("j1-pointwise", "<think> Perhaps <score>2</score> </think>\n<score> 7.5 </score>", 7.5),
     ("selene", "**Reasoning:** It is right.\n\n**Result:** 5", 5.0),
     ("deepseek-grm-single", "Scores: \\boxed{6}", 6.0),
+    ("nemotron-genrm-single", GENRM.replace("3, 4", "3"), 3.0),
+    ("nemotron-genrm-principle", "<think>No</think>\n\nFinal judgement: Yes", 1.0),
     ("llama-guard", "\n\nsafe", 1.0),
     ("llama-guard", "unsafe\nS1,S2", 0.0),
     ("r1-reward-consistency", "Output: 1\n", 1.0),
@@ -138,6 +149,9 @@ def test_scores_of_one_response(name: str, reply: str, score: float) -> None:
         ("prometheus-2", "[RESULT] 7", "unknown_label"),
         ("deepseek-grm", "Scores: \\boxed{7}", "unknown_label"),  # one score for two responses
         ("deepseek-grm-single", "Scores: \\boxed{x}", "unknown_label"),
+        ("nemotron-genrm", GENRM, "no_verdict"),  # scores of each, and no ranking
+        ("nemotron-genrm", "[The Begin of Ranking Score]\n\\boxed{7}", "unknown_label"),
+        ("nemotron-genrm-principle", "Yes, mostly.", "no_verdict"),
         ("compass-judger-reward", "A is better than B", "no_verdict"),
         ("r1-reward", "<think>Both are good.</think><answer>0</answer>", "unknown_label"),
         ("r1-reward", "<think>So it is 1.</think> 1", "no_verdict"),  # the code would read a 1
@@ -389,3 +403,63 @@ def test_a_cached_score_stands_for_one_reference_answer_and_no_stored_one_does(w
 )
 def test_half_a_verdict_is_none(name: str, reply: str, fault: Any) -> None:
     assert format_named(name).read(reply) == ParseFailure(fault)
+
+
+def test_nemotron_is_asked_in_the_roles_of_its_template() -> None:
+    turns = (*PROMPT, Message("assistant", "Gold?"), Message("user", "Another."))
+    roles = {
+        "nemotron-genrm": ["response_1", "response_2"],
+        "nemotron-genrm-json": ["principle", "response_1", "response_2"],
+        "nemotron-genrm-single": ["response_1"],
+        "nemotron-genrm-principle": ["assistant", "principle"],
+    }
+    for name, expected in roles.items():
+        form = format_named(name)
+        asked = form.ask(turns, ["lead", "glass"][: form.responses], "brevity")
+        assert [message.role for message in asked] == ["user", "assistant", "user", *expected]
+        shown = {"response_1": "lead", "response_2": "glass", "principle": "brevity", "assistant": "lead"}
+        assert [message.text for message in asked[3:]] == [shown[role] for role in expected]
+    unprincipled = format_named("nemotron-genrm-json").ask(PROMPT, ["lead", "glass"])
+    assert [message.role for message in unprincipled[1:]] == ["response_1", "response_2"]
+
+
+def test_nemotron_principle_is_read_as_the_card_does(tmp_path: Path) -> None:
+    """score_yes - score_no at the last token but the end, each less the greatest (card of
+    Qwen3-Nemotron-32B-GenRM-Principle), here of a given answer; an endpoint's log-probs have the same difference."""
+    import torch
+    from published_models import H, rand, tiny_state, write
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tensors = tiny_state() | {"lm_head.weight": rand(259, H)}
+    folder = write(
+        tmp_path / "genrm",
+        tensors,
+        architecture="LlamaForCausalLM",
+        tokens=lambda tokenizer: tokenizer.add_tokens([" Yes", " No"]),
+    )
+    form, answer = format_named("nemotron-genrm-principle"), "<think>Gold is one.</think>\n\nFinal judgement:"
+    asked = form.ask(PROMPT, ["gold"], "correctness")
+    config = ModelConfig(str(folder), device="cpu", judge_profile="nemotron-genrm-principle")
+    writer, spec = LocalWriter.load(config, judging=form.judging)
+    (logp,) = writer.label_logps([asked], [f"{answer} Yes"], form)
+    assert logp is not None
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    turns = [{"role": m.role, "content": m.text} for m in asked]
+    text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True) + answer
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        logits = model(torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])).logits[0, -1]
+    yes, no = (float(logits[tokenizer.convert_tokens_to_ids(word)]) for word in (" Yes", " No"))
+    assert logp["Yes"] - logp["No"] == pytest.approx(yes - no, abs=1e-4)
+
+    pieces = [answer, " Yes", "<end>"]
+    listed = [{"token": p, "logprob": -0.1, "top_logprobs": [{"token": " No", "logprob": -2.5}]} for p in pieces]
+    verdict = form.read(f"{answer} Yes")
+    assert isinstance(verdict, JudgeVerdict)
+    told = label_logps(listed, f"{answer} Yes", verdict, form)
+    assert told is not None
+    assert (told["Yes"], told["No"]) == pytest.approx((-0.1, -2.5))
+    sample = JudgeSample(f"{answer} Yes", True, 9, 9, verdict, told)
+    assert examine([sample], form, form.judging).reward == pytest.approx(2.4)
+    assert GenerativeScorer(writer, spec).info.kind == "generative"

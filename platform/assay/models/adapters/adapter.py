@@ -84,7 +84,8 @@ class ModelAdapter:
 
     Read at the conversation's last token; `gate`: first at the beginning of the last place where this text's tokens
     are; `append`: key of the configuration with the id of a token that is put at the end first. `template`, `system`:
-    the publisher's own prompt format and system turn.
+    the publisher's own prompt format and system turn. `question`: of a language model that answers Yes or No, with
+    `{principle}` in it; its reward is the log-odds.
     """
 
     reads: str  #: what is read where, for people
@@ -103,6 +104,7 @@ class ModelAdapter:
     system: str | None = None
     gate: str | None = None
     append: str | None = None
+    question: str | None = None
     steps: StepFormat | None = None
     stepwise: Stepwise | None = None
     max_length: int | None = None  #: tokens that its publisher reads at most, where that is less than the context

@@ -1,11 +1,15 @@
 """Reward models that rate several attributes and mix the ratings by a gate that reads the conversation.
 
 Written from publishers' code as public repositories hold it: ArmoRM's modeling file, rewardbench/models/qrm.py of
-allenai/reward-bench, and for URM sglang's `LlamaForSequenceClassificationWithNormal_Weights`, which is written for it
-(the publisher's own file was not at hand). Attribute names: ArmoRM's model card; those of HelpSteer2 for five. QRM's
-ratings are the means of its quantiles, which is what its score is made of.
+allenai/reward-bench, for QRM on Gemma 2 another project's class for it (scoring/qrm.py, which names the file that it
+follows, its tensors and its token pattern), and for URM sglang's `LlamaForSequenceClassificationWithNormal_Weights`,
+which is written for it (the publisher's own file was not at hand). Attribute names: ArmoRM's model card; those of
+HelpSteer2 for five. QRM's ratings are the means of its quantiles, which is what its score is made of.
 """
 
+from functools import partial
+
+import torch
 from torch import nn
 
 from assay.errors import BadInputError
@@ -14,6 +18,7 @@ from assay.models.adapters.heads import GatedHead, GatingLayers, RewardHead, lin
 
 #: Where Llama 3's chat template begins the assistant's turn: the gate is read at its first token.
 LLAMA3_TURN = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+GEMMA2_TURN = "<end_of_turn>\n<start_of_turn>model\n"
 HELPSTEER = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 ATTRIBUTES = (
     *(f"helpsteer-{name}" for name in HELPSTEER),
@@ -34,13 +39,13 @@ def attribute_names(count: int) -> tuple[str, ...]:
     return _NAMES.get(count) or tuple(f"attribute-{number}" for number in range(count))
 
 
-def _gate(weights: HeadWeights, layers: list[nn.Module]) -> GatingLayers:
-    temperature = float(weights.config.get("gating_temperature") or 10)
+def _gate(weights: HeadWeights, layers: list[nn.Module], ratings: int, *, temperature: float = 10) -> GatingLayers:
+    transform = weights.get("reward_transform_matrix")
     return GatingLayers(
         layers,
-        temperature=temperature,
+        temperature=float(weights.config.get("gating_temperature") or temperature),
         scale=weights["gating.logit_scale"],
-        transform=weights["reward_transform_matrix"],
+        transform=torch.eye(ratings) if transform is None else transform,
     )
 
 
@@ -51,12 +56,14 @@ def _armorm(weights: HeadWeights) -> RewardHead:
         name = f"gating.layers.{number}"
         layers.append(linear(weights[f"{name}.weight"], weights.get(f"{name}.bias")))
     ratings = linear(weights["regression_layer.weight"], weights.get("regression_layer.bias"))
-    return GatedHead(ratings, _gate(weights, layers), attribute_names(ratings.out_features))
+    names = attribute_names(ratings.out_features)
+    return GatedHead(ratings, _gate(weights, layers, len(names)), names)
 
 
-def _qrm(weights: HeadWeights) -> RewardHead:
-    """Its gate's layers are linear, ReLU, normalisation by the running statistics, and so on; the last is linear."""
-    quantiles = weights.config.get("num_quantiles")
+def _qrm(weights: HeadWeights, *, quantiles: int | None = None, temperature: float = 10) -> RewardHead:
+    """Its gate's layers are linear, ReLU, normalisation by the running statistics, and so on; the last is linear.
+    `quantiles`, `temperature`: where the configuration does not say them."""
+    quantiles = weights.config.get("num_quantiles", quantiles)
     if not isinstance(quantiles, int) or quantiles < 1:
         raise BadInputError(f"{weights.checkpoint.name}: config.json says no num_quantiles")
     rows = weights["regression_layer.weight"].float()  # [attributes * quantiles, H], quantiles of one beside each other
@@ -74,7 +81,8 @@ def _qrm(weights: HeadWeights) -> RewardHead:
         norm.load_state_dict({key: weights[f"{name}.{key}"].float() for key in keys}, strict=False)
         weights.get(f"{name}.num_batches_tracked")
         layers += [nn.ReLU(), norm]
-    return GatedHead(ratings, _gate(weights, layers), attribute_names(ratings.out_features))
+    names = attribute_names(ratings.out_features)
+    return GatedHead(ratings, _gate(weights, layers, len(names), temperature=temperature), names)
 
 
 def _urm(weights: HeadWeights) -> RewardHead:
@@ -87,7 +95,9 @@ def _urm(weights: HeadWeights) -> RewardHead:
     return GatedHead(ratings, nn.Sequential(*layers), attribute_names(ratings.out_features))
 
 
-_GATED = (r"regression_layer\.weight", r"reward_transform_matrix", r"gating\.logit_scale", r"gating\.layers\.0\.weight")
+_QUANTILES = (r"regression_layer\.weight", r"gating\.logit_scale", r"gating\.layers\.0\.weight")
+_GATED = (*_QUANTILES, r"reward_transform_matrix")
+_NORMED = r"gating\.layers\.2\.running_mean"
 _READS = "ratings at the last token, under a gate that is read where the assistant's turn begins"
 ARMORM = ModelAdapter(
     reads=_READS,
@@ -106,9 +116,17 @@ QRM = ModelAdapter(
         "LlamaForRewardModelWithGating3",
         "LlamaForRewardModelWithGating31",
     ),
-    signature=(*_GATED, r"gating\.layers\.2\.running_mean"),
+    signature=(*_GATED, _NORMED),
     head=_qrm,
     gate=LLAMA3_TURN,
+)
+QRM_GEMMA = ModelAdapter(
+    reads="means of quantiles at the last token, under a gate that is read at the end of the user's turn",
+    source="another project's class for it",
+    architectures=("Gemma2ForQuantileSequenceClassification",),
+    requires=(*_QUANTILES, _NORMED),
+    head=partial(_qrm, quantiles=19, temperature=1),
+    gate=GEMMA2_TURN,
 )
 URM = ModelAdapter(
     reads="means of attributes at the last token, under weights that are read there too",

@@ -3,8 +3,9 @@
 Written from publishers' code as public repositories hold it: rewardbench/models/{grm,inform,openbmb,internlm,starling,
 beaver}.py of allenai/reward-bench, openrlhf/models/model.py of OpenRLHF, the model cards of Starling-RM-7B-alpha and
 Eurus-RM-7b, InternLM2's modeling code (`get_score`) and ModelTC/lightllm's split of `wqkv`, the `generate` call for
-Nemotron in several repositories that quote its card. From memory: which file names a repository has; that UltraRM joins
-turns by a line break was read in a user's evaluation code, not in its card.
+Nemotron in several repositories that quote its card, the card of Llama-3.3-Nemotron-70B-Reward-Principle. From memory:
+which file names a repository has; that UltraRM joins turns by a line break was read in a user's evaluation code, not in
+its card.
 """
 
 from collections.abc import Mapping
@@ -193,5 +194,15 @@ NEMOTRON = ModelAdapter(
     requires=(r"model\.layers\.0\.mlp\.up_proj\.weight",),
     body="language",
     head=lambda weights: LogitsHead(0),
+    max_length=4096,
+)
+NEMOTRON_PRINCIPLE = ModelAdapter(
+    reads="the language head's logit of Yes less that of No at the answer to the question about the principle",
+    source="model card as a public repository holds it",
+    names=r"nemotron-70b-reward-principle",
+    requires=(r"model\.layers\.0\.mlp\.up_proj\.weight",),
+    body="language",
+    question="Evaluate the response to the previous prompt in terms of whether it satisfies this principle: "
+    "{principle}. Only answer Yes or No.",
     max_length=4096,
 )

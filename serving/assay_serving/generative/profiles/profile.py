@@ -8,10 +8,12 @@ Covers: profiles as YAML, filling the slots of a prompt. Leaves out: parsers (`r
     criterion: where none is given   generation: {temperature, top_p, max_new_tokens, tools,
                                                            tool_rounds, tool_errors}
     reads: {pattern or json, values or range, take, window, integer, ignore_case}
+    turns: {role: template} after a conversation                 final: what the verdict is written as, with {label}
 
 Slots, each filled as it is: {prompt} (several turns under their roles), {response} or {response_a} and {response_b},
 {criterion} (the principle or rubric to judge by), {reference}. Other braces are text. `user: conversation` sends the
-judged conversation itself, for classifiers whose own chat template holds the question.
+judged conversation itself, for judges whose own chat template holds the question: the response is its last turn, or
+`turns` show it, or two, in the roles that the template has for them. With `final` the labels' log-probs are read there.
 """
 
 import hashlib
@@ -19,12 +21,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
-from assay.conversation.message import images_of
-from assay.domain import Message, Prompt, Response, response_text
+from assay.conversation.message import JUDGE_ROLES, images_of
+from assay.domain import Message, Prompt, Response, Role, response_text
 from assay.errors import BadInputError, NotFoundError
 from assay.models.spec import Judging
 from assay_serving.generative.profiles.reply_parser import ReplyParser, parser_of
@@ -46,6 +48,8 @@ class JudgeProfile(JudgeFormat):
     system: str = ""
     with_reference: str = ""
     criterion: str = ""
+    final: str = ""
+    turns: Mapping[str, str] = field(default_factory=dict)
     generation: Mapping[str, Any] = field(default_factory=dict)
     title: str = ""
     source: str = ""
@@ -64,6 +68,7 @@ class JudgeProfile(JudgeFormat):
             self.with_reference,
             self.criterion,
             reads,
+            *((self.final, repr(sorted(self.turns.items()))) if self.final or self.turns else ()),
         )
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
 
@@ -73,7 +78,7 @@ class JudgeProfile(JudgeFormat):
 
     @property
     def has_final_line(self) -> bool:
-        return False
+        return bool(self.final)
 
     @property
     def classes(self) -> dict[str, float]:
@@ -88,23 +93,31 @@ class JudgeProfile(JudgeFormat):
         reference: str | None = None,
     ) -> Prompt:
         self.check(responses)
-        if self.text == CONVERSATION:
-            [judged] = responses
-            return (*prompt, *(judged if images_of(judged) else (Message("assistant", response_text(judged)),)))
-        prompt, images = named_images(prompt, responses)
         names = ("response",) if self.responses == 1 else ("response_a", "response_b")
         slots = {name: response_text(response) for name, response in zip(names, responses, strict=True)}
-        slots |= {"prompt": turns_of(prompt), "criterion": principle or self.criterion, "reference": reference or ""}
+        slots |= {"criterion": principle or self.criterion, "reference": reference or ""}
+
+        def filled(template: str) -> str:
+            return _SLOT.sub(lambda slot: slots[slot[1]], template)
+
+        if self.text == CONVERSATION:
+            turns = [Message(cast(Role, role), text) for role, t in self.turns.items() if (text := filled(t))]
+            if any("{response" in template for template in self.turns.values()):
+                return (*prompt, *turns)
+            [judged] = responses
+            shown = judged if images_of(judged) else (Message("assistant", slots["response"]),)
+            return (*prompt, *shown, *turns)
+        prompt, images = named_images(prompt, responses)
+        slots["prompt"] = turns_of(prompt)
         template = self.with_reference if reference and self.with_reference else self.text
-        user = Message("user", content_with(_SLOT.sub(lambda slot: slots[slot[1]], template), images))
-        system = _SLOT.sub(lambda slot: slots[slot[1]], self.system)
-        return (Message("system", system), user) if system else (user,)
+        user = Message("user", content_with(filled(template), images))
+        return (Message("system", filled(self.system)), user) if self.system else (user,)
 
     def read(self, text: str, *, ended: bool = True) -> JudgeVerdict | ParseFailure:
         return self.reads.read(text, self.responses, ended=ended)
 
     def final_line(self, label: str) -> str:
-        raise ValueError(f"{self.name} fixes no final line")
+        return self.final.replace("{label}", label)
 
 
 def turns_of(prompt: Prompt) -> str:
@@ -133,8 +146,8 @@ def profile_of_file(path: Path) -> JudgeProfile:
 
 
 def _checked(payload: Any, name: str) -> JudgeProfile:
-    texts = ("title", "source", "licence", "checked", "system", "user", "with_reference", "criterion")
-    fields = (*texts, "responses", "generation", "reads")
+    texts = ("title", "source", "licence", "checked", "system", "user", "with_reference", "criterion", "final")
+    fields = (*texts, "responses", "generation", "reads", "turns")
     if not isinstance(payload, dict):
         raise BadInputError(f"must be a mapping of {', '.join(fields)}")
     if unknown := sorted(set(map(str, payload)) - set(fields)):
@@ -147,16 +160,27 @@ def _checked(payload: Any, name: str) -> JudgeProfile:
         raise BadInputError("must be 1 or 2", field="responses")
     user = payload.get("user", "")
     needed = {"response"} if responses == 1 else {"response_a", "response_b"}
-    if user == CONVERSATION and responses != 1:
-        raise BadInputError("a conversation has one response", field="user")
-    if user != CONVERSATION and (missing := needed - set(_SLOT.findall(user))):
-        raise BadInputError(f"has no slot {{{min(missing)}}}", field="user")
+    turns = payload.get("turns") or {}
+    if (
+        not isinstance(turns, dict)
+        or set(turns) - set(JUDGE_ROLES)
+        or not all(isinstance(t, str) for t in turns.values())
+    ):
+        raise BadInputError(f"must be a mapping of {', '.join(JUDGE_ROLES)} to templates", field="turns")
+    if turns and user != CONVERSATION:
+        raise BadInputError("are for `user: conversation`", field="turns")
+    if user == CONVERSATION and responses == 1:
+        needed = set()
+    if missing := needed - set(_SLOT.findall("".join(turns.values()) if user == CONVERSATION else user)):
+        raise BadInputError(f"has no slot {{{min(missing)}}}", field="turns" if user == CONVERSATION else "user")
+    if (final := str(payload.get("final", ""))) and not final.endswith("{label}"):
+        raise BadInputError("must end with {label}", field="final")
     generation = payload.get("generation") or {}
     if not isinstance(generation, dict) or set(generation) - set(_GENERATION):
         raise BadInputError(f"must be a mapping of {', '.join(_GENERATION)}", field="generation")
     reads = parser_of(payload.get("reads") or {}, responses)
     described = {name: payload.get(name, "") for name in texts if name != "user"}
     form = {"name": name, "labels": reads.labels(responses), "text": user, "responses": responses}
-    profile = JudgeProfile(**form, reads=reads, generation=generation, **described)
+    profile = JudgeProfile(**form, reads=reads, generation=generation, turns=turns, **described)
     _ = profile.judging  # checks the generation settings
     return profile
