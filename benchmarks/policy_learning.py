@@ -1,4 +1,4 @@
-"""Does a policy learn? Held-out verifier pass rate of SmolLM2-135M over the steps of a recipe, several seeds.
+"""Does a policy learn? Held-out verifier pass rate over the steps of a recipe, several seeds.
 
 Prompts state constraints that a program checks (our generator; topics of the held-out split were never trained on). The
 reward is the share of a prompt's constraints that the response meets; what is reported is whether it meets all of them.
@@ -11,9 +11,10 @@ prompt's best and worst one, and one epoch of `assay train dpo` learns from them
 of its own.
 
     python benchmarks/policy_learning.py --recipe grpo ppo --save-baseline --plot docs/policy-training/learning.svg
-"""
 
-from __future__ import annotations
+--compare, for recipes with the same base, prompts and sampling: each one's last pass rate less that of the first, seed
+by seed, too.
+"""
 
 import argparse
 import json
@@ -64,13 +65,15 @@ def main() -> None:
     parser.add_argument("--ifeval", type=Path, default=None, help="IFEval prompts as JSON Lines, .gz or not")
     parser.add_argument("--ifeval-prompts", type=int, default=160, help="every n-th prompt of the file, so many")
     parser.add_argument("--ifeval-tokens", type=int, default=128, help="most tokens of a response to them")
-    parser.add_argument("--set", dest="overrides", nargs="*", default=[], metavar="KEY=VALUE", help="of the recipe")
+    help_of_set = "of the recipe; RECIPE:KEY=VALUE of that one alone"
+    parser.add_argument("--set", dest="overrides", nargs="*", default=[], metavar="KEY=VALUE", help=help_of_set)
     parser.add_argument(
         "--log",
         type=Path,
         default=None,
         help="append every evaluation as a JSON line; trainings that it holds whole are not done again",
     )
+    parser.add_argument("--compare", action="store_true", help="report the differences to the first recipe")
     parser.add_argument("--plot", type=Path, default=None, help="draw the curves (needs matplotlib)")
     options = parser.parse_args()
     options.seeds = options.seeds or (1 if options.quick else 3)
@@ -86,6 +89,8 @@ def main() -> None:
         runs = [train(*cell) for cell in cells]
     for recipe in options.recipe:
         add_figures(report, recipe, [run for run in runs if run["recipe"] == recipe])
+    if options.compare:
+        add_differences(report, runs, options.recipe)
     if options.plot:
         draw(runs, options.plot)
     report.finish(options)
@@ -106,8 +111,7 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     from assay_policy_training.rollouts.rewards import VerifierReward
     from assay_policy_training.training.loop import PolicyLoop
 
-    settings = {key: str(value) for key, value in vars(options).items() if key in SETTINGS}
-    earlier = [e for e in logged(options.log) if e["recipe"] == name and e["settings"] == settings]
+    settings, earlier = earlier_evaluations(options, name)
     logged_runs = [e for e in earlier if e["seed"] == seed]
     if logged_runs and logged_runs[-1]["step"] == options.steps:
         return {"recipe": name, "seed": seed, "curve": logged_runs}
@@ -124,7 +128,7 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
         f"sampling.max_new_tokens={options.max_new_tokens}",
         "checkpoint_every=0",
     ]
-    recipe = load_recipe(name, [*OVERRIDES.get(name, []), *overrides, *options.overrides])
+    recipe = load_recipe(name, [*OVERRIDES.get(name, []), *overrides, *overrides_of(options, name)])
     policy = Policy(
         options.policy or ("tiny" if options.quick else "smollm2"),
         device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
@@ -160,10 +164,7 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
                 if rows and key in rows[-1]
             }
             curve.append(entry)
-            print(f"{name}, seed {seed}, step {step}: held-out {statistics.mean(measured['held-out']):.3f}", flush=True)
-            if options.log:
-                with options.log.open("a") as stream:
-                    stream.write(json.dumps(entry) + "\n")
+            log(options, entry)
 
         evaluate(0)
         for step in range(options.every, options.steps + options.every, options.every):
@@ -183,11 +184,16 @@ def learn_offline(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     from assay_policy_training.rollouts.rewards import VerifierReward
     from assay_rm_training.trainer import RewardModelTrainer
 
+    settings, earlier = earlier_evaluations(options, DPO)
+    curve = [e for e in earlier if e["seed"] == seed]
+    if curve and curve[-1]["step"] == options.steps:
+        return {"recipe": DPO, "seed": seed, "curve": curve}
+    own = dict(text.split("=", 1) for text in overrides_of(options, DPO))
     base = options.policy or ("tiny" if options.quick else "smollm2")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     sampling = Sampling(max_new_tokens=options.max_new_tokens)
 
-    autocast = "optimisation.autocast=false" not in options.overrides
+    autocast = own.get("optimisation.autocast") != "false"
 
     def sampler_of(model: str) -> TransformersSampler:
         return TransformersSampler(Policy(model, device=device, max_prompt_tokens=512, autocast=autocast), sampling)
@@ -196,7 +202,15 @@ def learn_offline(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     items = items_of(generate_prompts(options.train_prompts, seed, kinds=KINDS, split="train"))
     drawer, started = sampler_of(base), time.perf_counter()
     pairs: list[dict[str, Any]] = []
-    curve = [{"step": 0, "held-out": passes(drawer, held_out, options.samples), "training_seconds": 0, "pairs": 0}]
+
+    def evaluate(step: int, model: TransformersSampler) -> None:
+        entry: dict[str, Any] = {"recipe": DPO, "seed": seed, "step": step, "settings": settings}
+        entry["held-out"] = passes(model, held_out, options.samples)
+        curve.append(entry | {"training_seconds": round(time.perf_counter() - started), "pairs": len(pairs)})
+        log(options, curve[-1])
+
+    curve.clear()
+    evaluate(0, drawer)
     for step in range(1, options.steps + 1):
         first = (step - 1) * options.prompts_per_step
         prompts = [items[(first + k) % len(items)] for k in range(options.prompts_per_step)]
@@ -212,12 +226,11 @@ def learn_offline(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         if (step % options.every and step < options.steps) or not pairs:
             continue
         with tempfile.TemporaryDirectory() as scratch:
-            settings = {"batch_size": 8, "lr": options.lr, "seed": seed, "device": str(device)}
-            trained = RewardModelTrainer("dpo", data=pairs, base=base, workspace=scratch, **settings).train()
-            figures = {"held-out": passes(sampler_of(str(trained.path)), held_out, options.samples)}
-        seconds = round(time.perf_counter() - started)
-        curve.append({"step": step, **figures, "training_seconds": seconds, "pairs": len(pairs)})
-        print(f"{DPO}, seed {seed}, step {step}: held-out {statistics.mean(figures['held-out']):.3f}", flush=True)
+            lr = float(own.get("optimisation.lr", options.lr))
+            training = RewardModelTrainer(
+                "dpo", data=pairs, base=base, workspace=scratch, batch_size=8, lr=lr, seed=seed, device=str(device)
+            )
+            evaluate(step, sampler_of(str(training.train().path)))
     return {"recipe": DPO, "seed": seed, "curve": curve}
 
 
@@ -226,6 +239,32 @@ def items_of(generated: Sequence[Any]) -> list[Any]:
     from assay_policy_training.core.prompt import PromptItem
 
     return [PromptItem(p.prompt, p.constraints, p.to_meta()) for p in generated]
+
+
+def overrides_of(options: argparse.Namespace, name: str) -> list[str]:
+    """What --set gives this recipe: what names no recipe, then what names it."""
+    own, general = [], []
+    for text in options.overrides:
+        recipe, colon, rest = text.partition(":")
+        if colon and "=" not in recipe:
+            own += [rest] if recipe == name else []
+        else:
+            general.append(text)
+    return general + own
+
+
+def earlier_evaluations(options: argparse.Namespace, name: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """The settings that an evaluation depends on, and the evaluations of this recipe under them in the log."""
+    settings = {key: str(value) for key, value in vars(options).items() if key in SETTINGS}
+    return settings, [e for e in logged(options.log) if e["recipe"] == name and e["settings"] == settings]
+
+
+def log(options: argparse.Namespace, entry: dict[str, Any]) -> None:
+    rate = statistics.mean(entry["held-out"])
+    print(f"{entry['recipe']}, seed {entry['seed']}, step {entry['step']}: held-out {rate:.3f}", flush=True)
+    if options.log:
+        with options.log.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(entry) + "\n")
 
 
 def logged(path: Path | None) -> list[dict[str, Any]]:
@@ -283,10 +322,7 @@ def add_figures(report: Report, recipe: str, runs: Sequence[dict[str, Any]]) -> 
             change = f"{by_prompt.mean():+.3f} [{low:+.3f}, {high:+.3f}]"
             rows.append(f"seed {run['seed']}: {before.mean():.3f} -> {after.mean():.3f}, {change}")
         mean = statistics.mean(changes)
-        figure: dict[str, Any] = {"seeds": rows, "mean_change": round(mean, 4)}
-        if len(changes) > 1:
-            half = T95[len(changes) - 1] * statistics.stdev(changes) / math.sqrt(len(changes))
-            figure["interval"] = [round(mean - half, 4), round(mean + half, 4)]
+        figure: dict[str, Any] = {"seeds": rows, "mean_change": round(mean, 4), "interval": interval_of(changes)}
         report.figures[f"{recipe}, {name}"] = figure
         print(f"{recipe}, {name}: {json.dumps(figure)}")
     curves = [[(e["step"], round(statistics.mean(e["held-out"]), 4)) for e in run["curve"]] for run in runs]
@@ -294,6 +330,24 @@ def add_figures(report: Report, recipe: str, runs: Sequence[dict[str, Any]]) -> 
     report.figures[f"{recipe}, curves"] = curves
     report.figures[f"{recipe}, last steps"] = last
     report.figures[f"{recipe}, training_seconds"] = [run["curve"][-1]["training_seconds"] for run in runs]
+
+
+def interval_of(values: Sequence[float]) -> list[float] | None:
+    """Student's t, 95 %, of the mean over seeds; None of one seed."""
+    if len(values) < 2:
+        return None
+    mean, half = statistics.mean(values), T95[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
+    return [round(mean - half, 4), round(mean + half, 4)]
+
+
+def add_differences(report: Report, runs: Sequence[dict[str, Any]], recipes: Sequence[str]) -> None:
+    last = {(run["recipe"], run["seed"]): statistics.mean(run["curve"][-1]["held-out"]) for run in runs}
+    seeds = sorted({run["seed"] for run in runs})
+    for recipe in recipes[1:]:
+        differences = [last[recipe, seed] - last[recipes[0], seed] for seed in seeds]
+        figure = {"mean": round(statistics.mean(differences), 4), "interval": interval_of(differences)}
+        report.figures[f"{recipe} less {recipes[0]}"] = figure
+        print(f"{recipe} less {recipes[0]}: {json.dumps(figure)}")
 
 
 def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
