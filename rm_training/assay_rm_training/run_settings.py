@@ -313,7 +313,11 @@ class JudgeEvalConfig(LoadSettings):
     max_new_tokens: Annotated[int | None, Ge(1), Help("Default: the model's.")] = None
     vote: Annotated[str | None, Help("mean (of probabilities) or majority. Default: the model's.")] = None
     meta: Annotated[
-        str | None, Help("Meta reward model (of `train steps`): the better half of the samples votes.", metavar="MODEL")
+        str | None,
+        Help(
+            "Meta reward model (of `train steps`): the better half of the samples votes, or makes pairs.",
+            metavar="MODEL",
+        ),
     ] = None
     content_free: Annotated[bool, Help("Replace responses by content-free ones; none may win.", "--content-free")] = (
         False

@@ -194,12 +194,16 @@ def report(workspace: Workspace) -> CommandResult:
     return CommandResult(quality.to_dict(), "\n".join(lines) or "no judge has answered yet")
 
 
-@settings_options(JudgeEvalConfig, exclude=("content_free", "meta"))
+@settings_options(JudgeEvalConfig, exclude=("content_free",))
 def sample(
     config: JudgeEvalConfig,
     out: Annotated[Path, typer.Option(help="File for the accepted judgments, rows of train generative-sft.")],
     trajectories: Annotated[
         Path | None, typer.Option(help="File for all judgments with whether they are right, rows of train steps.")
+    ] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(help="File for pairs of a better and a worse judgment, by --meta or else the label: train dpo."),
     ] = None,
     api_key: Annotated[str | None, typer.Option("--api-key", envvar="OPENAI_API_KEY", show_default=False)] = None,
     workspace: WorkspaceOption = None,
@@ -214,9 +218,11 @@ def sample(
     """
     from assay_rm_training.generative.judging_run import sample_judge
 
-    counts = sample_judge(Workspace.find_optional(workspace), config, out, trajectories, api_key=api_key)
+    counts = sample_judge(Workspace.find_optional(workspace), config, out, trajectories, pairs, api_key=api_key)
+    unscored = f" ({counts['without_meta_reward']} without a meta reward)" if counts["without_meta_reward"] else ""
     text = (
-        f"{counts['asked']} of {counts['rows']} rows judged: {counts['accepted']} judgments accepted; "
+        f"{counts['asked']} of {counts['rows']} rows judged: {counts['accepted']} judgments accepted, "
+        f"{counts['pairs']} pairs{unscored}; "
         f"{counts['too_easy']} rows too easy, {counts['never_right']} never right without the hint; "
         f"{counts['unread']} of {counts['replies']} replies could not be read"
     )

@@ -4,7 +4,7 @@ Leaves out: what is measured (`evaluation`). Works without a workspace, and then
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,13 @@ from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow, content_free_rows, read_judged
-from assay_rm_training.generative.rejective import MetaGuidedWriter, SampledJudgments, in_drawn_order, sample_judgments
+from assay_rm_training.generative.rejective import (
+    MetaGuidedWriter,
+    SampledJudgments,
+    in_drawn_order,
+    meta_rewards,
+    sample_judgments,
+)
 from assay_rm_training.run_settings import JudgeEvalConfig
 from assay_rm_training.runs.recorded import recorded_run, write_report
 from assay_serving.generative.answers import Writer
@@ -28,6 +34,7 @@ from assay_serving.generative.remote import RemoteWriter, endpoint_of
 from assay_serving.generative.templates import format_named
 from assay_serving.model_loader import load_scorer
 from assay_serving.model_reference import is_url, known_spec
+from assay_serving.scorer import Scorer
 from assay_serving.tools.kind import check_called
 
 SEVERAL_TEMPERATURE = 0.7  #: default for several samples
@@ -93,8 +100,7 @@ def evaluate_judge_model(
     with recorded_run(workspace, "eval", settings, model=(source, artifact), data=[config.data]) as run:
         writer, spec = _open(workspace, source, config, judging, api_key)
         if config.meta is not None:
-            meta = locate_model(workspace, config.meta)[0]
-            writer = MetaGuidedWriter(writer, load_scorer(config.model_config(meta, served_as=config.meta)))
+            writer = MetaGuidedWriter(writer, _meta(workspace, config))
         with progress_bar("judging", len(rows) * form.responses, unit="questions") as advance:
             evaluation = evaluate_judge(writer, spec, rows, seed=config.seed, advance=advance)
         folder = write_report(evaluation, run, out)
@@ -108,11 +114,15 @@ def sample_judge(
     config: JudgeEvalConfig,
     accepted: Path,
     trajectories: Path | None,
+    pairs: Path | None = None,
     *,
     api_key: str | None,
 ) -> dict[str, Any]:
-    """Sample judgments of the rows and write those accepted, and all of them with whether they are right; the counts.
-    Raises as `evaluate_judge_model`, and BadInputError for one sample, which is all right or all wrong."""
+    """Sample judgments of the rows and write those accepted, all of them with whether they are right, and pairs of a
+    better and a worse one, by the meta judge if there is one; the counts. Raises as `evaluate_judge_model`, and
+    BadInputError for one sample, which is all right or all wrong, and for a meta judge without `pairs`."""
+    if config.meta is not None and pairs is None:
+        raise BadInputError("the meta judge makes pairs of judgments: --pairs FILE", field="--meta")
     source, artifact = (config.judge, None) if is_url(config.judge) else locate_model(workspace, config.judge)
     stored = None if is_url(source) else known_spec(source)
     judging = judging_of(config, stored.judging if stored is not None else None)
@@ -124,15 +134,22 @@ def sample_judge(
         writer, spec = _open(workspace, source, config, judging, api_key)
         with progress_bar("judging", len(rows), unit="rows") as advance:
             sampled = sample_judgments(writer, spec, rows, seed=config.seed, advance=advance)
-        files = [(accepted, SampledJudgments.accepted), (trajectories, SampledJudgments.trajectories)]
+        meta = None if config.meta is None else _meta(workspace, config)
+        worth = [one.right_or_wrong for one in sampled] if meta is None else meta_rewards(meta, sampled)
+        files: list[tuple[str, Path | None, Iterable[list[dict[str, Any]]]]] = [
+            ("accepted", accepted, map(SampledJudgments.accepted, sampled)),
+            ("trajectories", trajectories, map(SampledJudgments.trajectories, sampled)),
+            ("pairs", pairs, map(SampledJudgments.pairs, sampled, worth)),
+        ]
         counts: dict[str, Any] = {"rows": len(rows), "asked": len(sampled)}
         counts["too_easy"] = sum(one.too_easy for one in sampled)
         counts["never_right"] = sum(not one.right for one in sampled)
         replies = UnreadReplies()
         replies.add(answer for one in sampled for answer in one.answers)
         counts |= {"replies": replies.replies, "unread": replies.unread}
-        for name, (path, lines_of) in zip(("accepted", "trajectories"), files, strict=True):
-            lines = [json.dumps(line) + "\n" for one in sampled for line in lines_of(one)]
+        counts["without_meta_reward"] = sum(reward is None for row in worth for reward in row)
+        for name, path, lines_of_rows in files:
+            lines = [json.dumps(line) + "\n" for of_row in lines_of_rows for line in of_row]
             counts[name] = len(lines)
             if path is not None:
                 with replacing(path) as temporary:
@@ -140,6 +157,11 @@ def sample_judge(
         if run is not None:
             run.metrics.update(counts)
     return counts
+
+
+def _meta(workspace: Workspace | None, config: JudgeEvalConfig) -> Scorer:
+    assert config.meta is not None
+    return load_scorer(config.model_config(locate_model(workspace, config.meta)[0], served_as=config.meta))
 
 
 def _open(

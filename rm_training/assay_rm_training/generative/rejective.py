@@ -1,4 +1,4 @@
-"""Rejective filtering of a judge's own judgments, and what a meta reward model learns from.
+"""Rejective filtering of a judge's own judgments, what a meta reward model learns from, pairs of judgments.
 
 Source: DeepSeek-GRM, "Inference-Time Scaling for Generalist Reward Modeling", arXiv 2504.02495. Several judgments of
 each row are sampled. Wrong ones are rejected, and rows on which all are right, as too easy. A row without a right one
@@ -7,7 +7,12 @@ judgment with whether it was right trains the meta reward model, by binary cross
 judgment is one step (`--separator` is then a text that no judgment holds). At inference the better half of the
 judgments by the meta reward votes.
 
-Covers: sampling, the rule, both files' rows, the vote. Leaves out: training; judging several responses in one question.
+Pairs of judgments, on which a judge is trained by preference (`train dpo`): of each row the judgment that the meta
+judge likes best against the one that it likes least. Source: "Meta-Rewarding Language Models", arXiv 2407.19594 (from
+memory), whose meta judge compares judgments two at a time and ranks them by Elo; here it scores each. Ours: only a
+judgment with a verdict is preferred, and without a meta judge a right one is preferred to a wrong one.
+
+Covers: sampling, the rules, the files' rows, the vote. Leaves out: training; judging several responses in one question.
 """
 
 import logging
@@ -62,9 +67,28 @@ class SampledJudgments:
     def trajectories(self) -> list[dict[str, Any]]:
         """Rows of `train steps`: the judgment as one step, labelled right or not."""
         labels = {answer.text: float(answer.label == self.row.label) for answer in self.answers if answer.text.strip()}
+        return [{"prompt": self._prompt, "steps": [text], "labels": [label]} for text, label in labels.items()]
+
+    def pairs(self, worth: Sequence[float | None]) -> list[dict[str, Any]]:
+        """The row of `train dpo`, if any: of the judgment worth most that has a verdict, and of the one worth least.
+        None where they are worth the same. `worth`: of each answer, None where it is not known."""
+        known = [(w, answer) for w, answer in zip(worth, self.answers, strict=True) if w is not None]
+        readable = [one for one in known if one[1].label is not None]
+        if not readable:
+            return []
+        best, least = max(readable, key=lambda one: one[0]), min(known, key=lambda one: one[0])
+        pair = {"prompt": self._prompt, "chosen": best[1].text, "rejected": least[1].text}
+        return [pair] if best[0] > least[0] and least[1].text.strip() else []
+
+    @property
+    def right_or_wrong(self) -> list[float | None]:
+        """What an answer is worth without a meta judge."""
+        return [float(answer.label == self.row.label) for answer in self.answers]
+
+    @property
+    def _prompt(self) -> Any:
         texts_only = len(self.question) == 1 and isinstance(self.question[0].content, str)
-        prompt = self.question[0].text if texts_only else response_form(self.question)
-        return [{"prompt": prompt, "steps": [text], "labels": [label]} for text, label in labels.items()]
+        return self.question[0].text if texts_only else response_form(self.question)
 
 
 def in_drawn_order(row: JudgedRow) -> JudgedRow:
@@ -101,6 +125,14 @@ def sample_judgments(
         if not isinstance(answers, ScoreFailure):
             sampled[n] = replace(one, hinted=answers[0])
     return sampled
+
+
+def meta_rewards(meta: Scorer, sampled: Sequence[SampledJudgments]) -> list[list[float | None]]:
+    """Of each judgment of each row; None where it cannot be scored."""
+    items = [ScoreItem(one.question, answer.text) for one in sampled for answer in one.answers]
+    scores = iter(meta.score(items))
+    rewards = ([next(scores) for _ in one.answers] for one in sampled)
+    return [[score.reward if isinstance(score, Score) else None for score in row] for row in rewards]
 
 
 def _hinted(row: JudgedRow, form: JudgeFormat) -> tuple[Message, ...]:

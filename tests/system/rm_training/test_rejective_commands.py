@@ -60,5 +60,8 @@ def test_judgments_are_sampled_and_a_meta_reward_tells_right_ones(
     assert isinstance(right, Score)
     assert isinstance(wrong, Score)
     assert right.reward > wrong.reward
+    pairs = tmp_path / "pairs.jsonl"
+    counts = run(capsys, "judge", "sample", *asked, "--out", out, "--pairs", pairs, "--meta", "meta", *place)
+    assert (counts["pairs"], counts["without_meta_reward"]) == (0, 0)  # no reply has a verdict to prefer
     guided = run(capsys, "eval-judge", *asked, "--meta", "meta", *place)
     assert guided["answers"] == 4  # of two samples in both orders of two rows, the better half

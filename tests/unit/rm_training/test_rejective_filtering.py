@@ -13,6 +13,7 @@ import pytest
 from assay.conversation.message import images_of
 from assay.conversation.parts import ImagePart, TextPart
 from assay.data.conversation import turns_of
+from assay.data.pairs import load_pairs_or_file
 from assay.domain import Message, Prompt, prompt_of
 from assay.errors import BadInputError
 from assay.models.spec import Judging, RewardModelSpec
@@ -20,7 +21,13 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay_rm_training.data.response_labels import load_steps
 from assay_rm_training.generative.judged_rows import JudgedRow, read_judged_file
-from assay_rm_training.generative.rejective import HINT, MetaGuidedWriter, in_drawn_order, sample_judgments
+from assay_rm_training.generative.rejective import (
+    HINT,
+    MetaGuidedWriter,
+    in_drawn_order,
+    meta_rewards,
+    sample_judgments,
+)
 from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.pairwise import PairQuestion, PairwiseJudge
 from assay_serving.generative.templates import PAIRWISE, JudgeFormat
@@ -64,6 +71,30 @@ class ByLength:
 
 def row(number: str, label: str = "A") -> JudgedRow:
     return JudgedRow((Message("user", f"Question {number}."),), (f"first {number}", f"second {number}"), label)
+
+
+def test_pairs_of_judgments_are_of_the_best_and_the_worst_by_the_meta_judge(tmp_path: Path) -> None:
+    answers = {
+        "mixed": [said("Short.", "B"), said("The longest of all.", "A"), "no verdict, and longer than the others are"],
+        "alike": [said("Same.", "A")] * 3,
+        "empty": [said("Said.", "B"), "", said("Longer.", "B")],
+        "unread": ["no verdict", "none here either", ""],
+    }
+    sampled = sample_judgments(WrittenAnswers(answers), SPEC, [row(name) for name in answers])
+    worth = meta_rewards(ByLength(), sampled)
+    assert sum(reward is None for each in worth for reward in each) == 2
+    pairs = [line for one, each in zip(sampled, worth, strict=True) for line in one.pairs(each)]
+    assert [(line["chosen"], line["rejected"]) for line in pairs] == [
+        (said("The longest of all.", "A"), said("Short.", "B")),
+        (said("Longer.", "B"), said("Said.", "B")),
+    ]
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in pairs))
+    assert [pair.prompt for pair in load_pairs_or_file(None, str(file))] == [sampled[0].question, sampled[2].question]
+    by_label = [line for one in sampled for line in one.pairs(one.right_or_wrong)]
+    assert [(line["chosen"], line["rejected"]) for line in by_label] == [
+        (said("The longest of all.", "A"), said("Short.", "B"))
+    ]
 
 
 def said(reason: str, label: str) -> str:
