@@ -16,7 +16,7 @@ import inspect
 import re
 import sys
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -184,6 +184,15 @@ def unknown(
         choices = f"the nearest of {len(names)} are {', '.join(nearest)}"
     hint = f"did you mean {' or '.join(near)}?" if near else choices
     return BadInputError(f"no {what} is named {name!r}; {hint}" + (f" (or {more})" if more else ""), field=field)
+
+
+def check_names(given: Iterable[str], known: Collection[str], elsewhere: Mapping[str, str]) -> None:
+    """Raises BadInputError for an option that is none of `known`. `elsewhere`: how other programs call those."""
+    for name in given:
+        if name not in known:
+            if name in elsewhere:
+                raise BadInputError(f"is called {elsewhere[name]} here", field=name)
+            raise unknown("option", name, known)
 
 
 def all_kinds() -> list[Kind[Any]]:

@@ -98,7 +98,7 @@ class Workspace:
                 return cls.open(folder, wait=wait)
         raise NotFoundError(
             f"no workspace at or above {here}; make one with `assay init`, "
-            f"or name one with --workspace or ${ENVIRONMENT}"
+            f"or name one with --workspace (in Python workspace=FOLDER makes one) or ${ENVIRONMENT}"
         )
 
     @classmethod

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from assay.data.row_files import Data, named_data
 from assay.errors import BadInputError
 from assay.models.parallelism.distributed import Parallel
+from assay.registry import check_names
 from assay.runs.callbacks import Callback
 from assay.runs.model_run import model_folder
 from assay.runs.record import Run
@@ -41,6 +42,26 @@ RECIPE_OPTIONS = {
     "chat_kwargs": "chat.kwargs",
     "system_prompt": "chat.system",
     **{name: f"sampling.{name}" for name in ("prompts_per_step", "group_size", "max_new_tokens")},
+}
+
+
+#: Fields of `PolicyRunConfig` -> arguments of `from_recipe` that they come from.
+_ARGUMENTS = {"rewards": "reward", "evaluation_prompts": "eval_prompts"}
+#: What TRL calls what is here.
+_TRL = {
+    "model": "policy",
+    "reward_funcs": "reward",
+    "train_dataset": "prompts",
+    "eval_dataset": "eval_prompts",
+    "eval_steps": "eval_every",
+    "learning_rate": "lr",
+    "max_steps": "steps",
+    "num_generations": "group_size",
+    "max_completion_length": "max_new_tokens",
+    "output_dir": "workspace",
+    "report_to": "track",
+    "beta": "settings={'kl.coefficient': ...}",
+    "temperature": "settings={'sampling.temperature': ...}",
 }
 
 
@@ -71,7 +92,7 @@ class PolicyTrainer:
         cls,
         recipe: str,
         *,
-        reward: Reward | Sequence[Reward],
+        reward: Reward | Sequence[Reward] = (),
         prompts: Data = "constrained:64",
         policy: str = "smollm2",
         eval_prompts: Data | Mapping[str, Data] | None = None,
@@ -85,6 +106,8 @@ class PolicyTrainer:
         `eval_prompts`: held-out ones, of several sets by name; of each the first `evaluate` (64). `workspace`: a folder
         is made one; None: as `assay` finds it. `name`: None is POLICY-RECIPE, or its next version. `settings`: keys of
         the recipe, `{"kl.coefficient": 0.01}`. `options`: `RECIPE_OPTIONS` and fields of `PolicyRunConfig`."""
+        fields_of_run = PolicyRunConfig.__dataclass_fields__
+        check_names(options, {*RECIPE_OPTIONS, *fields_of_run} - _ARGUMENTS.keys(), {**_TRL, **_ARGUMENTS})
         here = Workspace.of(workspace)
         rewards: list[Reward] = [*reward] if isinstance(reward, Sequence) and not isinstance(reward, str) else [reward]
         rewards = [recorded_reward(r, None, workspace=here) if isinstance(r, str) else r for r in rewards]

@@ -13,12 +13,30 @@ from typing import Any
 
 from assay.data.row_files import Data, named_data
 from assay.errors import BadInputError
+from assay.registry import check_names
 from assay.runs.callbacks import Callback
 from assay.runs.record import locate_model
 from assay.workspace import Workspace
 from assay_rm_training.methods.method import TRAINING_METHODS, Method, method_of
 from assay_rm_training.runs.train import TrainedModel, TrainingPlan, default_name, train_model
 from assay_rm_training.training_config import TrainingConfig
+
+#: What TRL calls what is here.
+_TRL = {
+    "model": "base",
+    "train_dataset": "data",
+    "eval_dataset": "eval_data",
+    "ref_model": "reference",
+    "peft_config": "lora",
+    "learning_rate": "lr",
+    "num_train_epochs": "epochs",
+    "per_device_train_batch_size": "batch_size",
+    "lr_scheduler_type": "schedule",
+    "eval_steps": "eval_every",
+    "save_steps": "save_every",
+    "output_dir": "workspace",
+    "report_to": "track",
+}
 
 
 class RewardModelTrainer:
@@ -31,7 +49,7 @@ class RewardModelTrainer:
         self,
         method: Method | str = "bt",
         *,
-        data: Data,
+        data: Data | None = None,
         eval_data: Data | None = None,
         base: str = "smollm2",
         workspace: Workspace | str | Path | None = None,
@@ -41,12 +59,15 @@ class RewardModelTrainer:
     ) -> None:
         if settings.get("preset") is not None:  # of TrainingConfig, which only records it
             raise BadInputError("is applied by assay train --preset; here, pass its settings", field="preset")
+        if data is None:
+            raise BadInputError("name a snapshot, a file, or rows (TRL's train_dataset)", field="data")
         self.workspace = here = Workspace.of(workspace)
         if isinstance(method, str):
             names = {field.name for field in fields(TRAINING_METHODS.find(method, field="method"))}
             method = method_of({"name": method, **{key: settings.pop(key) for key in names & settings.keys()}})
         if (reference := getattr(method, "reference", None)) is not None:
             method = replace(method, reference=locate_model(here, reference)[0])  # type: ignore[type-var]
+        check_names(settings, TrainingConfig.__dataclass_fields__.keys() - {"base"}, _TRL)
         config = TrainingConfig(base=locate_model(here, base)[0], **settings)
         source, held_out = named_data(here, data), None if eval_data is None else named_data(here, eval_data)
         name_of_model = name or default_name(base, source)

@@ -171,12 +171,16 @@ def test_a_wrong_row_or_setting_is_named(workspace: Workspace) -> None:
         RewardModelTrainer(data=[PAIRS[0], {"prompt": "x", "rejected": "y"}], base="tiny", workspace=workspace)
     with pytest.raises(TypeError, match="object is not JSON serializable"):
         RewardModelTrainer(data=[{"prompt": object()}], base="tiny", workspace=workspace)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'batchsize'"):
+    with pytest.raises(BadInputError, match="no option is named 'batchsize'; did you mean batch_size"):
         RewardModelTrainer(data=PAIRS, base="tiny", workspace=workspace, batchsize=3)
+    with pytest.raises(BadInputError, match="field 'num_train_epochs': is called epochs here"):
+        RewardModelTrainer(data=PAIRS, base="tiny", workspace=workspace, num_train_epochs=3)
     with pytest.raises(BadInputError, match=r"preset.*is applied by assay train"):
         RewardModelTrainer(data=PAIRS, base="tiny", workspace=workspace, preset="skywork-v2")
-    with pytest.raises(TypeError, match="unexpected keyword argument 'groupsize'"):
+    with pytest.raises(BadInputError, match="no option is named 'groupsize'; did you mean group_size"):
         PolicyTrainer.from_recipe("grpo", reward="verifier", workspace=workspace, groupsize=3)
+    with pytest.raises(BadInputError, match="field 'reward_funcs': is called reward here"):
+        PolicyTrainer.from_recipe("grpo", reward_funcs=len, workspace=workspace)
     with pytest.raises(BadInputError, match=r"field 'reward': a function, a RewardSource.*not 3$"):
         PolicyTrainer.from_recipe("grpo", reward=3, prompts=PROMPTS, workspace=workspace)  # type: ignore[arg-type]
     with pytest.raises(BadInputError, match="cannot tell how to call"):
