@@ -72,6 +72,8 @@ def parse_reward(text: str, option: str = "--reward") -> RewardReference:
         return RewardReference(match["form"] or WHOLE, match["name"], match["url"], match["model"])
     if "://" in text or text.startswith((f"{ANSWER}:", f"{STEPS}:", f"{PARTS}:", _ROW)):
         raise BadInputError(f"not the URL of a reward server: {text!r}; to serve a model: assay serve", field=option)
+    if re.fullmatch(r"[\w.-]+:\d+", text):
+        raise BadInputError(f"a server (assay serve) is given by its URL: http://{text}", field=option)
     if (match := _PART.fullmatch(text)) is not None:
         return RewardReference(MEMBER, match["member"], part=match["part"])
     if text in REWARDS.names() or ":" in text:

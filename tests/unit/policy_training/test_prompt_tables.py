@@ -173,6 +173,10 @@ def test_a_mixture_draws_by_weight(tmp_path: Path) -> None:
         mixed_order(sources, Mixed())
     with pytest.raises(BadInputError, match="have one name"):
         load_mixture((str(a), str(a)), seed=0)
+    twice = (f"{a}@1", f"{a}@2")
+    mixed_order(twice, Shuffled())  # what is wrong with it is said by the next
+    with pytest.raises(BadInputError, match="have one name"):
+        load_mixture(twice, seed=0)
 
 
 def test_sources_by_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

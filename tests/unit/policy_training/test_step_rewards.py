@@ -225,7 +225,7 @@ def test_how_the_command_names_a_reward(text: str, expected: RewardReference) ->
     assert parse_reward(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "row:", "model", "answer:verifier", "a b=http://h", "ftp://h"])
+@pytest.mark.parametrize("text", ["", "row:", "model", "answer:verifier", "a b=http://h", "ftp://h", "localhost:8000"])
 def test_what_names_no_reward(text: str) -> None:
     with pytest.raises(BadInputError, match="assay serve"):
         parse_reward(text)

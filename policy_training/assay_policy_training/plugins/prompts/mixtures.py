@@ -68,7 +68,7 @@ def mixed_order(sources: Sequence[str], order: PromptOrder) -> PromptOrder:
     by_set = {name: weight for name, weight in weights.items() if weight is not None}
     if not by_set:
         return order
-    if len(by_set) < len(sources) or len(sources) == 1:
+    if len(by_set) < len(weights) or len(sources) == 1:
         raise BadInputError("a weight is for one of several sources: give each of them one", field="--prompts")
     if not isinstance(order, Shuffled):
         raise BadInputError(
