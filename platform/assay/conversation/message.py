@@ -20,14 +20,15 @@ from assay.ids import conversation_json
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 ROLES: tuple[str, ...] = get_args(Role)
 #: Of turns that some judges' chat templates know; no conversation of data or of a request has them.
-JUDGE_ROLES = ("response_1", "response_2", "principle")
+JudgeRole: TypeAlias = Literal["response_1", "response_2", "principle"]
+JUDGE_ROLES: tuple[str, ...] = get_args(JudgeRole)
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
     """One turn of a conversation."""
 
-    role: Role
+    role: Role | JudgeRole
     content: str | tuple[Part, ...]
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ from assay_rm_training.run_settings import JudgeEvalConfig
 from assay_rm_training.runs.recorded import recorded_run, write_report
 from assay_serving.generative.answers import Writer
 from assay_serving.generative.engine import with_settings
-from assay_serving.generative.local import LocalWriter
+from assay_serving.generative.pair_ranker import open_writer
 from assay_serving.generative.profiles.recognition import UnreadReplies
 from assay_serving.generative.remote import RemoteWriter, endpoint_of
 from assay_serving.generative.templates import format_named
@@ -173,6 +173,6 @@ def _open(
         endpoint = endpoint_of(source, config.model, api_key=api_key)
         opened = RemoteWriter.open(endpoint, judging, media, tools=config.tools)
     else:
-        opened = LocalWriter.load(config.model_config(source, served_as=config.judge), judging=judging)
+        opened = open_writer(config.model_config(source, served_as=config.judge), judging=judging)
     check_called(config.tools, opened[1].judging.tools if opened[1].judging else ())
     return opened

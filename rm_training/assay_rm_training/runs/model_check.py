@@ -4,16 +4,17 @@ Covers: models of one's own, stock classifiers and published forms (`assay.model
 outcome, stock classes and vLLM beside it (`verify`), what a score is worth (`assay eval`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from assay.domain import Message
+from assay.domain import Message, Response, response_text
 from assay.models.spec import ParityCheck, RewardModelSpec
 from assay.score import Score, ScoreFailure
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.parity import check_scorer, compare
 from assay_rm_training.runs.verify import PRINCIPLE, TWICE, sentences
+from assay_serving.engines.published import PublishedLoader, is_pair_model
 from assay_serving.engines.token import Reading
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import Loader
@@ -21,6 +22,7 @@ from assay_serving.model_reference import is_description, known_spec
 from assay_serving.scorer import ScoreItem
 
 STOCK, OWN = "stock", "assay"
+PAIR = "which of two responses, in one pass over both (assay eval-judge, eval --judge)"
 _STOCK_READS = "the label of a stock classifier at the conversation's last token"
 _READS = {
     "scalar": "one logit at the conversation's last token",
@@ -59,11 +61,13 @@ def check_model(workspace: Workspace | None, config: ModelConfig, *, responses: 
     loader = Loader(workspace.root if workspace is not None else None)
     config = loader.resolve(config)
     spec = known_spec(config.reference)
-    scorer = loader.load(config)
+    pairs = is_pair_model(config)
+    load: Callable[[ModelConfig], Any] = PublishedLoader.open if pairs else loader.load
+    scorer = load(config)
     info = scorer.info
     principle = PRINCIPLE if info.kind == "principle" else None
     form, reads, source = _form(config, spec, scorer)
-    example, read_at = _example(scorer, principle)
+    example, read_at = _example(scorer, principle, pairs=pairs)
     checks: list[ParityCheck] = []
     parts: tuple[str, ...] = ()
     note = ""
@@ -71,10 +75,12 @@ def check_model(workspace: Workspace | None, config: ModelConfig, *, responses: 
         note = "a judge's parity is checked on recorded answers: assay verify"
     else:
         sample = sentences(principle)[:responses]
+        if pairs:
+            sample = [_beside(one, sample[n - 1].response) for n, one in enumerate(sample)]
         first = scorer.score(sample)
         scored = [result for result in first if isinstance(result, Score)]
         parts = tuple(part.name for part in scored[0].parts) if scored else ()
-        checks = [compare(first, loader.load(config).score(sample)).as_check(TWICE), *check_scorer(scorer, sample)]
+        checks = [compare(first, load(config).score(sample)).as_check(TWICE), *check_scorer(scorer, sample)]
         failures = [result.message for result in first if isinstance(result, ScoreFailure)]
         note = f"{len(failures)} of {len(first)} sentences have no score: {failures[0]}" if failures else ""
     return ModelCheck(
@@ -88,7 +94,7 @@ def check_model(workspace: Workspace | None, config: ModelConfig, *, responses: 
         example,
         read_at,
         parts,
-        questions_of(info.kind, steps=info.stepwise, bradley_terry=info.bradley_terry),
+        (PAIR,) if pairs else questions_of(info.kind, steps=info.stepwise, bradley_terry=info.bradley_terry),
         tuple(checks),
         note,
     )
@@ -123,12 +129,19 @@ def _form(config: ModelConfig, spec: RewardModelSpec | None, scorer: Any) -> tup
     return OWN, reads, f"trained on {spec.base}"
 
 
-def _example(scorer: Any, principle: str | None) -> tuple[str, tuple[str, ...]]:
+def _beside(item: ScoreItem, first: Response) -> ScoreItem:
+    """The pair of that response and the item's."""
+    shown = Message("response_1", response_text(first))
+    return replace(item, prompt=(*item.prompt, shown))
+
+
+def _example(scorer: Any, principle: str | None, *, pairs: bool = False) -> tuple[str, tuple[str, ...]]:
     """A small conversation as tokens, decoded, and the tokens that are read."""
     read, renderer = getattr(scorer, "read", None), getattr(scorer, "renderer", None)
     if read is None or renderer is None:
         return "", ()
-    reading = read(ScoreItem((Message("user", "QUESTION"),), "RESPONSE", principle))
+    item = ScoreItem((Message("user", "QUESTION"),), "RESPONSE", principle)
+    reading = read(_beside(item, "OTHER") if pairs else item)
     if not isinstance(reading, Reading):
         return "", ()
     ids: Sequence[int] = reading.conversation.ids

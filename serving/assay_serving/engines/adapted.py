@@ -11,28 +11,18 @@ from typing import TYPE_CHECKING, Any, Self
 from assay.domain import Prompt, response_text
 from assay.errors import BadInputError
 from assay.models.adapters.adapter import ModelAdapter
-from assay.models.adapters.backbone import load_parts, tokenizer_of
-from assay.models.adapters.checkpoint import PublishedCheckpoint
 from assay.models.adapters.heads import RewardHead
-from assay.models.adapters.kind import MODEL_ADAPTERS, adapter_of
-from assay.models.chat.options import ChatOptions
-from assay.models.chat.renderer import Encoded, Renderer
-from assay.models.devices import pick_device, pick_dtype
-from assay.models.loading import context_length, stored_spec
-from assay.models.spec import RewardModelSpec, weights_digest
+from assay.models.chat.renderer import Encoded
 from assay.score import ScoreFailure, ScorePart
-from assay_serving.engines.packed import for_scoring, require_parity
 from assay_serving.engines.principle import PrincipleScorer
 from assay_serving.engines.process_reward import StepScorer
 from assay_serving.engines.token import Reading, ScalarReader
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
-from assay_serving.scorer import UNLIMITED, ScoreItem
+from assay_serving.scorer import ScoreItem
 
 if TYPE_CHECKING:
     import torch
-
-    from assay_serving.engines.engine import ModelLoader
 
 
 @dataclass(frozen=True)
@@ -55,42 +45,6 @@ class AdaptedScorer(TransformersScorer):
         """`arguments`, `options`: of `PackedScorer`."""
         self.form = form
         super().__init__(*arguments, **options)
-
-    @classmethod
-    def load(cls, config: ModelConfig, loader: "ModelLoader | None" = None, **options: Any) -> Any:
-        """A scorer of the form's own class.
-
-        Raises what `assay.models.adapters.kind.adapter_of` and `load_parts` raise, and for failed parity checks."""
-        spec = stored_spec(config.reference)
-        named = config.adapter or (spec.adapter if spec is not None else None)
-        if config.adapter is None and named is not None and named not in MODEL_ADAPTERS.names():
-            raise BadInputError(f"{config.reference} asks for the code {named}: allow it by --adapter", field="adapter")
-        matched = adapter_of(config.reference, named)
-        if matched is None:
-            raise BadInputError(f"{config.reference} is of no published form that is known here", field="adapter")
-        name, adapter, checkpoint = matched
-        if adapter.question is not None:
-            return AdaptedPrincipleScorer.of_form(config, PublishedForm(name, adapter))
-        tokenizer, device = tokenizer_of(checkpoint), pick_device(config.device)
-        chat = ChatOptions(template=adapter.template, system=adapter.system)
-        default_spec = spec is None
-        if spec is None:
-            spec = _spec(config, name, adapter, checkpoint, tokenizer, chat)
-        require_parity(config, spec)
-        dtype = pick_dtype(device, config.dtype)
-        model, head = load_parts(checkpoint, adapter, tokenizer, dtype=dtype, device=device)
-        if default_spec and model.config.num_labels > 1:  # its labels are classes or ratings
-            spec = replace(spec, ranked=False)
-        closed = adapter.body == "encoder" and bool(tokenizer.chat_template)  # by two tokens, see `EncoderScorer`
-        length = config.length(spec.trained_length, _context(model.config)) - (2 * closed or adapter.append is not None)
-        renderer = Renderer(tokenizer, max_length=length, chat=chat)
-        last = None if adapter.append is None else _reward_token(checkpoint, adapter.append)
-        gate = tuple(tokenizer(adapter.gate, add_special_tokens=False)["input_ids"]) if adapter.gate else ()
-        below = "" if checkpoint.base is None else weights_digest(checkpoint.base.folder)
-        form = PublishedForm(name, adapter, head, gate, last, below)
-        kind = AdaptedStepScorer if adapter.steps is not None else _SCORERS.get(adapter.body, AdaptedScorer)
-        budget = config.token_budget
-        return kind(for_scoring(model), renderer, spec, form=form, name=config.name, token_budget=budget)
 
     def check(self, name: str) -> None:
         ScalarReader.check(self, name)
@@ -244,52 +198,16 @@ class EncoderScorer(AdaptedScorer):
             options["token_type_ids"] = types
         device = self.model.device
         with torch.inference_mode():
-            logits = self.model(**{name: value.to(device) for name, value in options.items()}).logits.float().cpu()
+            inputs = {name: value.to(device) for name, value in options.items()}
+            outputs = self._outputs_of(inputs, readings).float().cpu()
         self.last_computed += ids.numel()
         self.last_padding += int((mask == 0).sum())
-        return [row[None] for row in logits]
+        return [row[None] for row in outputs]
 
-
-_SCORERS: dict[str, type[AdaptedScorer]] = {"encoder": EncoderScorer}
-
-
-def _spec(
-    config: ModelConfig,
-    name: str,
-    adapter: ModelAdapter,
-    checkpoint: PublishedCheckpoint,
-    tokenizer: Any,
-    chat: ChatOptions,
-) -> RewardModelSpec:
-    limit = min(_context(checkpoint.config), adapter.max_length or UNLIMITED)
-    fetched = checkpoint.folder.parent.name == "snapshots"  # of a hub: the folder's name is the commit
-    version = checkpoint.folder.name if fetched else weights_digest(checkpoint.folder)
-    return RewardModelSpec(
-        kind="scalar",
-        base=config.reference,
-        template_hash=Renderer(tokenizer, max_length=UNLIMITED, chat=chat).template_hash,
-        trained_length=limit,
-        version=version,
-        stepwise=adapter.stepwise,
-        ranked=adapter.ranked,
-        adapter=name,
-    )
-
-
-def _context(config: Any) -> int:
-    """Tokens that a model of this configuration, or of this config.json, reads at most."""
-    if isinstance(config, dict):
-        kind, limit = config.get("model_type"), int(config.get("max_position_embeddings") or 4096)
-    else:
-        kind, limit = config.model_type, context_length(config)
-    return limit - 2 if kind in ("roberta", "xlm-roberta") else limit  # which count positions from 2
-
-
-def _reward_token(checkpoint: PublishedCheckpoint, key: str) -> int:
-    token = checkpoint.config.get(key)
-    if not isinstance(token, int):
-        raise BadInputError(f"{checkpoint.name}: config.json says no {key}, the token that the reward is read at")
-    return token
+    def _outputs_of(self, inputs: "dict[str, torch.Tensor]", readings: Sequence[Reading]) -> "torch.Tensor":
+        """Outputs [B, K] of the padded rows of these readings."""
+        logits: torch.Tensor = self.model(**inputs).logits
+        return logits
 
 
 def _last_place(ids: Sequence[int], run: Sequence[int]) -> int | None:

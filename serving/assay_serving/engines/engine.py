@@ -39,7 +39,7 @@ SCORERS: Kind[Any] = Kind(
     {
         "scalar": "assay_serving.engines.transformers:TransformersScorer",
         "process_reward": "assay_serving.engines.process_reward:StepScorer",
-        "adapted": "assay_serving.engines.adapted:AdaptedScorer",
+        "adapted": "assay_serving.engines.published:PublishedLoader",
         "ratings": "assay_serving.engines.ratings:RatingsScorer",
         "principle": "assay_serving.engines.principle:PrincipleScorer",
         "generative": "assay_serving.generative.engine:GenerativeScorer",

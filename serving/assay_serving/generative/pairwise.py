@@ -119,10 +119,10 @@ class PairwiseJudge:
 
     @classmethod
     def load(cls, config: ModelConfig, *, judging: Judging | None = None, seed: int = 0) -> "PairwiseJudge":
-        """A local model; errors as of `LocalWriter.load`."""
-        from assay_serving.generative.local import LocalWriter
+        """A local model; errors as of `open_writer`."""
+        from assay_serving.generative.pair_ranker import open_writer
 
-        writer, spec = LocalWriter.load(config, judging=judging)
+        writer, spec = open_writer(config, judging=judging)
         return cls(writer, spec, seed=seed)
 
     @property

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 NEEDLESS = r"(.*\.)?(rotary_emb\.inv_freq|masked_bias|position_ids)|lm_head\.weight"
 #: `classifier`: the decoder below a stock classifier; `language`: with its language head; `encoder`: a whole stock
 #: classifier of an encoder, whose own pass gives the outputs.
-Body = Literal["classifier", "language", "encoder"]
+#: `states`: an encoder alone; `seq2seq`: an encoder with a decoder and its language head.
+Body = Literal["classifier", "language", "encoder", "states", "seq2seq"]
 
 
 @dataclass
@@ -65,6 +66,11 @@ class HeadWeights:
         if len(ids) != 1:
             raise BadInputError(f"{self.checkpoint.name}'s tokenizer has no token of its own for {text!r}")
         return int(ids[0])
+
+    def expect(self, key: str, token: int) -> None:
+        """Raises BadInputError where the configuration says another token than the tokenizer."""
+        if (stated := self.config.get(key)) != token:
+            raise BadInputError(f"{self.checkpoint.name}: config.json says {key} {stated}, its tokenizer {token}")
 
 
 HeadMaker = Callable[[HeadWeights], "RewardHead"]
@@ -126,12 +132,18 @@ class ModelAdapter:
         return bool(checkpoint.classes & set(self.architectures))
 
     def by_name(self, checkpoint: PublishedCheckpoint) -> bool:
-        if not self.names or any("For" in kind and "ForCausalLM" not in kind for kind in checkpoint.classes):
+        written = ("ForCausalLM", "ForConditionalGeneration")
+        if not self.names or any("For" in kind and not kind.endswith(written) for kind in checkpoint.classes):
             return False  # a classifier that was trained from such a model keeps its name
         folder = checkpoint.folder  # its own name, not those of the folders that it lies in
         name = folder.parent.parent.name if folder.parent.name == "snapshots" else folder.name  # of a hub: in its cache
         text = f"{name} {checkpoint.config.get('_name_or_path') or ''}"
         return re.search(self.names, text, re.IGNORECASE) is not None
+
+    @property
+    def compares(self) -> bool:
+        """Whether it compares two responses, and rates none alone."""
+        return self.body == "states"
 
     def detail(self, checkpoint: PublishedCheckpoint) -> int:
         """How much of the checkpoint the declaration says, to choose between forms that a checkpoint may be of."""

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     import torch
 
 _SCORE = "score.weight"
+#: Body -> the classes of transformers, by configuration; stock classifiers else.
+_CLASSES = {
+    "language": "MODEL_FOR_CAUSAL_LM_MAPPING",
+    "states": "MODEL_MAPPING",
+    "seq2seq": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING",
+}
 #: Of a configuration: what says which code reads it.
 _OF_CODE = ("auto_map", "architectures", "model_type", "attn_implementation", "_attn_implementation")
 
@@ -74,7 +80,8 @@ def load_parts(
     check_vocabulary(checkpoint.name, tokenizer, model)
     model = fit(model, tokenizer, device)
     if head is not None:
-        _check_head(checkpoint.name, head, model)
+        size = int(model.config.get_text_config().hidden_size) * (2 if adapter.compares else 1)
+        _check_head(checkpoint.name, head, model, size)
     return model, head
 
 
@@ -84,11 +91,8 @@ def stock_model(
     """The class of transformers with the tensors of `state`, all of which it takes and none of which it lacks."""
     import torch
     from huggingface_hub.errors import StrictDataclassError
+    from transformers.models.auto import modeling_auto
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_CAUSAL_LM_MAPPING,
-        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    )
 
     kind = adapter.backbone or str(checkpoint.config.get("model_type"))
     if kind not in CONFIG_MAPPING:
@@ -101,9 +105,7 @@ def stock_model(
         config = CONFIG_MAPPING[kind].from_dict(described)
     except (StrictDataclassError, ValueError, TypeError) as error:
         raise BadInputError(f"{checkpoint.name} has a wrong config.json: {_line(error)}") from error
-    classes: Any = (
-        MODEL_FOR_CAUSAL_LM_MAPPING if adapter.body == "language" else MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-    )
+    classes: Any = getattr(modeling_auto, _CLASSES.get(adapter.body, "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING"))
     if type(config) not in classes:
         raise BadInputError(f"{checkpoint.name} is built on {kind!r}, which has no such stock class in transformers")
     if adapter.body == "classifier":  # a place for a head, which is not read
@@ -178,11 +180,10 @@ def _merged(
     return fit(merged, tokenizer, device), head.eval().requires_grad_(False).to(device)
 
 
-def _check_head(name: str, head: RewardHead, model: Any) -> None:
+def _check_head(name: str, head: RewardHead, model: Any, size: int) -> None:
     """Raises BadInputError for a head of other hidden states than the model's."""
     import torch
 
-    size = int(model.config.get_text_config().hidden_size)
     try:
         with torch.inference_mode():
             head.outputs(model, torch.zeros(1, size, dtype=model.dtype, device=model.device))

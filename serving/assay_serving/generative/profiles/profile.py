@@ -25,8 +25,8 @@ from typing import Any, cast
 
 import yaml
 
-from assay.conversation.message import JUDGE_ROLES, images_of
-from assay.domain import Message, Prompt, Response, Role, response_text
+from assay.conversation.message import JUDGE_ROLES, JudgeRole, images_of
+from assay.domain import Message, Prompt, Response, response_text
 from assay.errors import BadInputError, NotFoundError
 from assay.models.spec import Judging
 from assay_serving.generative.profiles.reply_parser import ReplyParser, parser_of
@@ -101,7 +101,7 @@ class JudgeProfile(JudgeFormat):
             return _SLOT.sub(lambda slot: slots[slot[1]], template)
 
         if self.text == CONVERSATION:
-            turns = [Message(cast(Role, role), text) for role, t in self.turns.items() if (text := filled(t))]
+            turns = [Message(cast(JudgeRole, role), text) for role, t in self.turns.items() if (text := filled(t))]
             if any("{response" in template for template in self.turns.values()):
                 return (*prompt, *turns)
             [judged] = responses
