@@ -140,10 +140,12 @@ def number_of(value: object, field: str) -> float:
 def named_data(workspace: Workspace, data: Data) -> str:
     """The name of the data: a file's absolute path, another name as it is. Rows are written to a JSON Lines file of the
     workspace, named by content, so that the run can be resumed and its record says what it read; a text is a row with
-    only a `prompt`. Raises TypeError for what JSON cannot hold."""
+    only a `prompt`. Raises TypeError for what JSON cannot hold, BadInputError for a mapping (of splits)."""
     if isinstance(data, str | Path):
         path = Path(data).expanduser()
         return str(path.resolve()) if path.is_file() else str(data)
+    if isinstance(data, Mapping):
+        raise BadInputError(f"a mapping of {', '.join(map(str, data))} is no rows; pass those of one, data[NAME]")
     rows = ({"prompt": row} if isinstance(row, str) else dict(row) for row in data)
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     path = workspace.root / "rows" / f"rows-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"

@@ -169,6 +169,10 @@ def test_a_second_run_without_a_name_is_a_new_version(workspace: Workspace) -> N
 def test_a_wrong_row_or_setting_is_named(workspace: Workspace) -> None:
     with pytest.raises(BadInputError, match=r"rows-\w+\.jsonl, row 2, field 'chosen': missing"):
         RewardModelTrainer(data=[PAIRS[0], {"prompt": "x", "rejected": "y"}], base="tiny", workspace=workspace)
+    with pytest.raises(BadInputError, match="a mapping of train, test is no rows"):
+        PolicyTrainer.from_recipe(
+            "grpo", reward="verifier", prompts={"train": PROMPTS, "test": PROMPTS}, workspace=workspace
+        )
     with pytest.raises(TypeError, match="object is not JSON serializable"):
         RewardModelTrainer(data=[{"prompt": object()}], base="tiny", workspace=workspace)
     with pytest.raises(BadInputError, match="no option is named 'batchsize'; did you mean batch_size"):
