@@ -18,7 +18,7 @@ from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import NoCommas
 
 
-@pytest.mark.parametrize(("name", "share"), [("kimi_length", 0.85), ("dler", 0.7)])
+@pytest.mark.parametrize(("name", "share"), [("kimi_length", 0.85), ("self_rewarded_efficiency", 0.7), ("dler", 0.7)])
 def test_responses_get_shorter(name: str, share: float, tmp_path: Path) -> None:
     recipe = load_recipe(name)
     recipe = replace(
