@@ -226,6 +226,57 @@ class StreamingSampler(Protocol):
     ) -> Iterator[RolloutBatch]: ...
 
 
+class TurnGeneration(Protocol):
+    """Rows that are drawn turn by turn, all begun. `tokens`, `mask` (drawn), `logp`: [rows, limit]."""
+
+    @property
+    def tokens(self) -> Tensor: ...
+    @property
+    def mask(self) -> Tensor: ...
+    @property
+    def logp(self) -> Tensor: ...
+    @property
+    def busy(self) -> bool:
+        """Whether a row waits or is under generation."""
+        ...
+
+    def step(self) -> list[int]:
+        """Generate on; returns the rows whose turn has ended since."""
+        ...
+
+    def turn(self, row: int) -> list[int]:
+        """The tokens of its last turn."""
+        ...
+
+    def left(self, row: int) -> int:
+        """Tokens that it may still have."""
+        ...
+
+    def resume(self, row: int, given: Sequence[int]) -> None:
+        """Another turn, after the tokens `given`; fewer than are `left`."""
+        ...
+
+    def forget(self, row: int) -> None:
+        """It has no further turn."""
+        ...
+
+
+@runtime_checkable
+class TurnSampler(Protocol):
+    """A sampler that environments can go with."""
+
+    def turns(
+        self,
+        contexts: Sequence[Sequence[int]],
+        group_size: int,
+        places: Sequence[tuple[int, int]],
+        turn_tokens: int | None,
+    ) -> TurnGeneration:
+        """`group_size` rows after each context (tokens), which end where a turn does. `places`: of each row, its
+        group's seed and its index in it. `turn_tokens`: of a turn, at most."""
+        ...
+
+
 class SamplerPlan(Protocol):
     """S2, as a recipe describes it."""
 

@@ -11,11 +11,13 @@ from assay.errors import BadInputError
 from assay.models.chat.options import ChatOptions
 from assay_policy_training.core.aggregation import LossAggregation
 from assay_policy_training.core.config import Asynchrony, Optimisation
-from assay_policy_training.core.policy import Lora
+from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.auxiliary.kl import KlLoss
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.corrections.mismatch import check_mismatch, check_single_correction
+from assay_policy_training.plugins.environments.environment import Environment
+from assay_policy_training.plugins.environments.episode import EpisodeLimits
 from assay_policy_training.plugins.filters.groups import EnoughValid
 from assay_policy_training.plugins.objectives.ratio_clip import Reinforce
 from assay_policy_training.plugins.prompts.source import Shuffled
@@ -35,12 +37,14 @@ from assay_policy_training.plugins.protocols import (
     Replay,
     RewardComposition,
     RewardShaper,
+    Sampler,
     SamplerPlan,
     Schedule,
     StepMetrics,
     StopRule,
     TokenWeight,
 )
+from assay_policy_training.plugins.samplers.episodes import in_environment
 from assay_policy_training.plugins.samplers.transformers import Transformers
 
 
@@ -58,6 +62,8 @@ class Recipe:
     source: PromptOrder = field(default_factory=Shuffled)
     contexts: ContextPolicy | None = None
     sampler: SamplerPlan = field(default_factory=Transformers)
+    environment: Environment | None = None  #: what the policy acts in, turn by turn; None: it answers once
+    episodes: EpisodeLimits = field(default_factory=EpisodeLimits)
     reward: RewardComposition = field(default_factory=Composition)
     filters: tuple[GroupFilter, ...] = (EnoughValid(),)  #: a row stays where all of them keep it
     shaping: tuple[RewardShaper, ...] = ()  #: in this order
@@ -110,6 +116,12 @@ class Recipe:
             if isinstance(plugin, ChecksRecipe):
                 plugin.check_recipe(self)
 
+    def opened_sampler(self, policy: Policy, plan: SamplerPlan | None = None) -> Sampler:
+        """The sampler of rollouts, by `plan` in place of the recipe's, in the recipe's environment. Raises
+        BadInputError for a sampler that does not go with one."""
+        sampler = (plan or self.sampler).open(policy, self.sampling)
+        return in_environment(policy, sampler, self.sampling, self.environment, self.episodes)
+
     @property
     def needs_reference(self) -> bool:
         return self.report_kl or any("logp_ref" in getattr(plugin, "needs", ()) for plugin in self.plugins().values())
@@ -134,6 +146,7 @@ class Recipe:
         """Every plug-in that is described here, by a name that is the same in the next process."""
         single = {
             "contexts": self.contexts,
+            "environment": self.environment,
             "reward": self.reward,
             "estimator": self.estimator,
             "objective": self.objective,

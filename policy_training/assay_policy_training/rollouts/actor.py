@@ -104,7 +104,7 @@ def rollout_process(recipe: Mapping[str, Any], policy: str, device: str) -> Roll
         chat=chosen.chat,
     )
     loaded.model.requires_grad_(False)
-    return RolloutActor(loaded, chosen.sampler.open(loaded, chosen.sampling))
+    return RolloutActor(loaded, chosen.opened_sampler(loaded))
 
 
 def opened_by_trainer(plan: SamplerPlan, asynchrony: Asynchrony) -> SamplerPlan:

@@ -23,6 +23,7 @@ from assay_policy_training.core.metrics import Stopwatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling, derived_seed
+from assay_policy_training.plugins.environments.record import episode_failure
 from assay_policy_training.plugins.protocols import (
     CarriesRows,
     PromptSource,
@@ -90,7 +91,7 @@ class RolloutCollector:
         if sampler is not None and (asynchrony.actors or (in_thread and not isinstance(sampler, PublishesWeights))):
             raise BadInputError("this sampler uses the weights under training", field=asynchrony.key)
         plan = opened_by_trainer(recipe.sampler, asynchrony)
-        self.sampler: Sampler = sampler or plan.open(rollout_policy, recipe.sampling)
+        self.sampler: Sampler = sampler or recipe.opened_sampler(rollout_policy, plan)
         self.generator = RolloutGenerator(self.sampler, rewards, chunks=asynchrony.chunks)
         self.pool: RolloutPool | None = None
         if in_thread or asynchrony.actors:
@@ -230,22 +231,23 @@ class RolloutCollector:
             rewards = join_parts(by_source, len(rows))
             reward = composed(self.recipe.reward, rewards) if len(rows) else torch.zeros(0, dtype=torch.float64)
             reward = reward.masked_fill(~reward.isfinite(), torch.nan)
-            lengths = self._too_long(completed.items)
+            refused = self._refused(completed.items)
             reward = reward.masked_fill(
-                torch.tensor([bool(failures) for failures in lengths], dtype=torch.bool), torch.nan
+                torch.tensor([bool(failures) for failures in refused], dtype=torch.bool), torch.nan
             )
             rewarded = completed.with_(
                 r_parts=rewards.parts,
                 reward=reward,
                 acc=accuracy,
-                failures=tuple(a + b for a, b in zip(rewards.failures, lengths, strict=True)),
+                failures=tuple(a + b for a, b in zip(rewards.failures, refused, strict=True)),
                 scores=tuple(rewards.scores),
             )
         return rewarded if len(rows) == len(batch) else _with_unfinished(batch, rewarded, rows)
 
-    def _too_long(self, items: Sequence[PromptItem]) -> list[tuple[ScoreFailure, ...]]:
-        """Of each row, why it gets no reward where its context, with what was added to the prompt, had to be cut."""
-        by_item = {id(item): too_long(item, self.policy.renderer) for item in items}
+    def _refused(self, items: Sequence[PromptItem]) -> list[tuple[ScoreFailure, ...]]:
+        """Of each row, why it gets no reward whatever sources say: its episode failed, or its context, with what was
+        added to the prompt, had to be cut."""
+        by_item = {id(item): episode_failure(item) or too_long(item, self.policy.renderer) for item in items}
         failures = [by_item[id(item)] for item in items]
         return [() if failure is None else (failure,) for failure in failures]
 

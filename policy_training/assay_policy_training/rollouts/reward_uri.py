@@ -1,6 +1,7 @@
 """How the command line names rewards: the model or member, what it reads of a response, the part that it gives.
 
 verifier                      the prompt's own constraints
+environment                   what the recipe's environment gives, of episodes and turns
 recorded                      the rewards that recorded responses came with (sampler `recorded`)
 http://host:port              the server's model, or that of --model
 http://a:8000,http://b:8000   equal servers: each prompt goes to one, to another while that is away
@@ -34,6 +35,7 @@ REWARDS: Kind[Any] = Kind(
         "verifier": "assay_policy_training.rollouts.rewards:VerifierReward",
         "recorded": "assay_policy_training.rollouts.rewards:RecordedReward",
         "row": "assay_policy_training.rollouts.rewards:RowNumber",
+        "environment": "assay_policy_training.rollouts.episode_rewards:EnvironmentReward",
     },
     makes=("score",),
     option="--reward",

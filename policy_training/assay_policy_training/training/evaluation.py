@@ -24,10 +24,12 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.compositions.weighted import Composition
+from assay_policy_training.plugins.environments.record import episode_failure
 from assay_policy_training.plugins.protocols import (
     ContextPolicy,
     RewardComposition,
     RewardSource,
+    Sampler,
     StepReport,
     TaskContext,
 )
@@ -226,8 +228,10 @@ def evaluate_policy(
     seed: int = 0,
     composition: RewardComposition | None = None,
     contexts: ContextPolicy | TaskContext | None = None,
+    sampler: Sampler | None = None,
 ) -> PolicyEvaluation:
     """Generate `samples` rollouts per prompt and measure them. The same seed and weights give the same rollouts.
+    `sampler`: of the policy's own weights, e.g. in an environment.
 
     Raises BadInputError for no prompts, and what the reward sources raise.
     """
@@ -235,13 +239,15 @@ def evaluate_policy(
         raise BadInputError("an evaluation needs at least one prompt and one sample", field="evaluation")
     if isinstance(contexts, TaskContext):
         items = contexts.evaluated(items)
-    batch = TransformersSampler(policy, sampling).rollout(items, samples, seed=seed, version=0)
-    repeated = [item for item in items for _ in range(samples)]
-    reward = composed(composition or Composition(), gather_rewards(rewards, repeated, batch.responses))
+    sampler = sampler or TransformersSampler(policy, sampling)
+    batch = sampler.rollout(items, samples, seed=seed, version=0)
+    reward = composed(composition or Composition(), gather_rewards(rewards, batch.items, batch.responses))
+    failed = torch.tensor([episode_failure(item) is not None for item in batch.items])
+    reward = reward.masked_fill(failed, torch.nan)
     prompt_rewards = reward.view(len(items), samples).nanmean(1)
     per_prompt = prompt_rewards[~prompt_rewards.isnan()]
     present = reward[~reward.isnan()]
-    accuracy = verifier_accuracy(repeated, batch.responses)
+    accuracy = verifier_accuracy(batch.items, batch.responses)
     checked = [row for row, passed in enumerate(accuracy.isnan().tolist()) if not passed]
     by_prompt = accuracy.view(len(items), samples)
     verdicts = tuple(zip((~by_prompt.isnan()).sum(1).tolist(), by_prompt.nansum(1).int().tolist(), strict=True))

@@ -17,6 +17,8 @@ from torch import Tensor
 from assay import ids
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import POLICY
+from assay_policy_training.plugins.environments.episode import EPISODE
+from assay_policy_training.plugins.environments.record import episode_measures
 from assay_policy_training.plugins.shaping.repetition import repeated_share
 
 
@@ -36,6 +38,7 @@ def rollout_measures(batch: RolloutBatch, keep: Tensor) -> dict[str, float]:
     }
     if stated := [s.uncertainty for row in batch.scores for s in row.values() if s.uncertainty is not None]:
         measures["reward_uncertainty_mean"] = fmean(stated)
+    measures |= episode_measures(batch.items)
     if batch.unfinished is not None:
         measures["rollouts_unfinished"] = int(batch.unfinished.sum())
     measures |= _spread("reward", batch.scored_reward)
@@ -93,6 +96,7 @@ def rollout_records(
             "scores": {name: score.to_dict() for name, score in batch.scores[row].items()} if batch.scores else {},
             "weights_version": f"{policy}+{int(batch.version[row])}",
             **_token_versions(batch, row),
+            **{EPISODE: item.meta[EPISODE] for item in batch.items[row : row + 1] if EPISODE in item.meta},
             "source": batch.source[row] if batch.source else POLICY,
             "advantage": advantages.get(row),
             "trained": bool(keep[row]),

@@ -42,7 +42,7 @@ from assay_policy_training.core.policy import RELOAD_TOLERANCE, Policy, reload_d
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.mixtures import split_weight
 from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
-from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.plugins.samplers.transformers import Transformers
 from assay_policy_training.recipe.loading import recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.functions.source import CallSettings
@@ -238,6 +238,7 @@ def _train(
                     seed=recipe.seed,
                     composition=recipe.reward,
                     contexts=recipe.contexts,
+                    sampler=recipe.opened_sampler(policy, Transformers()),
                 )
                 advance(len(items))
         return evaluations
@@ -295,7 +296,7 @@ def _train(
         by_set = {name: (evaluation, after[name]) for name, evaluation in before.items()}
         main = next(iter(by_set.values()), (None, None))
         run.metrics["before"], run.metrics["after"] = (None if one is None else one.to_dict() for one in main)
-        sampler = trainer.sampler if policy is trainer.policy else TransformersSampler(policy, recipe.sampling)
+        sampler = trainer.sampler if policy is trainer.policy else recipe.opened_sampler(policy, Transformers())
         # One short rollout, to compare the saved checkpoint's log-probs with the trainer's.
         probe = sampler.rollout(prompts[:1], 1, seed=recipe.seed, version=trainer.updates)
         trained = policy.float32_logp(probe)

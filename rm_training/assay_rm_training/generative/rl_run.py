@@ -32,7 +32,7 @@ from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.compositions.gated import ConsistencyReward
 from assay_policy_training.plugins.compositions.weighted import Composition
-from assay_policy_training.plugins.samplers.tool_calls import ToolCalls
+from assay_policy_training.plugins.environments.tool_use import Tools
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.checkpoint import checkpoints
@@ -92,16 +92,16 @@ class JudgePlan(RunPlan):
 
     @property
     def judging(self) -> Judging:
-        length, sampler = self.recipe.sampling.max_new_tokens, self.recipe.sampler
+        length, environment = self.recipe.sampling.max_new_tokens, self.recipe.environment
         judging = Judging(self.format, self.form.hash, self.samples, self.temperature, max_new_tokens=length)
-        if isinstance(sampler, ToolCalls):
-            judging = replace(judging, tools=sampler.tools, tool_rounds=sampler.rounds)
+        if isinstance(environment, Tools):
+            judging = replace(judging, tools=environment.tools, tool_rounds=max(1, self.recipe.episodes.turns - 1))
         return judging
 
     def offer(self, renderer: Renderer) -> Callable[[Prompt], Prompt]:
         """Adds the recipe's tools to a question, if it has any."""
         tools = self.judging.tools
-        return lambda question: offered(question, toolbox(tools), renderer) if tools else question
+        return lambda question: offered(question, toolbox(tools).definitions, renderer) if tools else question
 
     def to_dict(self) -> dict[str, Any]:
         return {**self.__dict__, "recipe": recipe_to_dict(self.recipe)}
@@ -199,7 +199,7 @@ def _train(
     offer = plan.offer(policy.renderer)
     fitting_rows, too_long = _fitting(rows, form, policy, offer)
     reward = VerdictReward(form, check)
-    prompts = JudgePrompts(judge_prompts(fitting_rows, form, offer), seed=recipe.seed)
+    prompts = JudgePrompts(judge_prompts(fitting_rows, form), seed=recipe.seed)
     trainer = PolicyLoop(recipe, policy, prompts, [reward], run.folder, extra=[reward])
     spec = RewardModelSpec(
         kind="generative",

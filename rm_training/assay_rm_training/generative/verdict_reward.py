@@ -29,7 +29,6 @@ from assay.score import ScoreFailure
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import Rewards, StepReport
-from assay_policy_training.plugins.samplers.tool_calls import TOOL_TURNS
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.reasoning_check import ReasoningCheck
 from assay_serving.generative.templates import JudgeFormat
@@ -40,11 +39,8 @@ VERDICT, TAIL, CONSISTENCY, FORMAT, REASONING = "verdict", "tail", "consistency"
 LEAST = {VERDICT: 0.0, TAIL: -1.0, CONSISTENCY: 0.0}
 
 
-def judge_prompts(
-    rows: Sequence[JudgedRow], form: JudgeFormat, offer: Callable[[Prompt], Prompt] = lambda prompt: prompt
-) -> list[list[PromptItem]]:
-    """The questions of each row: both orders of a pair, one of a single response. Rationales play no part here.
-    `offer`: adds the tools to a question."""
+def judge_prompts(rows: Sequence[JudgedRow], form: JudgeFormat) -> list[list[PromptItem]]:
+    """The questions of each row: both orders of a pair, one of a single response. Rationales play no part here."""
     units = []
     for number, row in enumerate(rows):
         ways = [(row.responses, row.label)]
@@ -53,7 +49,7 @@ def judge_prompts(
         units.append(
             [
                 PromptItem(
-                    offer(form.ask(row.prompt, responses, row.principle)),
+                    form.ask(row.prompt, responses, row.principle),
                     meta={"row": number, "order": order, "label": label, "category": row.category},
                 )
                 for order, (responses, label) in enumerate(ways)
@@ -133,7 +129,6 @@ class VerdictReward:
         self._figures = self._measured(
             items, verdict_labels, right, Counter(v.fault for v in read if not isinstance(v, JudgeVerdict))
         )
-        self._figures |= tool_figures(items)
         if CONSISTENCY in parts:
             self._figures["both_orders_right"] = sum(parts[CONSISTENCY]) / len(items)
         return Rewards(
@@ -143,7 +138,7 @@ class VerdictReward:
         )
 
     def measure(self, report: StepReport) -> dict[str, float]:
-        """`tool_calls` an answer, `tool_errors` a call; shares of the step's answers: `parse_failures`, `fault_KIND`,
+        """Shares of the step's answers: `parse_failures`, `fault_KIND`,
         `first_position` and `position_bias` (accuracy where the better response stood first less where it stood second,
         of readable verdicts)."""
         return dict(self._figures)
@@ -172,15 +167,6 @@ class VerdictReward:
             first, second = (sum(half) / len(half) for half in halves)
             figures["position_bias"] = first - second
         return figures
-
-
-def tool_figures(items: Sequence[PromptItem]) -> dict[str, float]:
-    """Calls an answer, and failed calls as a share of them; nothing where no tools are offered."""
-    traces = [item.meta[TOOL_TURNS] for item in items if TOOL_TURNS in item.meta]
-    if not traces:
-        return {}
-    errors = [bool(result["error"]) for trace in traces for turn in trace for result in turn["results"]]
-    return {"tool_calls": len(errors) / len(traces)} | ({"tool_errors": sum(errors) / len(errors)} if errors else {})
 
 
 def both_right(items: Sequence[PromptItem], right: Sequence[float]) -> list[float]:

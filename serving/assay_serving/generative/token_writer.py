@@ -162,7 +162,7 @@ class TokenWriter(ABC):
 
     def _question_ids(self, prompt: Prompt, judging: Judging) -> tuple[int, ...]:
         """With the tools that the judge may call."""
-        return self._ids(offered(prompt, toolbox(judging.tools), self.renderer) if judging.tools else prompt)
+        return self._ids(offered(prompt, toolbox(judging.tools).definitions, self.renderer) if judging.tools else prompt)
 
     def _answers(
         self, prompts: Sequence[tuple[int, ...]], form: JudgeFormat, judging: Judging, seed: int

@@ -12,7 +12,9 @@ import hashlib
 import inspect
 import json
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -66,30 +68,24 @@ class Toolbox:
         return all(getattr(tool, "repeatable", False) for tool in self.tools.values())
 
     def run(self, calls: Sequence[ToolCall], before: Sequence[ToolTurn] = ()) -> list[ToolResult]:
-        """The results of one turn's calls in their order. `before`: the conversation's earlier turns, which count in
-        the limit on calls."""
+        """The results of one turn's calls in their order; they run at the same time. `before`: the conversation's
+        earlier turns, which count in the limit on calls."""
         used = [result.call.name for turn in before for result in turn.results]
-        results = []
+        running = []
         for call in calls:
-            results.append(self._run(call, used.count(call.name)))
+            running.append(self._start(call, used.count(call.name)))
             used.append(call.name)
-        return results
+        return [each if isinstance(each, ToolResult) else self._result(each) for each in running]
 
-    def _run(self, call: ToolCall, used: int) -> ToolResult:
-        if call.fault is not None:
-            return _refused(call, call.fault)
-        if (tool := self.tools.get(call.name)) is None:
-            return _refused(call, f"there is no tool {call.name!r}; there is {', '.join(self.tools)}")
+    def _start(self, call: ToolCall, used: int) -> "ToolResult | _Running":
+        if (fault := call_fault(call, {name: tool.parameters for name, tool in self.tools.items()})) is not None:
+            return refused(call, fault)
+        tool = self.tools[call.name]
         limits: ToolLimits = getattr(tool, "limits", ToolLimits())
-        properties, required = tool.parameters.get("properties", {}), tool.parameters.get("required", ())
-        if call.arguments.keys() - set(properties) or set(required) - call.arguments.keys():
-            return _refused(
-                call, f"the arguments are {', '.join(properties)}; not {', '.join(call.arguments) or 'none'}"
-            )
         if used >= limits.calls:
-            return _refused(call, f"{tool.name} may be called {limits.calls} times")
+            return refused(call, f"{tool.name} may be called {limits.calls} times")
         if (running := self._given_up.get(tool.name)) is not None and running.is_alive():
-            return _refused(call, f"{tool.name} is still at an earlier call")
+            return refused(call, f"{tool.name} is still at an earlier call")
         outcome: list[Any] = []
 
         def work() -> None:
@@ -100,23 +96,52 @@ class Toolbox:
 
         thread = threading.Thread(target=work, name=f"tool {tool.name}", daemon=True)
         thread.start()
-        thread.join(limits.seconds)
-        match outcome:
+        return _Running(call, tool, limits, thread, time.monotonic() + limits.seconds, outcome)
+
+    def _result(self, running: "_Running") -> ToolResult:
+        call, tool, limits, thread = running.call, running.tool, running.limits, running.thread
+        thread.join(max(0.0, running.deadline - time.monotonic()))
+        match running.outcome:
             case [str(content)]:
                 encoded = content.encode("utf-8", "replace")  # lone surrogates cannot be stored
                 if len(encoded) > limits.size:
-                    return _refused(call, f"the result has {len(encoded)} bytes, more than {limits.size}")
+                    return refused(call, f"the result has {len(encoded)} bytes, more than {limits.size}")
                 return ToolResult(call, encoded.decode())
             case [BaseException() as error]:
                 why = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
-                return _refused(call, why.encode("utf-8", "replace")[: limits.size].decode("utf-8", "ignore"))
+                return refused(call, why.encode("utf-8", "replace")[: limits.size].decode("utf-8", "ignore"))
             case [other]:
-                return _refused(call, f"{tool.name} answered {type(other).__name__}, not text")
+                return refused(call, f"{tool.name} answered {type(other).__name__}, not text")
         self._given_up[tool.name] = thread
-        return _refused(call, f"{tool.name} did not answer within {limits.seconds:g} s")
+        return refused(call, f"{tool.name} did not answer within {limits.seconds:g} s")
 
 
-def _refused(call: ToolCall, why: str) -> ToolResult:
+@dataclass(frozen=True)
+class _Running:
+    """A call under way. `outcome`: what the tool answered or raised, once it has."""
+
+    call: ToolCall
+    tool: Tool
+    limits: ToolLimits
+    thread: threading.Thread
+    deadline: float
+    outcome: list[Any]
+
+
+def call_fault(call: ToolCall, parameters: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Why the call cannot be run with tools of these parameters (JSON schemas by name); None = it can."""
+    if call.fault is not None:
+        return call.fault
+    if call.name not in parameters:
+        return f"there is no tool {call.name!r}; there is {', '.join(parameters)}"
+    properties, required = (parameters[call.name].get(key, ()) for key in ("properties", "required"))
+    if call.arguments.keys() - set(properties) or set(required) - call.arguments.keys():
+        return f"the arguments are {', '.join(properties)}; not {', '.join(call.arguments) or 'none'}"
+    return None
+
+
+def refused(call: ToolCall, why: str) -> ToolResult:
+    """The result that tells the model why its call was not answered."""
     return ToolResult(call, f"error: {why}", True)
 
 

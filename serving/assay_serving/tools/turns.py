@@ -7,14 +7,15 @@ turns. Leaves out: endpoints, which take OpenAI's form (`assay_serving.generativ
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
+from assay.conversation.parts import ToolDefinitionPart
 from assay.domain import Message, Prompt
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay_serving.tools.tool import ToolResult, response_text
-from assay_serving.tools.toolbox import Toolbox
 
 _MARK = "zqturn"  # stands for the model's turn while the tokens after it are found
 _OFFER = """# Tools
@@ -34,30 +35,66 @@ You then read the results within <tool_response></tool_response> tags.
 """
 
 
-def offered(prompt: Prompt, tools: Toolbox, renderer: Renderer) -> Prompt:
+def offered(prompt: Prompt, tools: Sequence[ToolDefinitionPart], renderer: Renderer) -> Prompt:
     """The prompt with the tools in its first message: as definitions where the template shows them, else as text.
     Raises BadInputError for a first message of parts where there is only place for text."""
     first = prompt[0]
     if renderer.shows("tool definitions") and renderer.shows("tool calls"):
         if first.role == "system":
-            return (Message("system", (*tools.definitions, *first.parts)), *prompt[1:])
-        return (Message("system", tools.definitions), *prompt)
-    text = _OFFER.format(signatures="\n".join(json.dumps(one, ensure_ascii=False) for one in tools.functions))
+            return (Message("system", (*tools, *first.parts)), *prompt[1:])
+        return (Message("system", tuple(tools)), *prompt)
+    text = _OFFER.format(signatures="\n".join(json.dumps(signature(one), ensure_ascii=False) for one in tools))
     if not isinstance(first.content, str):
         raise BadInputError("a question with parts has no place for tools in text", field="prompt")
     return (replace(first, content=text + first.content), *prompt[1:])
 
 
-def between_turns(renderer: Renderer, results: Sequence[ToolResult]) -> list[int]:
-    """The tokens after the model's end of turn up to where it goes on: the results, and what opens its next turn.
+def signature(tool: ToolDefinitionPart) -> dict[str, Any]:
+    """A definition in OpenAI's form."""
+    function = {"name": tool.name, "description": tool.description or "", "parameters": parameters_of(tool)}
+    return {"type": "function", "function": function}
 
-    Raises BadInputError where the template refuses both forms of a result.
+
+def parameters_of(tool: ToolDefinitionPart) -> dict[str, Any]:
+    """The JSON schema of its arguments."""
+    schema: dict[str, Any] = json.loads(tool.parameters or '{"type": "object", "properties": {}}')
+    return schema
+
+
+def joined(messages: Iterable[Message]) -> list[Message]:
+    """The messages, those of the user's that follow each other as one: many templates refuse two in a row."""
+    shown: list[Message] = []
+    for message in messages:
+        if not (shown and shown[-1].role == message.role == "user"):
+            shown.append(message)
+        elif isinstance(shown[-1].content, str) and isinstance(message.content, str):
+            shown[-1] = Message("user", f"{shown[-1].content}\n\n{message.content}")
+        else:
+            shown[-1] = Message("user", (*shown[-1].parts, *message.parts))
+    return shown
+
+
+def between_turns(
+    renderer: Renderer, results: Sequence[ToolResult], messages: Sequence[Message] = (), *, ended: bool = True
+) -> list[int]:
+    """The tokens after the model's turn up to where it goes on: the results, other messages, and what opens its next
+    turn. `ended`: its turn has its end token already; else the tokens begin with it.
+
+    They are what the template adds to a conversation that ends with a turn of the model, so that what it makes of past
+    turns (thinking that it takes out, white space) changes nothing. Raises BadInputError where the template refuses
+    both forms of a result, or a message.
     """
-    messages: tuple[Message, ...] = (Message("user", response_text(results)),)
-    if renderer.shows("tool messages"):
-        messages = tuple(Message("tool", result.content) for result in results)
-    rendered = renderer.render((Message("user", "q"), Message("assistant", _MARK), *messages))
+    shown = joined((*result_messages(renderer, results), *messages))
+    rendered = renderer.render((Message("user", "q"), Message("assistant", _MARK), *shown))
     suffix = rendered.partition(_MARK)[2]
     ids = list(renderer.tokenizer(suffix, add_special_tokens=False, verbose=False)["input_ids"])
-    end = renderer.tokenizer.eos_token_id
-    return ids[1:] if ids[:1] == [end] else ids
+    return ids[1:] if ended and ids[:1] == [renderer.tokenizer.eos_token_id] else ids
+
+
+def result_messages(renderer: Renderer, results: Sequence[ToolResult]) -> tuple[Message, ...]:
+    """Results as the template's tool messages, else as a user's."""
+    if not results:
+        return ()
+    if renderer.shows("tool messages"):
+        return tuple(Message("tool", result.content) for result in results)
+    return (Message("user", response_text(results)),)

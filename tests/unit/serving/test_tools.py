@@ -200,14 +200,14 @@ def test_tokens_between_two_turns_are_those_of_the_template() -> None:
 
 def test_tools_are_offered_as_text_where_a_template_has_no_place_for_them() -> None:
     box, tokenizer = toolbox(("calculator",)), load_tokenizer("tiny")
-    plain = offered((Message("user", "Judge."),), box, Renderer(tokenizer, max_length=1000))
+    plain = offered((Message("user", "Judge."),), box.definitions, Renderer(tokenizer, max_length=1000))
     assert str(plain[0].content).startswith("# Tools")
     assert str(plain[0].content).endswith("Judge.")
     tokenizer.chat_template = (
         "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}"
         "{% for c in m.tool_calls or [] %}{{ c | tojson }}{% endfor %}\n{% endfor %}"
     )
-    native = offered((Message("user", "Judge."),), box, Renderer(tokenizer, max_length=1000))
+    native = offered((Message("user", "Judge."),), box.definitions, Renderer(tokenizer, max_length=1000))
     assert [message.role for message in native] == ["system", "user"]
     assert native[1].content == "Judge."
 

@@ -1,11 +1,13 @@
 """Rows under generation by transformers: prompts are let in as rows end, so that the batch stays full.
 
-Covers: reading a prompt once for its group, one token a step for all rows, rows that leave when they end, groups that
-take their places. A row's context may lie at any columns: positions are counted from its own mask. Leaves out: the
-distribution that tokens are drawn from (the sampler's), prompts and responses as text (`assembly`).
+Covers: reading a prompt once for its group, one token a step for all rows, rows that leave when they end, others that
+take their places; rows whose turn has ended and that go on after given tokens, with the keys and values that they had.
+A row's context may lie at any columns: positions are counted from its own mask. Leaves out: the distribution that
+tokens are drawn from (the sampler's), prompts and responses as text (`assembly`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
@@ -17,6 +19,7 @@ from assay.models.heads import position_ids
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import draw
 from assay_policy_training.core.stop_strings import StopStrings
+from assay_policy_training.plugins.samplers.assembly import pad_left
 from assay_policy_training.plugins.samplers.key_value_cache import BufferedLayer, buffered_cache, compacted
 
 
@@ -24,10 +27,13 @@ class Decoding:
     """`group_size` responses to each of P left-padded prompts `ids` [P,S] under `seen` [P,S], of at most `limit`
     tokens, drawn at `uniforms` [P*G, limit].
 
-    `tokens`, `mask`, `logp` [P*G, limit] fill while `run` is iterated. `scaled`: logits [rows,V] to those drawn from.
-    `at_once`: prompts under generation at most; where the model's cache is not a plain one, the others wait for all
-    of them. `stops`: texts that end a row. `mixture`: share of the reference's logits in those drawn from, a geometric
-    mean of the two distributions.
+    `tokens`, `mask` (drawn), `logp` [P*G, limit] fill while `run` is iterated, or `step` called. `scaled`: logits
+    [rows,V] to those drawn from. `at_once`: prompts under generation at most; where the model's cache is not a plain
+    one, the others wait for all of them. `stops`: texts that end a row. `mixture`: share of the reference's logits in
+    those drawn from, a geometric mean of the two distributions.
+
+    `in_turns` (`turn_tokens`: of one, at most): the prompts are begun by `begin`, `step` gives the rows whose turn has
+    ended, and `resume` lets one go on; the tokens that it is given are in `tokens` and off in `mask`.
     """
 
     def __init__(
@@ -42,10 +48,12 @@ class Decoding:
         at_once: int,
         stops: StopStrings | None = None,
         mixture: float = 0.0,
+        in_turns: bool = False,
+        turn_tokens: int | None = None,
     ) -> None:
         self.policy, self.scaled, self.group_size, self.at_once = policy, scaled, group_size, at_once
         self.limit = limit = uniforms.shape[1]
-        self.stops, self.mixture = stops, mixture
+        self.stops, self.mixture, self.in_turns, self.turn_tokens = stops, mixture, in_turns, turn_tokens
         device = policy.device
         self.uniforms = uniforms.to(device)
         self.ids, self.seen_prompts = ids.to(device), seen.to(device)
@@ -55,8 +63,11 @@ class Decoding:
         self.mask = torch.zeros((rows, limit), dtype=torch.bool, device=device)
         self.logp = torch.zeros((rows, limit), device=device)
         self._lengths = torch.zeros(rows, dtype=torch.long, device=device)
-        self._going = [group_size] * len(ids)  #: rows of each prompt that have not ended
-        self._ended: list[int] = []  #: prompts whose rows have all ended since the last yield
+        self._turn_starts = torch.zeros_like(self._lengths)
+        self._ended: list[int] = []  #: rows that have ended since the last step
+        self._waiting: deque[int] = deque()  #: prompts
+        self._resumed: deque[int] = deque()  #: rows
+        self._kept: dict[int, list[tuple[Tensor, Tensor]]] = {}  #: of rows between turns: keys and values by layer
         self._rows = torch.zeros(0, dtype=torch.long, device=device)  #: under generation
         self._last = self._rows  #: their newest tokens
         self._seen = torch.zeros((0, 0), dtype=torch.bool, device=device)
@@ -64,20 +75,60 @@ class Decoding:
 
     def run(self) -> Iterator[int]:
         """Generate; yields each prompt's number when all its rows have ended."""
-        waiting = list(range(len(self.ids)))
-        while waiting or len(self._rows):
-            if waiting and (room := self._room()):
-                self._prefill(waiting[:room])
-                waiting = waiting[room:]
-            if len(self._rows):
-                self._advance()
-            yield from self._ended
-            self._ended = []
+        self.begin(range(len(self.ids)))
+        going = [self.group_size] * len(self.ids)
+        while self.busy:
+            for row in self.step():
+                prompt = row // self.group_size
+                going[prompt] -= 1
+                if not going[prompt]:
+                    yield prompt
+
+    def begin(self, prompts: Iterable[int]) -> None:
+        """Let the rows of these prompts begin when there is room."""
+        self._waiting.extend(prompts)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a row waits or is under generation."""
+        return bool(self._waiting or self._resumed or len(self._rows))
+
+    def step(self) -> list[int]:
+        """One more token of the rows that there is room for; returns those that have ended, or whose turn has."""
+        if (self._waiting or self._resumed) and (room := self._room()):
+            if prompts := [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]:
+                self._prefill(prompts)
+            room = (room - len(prompts)) * self.group_size
+            if rows := [self._resumed.popleft() for _ in range(min(room, len(self._resumed)))]:
+                self._read_on(rows)
+        if len(self._rows):
+            self._advance()
+        ended, self._ended = self._ended, []
+        return ended
+
+    def turn(self, row: int) -> list[int]:
+        """The tokens of its last turn."""
+        turn: list[int] = self.tokens[row, int(self._turn_starts[row]) : int(self._lengths[row])].tolist()
+        return turn
+
+    def left(self, row: int) -> int:
+        """Tokens that it may still have."""
+        return self.limit - int(self._lengths[row])
+
+    def resume(self, row: int, given: Sequence[int]) -> None:
+        """Another turn of a row whose turn has ended, after the tokens `given`; fewer than are `left`."""
+        start = int(self._lengths[row])
+        self.tokens[row, start : start + len(given)] = torch.tensor(given, device=self.tokens.device)
+        self._lengths[row] = self._turn_starts[row] = start + len(given)
+        self._resumed.append(row)
+
+    def forget(self, row: int) -> None:
+        """It has no further turn."""
+        self._kept.pop(row, None)
 
     def _room(self) -> int:
         """How many prompts may join now."""
-        plain = self._cache is None or all(isinstance(layer, BufferedLayer) for layer in self._cache.layers)
-        if len(self._rows) and not plain:
+        if len(self._rows) and not _plain(self._cache):
             return 0
         return max(0, self.at_once - -(-len(self._rows) // self.group_size))
 
@@ -91,12 +142,42 @@ class Decoding:
         size = self.group_size
         first = torch.tensor(prompts, device=ids.device) * size
         rows = (first[:, None] + torch.arange(size, device=ids.device)).flatten()
-        chosen, stay = self._sample(rows, logits.repeat_interleave(size, 0))
+        cache.batch_repeat_interleave(size)
+        self._join(rows, logits.repeat_interleave(size, 0), seen.repeat_interleave(size, 0), cache)
+
+    def _read_on(self, rows: Sequence[int]) -> None:
+        """Read what rows have that is not in their keys and values, sample the next token of each, and add them to the
+        running batch."""
+        device = self.tokens.device
+        contexts = [
+            [*self.ids[prompt][self.seen_prompts[prompt]].tolist(), *self.tokens[row, : int(self._lengths[row])].tolist()]
+            for row in rows
+            for prompt in [row // self.group_size]
+        ]
+        kept = [self._kept.pop(row, []) for row in rows]
+        held = [layers[0][0].shape[-2] if layers else 0 for layers in kept]
+        pad = int(self.policy.tokenizer.pad_token_id)
+        new, new_seen = (part.to(device) for part in pad_left([c[n:] for c, n in zip(contexts, held, strict=True)], pad))
+        cache, width = self._new_cache(), max(held)
+        seen = new_seen
+        if width:
+            for number, layer in enumerate(cache.layers):
+                some = next(layers[number] for layers in kept if layers)
+                pairs = [layers[number] if layers else (some[0][:, :0], some[1][:, :0]) for layers in kept]
+                keys, values = (torch.stack([_widened(pair[n], width) for pair in pairs]) for n in (0, 1))
+                layer.update(keys, values)
+            past = torch.arange(width, device=device) >= width - torch.tensor(held, device=device)[:, None]
+            seen = torch.cat([past, new_seen], 1)
+        logits = self._forward(new, seen, position_ids(seen)[:, width:], cache)
+        self._join(torch.tensor(rows, device=device), logits, seen, cache)
+
+    def _join(self, rows: Tensor, logits: Tensor, seen: Tensor, cache: Any) -> None:
+        """Sample a token of each of `rows` from `logits`; those that continue join the batch."""
+        chosen, stay = self._sample(rows, logits, seen, cache)
         if not len(stay):
             return
-        cache.batch_repeat_interleave(size)
         cache.batch_select_indices(stay)
-        rows, chosen, seen = rows[stay], chosen[stay], seen.repeat_interleave(size, 0)[stay]
+        rows, chosen, seen = rows[stay], chosen[stay], seen[stay]
         if not len(self._rows):
             self._rows, self._last, self._seen, self._cache = rows, chosen, seen, cache
             return
@@ -112,29 +193,33 @@ class Decoding:
         """One more token of every row."""
         seen = torch.cat([self._seen, self._seen.new_ones(len(self._seen), 1)], 1)
         logits = self._forward(self._last[:, None], seen, position_ids(seen)[:, -1:], self._cache)
-        chosen, stay = self._sample(self._rows, logits)
+        chosen, stay = self._sample(self._rows, logits, seen, self._cache)
         if len(stay) < len(self._rows):
             self._cache.batch_select_indices(stay)
             self._rows, chosen, seen = self._rows[stay], chosen[stay], seen[stay]
         self._last, self._seen = chosen, seen
 
-    def _sample(self, rows: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+    def _sample(self, rows: Tensor, logits: Tensor, seen: Tensor, cache: Any) -> tuple[Tensor, Tensor]:
         """Sample and store a token for each of `rows`; returns the tokens, and the indices of the rows that
-        continue."""
+        continue. `seen`, `cache`: of these rows."""
         position = self._lengths[rows]
         chosen, logp = draw(self.scaled(logits.float()), self.uniforms[rows, position])
         self.tokens[rows, position], self.logp[rows, position], self.mask[rows, position] = chosen, logp, True
         self._lengths[rows] = position + 1
         going = ~torch.isin(chosen, self.ends) & (position + 1 < self.limit)
+        if self.turn_tokens is not None:
+            going &= position + 1 < self._turn_starts[rows] + self.turn_tokens
         if self.stops:
             for index, row in enumerate(rows.tolist()):
-                if going[index] and self.stops.reached(self.tokens[row, : int(self._lengths[row])].tolist()):
+                if going[index] and self.stops.reached(self.turn(row)):
                     going[index] = False
-        for row in rows[~going].tolist():
-            prompt = row // self.group_size
-            self._going[prompt] -= 1
-            if not self._going[prompt]:
-                self._ended.append(prompt)
+        for index in (~going).nonzero().squeeze(1).tolist():
+            row = int(rows[index])
+            self._ended.append(row)
+            if self.in_turns and _plain(cache):
+                self._kept[row] = [
+                    (layer.keys[index][:, seen[index]], layer.values[index][:, seen[index]]) for layer in cache.layers
+                ]
         return chosen, compacted(going)
 
     def _new_cache(self) -> Any:
@@ -166,6 +251,16 @@ class Decoding:
             )
         logits: Tensor = answer.logits[:, -1]
         return logits
+
+
+def _plain(cache: Any) -> bool:
+    """Whether its rows may leave, join and be kept."""
+    return all(isinstance(layer, BufferedLayer) for layer in cache.layers)
+
+
+def _widened(states: Tensor, width: int) -> Tensor:
+    """[heads, columns, d] with zeros before them, `width` columns."""
+    return torch.nn.functional.pad(states, (0, 0, width - states.shape[1], 0))
 
 
 def split_cache(cache: Any, depth: int) -> tuple[Any, Any]:

@@ -8,12 +8,20 @@ from the same logits; a bounded number of rows at once; groups yielded as they e
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.sampling import Sampling, group_seeds, group_uniforms, prune, top_p_filter
+from assay_policy_training.core.sampling import (
+    Sampling,
+    group_seeds,
+    group_uniforms,
+    prune,
+    row_uniforms,
+    top_p_filter,
+)
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.core.stop_strings import StopStrings
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
@@ -66,6 +74,20 @@ class TransformersSampler:
             pass
         return decoding.tokens, decoding.mask, decoding.logp
 
+    def turns(
+        self,
+        contexts: Sequence[Sequence[int]],
+        group_size: int,
+        places: Sequence[tuple[int, int]],
+        turn_tokens: int | None,
+    ) -> "Decoding":
+        """See `TurnSampler`."""
+        ids, seen = pad_left(contexts, int(self.policy.tokenizer.pad_token_id))
+        uniforms = torch.stack([row_uniforms(*place, 0, self.sampling.max_new_tokens) for place in places])
+        decoding = self._start_decoding(ids, seen, group_size, uniforms, in_turns=True, turn_tokens=turn_tokens)
+        decoding.begin(range(len(decoding.ids)))
+        return decoding
+
     def adjusted(self, logits: Tensor) -> Tensor:
         """A hook for samplers that change the temperature token by token: logits [rows,V] over the temperature."""
         return logits
@@ -75,7 +97,9 @@ class TransformersSampler:
         uniforms = group_uniforms(group_seeds(seed, len(items)), group_size, self.sampling.max_new_tokens)
         return self._start_decoding(ids, seen, group_size, uniforms)
 
-    def _start_decoding(self, ids: Tensor, seen: Tensor, group_size: int, uniforms: Tensor) -> "Decoding":
+    def _start_decoding(
+        self, ids: Tensor, seen: Tensor, group_size: int, uniforms: Tensor, **turns: Any
+    ) -> "Decoding":
         from assay_policy_training.plugins.samplers.decoding import Decoding  # imports transformers
 
         most = self.sampling.rows_at_once
@@ -84,7 +108,7 @@ class TransformersSampler:
         size = group_size // pieces
         ids, seen = ids.repeat_interleave(pieces, 0), seen.repeat_interleave(pieces, 0)
         stops = StopStrings(self.policy.tokenizer, self.sampling.stop)
-        options: dict[str, Any] = {"at_once": most // size, "stops": stops, "mixture": self.mixture}
+        options: dict[str, Any] = {"at_once": most // size, "stops": stops, "mixture": self.mixture, **turns}
         return Decoding(self.policy, self._scaled, ids, seen, size, uniforms, **options)
 
     def _scaled(self, logits: Tensor) -> Tensor:

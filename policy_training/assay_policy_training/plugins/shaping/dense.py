@@ -13,7 +13,7 @@ token rewards from each token on (PPO, REINFORCE++); one that reads only the sum
 Leaves out: the model that scores steps (`process_reward`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, Any, ClassVar
 
@@ -90,6 +90,35 @@ def delta(values: Sequence[float], *, last_counts: bool = False) -> list[float]:
     if last_counts:
         return [value - after for value, after in zip(values, [*values[1:], 0.0], strict=True)]
     return [*delta(values[:-1], last_counts=True), 0.0]
+
+
+class TurnRewards(RecipeSettings, section="shaping"):
+    """S3: what turns earned is moved from the row's reward to the last token of each turn; the row's sum stays.
+
+    `parts`: that have values by turn; default: all that have. `weights`: by which they are in the reward, where that is
+    not 1. A row whose reward is missing stays missing.
+    """
+
+    parts: tuple[str, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def shape(self, batch: RolloutBatch) -> RolloutBatch:
+        """Raises BadInputError for rows without turns, and for a part that no source gives."""
+        if batch.segment is None:
+            raise BadInputError("the rows have no turns: environment.kind", field="shaping")
+        names = self.parts or dict.fromkeys(name for row in batch.scores for name, score in row.items() if score.steps)
+        dense = torch.zeros(batch.mask.shape, dtype=torch.float64) if batch.dense is None else batch.dense.clone()
+        reward = batch.scored_reward.clone()
+        for name in names:
+            reward_part(batch, name)
+            weight = self.weights.get(name, 1.0)
+            for row, values in enumerate(step_values(batch, name)):
+                for turn, value in enumerate(values or ()):
+                    position = last_token_of_step(batch.segment[row], batch.mask[row], turn)
+                    if position is not None:
+                        dense[row, position] += weight * value
+                        reward[row] -= weight * value
+        return batch.with_(reward=reward, dense=dense)
 
 
 class ClipAndDelta(RecipeSettings, section="shaping", frozen=False):

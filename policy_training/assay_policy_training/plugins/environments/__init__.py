@@ -1,0 +1,1 @@
+"""Environments that the policy acts in: turns, tools, rewards by turn and by episode."""

@@ -1,0 +1,223 @@
+"""One episode: an environment's methods run within their limits, and the record of what happened.
+
+Covers: what the record holds, budgets, wrong calls, values of other types, oversized observations. An environment that
+raises, hangs or answers something else fails its episode by name; an episode that failed has no reward, whatever other
+sources say. Leaves out: threads and clocks (`running`), tokens (`samplers.episodes`).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt
+
+from assay.conversation.parts import ToolDefinitionPart
+from assay.domain import Message
+from assay.score import ScoreFailure
+from assay_policy_training.core.prompt import FINAL_TURN, PromptItem
+from assay_policy_training.core.settings import RecipeSettings
+from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation, Parts
+from assay_serving.tools.calls import calls_in
+from assay_serving.tools.tool import ToolCall, ToolResult, response_text
+from assay_serving.tools.toolbox import call_fault, refused
+from assay_serving.tools.turns import parameters_of
+
+EPISODE = "episode"  #: entry of a row's item: the record of its episode, as JSON (`Episode.to_dict`)
+#: How an episode ended: by itself, by a budget (the policy's), or by a failure.
+Ended = Literal["done", "turns", "tokens", "failed"]
+
+
+class EpisodeLimits(RecipeSettings, section="episodes"):
+    """Budgets of an episode. Its tokens, results included, are at most `sampling.max_new_tokens`.
+
+    `turns`: of the policy. `turn_tokens`: of one of them; a turn that is cut counts as it is. `calls`: that a turn may
+    make. `step_seconds`: of one answer of the environment, `episode_seconds`: of an episode; after that it fails.
+    `observation_bytes`: of one observation. `invalid`: whether a wrong call or an oversized observation is told the
+    policy, or fails the episode. `on_failure`: whether a failed episode is masked and counted, or stops the run.
+    `at_once`: answers of environments that are awaited at the same time. `overlap`: turns of some episodes are
+    generated while others wait for their environment, so that batches, and with them last bits, depend on the clock;
+    else all turns of a round end before the next begins. Default: where the environment's `step` is a coroutine.
+    """
+
+    turns: Annotated[int, Ge(1)] = 8
+    turn_tokens: Annotated[int | None, Ge(1)] = None
+    calls: Annotated[int, Ge(1)] = 16
+    step_seconds: Annotated[float, Gt(0)] = 60.0
+    episode_seconds: Annotated[float, Gt(0)] = 3600.0
+    observation_bytes: Annotated[int, Ge(1)] = 10_000_000
+    invalid: Literal["tell", "fail"] = "tell"
+    on_failure: Literal["mask", "stop"] = "mask"
+    at_once: Annotated[int, Ge(1)] = 256
+    overlap: bool | None = None
+
+
+@dataclass
+class Turn:
+    """A turn of the policy, and what came of it. `tokens`: its own. `invalid`: its calls that could not be run.
+    `oversized`: an observation was replaced by an error."""
+
+    text: str
+    tokens: int
+    calls: tuple[ToolCall, ...] = ()
+    invalid: int = 0
+    results: tuple[ToolResult, ...] = ()
+    oversized: bool = False
+    messages: tuple[Message, ...] = ()
+    rewards: dict[str, float | ScoreFailure] = field(default_factory=dict)
+    seconds: float = 0.0  #: until the environment answered
+
+    @property
+    def observed(self) -> str:
+        """What the policy read after it, as text."""
+        parts = [response_text(self.results)] if self.results else []
+        return "\n".join([*parts, *(message.text for message in self.messages)])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "tokens": self.tokens,
+            "calls": [asdict(call) for call in self.calls],
+            "invalid": self.invalid,
+            "results": [
+                {"name": result.call.name, "content": result.content, "error": result.error} for result in self.results
+            ],
+            "oversized": self.oversized,
+            "messages": [message.to_dict() for message in self.messages],
+            "rewards": parts_form(self.rewards),
+            "seconds": round(self.seconds, 4),
+        }
+
+
+@dataclass
+class Episode:
+    """`opening`: what `reset` observed. `rewards`: of the episode as a whole."""
+
+    item: PromptItem
+    environment: Environment
+    limits: EpisodeLimits
+    opening: tuple[Message, ...] = ()
+    tools: tuple[ToolDefinitionPart, ...] = ()
+    turns: list[Turn] = field(default_factory=list)
+    rewards: dict[str, float | ScoreFailure] = field(default_factory=dict)
+    ended: Ended | None = None
+    failure: ScoreFailure | None = None
+
+    @property
+    def name(self) -> str:
+        return type(self.environment).__name__
+
+    @property
+    def text(self) -> str:
+        """All that was written, for people and reward models: turns with what followed them."""
+        before = "".join(f"{turn.text}\n{turn.observed}\n" for turn in self.turns[:-1])
+        return before + (self.turns[-1].text if self.turns else "")
+
+    def fail(self, failure: ScoreFailure) -> None:
+        """The first failure counts."""
+        if self.failure is None:
+            self.failure, self.ended = failure, "failed"
+
+    def begin(self, answer: object) -> None:
+        """Take what `reset` answered."""
+        observation = self._observation("reset", answer)
+        if observation is not None:
+            self.opening, self.tools = observation.shown, tuple(observation.tools)
+
+    def act(self, text: str, tokens: int) -> Action | None:
+        """The policy's next turn, as the environment is given it; None where no call in it can be run, or the episode
+        fails by it."""
+        calls = tuple(calls_in(text)) if self.tools else ()
+        parameters = {tool.name: parameters_of(tool) for tool in self.tools}
+        faults = [call_fault(call, parameters) for call in calls[: self.limits.calls]]
+        faults += [f"a turn may make {self.limits.calls} calls"] * (len(calls) - len(faults))
+        refusals = [refused(call, fault) for call, fault in zip(calls, faults, strict=True) if fault is not None]
+        self.turns.append(Turn(text, tokens, calls, len(refusals), tuple(refusals)))
+        if refusals and self.limits.invalid == "fail":
+            self.fail(self._failure("invalid_call", refusals[0].content))
+            return None
+        valid = tuple(call for call, fault in zip(calls, faults, strict=True) if fault is None)
+        return None if calls and not valid else Action(text, valid)
+
+    def observe(self, answer: object, action: Action) -> None:
+        """Take what `step` answered to the last turn."""
+        turn = self.turns[-1]
+        if isinstance(answer, Done):
+            self._reward(answer.turn_rewards, turn.rewards)
+            self._reward(answer.rewards, self.rewards)
+            self.ended = self.ended or "done"
+        elif (observation := self._observation("step", answer, action)) is not None:
+            self._reward(observation.rewards, turn.rewards)
+            given = {id(result.call): result for result in turn.results}
+            given |= {id(call): result for call, result in zip(action.calls, observation.results, strict=False)}
+            turn.results = tuple(given[id(call)] for call in turn.calls if id(call) in given)
+            turn.messages = observation.shown
+
+    def cut(self, ended: Ended, answer: object) -> None:
+        """The end by a budget, with what `Environment.cut` answered."""
+        self.ended = ended
+        if answer is not None and not isinstance(answer, Done):
+            self.fail(self._failure("environment_failed", f"cut gave {type(answer).__name__}, not Done or None"))
+        elif answer is not None:
+            self.observe(answer, Action(""))
+
+    def _observation(self, method: str, answer: object, action: Action | None = None) -> Observation | None:
+        """The answer, where it is an observation within the limits; None where it fails the episode."""
+        if not isinstance(answer, Observation):
+            self.fail(self._failure("environment_failed", f"{method} gave {type(answer).__name__}, not an observation"))
+            return None
+        calls = () if action is None else action.calls
+        shown = answer.shown
+        odd = [type(one).__name__ for one in shown if not isinstance(one, Message) or one.role == "assistant"]
+        odd += [type(one).__name__ for one in answer.results if not isinstance(one, ToolResult)]
+        if odd or len(answer.results) not in (0, len(calls)):
+            why = f"a {odd[0]} among what is observed" if odd else f"{len(answer.results)} results of {len(calls)} calls"
+            self.fail(self._failure("environment_failed", f"{method} gave {why}"))
+            return None
+        texts = [*(message.text for message in shown), *(result.content for result in answer.results)]
+        size, most = sum(len(text.encode("utf-8", "replace")) for text in texts), self.limits.observation_bytes
+        if size <= most:
+            return answer
+        why = f"the observation has {size} bytes, more than {most}"
+        if action is None or self.limits.invalid == "fail":
+            self.fail(self._failure("observation_too_long", why))
+            return None
+        self.turns[-1].oversized = True
+        results = tuple(refused(call, why) for call in calls)
+        return replace(answer, messages=() if results else f"error: {why}", results=results)
+
+    def _reward(self, parts: Parts, into: dict[str, float | ScoreFailure]) -> None:
+        if not isinstance(parts, Mapping):
+            self.fail(self._failure("environment_failed", f"rewards are {type(parts).__name__}, not numbers by name"))
+            return
+        for name, value in parts.items():
+            if isinstance(value, ScoreFailure):
+                into[str(name)] = value
+            elif isinstance(value, int | float) and math.isfinite(value):
+                into[str(name)] = float(value)
+            else:
+                into[str(name)] = ScoreFailure("not_finite", f"the reward is {value!r}"[:200], str(name))
+
+    def _failure(self, code: str, message: str) -> ScoreFailure:
+        return ScoreFailure(code, message[:2000], self.name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form, in which episodes are stored."""
+        return {
+            "environment": self.name,
+            "ended": self.ended,
+            "tools": [tool.name for tool in self.tools],
+            "opening": [message.to_dict() for message in self.opening],
+            "turns": [turn.to_dict() for turn in self.turns],
+            "rewards": parts_form(self.rewards),
+            "failure": None if self.failure is None else self.failure.to_dict()["error"],
+        }
+
+    def meta(self) -> dict[str, Any]:
+        """Entries of the row's item."""
+        return {FINAL_TURN: self.turns[-1].text if self.turns else "", EPISODE: self.to_dict()}
+
+
+def parts_form(parts: Parts) -> dict[str, Any]:
+    """JSON form: numbers, and failures as `ScoreFailure.to_dict` writes them."""
+    return {name: value.to_dict() if isinstance(value, ScoreFailure) else value for name, value in parts.items()}

@@ -1,0 +1,64 @@
+"""The rewards that environments give: of episodes, and of turns summed over an episode, each part by its name.
+
+A part that turns earn is a score with a value for each turn, so that what works on steps works on turns (`process_grpo`,
+the shaper `turn_rewards`). Leaves out: rows whose episode failed, which have no reward from any source (`collector`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from assay.errors import BadInputError
+from assay.score import STEP, Score, ScoreFailure, ScorePart
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.environments.episode import EPISODE
+from assay_policy_training.plugins.environments.record import parts_of, turn_rewards
+from assay_policy_training.plugins.protocols import Rewards
+from assay_policy_training.rollouts.rewards import NOT_APPLICABLE
+
+
+class EnvironmentReward:
+    """S3. A part that an episode does not have does not apply to it."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}  #: of every part so far: a step in which all failed has them too
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        """Raises BadInputError for rows without an episode, and for an environment that rewards nothing."""
+        if not all(EPISODE in item.meta for item in items):
+            raise BadInputError("there is no environment, whose rewards these are: environment.kind", field="reward")
+        records = [item.meta[EPISODE] for item in items]
+        for record in records:
+            self._names |= dict.fromkeys([*record["rewards"], *(n for turn in record["turns"] for n in turn["rewards"])])
+        if not self._names and not all(record["failure"] for record in records):
+            name = records[0]["environment"] if records else "it"
+            raise BadInputError(f"the environment {name} gives no rewards: name another source", field="reward")
+        by_name = {name: [_part(record, name) for record in records] for name in self._names}
+        failures = [tuple(part for part in row if isinstance(part, ScoreFailure)) for row in zip(*by_name.values())]
+        scores: list[dict[str, Score]] = [
+            {name: part for name in self._names if isinstance(part := by_name[name][row], Score)}
+            for row in range(len(records))
+        ]
+        parts = {name: torch.tensor([_number(part) for part in row], dtype=torch.float64) for name, row in by_name.items()}
+        return Rewards(parts, failures or [()] * len(records), scores)
+
+
+def _part(record: Mapping[str, Any], name: str) -> float | Score | ScoreFailure:
+    """The part of an episode; with the values of its turns, where turns earned it."""
+    whole = parts_of(record["rewards"]).get(name)
+    if not any(name in turn["rewards"] for turn in record["turns"]):
+        return ScoreFailure(NOT_APPLICABLE, "the episode has no such part", name) if whole is None else whole
+    values = []
+    for value in (*turn_rewards(record, name), *(() if whole is None else (whole,))):
+        if isinstance(value, ScoreFailure):
+            return value
+        values.append(value)
+    if whole is not None:  # the episode's own part of that name comes with its last turn
+        values[-2:] = [sum(values[-2:])]
+    parts = tuple(ScorePart(f"{STEP}{number}", value=value) for number, value in enumerate(values, start=1))
+    return Score(sum(values), record["environment"], "", "", 0, False, parts=parts)
+
+
+def _number(part: float | Score | ScoreFailure) -> float:
+    return torch.nan if isinstance(part, ScoreFailure) else part.reward if isinstance(part, Score) else part
