@@ -1,7 +1,8 @@
 """The rewards that environments give: of episodes, and of turns summed over an episode, each part by its name.
 
-A part that turns earn is a score with a value for each turn, so that what works on steps works on turns (`process_grpo`,
-the shaper `turn_rewards`). Leaves out: rows whose episode failed, which have no reward from any source (`collector`).
+A part that turns earn is a score with a value for each turn, so that what works on steps works on turns
+(`process_grpo`, the shaper `turn_rewards`). Leaves out: rows whose episode failed, which have no reward from any source
+(`collector`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,18 +31,25 @@ class EnvironmentReward:
             raise BadInputError("there is no environment, whose rewards these are: environment.kind", field="reward")
         records = [item.meta[EPISODE] for item in items]
         for record in records:
-            self._names |= dict.fromkeys([*record["rewards"], *(n for turn in record["turns"] for n in turn["rewards"])])
+            self._names |= dict.fromkeys(
+                [*record["rewards"], *(n for turn in record["turns"] for n in turn["rewards"])]
+            )
         if not self._names and not all(record["failure"] for record in records):
             name = records[0]["environment"] if records else "it"
             raise BadInputError(f"the environment {name} gives no rewards: name another source", field="reward")
         by_name = {name: [_part(record, name) for record in records] for name in self._names}
-        failures = [tuple(part for part in row if isinstance(part, ScoreFailure)) for row in zip(*by_name.values())]
+        failures = [
+            tuple(part for parts in by_name.values() if isinstance(part := parts[row], ScoreFailure))
+            for row in range(len(records))
+        ]
         scores: list[dict[str, Score]] = [
             {name: part for name in self._names if isinstance(part := by_name[name][row], Score)}
             for row in range(len(records))
         ]
-        parts = {name: torch.tensor([_number(part) for part in row], dtype=torch.float64) for name, row in by_name.items()}
-        return Rewards(parts, failures or [()] * len(records), scores)
+        parts = {
+            name: torch.tensor([_number(part) for part in row], dtype=torch.float64) for name, row in by_name.items()
+        }
+        return Rewards(parts, failures, scores)
 
 
 def _part(record: Mapping[str, Any], name: str) -> float | Score | ScoreFailure:

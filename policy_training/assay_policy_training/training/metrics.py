@@ -96,7 +96,7 @@ def rollout_records(
             "scores": {name: score.to_dict() for name, score in batch.scores[row].items()} if batch.scores else {},
             "weights_version": f"{policy}+{int(batch.version[row])}",
             **_token_versions(batch, row),
-            **{EPISODE: item.meta[EPISODE] for item in batch.items[row : row + 1] if EPISODE in item.meta},
+            **_episode(batch, row),
             "source": batch.source[row] if batch.source else POLICY,
             "advantage": advantages.get(row),
             "trained": bool(keep[row]),
@@ -108,6 +108,12 @@ def _token_versions(batch: RolloutBatch, row: int) -> dict[str, Any]:
     versions = batch.token_version[row][batch.mask[row]].tolist()
     runs = [[version, len(list(tokens))] for version, tokens in groupby(versions)]
     return {"weights_versions": runs} if len(runs) > 1 else {}
+
+
+def _episode(batch: RolloutBatch, row: int) -> dict[str, Any]:
+    """The record of what happened in an environment, turn by turn."""
+    meta = batch.items[row].meta if batch.items else {}
+    return {EPISODE: meta[EPISODE]} if EPISODE in meta else {}
 
 
 def _number(value: Tensor) -> float | None:

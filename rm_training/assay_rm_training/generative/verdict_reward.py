@@ -17,12 +17,11 @@ Parts, weighed by the recipe's `reward.weights` (as in J1, arXiv 2505.10320, and
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from assay.domain import Prompt
 from assay.errors import BadInputError
 from assay.ids import rows_digest
 from assay.score import ScoreFailure

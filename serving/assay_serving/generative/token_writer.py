@@ -162,7 +162,8 @@ class TokenWriter(ABC):
 
     def _question_ids(self, prompt: Prompt, judging: Judging) -> tuple[int, ...]:
         """With the tools that the judge may call."""
-        return self._ids(offered(prompt, toolbox(judging.tools).definitions, self.renderer) if judging.tools else prompt)
+        tools = toolbox(judging.tools).definitions if judging.tools else ()
+        return self._ids(offered(prompt, tools, self.renderer) if tools else prompt)
 
     def _answers(
         self, prompts: Sequence[tuple[int, ...]], form: JudgeFormat, judging: Judging, seed: int

@@ -19,7 +19,10 @@ from assay.workspace import Workspace
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import FINAL_TURN, PromptItem
 from assay_policy_training.core.sampling import Sampling
-from assay_policy_training.plugins.samplers.tool_calls import ToolCalls
+from assay_policy_training.plugins.environments.episode import EpisodeLimits
+from assay_policy_training.plugins.environments.tool_use import Tools
+from assay_policy_training.plugins.samplers.episodes import in_environment
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_rm_training.generative.judged_rows import rows_of
 from assay_rm_training.generative.sft import GenerativeSft
 from assay_rm_training.generative.tool_traces import trace_of
@@ -28,8 +31,6 @@ from assay_rm_training.training_config import TrainingConfig
 from assay_serving.generative.engine import GenerativeScorer
 from assay_serving.generative.local import LocalWriter, info_of
 from assay_serving.generative.templates import PAIRWISE, POINTWISE
-from assay_serving.tools.toolbox import toolbox
-from assay_serving.tools.turns import offered
 
 CPU = torch.device("cpu")
 #: Themis's form of a step.
@@ -149,10 +150,10 @@ def test_a_trained_judge_calls_the_tool_before_its_verdict(judge: Path) -> None:
 def test_rollouts_with_tools_keep_every_token_and_mask_the_results(judge: Path) -> None:
     policy = Policy(str(judge), device=CPU, max_prompt_tokens=4096, autocast=False)
     [row] = rows_of(ROW, POINTWISE)
-    question = offered(row.question(POINTWISE), toolbox(("calculator",)), policy.renderer)
-    item = PromptItem(question, meta={"row": 0, "order": 0, "label": "Yes"})
+    item = PromptItem(row.question(POINTWISE), meta={"row": 0, "order": 0, "label": "Yes"})
     sampling = Sampling(max_new_tokens=300, max_prompt_tokens=4096, temperature=0.2)
-    sampler = ToolCalls(tools=("calculator",)).open(policy, sampling)
+    plain = TransformersSampler(policy, sampling)
+    sampler = in_environment(policy, plain, sampling, Tools(tools=("calculator",)), EpisodeLimits())
     batch = sampler.rollout([item], 2, seed=[7], version=3)
     assert batch.forced is not None
     assert batch.segment is not None
@@ -187,7 +188,7 @@ def test_a_judge_is_reinforced_with_tools(judge: Path, workspace: Workspace, tmp
     command = (
         "train", "generative-rl", "--data", data, "--base", judge, "--name", "judge-rl", "--format", "pointwise",
         "--steps", "1", "--group-size", "2", "--max-new-tokens", "300", "--eval-data", data,
-        "--set", "sampler.kind=tool_calls", "--set", "sampler.tools=[calculator]",
+        "--set", "environment.kind=tools", "--set", "environment.tools=[calculator]",
         "--set", "sampling.prompts_per_step=2", "--set", "sampling.max_prompt_tokens=2000",
         "--set", "optimisation.autocast=false", "--device", "cpu", "--workspace", workspace.root, "--json",
     )  # fmt: skip

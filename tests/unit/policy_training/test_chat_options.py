@@ -18,7 +18,8 @@ from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.core.stop_strings import StopStrings
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
-from assay_policy_training.plugins.samplers.vllm.policy_engine import VllmCompletion, VllmSampler, request_fields
+from assay_policy_training.plugins.samplers.vllm.completions import VllmCompletion, request_fields
+from assay_policy_training.plugins.samplers.vllm.policy_engine import VllmSampler
 from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, recipe_to_dict
 
 CPU = torch.device("cpu")

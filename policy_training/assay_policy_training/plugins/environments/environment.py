@@ -80,7 +80,7 @@ class Environment(RecipeSettings, frozen=False):
         """Take a turn of the policy."""
         raise NotImplementedError
 
-    def cut(self) -> Done | None | Awaitable[Done | None]:
+    def cut(self) -> Done | Awaitable[Done | None] | None:
         """What an episode earned that ends because the policy has no turns or tokens left; None: its parts are
         missing, and the row is not trained on unless other sources reward it."""
         return None

@@ -171,7 +171,9 @@ class Episode:
         odd = [type(one).__name__ for one in shown if not isinstance(one, Message) or one.role == "assistant"]
         odd += [type(one).__name__ for one in answer.results if not isinstance(one, ToolResult)]
         if odd or len(answer.results) not in (0, len(calls)):
-            why = f"a {odd[0]} among what is observed" if odd else f"{len(answer.results)} results of {len(calls)} calls"
+            why = (
+                f"a {odd[0]} among what is observed" if odd else f"{len(answer.results)} results of {len(calls)} calls"
+            )
             self.fail(self._failure("environment_failed", f"{method} gave {why}"))
             return None
         texts = [*(message.text for message in shown), *(result.content for result in answer.results)]
@@ -186,7 +188,7 @@ class Episode:
         results = tuple(refused(call, why) for call in calls)
         return replace(answer, messages=() if results else f"error: {why}", results=results)
 
-    def _reward(self, parts: Parts, into: dict[str, float | ScoreFailure]) -> None:
+    def _reward(self, parts: object, into: dict[str, float | ScoreFailure]) -> None:
         if not isinstance(parts, Mapping):
             self.fail(self._failure("environment_failed", f"rewards are {type(parts).__name__}, not numbers by name"))
             return

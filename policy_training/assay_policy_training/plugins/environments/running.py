@@ -10,7 +10,7 @@ import inspect
 import queue
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any, TypeAlias
 

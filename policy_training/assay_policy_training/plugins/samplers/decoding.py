@@ -150,14 +150,19 @@ class Decoding:
         running batch."""
         device = self.tokens.device
         contexts = [
-            [*self.ids[prompt][self.seen_prompts[prompt]].tolist(), *self.tokens[row, : int(self._lengths[row])].tolist()]
+            [
+                *self.ids[prompt][self.seen_prompts[prompt]].tolist(),
+                *self.tokens[row, : int(self._lengths[row])].tolist(),
+            ]
             for row in rows
             for prompt in [row // self.group_size]
         ]
         kept = [self._kept.pop(row, []) for row in rows]
         held = [layers[0][0].shape[-2] if layers else 0 for layers in kept]
         pad = int(self.policy.tokenizer.pad_token_id)
-        new, new_seen = (part.to(device) for part in pad_left([c[n:] for c, n in zip(contexts, held, strict=True)], pad))
+        new, new_seen = (
+            part.to(device) for part in pad_left([c[n:] for c, n in zip(contexts, held, strict=True)], pad)
+        )
         cache, width = self._new_cache(), max(held)
         seen = new_seen
         if width:

@@ -15,7 +15,6 @@ from assay.domain import Prompt
 from assay.errors import BackendError, BadInputError
 from assay.score import ScoreFailure
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.sampling import derived_seed
 from assay_policy_training.core.stop_strings import StopStrings
 from assay_policy_training.plugins.environments.environment import Action, Environment
 from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits, Turn
@@ -88,7 +87,9 @@ class EpisodeRun:
         """The tokens before the policy's first turn; None of an episode that has failed."""
         if episode.failure is None:
             try:
-                return list(self.policy.renderer.encode(opened(self.policy, episode, episode.item.generation_context)).ids)
+                return list(
+                    self.policy.renderer.encode(opened(self.policy, episode, episode.item.generation_context)).ids
+                )
             except BadInputError as error:
                 self._fail(number, ScoreFailure("environment_failed", f"reset: {error}", episode.name))
         return None
@@ -157,7 +158,11 @@ class EpisodeRun:
             self._ask(number, ended, environment.cut)
 
     def _ask(
-        self, number: int, what: Action | Literal["reset", "turns", "tokens"], method: Callable[..., Any], *arguments: Any
+        self,
+        number: int,
+        what: Action | Literal["reset", "turns", "tokens"],
+        method: Callable[..., Any],
+        *arguments: Any,
     ) -> None:
         episode, limits = self.episodes[number], self.limits
         left = limits.episode_seconds - (time.monotonic() - self._begun)

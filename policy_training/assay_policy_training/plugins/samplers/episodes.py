@@ -49,7 +49,8 @@ class EpisodeSampler:
                 "vllm or vllm_server",
                 field="sampler.kind",
             )
-        self.policy, self.sampler, self.sampling = policy, sampler, sampling
+        self.policy, self.sampling = policy, sampling
+        self.sampler: Any = sampler
         self.environment, self.limits = environment, limits
 
     def rollout(

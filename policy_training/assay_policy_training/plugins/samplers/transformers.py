@@ -97,9 +97,7 @@ class TransformersSampler:
         uniforms = group_uniforms(group_seeds(seed, len(items)), group_size, self.sampling.max_new_tokens)
         return self._start_decoding(ids, seen, group_size, uniforms)
 
-    def _start_decoding(
-        self, ids: Tensor, seen: Tensor, group_size: int, uniforms: Tensor, **turns: Any
-    ) -> "Decoding":
+    def _start_decoding(self, ids: Tensor, seen: Tensor, group_size: int, uniforms: Tensor, **turns: Any) -> "Decoding":
         from assay_policy_training.plugins.samplers.decoding import Decoding  # imports transformers
 
         most = self.sampling.rows_at_once

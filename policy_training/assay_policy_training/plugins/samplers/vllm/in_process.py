@@ -18,11 +18,11 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.samplers.vllm import policy_engine
+from assay_policy_training.plugins.samplers.vllm.completions import VllmCompletion
 from assay_policy_training.plugins.samplers.vllm.launch import BATCHED_TOKENS
 from assay_policy_training.plugins.samplers.vllm.policy_engine import (
     EXTENSION,
     LOGPROBS_MODE,
-    VllmCompletion,
     VllmSampler,
     needed_length,
 )

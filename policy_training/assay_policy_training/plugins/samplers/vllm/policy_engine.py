@@ -11,10 +11,9 @@ log-prob may differ in its last bits from run to run, and then, rarely, a token.
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
 
 import torch
 
@@ -24,9 +23,17 @@ from assay.models.attention.packing import unwrapped
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.sampling import Sampling, group_seeds, min_p
+from assay_policy_training.core.sampling import Sampling, group_seeds
 from assay_policy_training.core.stop_strings import StopStrings
+from assay_policy_training.plugins.protocols import TurnGeneration
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids
+from assay_policy_training.plugins.samplers.vllm.completions import (
+    PolicyEngine,
+    VllmCompletion,
+    ended,
+    request_fields,
+)
+from assay_policy_training.plugins.samplers.vllm.turns import VllmTurns
 
 #: Of a worker extension, `worker.PolicyWorker`.
 RELOAD, LOADED = "load_policy", "policy_path"
@@ -35,43 +42,9 @@ EXTENSION = "assay_policy_training.plugins.samplers.vllm.worker.PolicyWorker"
 LOGPROBS_MODE = "processed_logprobs"
 PROBE = PromptItem((Message("user", "Describe the sea in one sentence."),))
 PROBE_TOKENS = 16
-MOST_STOPS = 4  #: texts that a server takes; rows run on past others, and are cut here
 FORCED_TOKENS = 256  #: room for the given start of a turn
 #: Away from 1, so that an engine that leaves the temperature out of its log-probs is caught.
 PROBE_TEMPERATURE = 0.7
-
-
-@dataclass(frozen=True)
-class VllmCompletion:
-    """The tokens of one row, its end token included, and their log-probs under the distribution sampled."""
-
-    ids: tuple[int, ...]
-    logps: tuple[float, ...]
-
-
-class PolicyEngine(Protocol):
-    """A vLLM engine whose weights can be replaced."""
-
-    @property
-    def where(self) -> str:
-        """For messages."""
-        ...
-
-    @property
-    def max_length(self) -> int | None:
-        """Tokens of prompt and answer; None: unknown."""
-        ...
-
-    def complete(
-        self, rows: Sequence[Sequence[int]], n: int, fields: Mapping[str, Any], seeds: Sequence[int]
-    ) -> Iterator[list[VllmCompletion]]:
-        """`n` completions of each row, in order; vLLM counts up from a row's seed for each of them. `fields`: see
-        `request_fields`. Raises BackendError."""
-        ...
-
-    def reload(self, folder: Path) -> None:
-        """Take the weights of a checkpoint folder and forget what was cached of the old ones. Raises BackendError."""
-        ...
 
 
 class VllmSampler:
@@ -107,6 +80,17 @@ class VllmSampler:
         sampling = self.sampling
         for item, group in zip(items, self._completions(items, group_size, seed, sampling), strict=True):
             yield self._assembled([item], group_size, [group], version, sampling)
+
+    def turns(
+        self,
+        contexts: Sequence[Sequence[int]],
+        group_size: int,
+        places: Sequence[tuple[int, int]],
+        turn_tokens: int | None,
+    ) -> TurnGeneration:
+        """See `TurnSampler`."""
+        rows = [context for context in contexts for _ in range(group_size)]
+        return VllmTurns(self.policy, self.engine, self.sampling, rows, places, turn_tokens)
 
     def publish(self, policy: Policy, version: int) -> None:
         """Give the engine the policy's weights (adapters merged) and see that it has them.
@@ -175,7 +159,7 @@ class VllmSampler:
         sampling: Sampling,
     ) -> RolloutBatch:
         stops = StopStrings(self.policy.tokenizer, sampling.stop)
-        rows = [_ended(row, stops) for group in groups for row in group]
+        rows = [ended(row, stops) for group in groups for row in group]
         width = sampling.max_new_tokens
         tokens = torch.full((len(rows), width), int(self.policy.tokenizer.pad_token_id))
         logp = torch.zeros((len(rows), width))
@@ -193,39 +177,8 @@ class VllmSampler:
         return assemble(self.policy, items, group_size, (tokens, mask, logp), version=version, stops=stops)
 
 
-def _ended(row: VllmCompletion, stops: StopStrings) -> VllmCompletion:
-    """The row up to the token that completes a stop text, wherever the engine ended it."""
-    if not stops or len(row.logps) != len(row.ids):
-        return row
-    length = stops.length(row.ids)
-    return VllmCompletion(row.ids[:length], row.logps[:length])
-
-
 def needed_length(policy: Policy, sampling: Sampling) -> int:
     """Tokens that an engine of ours is started for: prompt, given start of the turn, answer."""
     tokens = sampling.max_prompt_tokens + FORCED_TOKENS + sampling.max_new_tokens
     most = getattr(unwrapped(policy.model).config, "max_position_embeddings", None)
     return tokens if most is None else min(tokens, int(most))
-
-
-def request_fields(sampling: Sampling, ends: Sequence[int]) -> dict[str, Any]:
-    """Fields of `SamplingParams` and of a completion request alike, every default of a server overridden."""
-    by_text = {
-        "stop": list(sampling.stop[:MOST_STOPS]),
-        "include_stop_str_in_output": True,
-        "skip_special_tokens": False,
-    }
-    return {
-        **(by_text if sampling.stop else {}),
-        "max_tokens": sampling.max_new_tokens,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": -1,
-        "min_p": min_p(sampling.prune_log_ratio),
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "logprobs": 0,  # of the sampled token alone
-        "stop_token_ids": list(ends),
-        "ignore_eos": True,  # `ends` has them all
-    }
