@@ -26,24 +26,24 @@ class EnvironmentCalls:
 
     def __init__(self, at_once: int) -> None:
         self._answers: queue.SimpleQueue[tuple[int, Answer]] = queue.SimpleQueue()
-        self._deadlines: dict[int, float] = {}  #: of those under way
-        self._loop = asyncio.new_event_loop()
-        self._room = asyncio.Semaphore(at_once)
-        threading.Thread(target=self._loop.run_forever, name="environments", daemon=True).start()
+        self._calls: dict[int, tuple[Any, ...]] = {}  #: without an answer yet: arguments of `_call`
+        self._deadlines: dict[int, float] = {}  #: of those that have begun
+        self._at_once = at_once
+        self._open_loop()
 
     def __len__(self) -> int:
         """Calls that have no answer yet."""
-        return len(self._deadlines)
+        return len(self._calls)
 
     def start(self, number: int, method: Callable[..., Any], *arguments: Any, seconds: float, name: str) -> None:
         """Call it. At most one call of a number is under way."""
-        self._deadlines[number] = float("inf")
-        asyncio.run_coroutine_threadsafe(self._call(number, method, arguments, seconds, name), self._loop)
+        self._calls[number] = (method, arguments, seconds, name)
+        asyncio.run_coroutine_threadsafe(self._call(self._room, number, *self._calls[number]), self._loop)
 
     def take(self, *, wait: bool) -> list[tuple[int, Answer]]:
         """The answers there are. `wait`: until there is one."""
         taken: list[tuple[int, Answer]] = []
-        while self._deadlines:
+        while self._calls:
             try:
                 number, answer = self._answers.get(block=wait and not taken, timeout=0.2 if wait else None)
             except queue.Empty:
@@ -51,7 +51,8 @@ class EnvironmentCalls:
                 if taken or not wait:
                     break
                 continue
-            if self._deadlines.pop(number, None) is not None:  # else it was given up
+            self._deadlines.pop(number, None)
+            if self._calls.pop(number, None) is not None:  # else it was given up
                 taken.append((number, answer))
         return taken
 
@@ -60,19 +61,35 @@ class EnvironmentCalls:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _overdue(self) -> list[tuple[int, Answer]]:
-        now = time.monotonic()
-        late = [number for number, deadline in self._deadlines.items() if deadline < now]
-        if late:  # the loop is blocked: those that wait for room in it would never begin
-            late = [number for number in self._deadlines if number in late or self._deadlines[number] == float("inf")]
-        for number in late:
+        """Failures of what does not answer because a coroutine blocks the loop; the others begin in another one."""
+        now, late = time.monotonic(), list[tuple[int, Answer]]()
+        for number in [number for number, deadline in list(self._deadlines.items()) if deadline < now]:
             del self._deadlines[number]
-        return [(number, ScoreFailure("environment_timeout", "its event loop is blocked")) for number in late]
+            method, _, seconds, name = self._calls.pop(number)
+            why = f"{method.__name__} did not answer within {seconds:g} s: a coroutine blocks the event loop"
+            late.append((number, ScoreFailure("environment_timeout", why, name)))
+        if late:
+            self._open_loop()
+            for number, call in self._calls.items():
+                if number not in self._deadlines:
+                    asyncio.run_coroutine_threadsafe(self._call(self._room, number, *call), self._loop)
+        return late
+
+    def _open_loop(self) -> None:
+        self._loop, self._room = asyncio.new_event_loop(), asyncio.Semaphore(self._at_once)
+        threading.Thread(target=self._loop.run_forever, name="environments", daemon=True).start()
 
     async def _call(
-        self, number: int, method: Callable[..., Any], arguments: tuple[Any, ...], seconds: float, name: str
+        self,
+        room: asyncio.Semaphore,
+        number: int,
+        method: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        seconds: float,
+        name: str,
     ) -> None:
-        async with self._room:
-            if number not in self._deadlines:
+        async with room:
+            if room is not self._room or number in self._deadlines:  # it has begun in another loop
                 return
             self._deadlines[number] = time.monotonic() + seconds + GRACE_S
             answer: Answer

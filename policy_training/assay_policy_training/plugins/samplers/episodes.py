@@ -69,7 +69,8 @@ class EpisodeSampler:
             if len(rows) == len(episodes) and all(row == rows[n - n % size] for n, row in enumerate(rows)):
                 rows, together = rows[::size], size  # rows of a group share the pass over their context
             places = [(seeds[number // size], number % size) for number in contexts]
-            return self.sampler.turns(rows, together, places, self.limits.turn_tokens)
+            turns: TurnGeneration = self.sampler.turns(rows, together, places, self.limits.turn_tokens)
+            return turns
 
         of_episodes = [derived_seed(group_seed, "environment") for group_seed in seeds for _ in range(size)]
         stops = StopStrings(self.policy.tokenizer, self.sampling.stop)
