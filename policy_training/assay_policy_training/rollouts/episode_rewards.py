@@ -20,7 +20,7 @@ from assay_policy_training.rollouts.rewards import NOT_APPLICABLE
 
 
 class EnvironmentReward:
-    """S3. A part that an episode does not have does not apply to it."""
+    """S3. A part that an episode does not have does not apply to it; one that was cut before it had it lacks it."""
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}  #: of every part so far: a step in which all failed has them too
@@ -56,7 +56,9 @@ def _part(record: Mapping[str, Any], name: str) -> float | Score | ScoreFailure:
     """The part of an episode; with the values of its turns, where turns earned it."""
     whole = parts_of(record["rewards"]).get(name)
     if not any(name in turn["rewards"] for turn in record["turns"]):
-        return ScoreFailure(NOT_APPLICABLE, "the episode has no such part", name) if whole is None else whole
+        cut = record["ended"] in ("turns", "tokens")
+        code, why = ("episode_cut", f"of {record['ended']}") if cut else (NOT_APPLICABLE, "the episode has no such part")
+        return ScoreFailure(code, why, name) if whole is None else whole
     values = []
     for value in (*turn_rewards(record, name), *(() if whole is None else (whole,))):
         if isinstance(value, ScoreFailure):

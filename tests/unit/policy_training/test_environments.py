@@ -290,7 +290,12 @@ def test_an_environment_lies_beside_the_recipe_and_survives_its_record(tmp_path:
         "    def reset(self, prompt, seed):\n        return Observation('x')\n"
         "    def step(self, action):\n        return Done()\n"
     )
-    sections = {"name": "mine", "estimator": "grpo", "objective": "reinforce", "environment": {"kind": "own.py:Mine", "size": 3}}
+    sections = {
+        "name": "mine",
+        "estimator": "grpo",
+        "objective": "reinforce",
+        "environment": {"kind": "own.py:Mine", "size": 3},
+    }
     recipe = recipe_from_dict(sections, folder=tmp_path)
     again = recipe_from_dict(recipe_to_dict(recipe))
     assert again.environment == recipe.environment

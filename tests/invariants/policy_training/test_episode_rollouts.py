@@ -1,0 +1,292 @@
+"""Episodes as rows of tokens: what was drawn is what is trained on, whatever chat template, clock and company."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from assay.domain import Message
+from assay.models.chat.options import ChatOptions
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
+from assay_policy_training.plugins.environments.episode import EPISODE, EpisodeLimits
+from assay_policy_training.plugins.estimators.group_relative import grpo, over_tokens
+from assay_policy_training.plugins.estimators.optimal_token_baseline import (
+    optimal_token_advantage,
+    returns_to_go,
+    score_energy,
+)
+from assay_policy_training.plugins.modulators.steps import empg
+from assay_policy_training.plugins.prompts.source import ShuffledPrompts
+from assay_policy_training.plugins.protocols import StepReport
+from assay_policy_training.plugins.samplers.episodes import in_environment
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.plugins.samplers.vllm.completions import VllmCompletion
+from assay_policy_training.plugins.samplers.vllm.turns import VllmTurns
+from assay_policy_training.recipe.loading import load_recipe
+from assay_policy_training.rollouts.episode_rewards import EnvironmentReward
+from assay_policy_training.training.loop import PolicyLoop
+
+CPU = torch.device("cpu")
+ITEMS = [PromptItem((Message("user", text),)) for text in ("Play.", "Play it again.", "Once more, please.")]
+SAMPLING = Sampling(max_new_tokens=260, temperature=0.8)
+#: Past turns lose what the policy thought, and their white space; its turn begins with a tag that is not kept.
+THINKING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] | trim }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+#: Past turns of the assistant are gone but for their number.
+FORGETFUL = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and not loop.last and "
+    "messages | length > 4 %}[turn {{ loop.index }}]{% else %}{{ m.content }}{% endif %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+class Rounds(Environment):
+    """Ends by the length of what was said, so that episodes are uneven; told by the seed."""
+
+    wait: float = 0.0
+
+    def reset(self, prompt: PromptItem, seed: int) -> Observation:
+        self.turns, self.seed = 0, seed % 1000
+        return Observation(f"Seed {self.seed}.")
+
+    async def step(self, action: Action) -> Observation | Done:  # type: ignore[override]
+        await asyncio.sleep(self.wait * (len(action.text) % 3))
+        self.turns += 1
+        if self.turns == 4 or len(action.text) % 4 == 0:
+            return Done({"win": self.turns / 4}, {"turn": 0.1 * (len(action.text) % 3)})
+        return Observation(f"  {self.turns} {len(action.text)} <|im_end|> ", rewards={"turn": 0.1 * self.turns})
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return Policy("tiny", device=CPU, max_prompt_tokens=256)
+
+
+def episodes(policy: Policy, items: Any = ITEMS, *, size: int = 2, wait: float = 0.0, **limits: Any) -> RolloutBatch:
+    plain = TransformersSampler(policy, SAMPLING)
+    chosen = EpisodeLimits(**{"turn_tokens": 9, "overlap": False, **limits})
+    sampler = in_environment(policy, plain, SAMPLING, Rounds(wait=wait), chosen)
+    return sampler.rollout(items, size, seed=list(range(len(items))), version=0)
+
+
+@pytest.mark.parametrize("template", [None, THINKING, FORGETFUL])
+def test_rows_hold_what_was_drawn_and_what_was_read(template: str | None) -> None:
+    policy = Policy("tiny", device=CPU, max_prompt_tokens=256, chat=ChatOptions(template=template))
+    batch = episodes(policy)
+    assert batch.segment is not None
+    assert batch.forced is not None
+    end = int(policy.tokenizer.eos_token_id)
+    unlike = 0
+    for row, item in enumerate(batch.items):
+        record, conversation = item.meta[EPISODE], [*item.generation_context]
+        for number, turn in enumerate(record["turns"]):
+            drawn = batch.tokens[row][(batch.segment[row] == number) & batch.mask[row]].tolist()
+            assert policy.tokenizer.decode(drawn, skip_special_tokens=True) == turn["text"]
+            assert len(drawn) == turn["tokens"]
+            read = batch.tokens[row][(batch.segment[row] == number + 1) & batch.forced[row]].tolist()
+            shown = [Message("user", message["content"]) for message in turn["messages"]]
+            conversation += [Message("assistant", turn["text"]), *shown]
+            if shown:  # what the template adds to a conversation that ends with the policy's turn, and nothing else
+                two = policy.renderer.render((Message("user", "q"), Message("assistant", "zqx"), *shown))
+                added = policy.tokenizer(two.partition("zqx")[2], add_special_tokens=False)["input_ids"]
+                assert read == added[drawn[-1] == end :]
+                assert read.count(end) == (2 if drawn[-1] != end else 1)  # no observation opens or closes a turn
+        whole = policy.renderer.encode(tuple(conversation[:-1]), conversation[-1].text).ids
+        kept = batch.tokens[row][batch.present[row]].tolist()
+        unlike += list(whole[-len(kept) :]) != kept
+    assert unlike > 0  # tokenizing the conversation again gives other rows
+    # The trainer's log-probs of the row as it stands are those that were sampled from.
+    logp = policy.scores(batch, temperature=0.8).logp
+    assert torch.allclose(logp[batch.mask], batch.logp_mu[batch.mask], atol=2e-5)
+
+
+def test_observed_tokens_have_no_gradient(policy: Policy) -> None:
+    batch = episodes(policy)
+    assert batch.forced is not None
+    row = int(batch.forced.sum(1).argmax())
+    alone, kept = batch.select([row]), list[torch.Tensor]()
+
+    def keep(_: Any, __: Any, output: torch.Tensor) -> None:
+        output.retain_grad()
+        kept.append(output)
+
+    hook = policy.model.model.norm.register_forward_hook(keep)
+    logp = policy.scores(alone, temperature=0.8).logp
+    hook.remove()
+    logp.masked_fill(~alone.loss_mask, 0.0).sum().backward()  # type: ignore[no-untyped-call]
+    assert kept[0].grad is not None
+    gradient, start = kept[0].grad[0].abs().sum(-1), int(alone.train_mask.sum())  # at p: of the token at p + 1
+    observed, drawn = batch.forced[row].nonzero().squeeze(1), batch.mask[row].nonzero().squeeze(1)
+    assert float(gradient[start + observed - 1].max()) == 0.0
+    assert float(gradient[start + drawn - 1].min()) > 0.0
+
+
+def test_rows_depend_neither_on_the_clock_nor_on_each_other(policy: Policy) -> None:
+    alone = episodes(policy)
+    for other in (episodes(policy, wait=0.01, overlap=True), episodes(policy, wait=0.01)):
+        assert other.responses == alone.responses
+        assert torch.equal(other.tokens, alone.tokens)
+        assert torch.allclose(other.logp_mu, alone.logp_mu, atol=1e-5)
+    one = episodes(policy, ITEMS[:1])
+    assert one.responses == alone.responses[:2]
+    assert alone.items[0].meta[EPISODE]["opening"] == alone.items[1].meta[EPISODE]["opening"]  # a group has one task
+    assert alone.items[0].meta[EPISODE]["opening"] != alone.items[2].meta[EPISODE]["opening"]
+
+
+def test_keys_and_values_of_earlier_turns_are_kept(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    forward = policy.model.forward
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        read.append(options["input_ids"].numel())
+        return forward(*arguments, **options)
+
+    monkeypatch.setattr(policy.model, "forward", counted)
+    batch = episodes(policy)
+    assert batch.forced is not None
+    # Every observed token is read once, with the last token of the turn before it.
+    turns = sum(len(item.meta[EPISODE]["turns"]) for item in batch.items)
+    passes = int(batch.forced.sum()) + int(batch.mask.sum()) + 3 * int(batch.gen_mask.sum(1).max())
+    assert sum(read) <= passes + turns * 12  # padding between rows of one pass
+
+
+class Seen:
+    """Keeps the rows that were trained on."""
+
+    rows: RolloutBatch
+
+    def measure(self, report: StepReport) -> dict[str, float]:
+        return {}
+
+    def observe(self, report: StepReport) -> None:
+        assert report.trained is not None
+        self.rows = report.trained
+
+
+def trained(policy: Policy, recipe: str, folder: Path, *overrides: str) -> tuple[RolloutBatch, dict[str, Any]]:
+    """The rows of one step, and its metrics."""
+    common = [
+        f"environment={{kind: '{__name__}:Rounds'}}", "episodes.turn_tokens=9", "episodes.overlap=false",
+        "sampling.max_new_tokens=260", "sampling.prompts_per_step=3", "sampling.group_size=4", "steps=1",
+        "optimisation.lr=0.0", "optimisation.autocast=false",
+    ]  # fmt: skip
+    seen, prompts = Seen(), ShuffledPrompts(ITEMS, seed=0)
+    folder.mkdir()
+    chosen = load_recipe(recipe, [*common, *overrides])
+    [row] = PolicyLoop(chosen, policy, prompts, [EnvironmentReward()], folder, extra=[seen]).train()
+    return seen.rows, row
+
+
+def by_turn(batch: RolloutBatch, row: int) -> list[list[float]]:
+    """The different advantages of each turn's tokens."""
+    assert batch.segment is not None
+    adv, segment, mask = batch.estimated_adv[row], batch.segment[row], batch.mask[row]
+    return [adv[(segment == turn) & mask].unique().tolist() for turn in range(int(segment.max()) + 1)]
+
+
+def test_turn_level_methods_act_on_the_turns(policy: Policy, tmp_path: Path) -> None:
+    batch, metrics = trained(policy, "empg", tmp_path / "empg")
+    assert metrics["turns_mean"] > 1
+    assert {"turn_reward_turn", "reward_win_mean", "reward_turn_mean", "episodes_cut"} <= metrics.keys()
+    assert not bool(batch.estimated_adv[~batch.mask].any())
+    grpo_adv = over_tokens(grpo(batch.outcome, batch.group), batch.mask)
+    settings = {"k": 1.0, "k_next": 1.0, "zeta": 0.1}
+    expected = empg(grpo_adv, batch.scored_entropy, batch.mask, batch.segment, **settings)
+    assert torch.allclose(batch.estimated_adv, expected.float(), atol=1e-5)
+    assert not torch.allclose(empg(grpo_adv, batch.scored_entropy, batch.mask, None, **settings), expected, atol=1e-2)
+    uneven = [row for row in range(len(batch)) if len(by_turn(batch, row)) > 1]
+    assert all(len(values) == 1 for row in uneven for values in by_turn(batch, row))  # one factor a turn
+    assert any(len({values[0] for values in by_turn(batch, row)}) > 1 for row in uneven)
+
+    shaped = ("shaping=[{kind: turn_rewards}]",)
+    batch, _ = trained(policy, "optimal_token_baseline", tmp_path / "otb", *shaped)
+    own = batch.mask.long().sum(1)
+    drawn = [batch.select([row]).estimated_adv[0][batch.mask[row]] for row in range(len(batch))]
+    assert all(len(values) == int(n) for values, n in zip(drawn, own, strict=True))
+    assert not bool(batch.estimated_adv[~batch.mask].any())
+    # Positions are counted among drawn tokens: without the observed ones the advantages are the same.
+    energy = score_energy(batch.scored_logp_old.double(), batch.extras["sum_pi_sq"].double())
+    width = int(own.max())
+    columns = []
+    for values in (returns_to_go(batch.token_reward, batch.mask), energy, batch.mask.double()):
+        packed = torch.zeros(len(batch), width, dtype=torch.float64)
+        for row in range(len(batch)):
+            packed[row, : int(own[row])] = values[row][batch.mask[row]]
+        columns.append(packed)
+    alone = optimal_token_advantage(columns[0], columns[1], columns[2].bool(), batch.group)
+    for row, values in enumerate(drawn):
+        assert torch.allclose(values, alone[row, : len(values)].float(), atol=1e-5)
+
+
+def test_rewards_of_turns_reach_the_advantages_of_their_turns(policy: Policy, tmp_path: Path) -> None:
+    shaped = ("shaping=[{kind: turn_rewards}]",)
+    batch, _ = trained(policy, "reinforce_pp", tmp_path / "returns", *shaped, "modulators=[]")
+    records = [item.meta[EPISODE] for item in batch.items]
+    for row, record in enumerate(records):
+        earned = [turn["rewards"].get("turn", 0.0) for turn in record["turns"]]
+        to_go = [sum(earned[turn:]) + record["rewards"].get("win", 0.0) for turn in range(len(earned))]
+        if float(batch.valid[row]):
+            assert [values[-1] for values in by_turn(batch, row)] == pytest.approx(to_go, abs=1e-5)
+    batch, _ = trained(policy, "process_grpo", tmp_path / "process", "estimator.part=turn", "kl.coefficient=0", "reward.weights={}")
+    assert any(len({values[0] for values in by_turn(batch, row)}) > 1 for row in range(len(batch)))
+    logged = [json.loads(line) for line in (tmp_path / "process" / "rollouts.jsonl").read_text().splitlines()]
+    assert [turn["rewards"] for turn in logged[0]["episode"]["turns"]] == [
+        turn["rewards"] for turn in records_by_response(batch, logged[0]["response"])["turns"]
+    ]
+
+
+def records_by_response(batch: RolloutBatch, response: str) -> Any:
+    return next(i.meta[EPISODE] for i, text in zip(batch.items, batch.responses, strict=True) if text == response)
+
+
+class ScriptedEngine:
+    """Draws what the reference sampler drew: an engine in a protocol's place."""
+
+    where, max_length = "a script", None
+
+    def __init__(self, batch: RolloutBatch) -> None:
+        self.rows = {
+            (*ids[seen].tolist(), *tokens[present].tolist()): (
+                ids[seen].tolist(),
+                tokens,
+                mask,
+                logp,
+                int(present.sum()),
+            )
+            for ids, seen, tokens, present, mask, logp in zip(
+                batch.gen_input_ids, batch.gen_mask, batch.tokens, batch.present, batch.mask, batch.logp_mu, strict=True
+            )
+        }
+
+    def complete(self, rows: Any, n: int, fields: Any, seeds: Any) -> Any:
+        for row in rows:
+            whole = next(whole for whole in self.rows if whole[: len(row)] == tuple(row))
+            context, _, mask, logp, length = self.rows[whole]
+            at = len(row) - len(context)
+            stop = at
+            while stop < length and mask[stop]:
+                stop += 1
+            yield [VllmCompletion(whole[len(row) : len(context) + stop], tuple(logp[at:stop].tolist()))] * n
+
+
+def test_an_engine_of_requests_gives_the_same_rows(policy: Policy) -> None:
+    reference = episodes(policy, size=1)
+
+    class Engine(TransformersSampler):
+        def turns(self, contexts: Any, group_size: int, places: Any, turn_tokens: int | None) -> Any:
+            return VllmTurns(self.policy, ScriptedEngine(reference), self.sampling, contexts, places, turn_tokens)
+
+    sampler = in_environment(policy, Engine(policy, SAMPLING), SAMPLING, Rounds(), EpisodeLimits(turn_tokens=9))
+    batch = sampler.rollout(ITEMS, 1, seed=[0, 1, 2], version=0)
+    assert batch.responses == reference.responses
+    for name in ("tokens", "mask", "forced", "segment", "logp_mu", "finished"):
+        assert torch.equal(getattr(batch, name), getattr(reference, name)), name
