@@ -248,12 +248,12 @@ class TurnGeneration(Protocol):
         """The tokens of its last turn."""
         ...
 
-    def left(self, row: int) -> int:
+    def remaining(self, row: int) -> int:
         """Tokens that it may still have."""
         ...
 
     def resume(self, row: int, given: Sequence[int]) -> None:
-        """Another turn, after the tokens `given`; fewer than are `left`."""
+        """Another turn, after the tokens `given`; fewer than are `remaining`."""
         ...
 
     def forget(self, row: int) -> None:

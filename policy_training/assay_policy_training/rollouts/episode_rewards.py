@@ -57,7 +57,9 @@ def _part(record: Mapping[str, Any], name: str) -> float | Score | ScoreFailure:
     whole = parts_of(record["rewards"]).get(name)
     if not any(name in turn["rewards"] for turn in record["turns"]):
         cut = record["ended"] in ("turns", "tokens")
-        code, why = ("episode_cut", f"of {record['ended']}") if cut else (NOT_APPLICABLE, "the episode has no such part")
+        code, why = (
+            ("episode_cut", f"of {record['ended']}") if cut else (NOT_APPLICABLE, "the episode has no such part")
+        )
         return ScoreFailure(code, why, name) if whole is None else whole
     values = []
     for value in (*turn_rewards(record, name), *(() if whole is None else (whole,))):
@@ -67,7 +69,7 @@ def _part(record: Mapping[str, Any], name: str) -> float | Score | ScoreFailure:
     if whole is not None:  # the episode's own part of that name comes with its last turn
         values[-2:] = [sum(values[-2:])]
     parts = tuple(ScorePart(f"{STEP}{number}", value=value) for number, value in enumerate(values, start=1))
-    return Score(sum(values), record["environment"], "", "", 0, False, parts=parts)
+    return Score(sum(values), record["environment"], record["version"], "", 0, False, parts=parts)
 
 
 def _number(part: float | Score | ScoreFailure) -> float:

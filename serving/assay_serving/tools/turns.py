@@ -63,15 +63,15 @@ def parameters_of(tool: ToolDefinitionPart) -> dict[str, Any]:
 
 def joined(messages: Iterable[Message]) -> list[Message]:
     """The messages, those of the user's that follow each other as one: many templates refuse two in a row."""
-    shown: list[Message] = []
+    merged: list[Message] = []
     for message in messages:
-        if not (shown and shown[-1].role == message.role == "user"):
-            shown.append(message)
-        elif isinstance(shown[-1].content, str) and isinstance(message.content, str):
-            shown[-1] = Message("user", f"{shown[-1].content}\n\n{message.content}")
+        if not (merged and merged[-1].role == message.role == "user"):
+            merged.append(message)
+        elif isinstance(merged[-1].content, str) and isinstance(message.content, str):
+            merged[-1] = Message("user", f"{merged[-1].content}\n\n{message.content}")
         else:
-            shown[-1] = Message("user", (*shown[-1].parts, *message.parts))
-    return shown
+            merged[-1] = Message("user", (*merged[-1].parts, *message.parts))
+    return merged
 
 
 def between_turns(
@@ -84,8 +84,8 @@ def between_turns(
     turns (thinking that it takes out, white space) changes nothing. Raises BadInputError where the template refuses
     both forms of a result, or a message.
     """
-    shown = joined((*result_messages(renderer, results), *messages))
-    rendered = renderer.render((Message("user", "q"), Message("assistant", _MARK), *shown))
+    observed = joined((*result_messages(renderer, results), *messages))
+    rendered = renderer.render((Message("user", "q"), Message("assistant", _MARK), *observed))
     suffix = rendered.partition(_MARK)[2]
     ids = list(renderer.tokenizer(suffix, add_special_tokens=False, verbose=False)["input_ids"])
     return ids[1:] if ended and ids[:1] == [renderer.tokenizer.eos_token_id] else ids

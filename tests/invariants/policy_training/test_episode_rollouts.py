@@ -58,7 +58,7 @@ class Rounds(Environment):
         self.turns, self.seed = 0, seed % 1000
         return Observation(f"Seed {self.seed}.")
 
-    async def step(self, action: Action) -> Observation | Done:  # type: ignore[override]
+    async def step(self, action: Action) -> Observation | Done:
         await asyncio.sleep(self.wait * (len(action.text) % 3))
         self.turns += 1
         if self.turns == 4 or len(action.text) % 4 == 0:
@@ -190,7 +190,7 @@ def by_turn(batch: RolloutBatch, row: int) -> list[list[float]]:
     """The different advantages of each turn's tokens."""
     assert batch.segment is not None
     adv, segment, mask = batch.estimated_adv[row], batch.segment[row], batch.mask[row]
-    return [adv[(segment == turn) & mask].unique().tolist() for turn in range(int(segment.max()) + 1)]
+    return [sorted(set(adv[(segment == turn) & mask].tolist())) for turn in range(int(segment.max()) + 1)]
 
 
 def test_turn_level_methods_act_on_the_turns(policy: Policy, tmp_path: Path) -> None:
@@ -236,7 +236,9 @@ def test_rewards_of_turns_reach_the_advantages_of_their_turns(policy: Policy, tm
         to_go = [sum(earned[turn:]) + record["rewards"].get("win", 0.0) for turn in range(len(earned))]
         if float(batch.valid[row]):
             assert [values[-1] for values in by_turn(batch, row)] == pytest.approx(to_go, abs=1e-5)
-    batch, _ = trained(policy, "process_grpo", tmp_path / "process", "estimator.part=turn", "kl.coefficient=0", "reward.weights={}")
+    batch, _ = trained(
+        policy, "process_grpo", tmp_path / "process", "estimator.part=turn", "kl.coefficient=0", "reward.weights={}"
+    )
     assert any(len({values[0] for values in by_turn(batch, row)}) > 1 for row in range(len(batch)))
     logged = [json.loads(line) for line in (tmp_path / "process" / "rollouts.jsonl").read_text().splitlines()]
     assert [turn["rewards"] for turn in logged[0]["episode"]["turns"]] == [
@@ -276,6 +278,9 @@ class ScriptedEngine:
             while stop < length and mask[stop]:
                 stop += 1
             yield [VllmCompletion(whole[len(row) : len(context) + stop], tuple(logp[at:stop].tolist()))] * n
+
+    def reload(self, folder: Path) -> None:
+        """It has no weights."""
 
 
 def test_an_engine_of_requests_gives_the_same_rows(policy: Policy) -> None:

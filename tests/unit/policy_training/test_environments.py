@@ -47,12 +47,15 @@ class Misbehaving(Environment):
 
     def reset(self, prompt: PromptItem, seed: int) -> Observation:
         self.turns = 0
-        return self._done_to("reset", Observation("Go."))
+        answer: Observation = self._done_to("reset", Observation("Go."))
+        return answer
 
     def step(self, action: Action) -> Observation | Done:
         self.turns += 1
         last = Done({"win": 1.0}, {"turn": 0.5})
-        return self._done_to("step", Observation("On.", rewards={"turn": 0.25}) if self.turns < 2 else last)
+        going_on = Observation("On.", rewards={"turn": 0.25})
+        answer: Observation | Done = self._done_to("step", going_on if self.turns < 2 else last)
+        return answer
 
     def close(self) -> None:
         self.closed.append(id(self))
@@ -85,7 +88,7 @@ class Misbehaving(Environment):
 
 class Blocking(Misbehaving):
     async def step(self, action: Action) -> Done:  # type: ignore[override]
-        time.sleep(4 if self.does else 0)  # noqa: ASYNC251 - this is what it does wrong
+        time.sleep(4 if self.does else 0)  # what it does wrong
         return Done({"win": 1.0})
 
 
@@ -97,8 +100,7 @@ def played(policy: Policy, environment: Environment, *, rows: int = 2, **limits:
 
 
 def failures_of(batch: RolloutBatch) -> list[str]:
-    codes = [(item.meta[EPISODE]["failure"] or {}).get("code", "") for item in batch.items]
-    return codes
+    return [(item.meta[EPISODE]["failure"] or {}).get("code", "") for item in batch.items]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_rewards_of_turns_and_episodes_with_their_failures(policy: Policy) -> No
     assert shaped.scored_reward.tolist() == [1.0, 1.0]
     assert shaped.outcome.tolist() == rewarded.outcome.tolist() == [1.75, 1.75]
     assert shaped.dense is not None
-    last = [int(((batch.segment == turn) & batch.mask)[0].nonzero()[-1]) for turn in (0, 1)]  # type: ignore[operator]
+    last = [int(((batch.segment == turn) & batch.mask)[0].nonzero()[-1]) for turn in (0, 1)]
     assert {int(n): float(shaped.dense[0, n]) for n in shaped.dense[0].nonzero()} == {last[0]: 0.25, last[1]: 0.5}
     for does, code in (("no number", "not_finite"), ("infinite", "not_finite"), ("no reward", "backend")):
         odd = played(policy, Misbehaving(does=does))
@@ -258,7 +260,7 @@ class Parallel(Environment):
     def reset(self, prompt: PromptItem, seed: int) -> Observation:
         return Observation(tools=(ToolDefinitionPart("find", "", None),))
 
-    async def step(self, action: Action) -> Done:  # type: ignore[override]
+    async def step(self, action: Action) -> Done:
         cls = type(self)
         cls.under_way += 1
         cls.most = max(cls.most, cls.under_way)

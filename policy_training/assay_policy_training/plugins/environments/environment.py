@@ -52,7 +52,7 @@ class Observation:
     tools: Sequence[ToolDefinitionPart] = ()
 
     @property
-    def shown(self) -> tuple[Message, ...]:
+    def as_messages(self) -> tuple[Message, ...]:
         """The messages as such."""
         return (Message("user", self.messages),) if isinstance(self.messages, str) else tuple(self.messages)
 

@@ -5,6 +5,7 @@ raises, hangs or answers something else fails its episode by name; an episode th
 sources say. Leaves out: threads and clocks (`running`), tokens (`samplers.episodes`).
 """
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -53,7 +54,7 @@ class EpisodeLimits(RecipeSettings, section="episodes"):
 
 
 @dataclass
-class Turn:
+class EpisodeTurn:
     """A turn of the policy, and what came of it. `tokens`: its own. `invalid`: its calls that could not be run.
     `oversized`: an observation was replaced by an error."""
 
@@ -98,7 +99,7 @@ class Episode:
     limits: EpisodeLimits
     opening: tuple[Message, ...] = ()
     tools: tuple[ToolDefinitionPart, ...] = ()
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[EpisodeTurn] = field(default_factory=list)
     rewards: dict[str, float | ScoreFailure] = field(default_factory=dict)
     ended: Ended | None = None
     failure: ScoreFailure | None = None
@@ -122,7 +123,7 @@ class Episode:
         """Take what `reset` answered."""
         observation = self._observation("reset", answer)
         if observation is not None:
-            self.opening, self.tools = observation.shown, tuple(observation.tools)
+            self.opening, self.tools = observation.as_messages, tuple(observation.tools)
 
     def act(self, text: str, tokens: int) -> Action | None:
         """The policy's next turn, as the environment is given it; None where no call in it can be run, or the episode
@@ -132,7 +133,7 @@ class Episode:
         faults = [call_fault(call, parameters) for call in calls[: self.limits.calls]]
         faults += [f"a turn may make {self.limits.calls} calls"] * (len(calls) - len(faults))
         refusals = [refused(call, fault) for call, fault in zip(calls, faults, strict=True) if fault is not None]
-        self.turns.append(Turn(text, tokens, calls, len(refusals), tuple(refusals)))
+        self.turns.append(EpisodeTurn(text, tokens, calls, len(refusals), tuple(refusals)))
         if refusals and self.limits.invalid == "fail":
             self.fail(self._failure("invalid_call", refusals[0].content))
             return None
@@ -151,7 +152,7 @@ class Episode:
             given = {id(result.call): result for result in turn.results}
             given |= {id(call): result for call, result in zip(action.calls, observation.results, strict=False)}
             turn.results = tuple(given[id(call)] for call in turn.calls if id(call) in given)
-            turn.messages = observation.shown
+            turn.messages = observation.as_messages
 
     def cut(self, ended: Ended, answer: object) -> None:
         """The end by a budget, with what `Environment.cut` answered."""
@@ -167,8 +168,8 @@ class Episode:
             self.fail(self._failure("environment_failed", f"{method} gave {type(answer).__name__}, not an observation"))
             return None
         calls = () if action is None else action.calls
-        shown = answer.shown
-        odd = [type(one).__name__ for one in shown if not isinstance(one, Message) or one.role == "assistant"]
+        messages = answer.as_messages
+        odd = [type(one).__name__ for one in messages if not isinstance(one, Message) or one.role == "assistant"]
         odd += [type(one).__name__ for one in answer.results if not isinstance(one, ToolResult)]
         if odd or len(answer.results) not in (0, len(calls)):
             why = (
@@ -176,7 +177,7 @@ class Episode:
             )
             self.fail(self._failure("environment_failed", f"{method} gave {why}"))
             return None
-        texts = [*(message.text for message in shown), *(result.content for result in answer.results)]
+        texts = [*(message.text for message in messages), *(result.content for result in answer.results)]
         size, most = sum(len(text.encode("utf-8", "replace")) for text in texts), self.limits.observation_bytes
         if size <= most:
             return answer
@@ -207,6 +208,7 @@ class Episode:
         """JSON form, in which episodes are stored."""
         return {
             "environment": self.name,
+            "version": hashlib.sha256(repr(self.environment).encode()).hexdigest()[:12],  # of its settings
             "ended": self.ended,
             "tools": [tool.name for tool in self.tools],
             "opening": [message.to_dict() for message in self.opening],

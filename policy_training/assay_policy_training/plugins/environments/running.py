@@ -25,9 +25,10 @@ class EnvironmentCalls:
     """Calls by number. `at_once`: that run at the same time; the others wait, which is not in their time."""
 
     def __init__(self, at_once: int) -> None:
-        self._answers: queue.SimpleQueue[tuple[int, Answer]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[int, Answer, float]] = queue.SimpleQueue()
         self._calls: dict[int, tuple[Any, ...]] = {}  #: without an answer yet: arguments of `_call`
         self._deadlines: dict[int, float] = {}  #: of those that have begun
+        self.seconds: dict[int, float] = {}  #: that the last answer of a number took
         self._at_once = at_once
         self._open_loop()
 
@@ -45,7 +46,7 @@ class EnvironmentCalls:
         taken: list[tuple[int, Answer]] = []
         while self._calls:
             try:
-                number, answer = self._answers.get(block=wait and not taken, timeout=0.2 if wait else None)
+                number, answer, seconds = self._answers.get(block=wait and not taken, timeout=0.2 if wait else None)
             except queue.Empty:
                 taken += self._overdue()
                 if taken or not wait:
@@ -53,6 +54,7 @@ class EnvironmentCalls:
                 continue
             self._deadlines.pop(number, None)
             if self._calls.pop(number, None) is not None:  # else it was given up
+                self.seconds[number] = seconds
                 taken.append((number, answer))
         return taken
 
@@ -91,18 +93,21 @@ class EnvironmentCalls:
         async with room:
             if room is not self._room or number in self._deadlines:  # it has begun in another loop
                 return
-            self._deadlines[number] = time.monotonic() + seconds + GRACE_S
+            begun = time.monotonic()
+            self._deadlines[number] = begun + seconds + GRACE_S
             answer: Answer
             limit = asyncio.timeout(seconds)
             try:
                 async with limit:
                     answer = await self._answer(method, arguments)
             except TimeoutError as error:
-                said = f"{method.__name__} did not answer within {seconds:g} s" if limit.expired() else _said(error)
+                said = (
+                    f"{method.__name__} did not answer within {seconds:g} s" if limit.expired() else _error_text(error)
+                )
                 answer = ScoreFailure("environment_timeout" if limit.expired() else "environment_failed", said, name)
             except BaseException as error:  # an environment that ends the process ends its episode
-                answer = ScoreFailure("environment_failed", f"{method.__name__}: {_said(error)}", name)
-            self._answers.put((number, answer))
+                answer = ScoreFailure("environment_failed", f"{method.__name__}: {_error_text(error)}", name)
+            self._answers.put((number, answer, time.monotonic() - begun))
 
     async def _answer(self, method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         if inspect.iscoroutinefunction(method):
@@ -124,8 +129,8 @@ class EnvironmentCalls:
                 answer = method(*arguments)
             except BaseException as raised:
                 # A future takes no StopIteration, and one that ends the process shall not end the loop.
-                error = raised if isinstance(raised, Exception) else RuntimeError(_said(raised))
-                error = RuntimeError(_said(raised)) if isinstance(raised, StopIteration) else error
+                error = raised if isinstance(raised, Exception) else RuntimeError(_error_text(raised))
+                error = RuntimeError(_error_text(raised)) if isinstance(raised, StopIteration) else error
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, answer, error)
 
@@ -133,5 +138,5 @@ class EnvironmentCalls:
         return await future
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

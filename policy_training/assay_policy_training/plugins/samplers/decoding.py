@@ -67,7 +67,7 @@ class Decoding:
         self._ended: list[int] = []  #: rows that have ended since the last step
         self._waiting: deque[int] = deque()  #: prompts
         self._resumed: deque[int] = deque()  #: rows
-        self._kept: dict[int, list[tuple[Tensor, Tensor]]] = {}  #: of rows between turns: keys and values by layer
+        self._cached: dict[int, list[tuple[Tensor, Tensor]]] = {}  #: of rows between turns: keys and values by layer
         self._rows = torch.zeros(0, dtype=torch.long, device=device)  #: under generation
         self._last = self._rows  #: their newest tokens
         self._seen = torch.zeros((0, 0), dtype=torch.bool, device=device)
@@ -111,12 +111,12 @@ class Decoding:
         turn: list[int] = self.tokens[row, int(self._turn_starts[row]) : int(self._lengths[row])].tolist()
         return turn
 
-    def left(self, row: int) -> int:
+    def remaining(self, row: int) -> int:
         """Tokens that it may still have."""
         return self.limit - int(self._lengths[row])
 
     def resume(self, row: int, given: Sequence[int]) -> None:
-        """Another turn of a row whose turn has ended, after the tokens `given`; fewer than are `left`."""
+        """Another turn of a row whose turn has ended, after the tokens `given`; fewer than are `remaining`."""
         start = int(self._lengths[row])
         self.tokens[row, start : start + len(given)] = torch.tensor(given, device=self.tokens.device)
         self._lengths[row] = self._turn_starts[row] = start + len(given)
@@ -124,7 +124,7 @@ class Decoding:
 
     def forget(self, row: int) -> None:
         """It has no further turn."""
-        self._kept.pop(row, None)
+        self._cached.pop(row, None)
 
     def _room(self) -> int:
         """How many prompts may join now."""
@@ -157,8 +157,8 @@ class Decoding:
             for row in rows
             for prompt in [row // self.group_size]
         ]
-        kept = [self._kept.pop(row, []) for row in rows]
-        held = [layers[0][0].shape[-2] if layers else 0 for layers in kept]
+        cached = [self._cached.pop(row, []) for row in rows]
+        held = [layers[0][0].shape[-2] if layers else 0 for layers in cached]
         pad = int(self.policy.tokenizer.pad_token_id)
         new, new_seen = (
             part.to(device) for part in pad_left([c[n:] for c, n in zip(contexts, held, strict=True)], pad)
@@ -167,8 +167,8 @@ class Decoding:
         seen = new_seen
         if width:
             for number, layer in enumerate(cache.layers):
-                some = next(layers[number] for layers in kept if layers)
-                pairs = [layers[number] if layers else (some[0][:, :0], some[1][:, :0]) for layers in kept]
+                some = next(layers[number] for layers in cached if layers)
+                pairs = [layers[number] if layers else (some[0][:, :0], some[1][:, :0]) for layers in cached]
                 keys, values = (torch.stack([_widened(pair[n], width) for pair in pairs]) for n in (0, 1))
                 layer.update(keys, values)
             past = torch.arange(width, device=device) >= width - torch.tensor(held, device=device)[:, None]
@@ -222,7 +222,7 @@ class Decoding:
             row = int(rows[index])
             self._ended.append(row)
             if self.in_turns and _plain(cache):
-                self._kept[row] = [
+                self._cached[row] = [
                     (layer.keys[index][:, seen[index]], layer.values[index][:, seen[index]]) for layer in cache.layers
                 ]
         return chosen, compacted(going)
@@ -259,7 +259,7 @@ class Decoding:
 
 
 def _plain(cache: Any) -> bool:
-    """Whether its rows may leave, join and be kept."""
+    """Whether its rows may leave, join and be cached."""
     return all(isinstance(layer, BufferedLayer) for layer in cache.layers)
 
 

@@ -17,7 +17,7 @@ from assay.score import ScoreFailure
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.stop_strings import StopStrings
 from assay_policy_training.plugins.environments.environment import Action, Environment
-from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits, Turn
+from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits, EpisodeTurn
 from assay_policy_training.plugins.environments.running import EnvironmentCalls
 from assay_policy_training.plugins.protocols import TurnGeneration
 from assay_serving.tools.turns import between_turns, joined, offered
@@ -43,8 +43,7 @@ class EpisodeRun:
         self.rows: dict[int, int] = {}  #: episode -> its row in the generation
         self._numbers: list[int] = []  #: the inverse
         self._calls = EnvironmentCalls(limits.at_once)
-        self._asked: dict[int, Action | Literal["reset", "turns", "tokens"]] = {}  #: what environments are at
-        self._asked_at: dict[int, float] = {}
+        self._questions: dict[int, Action | Literal["reset", "turns", "tokens"]] = {}  #: what environments are at
         self._open: set[int] = set()  #: episodes whose environment is not closed yet
         self._closing: set[int] = set()
         self._begun = time.monotonic()
@@ -64,11 +63,11 @@ class EpisodeRun:
         generation = self.generation = self._begin_generation(contexts)
         self._numbers = list(contexts)
         self.rows = {number: row for row, number in enumerate(self._numbers)}
-        while self._asked or generation.busy:
+        while self._questions or generation.busy:
             for row in generation.step() if generation.busy else ():
                 self._turn(self._numbers[row])
             if self._overlap:
-                answers: Iterable[tuple[int, Any]] = self._taken(wait=not generation.busy)
+                answers: Iterable[tuple[int, Any]] = self._new_answers(wait=not generation.busy)
             else:
                 answers = [] if generation.busy else self._all_answers()
             for number, answer in answers:
@@ -78,9 +77,9 @@ class EpisodeRun:
         """Close the environments that are still open, and wait for those that are closing."""
         for number in sorted(self._open):
             self._close(number)
-        self._asked.clear()
+        self._questions.clear()
         while self._closing:
-            self._taken(wait=True)
+            self._new_answers(wait=True)
         self._calls.close()
 
     def _context(self, number: int, episode: Episode) -> list[int] | None:
@@ -99,39 +98,39 @@ class EpisodeRun:
         episode, row, generation = self.episodes[number], self.rows[number], self._generating
         ids = generation.turn(row)
         text = str(self.policy.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
-        if not generation.left(row) and not self._ended_itself(ids):
-            episode.turns.append(Turn(text, len(ids)))
+        if not generation.remaining(row) and not self._ended_itself(ids):
+            episode.turns.append(EpisodeTurn(text, len(ids)))
             self._cut(number, "tokens")
             return
         action = episode.act(text, len(ids))
         if episode.failure is not None:
             self._fail(number, episode.failure)
         elif action is None:
-            self._go_on(number)
+            self._continue(number)
         else:
             self._ask(number, action, episode.environment.step, action)
 
     def _answered(self, number: int, answer: Any) -> None:
         """The environment has answered."""
-        episode, asked = self.episodes[number], self._asked.pop(number)
+        episode, question = self.episodes[number], self._questions.pop(number)
         if episode.turns:
-            episode.turns[-1].seconds += time.monotonic() - self._asked_at[number]
+            episode.turns[-1].seconds += self._calls.seconds.pop(number, 0.0)
         if isinstance(answer, ScoreFailure):
             episode.fail(answer)
-        elif asked == "reset":
+        elif question == "reset":
             episode.begin(answer)
-        elif isinstance(asked, Action):
-            episode.observe(answer, asked)
+        elif isinstance(question, Action):
+            episode.observe(answer, question)
         else:
-            episode.cut(asked, answer)
+            episode.cut(question, answer)
         if episode.failure is not None:
             self._fail(number, episode.failure)
         elif episode.ended is not None:
             self._end(number)
-        elif asked != "reset":
-            self._go_on(number)
+        elif question != "reset":
+            self._continue(number)
 
-    def _go_on(self, number: int) -> None:
+    def _continue(self, number: int) -> None:
         """Another turn, after what was observed; or the end, where a budget is used up."""
         episode, row, generation = self.episodes[number], self.rows[number], self._generating
         if len(episode.turns) >= self.limits.turns:
@@ -140,19 +139,19 @@ class EpisodeRun:
         turn = episode.turns[-1]
         try:
             ended = self._ended_itself(generation.turn(row), by_text=False)
-            given = between_turns(self.policy.renderer, turn.results, turn.messages, ended=ended)
+            between = between_turns(self.policy.renderer, turn.results, turn.messages, ended=ended)
         except BadInputError as error:
             self._fail(number, ScoreFailure("environment_failed", f"step: {error}", episode.name))
             return
-        if len(given) >= generation.left(row):
+        if len(between) >= generation.remaining(row):
             self._cut(number, "tokens")
         else:
-            generation.resume(row, given)
+            generation.resume(row, between)
 
     def _cut(self, number: int, ended: Literal["turns", "tokens"]) -> None:
         environment = self.episodes[number].environment
         if type(environment).cut is Environment.cut:
-            self._asked[number], self._asked_at[number] = ended, time.monotonic()
+            self._questions[number] = ended
             self._answered(number, None)
         else:
             self._ask(number, ended, environment.cut)
@@ -165,13 +164,13 @@ class EpisodeRun:
         *arguments: Any,
     ) -> None:
         episode, limits = self.episodes[number], self.limits
-        left = limits.episode_seconds - (time.monotonic() - self._begun)
-        if left <= 0:
+        seconds_left = limits.episode_seconds - (time.monotonic() - self._begun)
+        if seconds_left <= 0:
             why = f"the episode did not end within {limits.episode_seconds:g} s"
             self._fail(number, ScoreFailure("environment_timeout", why, episode.name))
             return
-        self._asked[number], self._asked_at[number] = what, time.monotonic()
-        self._calls.start(number, method, *arguments, seconds=min(left, limits.step_seconds), name=episode.name)
+        self._questions[number] = what
+        self._calls.start(number, method, *arguments, seconds=min(seconds_left, limits.step_seconds), name=episode.name)
 
     def _fail(self, number: int, failure: ScoreFailure) -> None:
         self.episodes[number].fail(failure)
@@ -192,11 +191,11 @@ class EpisodeRun:
             self._closing.add(number + len(self.episodes))
             self._calls.start(number + len(self.episodes), environment.close, seconds=seconds, name=name)
 
-    def _taken(self, *, wait: bool) -> list[tuple[int, Any]]:
+    def _new_answers(self, *, wait: bool) -> list[tuple[int, Any]]:
         """Answers to what was asked. Environments that could not be closed are logged."""
         answers = []
         for number, answer in self._calls.take(wait=wait and len(self._calls) > 0):
-            if number in self._asked:
+            if number in self._questions:
                 answers.append((number, answer))
             elif number in self._closing:
                 self._closing.remove(number)
@@ -206,9 +205,9 @@ class EpisodeRun:
 
     def _all_answers(self) -> list[tuple[int, Any]]:
         """Those to all that was asked, in the episodes' order."""
-        asked, answers = len(self._asked), list[tuple[int, Any]]()
+        asked, answers = len(self._questions), list[tuple[int, Any]]()
         while len(answers) < asked:
-            answers += self._taken(wait=True)
+            answers += self._new_answers(wait=True)
         return sorted(answers, key=lambda answer: answer[0])
 
     @property

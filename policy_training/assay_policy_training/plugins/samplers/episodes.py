@@ -114,7 +114,7 @@ class EpisodeSampler:
             columns = (generation.tokens, generation.mask, generation.logp)
             tokens[rows], drawn[rows], logp[rows] = (column.cpu() for column in columns)
             for episode, row in run.rows.items():
-                lengths[episode] = limit - generation.left(row)
+                lengths[episode] = limit - generation.remaining(row)
         width = max(lengths)
         present = torch.arange(width) < torch.tensor(lengths)[:, None]
         return tokens[:, :width], present, drawn[:, :width], logp[:, :width]

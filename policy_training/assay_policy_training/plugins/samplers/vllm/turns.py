@@ -51,7 +51,7 @@ class VllmTurns:
         """Raises BackendError."""
         rows, self._ready = self._ready, []
         stops = StopStrings(self.policy.tokenizer, self.sampling.stop)
-        room = [min(self.left(row), self.turn_tokens or self.left(row)) for row in rows]
+        room = [min(self.remaining(row), self.turn_tokens or self.remaining(row)) for row in rows]
         fields = {**request_fields(self.sampling, sorted(self.policy.end_ids)), "max_tokens": max(room)}
         seeds = [derived_seed(*self.places[row], len(self._rows[row])) % 2**32 for row in rows]
         contexts = [[*self.contexts[row], *self._rows[row]] for row in rows]
@@ -70,7 +70,7 @@ class VllmTurns:
     def turn(self, row: int) -> list[int]:
         return self._rows[row][self._starts[row] :]
 
-    def left(self, row: int) -> int:
+    def remaining(self, row: int) -> int:
         return self.sampling.max_new_tokens - len(self._rows[row])
 
     def resume(self, row: int, given: Sequence[int]) -> None:
