@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from assay.errors import BackendError, BadInputError
+from assay.models.attention.packing import can_pack, forward, group_of
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import free_memory, is_out_of_memory, pick_device, pick_dtype
+from assay.models.heads import answer_logits
 from assay.models.loading import load_causal_lm, load_config, load_tokenizer, resolve_model
 from assay.models.spec import Judging, RewardModelSpec, weights_digest
 from assay.score import ScoreFailure
-from assay_serving.engines.packed import for_scoring, require_parity
+from assay_serving.engines.batching import plan_groups
+from assay_serving.engines.packed import CPU_PASS, for_scoring, require_parity
 from assay_serving.generative.answers import JudgeSample
 from assay_serving.generative.generation import Sampled, SamplingParams, generate, next_logp
 from assay_serving.generative.templates import JudgeFormat, format_named
@@ -49,8 +52,20 @@ class LocalWriter(TokenWriter):
         return generate(self.model, prompts, sampling, samples=samples, ends=self._ends, seed=seed)
 
     def next_logps(self, rows: Sequence[list[int]], tokens: Sequence[int]) -> list[dict[int, float]]:
-        logps = next_logp(self.model, rows)[:, list(tokens)].tolist()
-        return [dict(zip(tokens, row, strict=True)) for row in logps]
+        import torch
+
+        if not can_pack(self.model, max(map(len, rows), default=0)):
+            logps = next_logp(self.model, rows)[:, list(tokens)].tolist()
+            return [dict(zip(tokens, row, strict=True)) for row in logps]
+        results: list[dict[int, float]] = [{} for _ in rows]
+        preferred = CPU_PASS if self.model.device.type == "cpu" else None
+        for groups in plan_groups(rows, self.token_budget, preferred=preferred):  # answers to one question begin alike
+            with torch.inference_mode():
+                states = forward(self.model, [group_of([rows[i] for i in group]) for group in groups]).last()
+                logp = answer_logits(self.model, states).log_softmax(-1)[:, list(tokens)].tolist()
+            for index, row in zip((i for group in groups for i in group), logp, strict=True):
+                results[index] = dict(zip(tokens, row, strict=True))
+        return results
 
     def _answers(
         self, prompts: Sequence[tuple[int, ...]], form: JudgeFormat, judging: Judging, seed: int

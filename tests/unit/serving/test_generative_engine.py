@@ -213,6 +213,26 @@ def test_a_rating_beside_ten_gets_what_ten_leaves(tiny_judges: dict[str, Path]) 
     assert set(logp) == set(RATING.labels)
 
 
+def test_votes_share_the_computation_of_their_question(tiny_judges: dict[str, Path]) -> None:
+    """The log-probs of eight answers to one question: its tokens once, and the figures of each answer by itself."""
+    writer, _ = LocalWriter.load(ModelConfig(str(tiny_judges["pairwise"]), device="cpu"))
+    question = PAIRWISE.ask(PROMPT, ("gold", "glass"))
+    texts = [f"Answer number {n} has a reason.\nVerdict: {'AB'[n % 2]}" for n in range(8)]
+    alone = [writer.label_logps([question], [text], PAIRWISE)[0] for text in texts]
+    positions: list[int] = []
+    hook = writer.model.model.register_forward_pre_hook(  # type: ignore[operator, union-attr]
+        lambda _, __, inputs: positions.append(inputs["input_ids"].numel()), with_kwargs=True
+    )
+    together = writer.label_logps([question] * 8, texts, PAIRWISE)
+    hook.remove()
+    asked = len(writer.renderer.encode(question).ids)
+    assert asked < sum(positions) < asked + 8 * 60
+    for one, other in zip(together, alone, strict=True):
+        assert one is not None
+        assert other is not None
+        assert [one[label] for label in "AB"] == pytest.approx([other[label] for label in "AB"], abs=1e-4)
+
+
 def test_a_question_that_does_not_fit_is_a_failure(tiny_judges: dict[str, Path]) -> None:
     judge = PairwiseJudge.load(ModelConfig(str(tiny_judges["pairwise"]), device="cpu", max_length=400))
     (found,) = judge.compare([PairQuestion(PROMPT, "gold", "glass")])
