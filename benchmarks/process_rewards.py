@@ -9,9 +9,10 @@ format are worth. Success is exact: the product of the policy's probabilities of
 
 Fixed before the seeds that are published, on seed 0 with 4 letters: four letters of its own for each step (with the
 same four for all, what is learned of one step is unlearned of the others in so small a model), learning rate 1e-3 (no
-arm fell), 8 continuations a prefix, 40 steps. There all arms learn alike, as 64 rollouts of the base hold a right
-one every fourth step. Expected: a gain of PAV and `oracle` over the outcome alone with 6 letters, where one in 4,096
-rollouts is right; none with 4. Published are seeds 101 and up, both lengths, every cell.
+arm fell), 8 continuations a prefix, 40 steps. There all arms learned alike, as 64 rollouts of the base hold a right
+one every other step. 6 letters were not tried before. Expected: a gain of PAV and `oracle` over the outcome alone with
+6 letters, where one rollout in 4,096 is right; none with 4. Published are seeds 101 and up, whole seeds of 6 letters
+first, as many as there is time for.
 
 With --gsm8k FILE the policy (--policy) continues recorded solutions from their last step but one, the prover is
 best-of-4 of the policy itself, and success is sampled. Cells (one arm, one seed) are stored in --cells as they

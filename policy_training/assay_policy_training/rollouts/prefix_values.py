@@ -24,6 +24,8 @@ from annotated_types import Ge, Gt
 
 from assay.errors import BadInputError
 from assay.ids import prompt_id
+from assay.models.attention.packing import unwrapped
+from assay.models.loading import context_length
 from assay.score import Score, ScoreFailure
 from assay.settings import check_settings
 from assay.statistics.best_of_n import expected_best
@@ -34,7 +36,7 @@ from assay_policy_training.core.steps import SEPARATOR, split_steps, with_step_v
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.protocols import Rewards, RewardSource
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
-from assay_policy_training.rollouts.prompt_length import too_long
+from assay_policy_training.rollouts.prompt_length import context_tokens, too_long
 from assay_policy_training.rollouts.rewards import VerifierReward, composed, gather_rewards
 
 ROWS_AT_ONCE = 2048  #: continuations held at once
@@ -129,7 +131,7 @@ class PrefixEstimator:
 
     def _continued(self, prefixes: Sequence[tuple[PromptItem, str]]) -> list[PrefixValue | ScoreFailure]:
         """One value for each prefix; the policy goes on where it ends."""
-        failures = [too_long(prompt, self.policy.renderer) for prompt, _ in prefixes]
+        failures = [self._too_long(prompt, prefix) for prompt, prefix in prefixes]
         fits = [number for number, failure in enumerate(failures) if failure is None]
         values: list[PrefixValue | ScoreFailure] = [f or _NOTHING for f in failures]
         if not fits:
@@ -148,6 +150,19 @@ class PrefixEstimator:
             else:
                 values[number] = next(reward for reward in of_prefix if isinstance(reward, ScoreFailure))
         return values
+
+    def _too_long(self, prompt: PromptItem, prefix: str) -> ScoreFailure | None:
+        """Why the policy cannot continue it: positions beyond its own give text without meaning, and no error."""
+        if (failure := too_long(prompt, self.policy.renderer)) is not None:
+            return failure
+        begun = len(self.policy.tokenizer(_begun(prompt, prefix).forced, add_special_tokens=False)["input_ids"])
+        needed = context_tokens(prompt, self.policy.renderer) + begun + self.settings.max_new_tokens
+        if needed <= (limit := context_length(unwrapped(self.policy.model).config)):
+            return None
+        message = (
+            f"prompt, {begun} tokens of response and a continuation are {needed}, {self.policy.name} reads {limit}"
+        )
+        return ScoreFailure("too_long", message, self.policy.name)
 
     def _rewarded(self, items: Sequence[PromptItem], responses: Sequence[str]) -> list[float | ScoreFailure]:
         answers = gather_rewards(self.rewards, items, responses)

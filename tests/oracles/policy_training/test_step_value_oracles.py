@@ -115,3 +115,14 @@ def test_a_prover_rewards_rollouts_by_the_prompts_constraints(policy: Policy) ->
     assert score.parts[0].value is not None
     assert 0 < score.parts[0].value < 1
     assert rewards.failures[1][0].code == "no_verifier"
+
+
+def test_a_prefix_that_the_prover_cannot_read_to_its_end_has_no_value(policy: Policy) -> None:
+    """Beyond a model's positions it answers without an error, and without meaning."""
+    mc = PrefixEstimator(policy, PrefixSettings(samples=2, max_new_tokens=8), [EndsWithA()])
+    limit = policy.model.config.max_position_embeddings
+    read, unread = mc.values([item(), item()], [["a" * 4, "a"], ["a" * limit, "a"]])
+    assert not isinstance(read, ScoreFailure)
+    assert isinstance(unread, ScoreFailure)
+    assert unread.code == "too_long"
+    assert f"reads {limit}" in unread.message
