@@ -40,6 +40,7 @@ from assay_policy_training.rollouts.prompt_length import context_tokens, too_lon
 from assay_policy_training.rollouts.rewards import VerifierReward, composed, gather_rewards
 
 ROWS_AT_ONCE = 2048  #: continuations held at once
+REMEMBERED = 100_000  #: values of prefixes that a prover keeps
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,20 @@ class PrefixValue:
 
 
 class PrefixEstimator:
-    """Values under `policy` of responses in steps, by `rewards` (their parts are added; default: the verifier)."""
+    """Values under `policy` of responses in steps, by `rewards` (their parts are added; default: the verifier).
+    `remembered`: values kept for later calls; the same come of continuing again, as random numbers follow from texts,
+    as long as the policy stays as it is."""
 
-    def __init__(self, policy: Policy, settings: PrefixSettings, rewards: Sequence[RewardSource] | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        settings: PrefixSettings,
+        rewards: Sequence[RewardSource] | None = None,
+        *,
+        remembered: int = 0,
+    ) -> None:
+        self._known: dict[tuple[str, str], PrefixValue] = {}
+        self._remembered = remembered
         self.policy, self.settings, self.rewards = policy, settings, rewards or (VerifierReward(),)
         sampling = Sampling(
             max_new_tokens=settings.max_new_tokens, temperature=settings.temperature, stop=settings.stop
@@ -109,12 +121,18 @@ class PrefixEstimator:
         for prompt, row, outcome in zip(items, prefixes, outcomes, strict=True):
             if not isinstance(outcome, ScoreFailure):
                 unvalued.update({(_identity(prompt), prefix): prompt for prefix in row[:-1]})
-        by_prefix: dict[tuple[str, str], PrefixValue | ScoreFailure] = {}
-        keys = list(unvalued)
+        by_prefix: dict[tuple[str, str], PrefixValue | ScoreFailure] = {
+            key: self._known[key] for key in unvalued.keys() & self._known.keys()
+        }
+        keys = [key for key in unvalued if key not in by_prefix]
         at_once = max(1, ROWS_AT_ONCE // self.settings.samples)
         for start in range(0, len(keys), at_once):
             part = keys[start : start + at_once]
             by_prefix |= zip(part, self._continued([(unvalued[key], key[1]) for key in part]), strict=True)
+        for key in keys:
+            value = by_prefix[key]
+            if len(self._known) < self._remembered and isinstance(value, PrefixValue):
+                self._known[key] = value
         results: list[list[PrefixValue] | ScoreFailure] = []
         for prompt, row, outcome in zip(items, prefixes, outcomes, strict=True):
             if isinstance(outcome, ScoreFailure):
@@ -183,7 +201,7 @@ class ProverReward:
     number of the part `name` is the rollout's own reward by the prompt's constraints."""
 
     def __init__(self, policy: Policy, settings: PrefixSettings, *, name: str = "process") -> None:
-        self.name, self.estimator = name, PrefixEstimator(policy, settings)
+        self.name, self.estimator = name, PrefixEstimator(policy, settings, remembered=REMEMBERED)
         self._version = policy.version
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:

@@ -70,6 +70,19 @@ def test_a_value_depends_neither_on_its_neighbours_nor_on_the_run(policy: Policy
     assert mc.generated == 2 * tokens  # the shared prefixes of the third response are those of the second
 
 
+def test_a_remembered_value_is_the_one_that_continuing_again_gives(policy: Policy) -> None:
+    settings, rewards = PrefixSettings(samples=8, max_new_tokens=20), [EndsWithA()]
+    responses = [["a", "b"], ["c", "d"]]
+    mc = PrefixEstimator(policy, settings, rewards, remembered=10)
+    first = mc.values([item()] * 2, responses)
+    tokens = mc.generated
+    assert mc.values([item()] * 2, responses) == first
+    assert mc.generated == tokens
+    [other] = mc.values([item("more")], [responses[0]])  # another prompt's prefixes are others
+    assert mc.generated > tokens
+    assert [other] == PrefixEstimator(policy, settings, rewards).values([item("more")], [responses[0]])
+
+
 class RowsTruth:
     """What the prompt's row says."""
 
