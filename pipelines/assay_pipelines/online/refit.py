@@ -189,6 +189,8 @@ class HeadsRefit:
     def load(self, folder: Path) -> RewardVersion:
         """Raises BadInputError for the heads of another backbone, and for what is no ensemble of heads."""
         spec, backbone = HeadEnsembleSpec.read(folder), self._cache.backbone
+        if spec.ratings is not None:
+            raise BadInputError("its heads are of ratings: a loop learns from pairs", file=folder)
         if (spec.backbone_version, spec.width) != (backbone.version, backbone.width):
             raise BadInputError(
                 f"its heads read {spec.backbone}, and not {backbone.base}: reward.backbone", file=folder

@@ -152,7 +152,7 @@ class RewardModelSpec:
                 judging=Judging(**judging) if judging else None,
                 implicit=Implicit(**implicit) if implicit else None,
                 stepwise=Stepwise(**stepwise) if stepwise else None,
-                ratings=_rating_heads(ratings) if ratings else None,
+                ratings=rating_heads(ratings) if ratings else None,
                 critique=Critique(**critique) if critique else None,
             )
         except (ValueError, TypeError, KeyError) as error:
@@ -177,7 +177,8 @@ class RewardModelSpec:
         return replace(self, length_corrections=(*remaining, correction))
 
 
-def _rating_heads(payload: dict[str, Any]) -> RatingHeads:
+def rating_heads(payload: dict[str, Any]) -> RatingHeads:
+    """Of its stored JSON."""
     how = payload["aggregation"]
     aggregation = Aggregation(how["kind"], tuple(how["weights"]), tuple(how["thresholds"]))
     return RatingHeads(tuple(payload["names"]), tuple(payload["offsets"]), aggregation)

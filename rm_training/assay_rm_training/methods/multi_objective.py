@@ -104,7 +104,8 @@ class RatingAgreement:
 @dataclass(frozen=True)
 class MultiObjectiveEvaluation(EvaluationReport):
     """Agreement of rewards with the aggregated ratings of held-out rows. `pearson`, `spearman`: None where either does
-    not vary. `by_rating`: Spearman of the reward with each rating alone."""
+    not vary. `by_rating`: Spearman of the reward with each rating alone; `own`: of what the model says of each rating,
+    where a score has it as a part."""
 
     rows: int
     scored: int
@@ -112,6 +113,7 @@ class MultiObjectiveEvaluation(EvaluationReport):
     pearson: RatingAgreement | None
     spearman: RatingAgreement | None
     by_rating: dict[str, RatingAgreement | None]
+    own: dict[str, RatingAgreement | None] = field(default_factory=dict)
     items: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
     @property
@@ -127,6 +129,7 @@ class MultiObjectiveEvaluation(EvaluationReport):
             ("its rank correlation", self.spearman),
         ]
         correlations += [(f"rank correlation with {name}", value) for name, value in self.by_rating.items()]
+        correlations += [(f"  of the model's own {name}", value) for name, value in self.own.items()]
         rows = [
             (
                 name,
@@ -249,15 +252,21 @@ class MultiObjective(MethodFields):
     ) -> MultiObjectiveEvaluation:
         """Rewards against the aggregated ratings of rows that have all of them, and against each rating."""
         scores = scorer.score(self.responses(rows), advance)
-        scored = [(row, score.reward) for row, score in zip(rows, scores, strict=True) if isinstance(score, Score)]
+        pairs = [(row, score) for row, score in zip(rows, scores, strict=True) if isinstance(score, Score)]
+        scored = [(row, score.reward) for row, score in pairs]
         if not scored:
             raise BadInputError(f"none of the {len(rows)} rated responses could be scored")
         full = [(row, reward) for row, reward in scored if all(name in row.ratings for name in self.names)]
         aggregated = [self.aggregation([row.ratings[name] for name in self.names]) for row, _ in full]
-        by_rating = {}
+        by_rating: dict[str, RatingAgreement | None] = {}
+        own: dict[str, RatingAgreement | None] = {}
         for name in self.names:
             rated = [(row.ratings[name], reward) for row, reward in scored if name in row.ratings]
             by_rating[name] = agreement(spearman, [v for v, _ in rated], [r for _, r in rated], seed=seed)
+            parts = [(row.ratings[name], part) for row, score in pairs if name in row.ratings for part in score.parts]
+            said = [(rating, part.value) for rating, part in parts if part.name == name and part.value is not None]
+            if said:
+                own[name] = agreement(spearman, [v for v, _ in said], [p for _, p in said], seed=seed)
         rewards = [reward for _, reward in full]
         return MultiObjectiveEvaluation(
             scorer.info,
@@ -267,6 +276,7 @@ class MultiObjective(MethodFields):
             agreement(pearson, aggregated, rewards, seed=seed),
             agreement(spearman, aggregated, rewards, seed=seed),
             by_rating,
+            own,
             tuple({"reward": reward, "ratings": dict(row.ratings)} for row, reward in scored),
         )
 

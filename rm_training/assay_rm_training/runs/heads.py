@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from assay.models.contamination import BenchmarkUse, union
+from assay.models.readings import RatingHeads
 from assay.runs.contamination_gate import contamination_of
 from assay.runs.coverage import Coverage
 from assay.runs.record import Run, folder_digest
@@ -36,11 +37,12 @@ def write_head_ensemble(
     report: UncertaintyReport | None = None,
     report_on: str | None = None,
     uses: Iterable[BenchmarkUse] = (),
+    ratings: RatingHeads | None = None,
 ) -> tuple[str, HeadEnsembleSpec]:
     """Write the heads into a reserved folder of the workspace; returns artifact id and description.
 
     `data`: the snapshot or file that they were fitted on. `report`, `report_on`: of `scaled_heads`, and its pairs.
-    `uses`: of benchmarks by other pairs than those fitted on.
+    `uses`: of benchmarks by other pairs than those fitted on. `ratings`: of heads with an output for each.
     """
     backbone, snapshot = cache.backbone, snapshot_id(run.workspace, data)
     carried = union(
@@ -55,13 +57,14 @@ def write_head_ensemble(
         backbone_version=backbone.version,
         template_hash=backbone.renderer.template_hash,
         max_length=backbone.renderer.max_length,
-        members=len(heads.heads),
+        members=len(heads.heads) // (len(ratings.names) if ratings else 1),
         width=backbone.width,
         method=heads.method,
         l2=heads.l2,
         pairs=heads.pairs,
         weights=write_heads(folder, heads),
         aggregation=aggregation or MemberAggregation(),
+        ratings=ratings,
         spread=report.factor if report is not None else 1.0,
         spread_on=report_on if report is not None else None,
         uncertainty=report.to_dict() if report is not None else None,

@@ -4,7 +4,7 @@ Covers: what `assay train probe` and the curation loop share. Leaves out: the fi
 (`hidden_states.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -19,11 +19,14 @@ from assay.runs.record import Run, locate_model
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.card_sections import render_card
 from assay_rm_training.checkpoints.checkpoint import save_checkpoint
+from assay_rm_training.data.response_labels import RatedResponse
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
-from assay_rm_training.methods.head_ensemble import scaled_heads, train_heads
+from assay_rm_training.methods.head_ensemble import FittedHeads, scaled_heads, train_heads
 from assay_rm_training.methods.heads_config import HeadsConfig
 from assay_rm_training.methods.hidden_states import FeatureCache, FrozenBackbone
+from assay_rm_training.methods.multi_objective import MultiObjective, MultiObjectiveEvaluation
 from assay_rm_training.methods.probe import Probe, ProbeConfig, probe_spec, train_probe, with_head
+from assay_rm_training.methods.rating_heads import train_rating_heads
 from assay_rm_training.runs.contamination_lineage import (
     as_uses,
     record_use,
@@ -45,7 +48,8 @@ SAMPLE = 16  # pairs of the parity check
 @dataclass(frozen=True)
 class ProbePlan:
     """Settings of the run. `data`, `gold`, `eval_data`: snapshots or files; `gold` selects the penalty. `heads`: fit an
-    ensemble of heads instead of one, with that penalty (its own is not used), combined by `aggregation`."""
+    ensemble of heads instead of one, with that penalty (its own is not used), combined by `aggregation`; of `ratings`,
+    if there are any."""
 
     config: ProbeConfig
     base: str
@@ -58,6 +62,7 @@ class ProbePlan:
     force: bool = False
     heads: HeadsConfig | None = None
     aggregation: MemberAggregation = field(default_factory=MemberAggregation)
+    ratings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,52 @@ def train_probe_model(
             }
         )
         return TrainedProbe(artifact, folder, run.id, probe, spec, evaluation, tuple(warnings))
+
+
+@dataclass(frozen=True)
+class TrainedRatingProbe:
+    """As `TrainedProbe`."""
+
+    artifact_id: str
+    path: Path
+    run_id: str
+    heads: FittedHeads
+    spec: HeadEnsembleSpec
+    evaluation: MultiObjectiveEvaluation | None
+
+
+def train_rating_probe(
+    workspace: Workspace,
+    plan: ProbePlan,
+    rows: Collection[RatedResponse],
+    eval_rows: Collection[RatedResponse] | None = None,
+    *,
+    waivers: Mapping[str, str] | None = None,
+) -> TrainedRatingProbe:
+    """As `train_probe_model`, of `plan.ratings` of single responses: `plan.heads` members, by the bootstrap."""
+    assert plan.heads is not None
+    names = [name for name in (plan.data, plan.eval_data) if name is not None]
+    settings, base = {"method": "rating probe", **asdict(plan)}, locate_model(workspace, plan.base)
+    inputs, given = inputs_of(workspace, [base] if base[1] else [], names), waivers or {}
+    with training_run(
+        workspace, plan.name, settings, force=plan.force, data=plan.data, waivers=given, inputs=inputs
+    ) as (run, folder, _):
+        cache = FeatureCache(FrozenBackbone(plan.base, max_length=plan.max_length, device=plan.device), workspace)
+        with progress_bar("features", len(rows), unit="responses") as advance:
+            heads, ratings = train_rating_heads(cache, list(rows), plan.ratings, plan.heads, plan.config.l2, advance)
+        artifact, spec = write_head_ensemble(
+            run, cache, heads, folder, data=plan.data, aggregation=plan.aggregation, ratings=ratings
+        )
+        evaluation = None
+        if eval_rows is not None:
+            method = MultiObjective(plan.ratings, separate=True)
+            with progress_bar("evaluating", len(eval_rows), unit="responses") as advance:
+                scorer = load_scorer(ModelConfig(str(folder), device=plan.device), workspace.root)
+                evaluation = method.evaluate(scorer, eval_rows, seed=plan.heads.seed, advance=advance)
+            evaluation.write(run.folder)
+            run.metrics["evaluation"] = evaluation.to_dict()
+        run.metrics |= {"ratings": heads.pairs, "left_out": heads.left_out, "l2": heads.l2}
+        return TrainedRatingProbe(artifact, folder, run.id, heads, spec, evaluation)
 
 
 def _save_ensemble(

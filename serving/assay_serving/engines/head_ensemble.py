@@ -25,14 +25,14 @@ from assay.models.contamination import BenchmarkUse, union
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.heads import HEAD
 from assay.models.loading import context_length
-from assay.models.spec import RewardModelSpec
+from assay.models.spec import RatingHeads, RewardModelSpec, rating_heads
 from assay.runs.progress_bar import Advance, silent
 from assay.score import MEMBER, Score, ScoreFailure, ScorePart, ScoreResult
 from assay.settings import CheckedSettings
 from assay_serving.engines.aggregation import MemberAggregation
 from assay_serving.engines.ensemble import description_of, digest, write_description
-from assay_serving.engines.frozen_backbone import FeatureReader, backbone_version, load_backbone
-from assay_serving.engines.heads import Heads, Posterior
+from assay_serving.engines.frozen_backbone import FeatureReader, Vector, backbone_version, load_backbone
+from assay_serving.engines.heads import Floats, Heads, Posterior
 from assay_serving.engines.packed import for_scoring
 from assay_serving.model_config import ModelConfig
 from assay_serving.scorer import ScoreItem
@@ -47,7 +47,8 @@ KIND = "head_ensemble"
 @dataclass(frozen=True)
 class HeadEnsembleSpec(CheckedSettings):
     """`backbone`: what the model is called, or its folder relative to this one. `max_length`: tokens. `members` k,
-    `width` H: of the heads. `spread`: factor that the heads' deviations were scaled by, fitted on the pairs
+    `width` H: of the heads. `ratings`: of heads that have an output for each, of K names; their reward is the mean
+    of the ratings in their own units. `spread`: factor that the heads' deviations were scaled by, fitted on the pairs
     `spread_on`; `uncertainty`: JSON-ready, what was measured there. `method`, `l2`, `pairs`: how they were fitted."""
 
     backbone: str
@@ -63,6 +64,7 @@ class HeadEnsembleSpec(CheckedSettings):
     aggregation: MemberAggregation = field(default_factory=MemberAggregation)
     spread: float = 1.0
     spread_on: str | None = None
+    ratings: RatingHeads | None = None
     uncertainty: dict[str, Any] | None = None
     calibration: Calibration | None = None
     contamination: tuple[BenchmarkUse, ...] = ()
@@ -75,7 +77,8 @@ class HeadEnsembleSpec(CheckedSettings):
         path = folder / FILE if folder.is_dir() else folder
         with description_of(path, KIND, "an ensemble of heads") as payload:
             aggregation = MemberAggregation(**payload.pop("aggregation", {}))
-            return cls(aggregation=aggregation, **payload)
+            ratings = payload.pop("ratings", None)
+            return cls(aggregation=aggregation, ratings=rating_heads(ratings) if ratings else None, **payload)
 
     def write(self, folder: Path) -> Path:
         """Write the description, whole or not at all; returns its file."""
@@ -87,7 +90,12 @@ class HeadEnsembleSpec(CheckedSettings):
     def version(self) -> str:
         """Identity of all that a reward depends on."""
         parts = (self.weights, self.backbone_version, self.template_hash, self.max_length, asdict(self.aggregation))
-        return digest(parts)
+        return digest(parts if self.ratings is None else (*parts, asdict(self.ratings)))
+
+    @property
+    def outputs(self) -> int:
+        """Rows of the file of heads."""
+        return self.members * (len(self.ratings.names) if self.ratings else 1)
 
     def calibrated(self, calibration: Calibration) -> HeadEnsembleSpec:
         return replace(self, calibration=calibration)
@@ -118,8 +126,8 @@ def read_heads(folder: Path, spec: HeadEnsembleSpec) -> Heads:
         heads = Heads(stored["heads"], stored["centre"], Posterior(stored["mean"], stored["factor"]))
     except (OSError, SafetensorError, KeyError) as error:
         raise BadInputError(f"no heads: {error}", file=path) from error
-    if heads.heads.shape != (spec.members, spec.width) or heads.centre.shape != (spec.width,):
-        raise BadInputError(f"heads are {heads.heads.shape}, {FILE} says {(spec.members, spec.width)}", file=path)
+    if heads.heads.shape != (spec.outputs, spec.width) or heads.centre.shape != (spec.width,):
+        raise BadInputError(f"heads are {heads.heads.shape}, {FILE} says {(spec.outputs, spec.width)}", file=path)
     if not all(bool(np.isfinite(value).all()) for value in stored.values()):
         raise BadInputError("heads are not finite", file=path)
     if _digest(packed) != spec.weights:
@@ -132,6 +140,7 @@ class HeadEnsembleScorer(FeatureReader):
 
     aggregation: MemberAggregation
     heads: Heads
+    ratings: RatingHeads | None
 
     @classmethod
     def load(cls, config: ModelConfig, loader: ModelLoader) -> HeadEnsembleScorer:
@@ -160,12 +169,12 @@ class HeadEnsembleScorer(FeatureReader):
             spec.version,
             calibration=spec.calibration,
             contamination=spec.contamination,
-            ranked=spec.aggregation.combine == "mean",
+            ranked=spec.aggregation.combine == "mean" and spec.ratings is None,
         )
         length = config.length(spec.max_length, context_length(model.config))
         renderer = Renderer(tokenizer, max_length=length)
         scorer = cls(for_scoring(model), renderer, described, name=config.name, token_budget=config.token_budget)
-        scorer.aggregation, scorer.heads = spec.aggregation, heads
+        scorer.aggregation, scorer.heads, scorer.ratings = spec.aggregation, heads, spec.ratings
         return scorer
 
     def score(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[ScoreResult]:
@@ -175,7 +184,7 @@ class HeadEnsembleScorer(FeatureReader):
             if isinstance(features, ScoreFailure):
                 results.append(features)
                 continue
-            rewards = self.heads.rewards(features.vector[None])
+            rewards, parts = self._rewards(features.vector)
             reward = float(self.aggregation.combined(rewards)[0])
             results.append(
                 Score(
@@ -188,10 +197,23 @@ class HeadEnsembleScorer(FeatureReader):
                     probability=self.probability(reward),
                     uncertainty=float(self.aggregation.spread(rewards)[0]),
                     calibration=self._info.calibration,
-                    parts=tuple(ScorePart(f"{MEMBER}{j}", value, value) for j, value in enumerate(rewards[0].tolist())),
+                    parts=parts,
                 )
             )
         return results
+
+    def _rewards(self, vector: Vector) -> tuple[Floats, tuple[ScorePart, ...]]:
+        """Of the members [1, k], and the score's parts: the members' rewards, or what they say of each rating."""
+        outputs = self.heads.rewards(vector[None])
+        if self.ratings is None:
+            return outputs, tuple(ScorePart(f"{MEMBER}{j}", v, v) for j, v in enumerate(outputs[0].tolist()))
+        named = outputs.reshape(-1, len(self.ratings.names)) + np.array(self.ratings.offsets)
+        means, spreads = self.aggregation.combined(named.T), self.aggregation.spread(named.T)
+        parts = (
+            ScorePart(name, float(mean), float(mean), uncertainty=float(spread))
+            for name, mean, spread in zip(self.ratings.names, means, spreads, strict=True)
+        )
+        return np.array([[self.ratings.aggregation(row) for row in named.tolist()]]), tuple(parts)
 
 
 def _digest(packed: bytes) -> str:

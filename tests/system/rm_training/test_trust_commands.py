@@ -253,6 +253,38 @@ def test_a_length_correction_is_kept_under_its_name_and_used_on_request(
     assert "no length correction 'other'" in err
 
 
+def test_heads_of_ratings_give_each_rating_an_uncertainty(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = random.Random(3)
+    rows = [" ".join(rng.choices(["red", "blue", "tree", "stone"], k=rng.randint(1, 6))) for _ in range(80)]
+    for name, part in (("rated", rows[:60]), ("held", rows[60:])):
+        lines = [
+            {
+                "prompt": f"{name}-{n}",
+                "response": text,
+                "ratings": {"length": len(text.split()), "red": text.count("red")},
+            }
+            for n, text in enumerate(part)
+        ]
+        (place / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    where = ("--device", "cpu", "-w", place / "w", "--json")
+    command = ("train", "probe", "--data", place / "rated.jsonl", "--base", "tiny", "--name", "rating-heads")
+    held = ("--eval-data", place / "held.jsonl")
+    code, out, err = run(capsys, *command, "--ratings", "length,red", "--members", "4", *held, *where)
+    assert code == 0, err
+    trained = json.loads(out)
+    assert (trained["members"], trained["responses"]) == (4, 60)
+    assert trained["evaluation"]["own"]["length"]["low"] > 0.3
+    score = ("score", "--model", "rating-heads", "--prompt", "held-0", "--response", "red tree", *where)
+    code, out, err = run(capsys, *score)
+    assert code == 0, err
+    [told] = json.loads(out)["scores"]
+    assert [part["name"] for part in told["parts"]] == ["length", "red"]
+    assert all(part["uncertainty"] > 0 for part in told["parts"])
+    assert sum(part["value"] for part in told["parts"]) / 2 == pytest.approx(told["reward"])
+    code, _, err = run(capsys, *command, "--force", "--ratings", "depth", *where)
+    assert (code, "no row has the rating 'depth'" in err) == (2, True)
+
+
 def test_an_ensemble_of_heads_is_trained_measured_and_used_as_any_model(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,13 +1,17 @@
 """`assay train probe`: a linear probe on a frozen backbone."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli.options import DeviceOption, JsonOption, WorkspaceOption, emit
 from assay.system.plurals import counted
 from assay_rm_training.commands.train.options import ForceOption, WaiveOption
+
+if TYPE_CHECKING:
+    from assay_rm_training.runs.probe import TrainedRatingProbe
 
 
 def probe(
@@ -33,6 +37,12 @@ def probe(
         str | None, typer.Option(help="Reward of the heads: mean (default), min, uwo, lower_bound or kl_robust.")
     ] = None,
     weight: Annotated[float, typer.Option(help="Of the variance in uwo, of the deviation in lower_bound.")] = 0.5,
+    ratings: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES", help="Of rows as of train ratings: heads of these ratings, each with an uncertainty."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the heads' draws.")] = 0,
     max_length: Annotated[
         int | None,
@@ -43,7 +53,7 @@ def probe(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit a Bradley-Terry head on a frozen model, to the exact optimum. Features are cached.
+    """Fit a Bradley-Terry head on a frozen model, to the exact optimum, or heads of ratings. Features are cached.
 
     With --members its uncertainty is scaled on the --eval-data, and whether it orders these pairs is printed.
 
@@ -55,14 +65,20 @@ def probe(
     from assay.workspace import Workspace
     from assay_rm_training.commands.evaluation_tables import print_evaluation
     from assay_rm_training.commands.train.options import waivers_of
+    from assay_rm_training.data.response_labels import load_ratings
     from assay_rm_training.methods.heads_config import HeadsConfig
     from assay_rm_training.methods.probe import ProbeConfig
-    from assay_rm_training.runs.probe import ProbePlan, train_probe_model
+    from assay_rm_training.runs.probe import ProbePlan, train_probe_model, train_rating_probe
     from assay_rm_training.runs.train import default_name
     from assay_serving.engines.aggregation import MemberAggregation
     from assay_serving.engines.head_ensemble import HeadEnsembleSpec
 
     here = Workspace.find(workspace)
+    names = tuple(name.strip() for name in (ratings or "").split(",") if name.strip())
+    if names and (gold or label_smoothing or uncertainty not in (None, "bootstrap")):
+        raise BadInputError("ratings have no pairs, and a bootstrap", field="--gold, --label-smoothing, --uncertainty")
+    if names:
+        members, uncertainty = HeadsConfig.members if members is None else members, "bootstrap"
     if members is None and (uncertainty or combine):
         raise BadInputError("is for an ensemble of heads: add --members 8", field="--uncertainty, --combine")
     heads = HeadsConfig(uncertainty or HeadsConfig.method, members, seed=seed) if members is not None else None  # type: ignore[arg-type]
@@ -79,7 +95,14 @@ def probe(
         force,
         heads,
         MemberAggregation(combine or "mean", weight),  # type: ignore[arg-type]  # checked by the class
+        names,
     )
+    if heads is not None and names:
+        held_out = load_ratings(eval_data) if eval_data is not None else None
+        plan = replace(plan, heads=replace(heads, l2=l2[0] if l2 and len(l2) == 1 else None))
+        rated = train_rating_probe(here, plan, load_ratings(data), held_out, waivers=waivers_of(waive or []))
+        _show_ratings(rated, names, as_json=as_json)
+        return
     trained = train_probe_model(
         here,
         plan,
@@ -125,6 +148,27 @@ def probe(
             f"{members} heads ({trained.spec.method}); "
             + (scaled if trained.spec.spread_on else "WARNING: nothing tells what their uncertainty is worth")
         )
+    typer.echo(f"model {_short(trained.path)} ({trained.artifact_id}), run {trained.run_id}")
+
+
+def _show_ratings(trained: "TrainedRatingProbe", names: tuple[str, ...], *, as_json: bool) -> None:
+    from assay_rm_training.commands.evaluation_tables import print_report
+
+    heads, evaluation = trained.heads, trained.evaluation
+    if as_json:
+        payload: dict[str, Any] = {
+            "model": trained.path.name,
+            "path": str(trained.path),
+            "artifact_id": trained.artifact_id,
+        }
+        payload |= {"run_id": trained.run_id, "ratings": list(names), "members": trained.spec.members}
+        payload |= {"responses": heads.pairs, "left_out": heads.left_out, "l2": heads.l2}
+        emit({**payload, "evaluation": evaluation.to_dict() if evaluation else None}, "", as_json=True)
+        return
+    left_out = f", {heads.left_out} left out as too long or empty" if heads.left_out else ""
+    typer.echo(f"{trained.path.name}: {counted(heads.pairs, 'rated response')}{left_out}; penalty {heads.l2:g}")
+    if evaluation is not None:
+        print_report(evaluation)
     typer.echo(f"model {_short(trained.path)} ({trained.artifact_id}), run {trained.run_id}")
 
 
