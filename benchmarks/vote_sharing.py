@@ -37,7 +37,8 @@ def main() -> None:
     from assay_serving.model_config import ModelConfig
 
     torch.set_num_threads(1)  # so that CPU seconds are the work and not the waiting
-    layers, rounds, votes = options.layers or (4 if options.quick else 10), 3 if options.quick else 5, options.votes
+    layers, rounds = options.layers or (4 if options.quick else 10), 3 if options.quick else 5
+    votes: int = options.votes
     judging = with_settings(PAIRWISE.judging, temperature=1.0, samples=votes, max_new_tokens=options.new_tokens)
     writer, _ = LocalWriter.load(ModelConfig("smollm2", device="cpu"), judging=judging)
     model: Any = writer.model

@@ -120,6 +120,7 @@ def load_causal_lm(
         output_loading_info=True,
     )
     _require_all(name, info["missing_keys"])
+    check_vocabulary(name, tokenizer, model)
     return fit(model, tokenizer, device)
 
 
@@ -175,6 +176,7 @@ def load_scalar_model(
             f"names a {' and '.join(config.architectures or ['language model'])}; save it as a sequence classifier "
             "with one label, or name its base"
         )
+    check_vocabulary(name, tokenizer, model)
     # Serving engines answer sigmoid(logit) for one label unless the config says regression.
     model.config.problem_type = "regression"
     return fit(model, tokenizer, device)
@@ -229,6 +231,13 @@ def is_soft_capped(config: Any) -> bool:
         getattr(part, "attn_logit_softcapping", None) is not None
         for part in (config, getattr(config, "text_config", None))
     )
+
+
+def check_vocabulary(name: str, tokenizer: Any, model: Any) -> None:
+    """Raises BadInputError where the tokenizer has tokens that the model does not know, beyond a pad token of ours."""
+    rows = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows + 1:
+        raise BadInputError(f"{name}: its tokenizer has {len(tokenizer)} tokens and its model {rows}: of another model")
 
 
 def fit(model: Any, tokenizer: PreTrainedTokenizerBase, device: torch.device) -> PreTrainedModel:

@@ -733,6 +733,14 @@ def test_qwen_math_prm(tmp_path: Path) -> None:
     assert torch.tensor(log_odds(folder, "\n\n")).sigmoid().tolist() == pytest.approx(published, abs=1e-5)
 
 
+def test_a_tokenizer_without_the_tag_of_steps_is_a_failure(tmp_path: Path) -> None:
+    layers = {"score.0.weight": rand(H, H), "score.2.weight": rand(2, H)}
+    folder = write(tmp_path, tiny_state() | layers, architecture="Qwen2ForProcessRewardModel")
+    (result,) = load_scorer(ModelConfig(str(folder), device="cpu")).score([ScoreItem.of_steps(QUESTION, STEPS)])
+    assert isinstance(result, ScoreFailure)
+    assert "has no token of its own for '<extra_0>'" in result.message
+
+
 @pytest.mark.parametrize("form", ["skywork-o1-prm", "trl-prm"])
 def test_steps_as_pieces(tmp_path: Path, form: str) -> None:
     """Skywork's prepare_input and derive_step_rewards; TRL's PRMTrainer.tokenize_row with its token classifier."""
@@ -816,8 +824,11 @@ def test_a_file_that_is_no_pickle_is_one_line(tmp_path: Path) -> None:
     one_line(folder, "pytorch_model.bin")
 
 
-def test_another_models_tokenizer_is_refused(tmp_path: Path) -> None:
-    folder = write(tmp_path / "rm", tiny_state() | {"value_head.weight": rand(1, H)}, architecture="RewardModel")
+@pytest.mark.parametrize("architecture", ["RewardModel", "LlamaForSequenceClassification"])
+def test_another_models_tokenizer_is_refused(tmp_path: Path, architecture: str) -> None:
+    head = "value_head.weight" if architecture == "RewardModel" else "score.weight"
+    one = {"id2label": {"0": "LABEL_0"}}
+    folder = write(tmp_path / "rm", tiny_state() | {head: rand(1, H)}, architecture=architecture, config=one)
     tensors = load_file(folder / "model.safetensors")
     tensors["model.embed_tokens.weight"] = tensors["model.embed_tokens.weight"][:200].clone()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

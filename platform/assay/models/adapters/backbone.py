@@ -12,7 +12,7 @@ from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.models.adapters.adapter import HeadWeights, ModelAdapter
 from assay.models.adapters.checkpoint import PublishedCheckpoint
 from assay.models.adapters.heads import RewardHead
-from assay.models.loading import fit, load_tokenizer
+from assay.models.loading import check_vocabulary, fit, load_tokenizer
 from assay.models.quiet import quiet_transformers
 
 if TYPE_CHECKING:
@@ -124,13 +124,6 @@ def stock_model(
     if info["mismatched_keys"]:
         raise BadInputError(f"{checkpoint.name} does not fit its configuration: {sorted(info['mismatched_keys'])[0]}")
     return model
-
-
-def check_vocabulary(name: str, tokenizer: Any, model: Any) -> None:
-    """Raises BadInputError where the tokenizer has tokens that the model does not know, beyond a pad token of ours."""
-    rows = model.get_input_embeddings().num_embeddings
-    if len(tokenizer) > rows + 1:
-        raise BadInputError(f"{name}: its tokenizer has {len(tokenizer)} tokens and its model {rows}: of another model")
 
 
 def _converted(name: str, checkpoint: PublishedCheckpoint, adapter: ModelAdapter) -> dict[str, Any]:
