@@ -11,6 +11,7 @@ from assay.models.adapters.adapter import ModelAdapter
 from assay.models.adapters.backbone import load_parts, tokenizer_of
 from assay.models.adapters.checkpoint import PublishedCheckpoint
 from assay.models.adapters.kind import MODEL_ADAPTERS, adapter_of
+from assay.models.chat.image_reader import ImageReader
 from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device, pick_dtype
@@ -26,7 +27,7 @@ from assay_serving.engines.adapted import (
 from assay_serving.engines.packed import for_scoring, require_parity
 from assay_serving.engines.pairs import PairRmScorer, SteamShpScorer
 from assay_serving.model_config import ModelConfig
-from assay_serving.model_reference import is_description, is_url, known_spec
+from assay_serving.model_reference import is_description, is_url, known_spec, media_of
 from assay_serving.scorer import UNLIMITED
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class PublishedLoader:
     @classmethod
     def load(cls, config: ModelConfig, loader: "ModelLoader | None" = None) -> AdaptedScorer | AdaptedPrincipleScorer:
         """Raises what `open` raises, and BadInputError for a model that rates no response by itself."""
-        scorer = cls.open(config)
+        scorer = cls.open(config, loader)
         if scorer.form.adapter.compares:
             raise BadInputError(
                 f"{config.reference} compares two responses and scores none by itself; "
@@ -58,8 +59,8 @@ class PublishedLoader:
         return scorer
 
     @classmethod
-    def open(cls, config: ModelConfig) -> AdaptedScorer | AdaptedPrincipleScorer:
-        """A scorer of the form's own class.
+    def open(cls, config: ModelConfig, loader: "ModelLoader | None" = None) -> AdaptedScorer | AdaptedPrincipleScorer:
+        """A scorer of the form's own class. `loader`: says which workspace stored images are in.
 
         Raises what `assay.models.adapters.kind.adapter_of` and `load_parts` raise, and for failed parity checks."""
         spec = stored_spec(config.reference)
@@ -74,9 +75,13 @@ class PublishedLoader:
             return AdaptedPrincipleScorer.of_form(config, PublishedForm(name, adapter))
         tokenizer, device = tokenizer_of(checkpoint), pick_device(config.device)
         chat = ChatOptions(template=adapter.template, system=adapter.system)
+        images = None
+        if checkpoint.config.get("vision_config"):
+            images = ImageReader.load(config.reference, tokenizer, media_of(loader))
         default_spec = spec is None
         if spec is None:
-            spec = _spec(config, name, adapter, checkpoint, tokenizer, chat)
+            template = Renderer(tokenizer, max_length=UNLIMITED, chat=chat, images=images).template_hash
+            spec = _spec(config, name, adapter, checkpoint, template)
         require_parity(config, spec)
         dtype = pick_dtype(device, config.dtype)
         model, head = load_parts(checkpoint, adapter, tokenizer, dtype=dtype, device=device)
@@ -84,7 +89,7 @@ class PublishedLoader:
             spec = replace(spec, ranked=False)
         closed = adapter.body == "encoder" and bool(tokenizer.chat_template)  # by two tokens, see `EncoderScorer`
         length = config.length(spec.trained_length, _context(model.config)) - (2 * closed or adapter.append is not None)
-        renderer = Renderer(tokenizer, max_length=length, chat=chat)
+        renderer = Renderer(tokenizer, max_length=length, chat=chat, images=images)
         last = None if adapter.append is None else _reward_token(checkpoint, adapter.append)
         gate = tuple(tokenizer(adapter.gate, add_special_tokens=False)["input_ids"]) if adapter.gate else ()
         below = "" if checkpoint.base is None else weights_digest(checkpoint.base.folder)
@@ -99,12 +104,7 @@ class PublishedLoader:
 
 
 def _spec(
-    config: ModelConfig,
-    name: str,
-    adapter: ModelAdapter,
-    checkpoint: PublishedCheckpoint,
-    tokenizer: Any,
-    chat: ChatOptions,
+    config: ModelConfig, name: str, adapter: ModelAdapter, checkpoint: PublishedCheckpoint, template_hash: str
 ) -> RewardModelSpec:
     limit = min(_context(checkpoint.config), adapter.max_length or UNLIMITED)
     if adapter.body in RELATIVE:
@@ -114,7 +114,7 @@ def _spec(
     return RewardModelSpec(
         kind="scalar",
         base=config.reference,
-        template_hash=Renderer(tokenizer, max_length=UNLIMITED, chat=chat).template_hash,
+        template_hash=template_hash,
         trained_length=limit,
         version=version,
         stepwise=adapter.stepwise,

@@ -7,6 +7,7 @@ lines of PyTorch on transformers' own LlamaModel; checkpoints are small and rand
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -852,3 +853,39 @@ def test_every_form_says_what_it_was_written_from() -> None:
         adapter = MODEL_ADAPTERS.find(member.name)
         assert adapter.reads
         assert adapter.source, member.name
+
+
+def test_skywork_vl(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """TRL's value head over Qwen2.5-VL at the last token, in a file of its own, as two projects call it: here of
+    conversations of text. Its image processor needs torchvision: without it images are refused, and text is scored."""
+    from transformers import AutoConfig, AutoModel, Qwen2_5_VLForConditionalGeneration
+
+    text = {"hidden_size": H, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    text |= {"num_key_value_heads": 2, "vocab_size": 264, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
+    seen = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": H}
+    config: dict[str, Any] = {"model_type": "qwen2_5_vl", "image_token_id": 260, "vision_config": seen, **text}
+    auto: Any = AutoModel
+    shapes = auto.from_config(AutoConfig.for_model(**config)).state_dict()
+    state = {n: rand(*t.shape, seed=k, scale=0.2) for k, (n, t) in enumerate(shapes.items())}
+    old = {re.sub("^language_model", "model", n): t for n, t in state.items()}  # as the checkpoint was published
+    folder = write(
+        tmp_path / "rm",
+        old | {"lm_head.weight": rand(264, H)},
+        architecture="Qwen2_5_VLForConditionalGeneration",
+        config=config,
+    )
+    weight, bias = rand(1, H, seed=7), rand(1, seed=8)
+    save_file({"v_head.summary.weight": weight, "v_head.summary.bias": bias}, folder / "value_head.safetensors")
+
+    published: Any = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder)
+
+    def reference(item: ScoreItem) -> float:
+        ids = torch.tensor([chat(folder, item)])
+        with torch.no_grad():
+            states = published.eval()(input_ids=ids, output_hidden_states=True).hidden_states[-1][0]
+        return float(F.linear(states[-1], weight, bias))
+
+    agree(folder, reference, "skywork-vl")
+    assert "images are refused" in caplog.text
+    (folder / "value_head.safetensors").unlink()
+    one_line(folder, "is a language model without a reward head")

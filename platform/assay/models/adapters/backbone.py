@@ -12,6 +12,7 @@ from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.models.adapters.adapter import HeadWeights, ModelAdapter
 from assay.models.adapters.checkpoint import PublishedCheckpoint
 from assay.models.adapters.heads import RewardHead
+from assay.models import vision
 from assay.models.loading import check_vocabulary, fit, load_tokenizer
 from assay.models.quiet import quiet_transformers
 
@@ -106,13 +107,17 @@ def stock_model(
     except (StrictDataclassError, ValueError, TypeError) as error:
         raise BadInputError(f"{checkpoint.name} has a wrong config.json: {_line(error)}") from error
     classes: Any = getattr(modeling_auto, _CLASSES.get(adapter.body, "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING"))
-    if type(config) not in classes:
+    if adapter.body == "classifier" and vision.reads_images(config):
+        stock: Any = vision.classifier_for(config)
+    elif type(config) in classes:
+        stock = classes[type(config)]
+    else:
         raise BadInputError(f"{checkpoint.name} is built on {kind!r}, which has no such stock class in transformers")
     if adapter.body == "classifier":  # a place for a head, which is not read
         state[_SCORE] = torch.zeros(labels, int(config.get_text_config().hidden_size), dtype=dtype)
     try:
         with quiet_transformers():
-            model, info = classes[type(config)].from_pretrained(
+            model, info = stock.from_pretrained(
                 None, config=config, state_dict=state, dtype=dtype, output_loading_info=True
             )
     except (RuntimeError, ValueError, OSError) as error:

@@ -37,6 +37,7 @@ MODEL_ADAPTERS: Kind[ModelAdapter] = Kind(
         "qwen-math-prm": f"{_HERE}.process:QWEN_MATH_PRM",
         "qwen-math-rm": f"{_HERE}.value_heads:QWEN_MATH_RM",
         "skywork-o1-prm": f"{_HERE}.process:SKYWORK_O1_PRM",
+        "skywork-vl": f"{_HERE}.value_heads:SKYWORK_VL",
         "starling": f"{_HERE}.value_heads:STARLING",
         "steamshp": f"{_HERE}.pairs:STEAMSHP",
         "trl-prm": f"{_HERE}.process:TRL_PRM",

@@ -3,8 +3,8 @@
 Written from publishers' code as public repositories hold it: rewardbench/models/{grm,inform,openbmb,internlm,starling,
 beaver}.py of allenai/reward-bench, openrlhf/models/model.py of OpenRLHF, the model cards of Starling-RM-7B-alpha and
 Eurus-RM-7b, InternLM2's modeling code (`get_score`) and ModelTC/lightllm's split of `wqkv`, the `generate` call for
-Nemotron in several repositories that quote its card, the card of Llama-3.3-Nemotron-70B-Reward-Principle. From memory:
-which file names a repository has; that UltraRM joins turns by a line break was read in a user's evaluation code, not in
+Nemotron in several repositories that quote its card, the card of Llama-3.3-Nemotron-70B-Reward-Principle, two projects'
+calls of Skywork-VL-Reward (TRL's value head over Qwen2.5-VL, in a file of its own). From memory: which file names a repository has; that UltraRM joins turns by a line break was read in a user's evaluation code, not in
 its card.
 """
 
@@ -205,4 +205,11 @@ NEMOTRON_PRINCIPLE = ModelAdapter(
     question="Evaluate the response to the previous prompt in terms of whether it satisfies this principle: "
     "{principle}. Only answer Yes or No.",
     max_length=4096,
+)
+SKYWORK_VL = ModelAdapter(
+    reads="the value head at the last token of a conversation with images",
+    source="publisher's snippet as public repositories hold it",
+    signature=(r"v_head\.summary\.weight", r"(model\.)?visual\.merger\.ln_q\.weight", r"(.*\.)?lm_head\.weight"),
+    rename=((r"^visual\.", "model.visual."), (r"^model\.(?!visual\.|language_model\.)", "model.language_model.")),
+    head=one_layer("v_head.summary"),
 )
