@@ -860,7 +860,7 @@ def test_skywork_vl(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     conversations of text. Its image processor needs torchvision: without it images are refused, and text is scored."""
     from transformers import AutoConfig, AutoModel, Qwen2_5_VLForConditionalGeneration
 
-    text = {"hidden_size": H, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    text: dict[str, Any] = {"hidden_size": H, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     text |= {"num_key_value_heads": 2, "vocab_size": 264, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
     seen = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": H}
     config: dict[str, Any] = {"model_type": "qwen2_5_vl", "image_token_id": 260, "vision_config": seen, **text}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, simplefilter
 
 from assay.errors import BackendError, BadInputError, NotFoundError
+from assay.models import vision
 from assay.models.adapters.adapter import HeadWeights, ModelAdapter
 from assay.models.adapters.checkpoint import PublishedCheckpoint
 from assay.models.adapters.heads import RewardHead
-from assay.models import vision
 from assay.models.loading import check_vocabulary, fit, load_tokenizer
 from assay.models.quiet import quiet_transformers
 

@@ -4,8 +4,8 @@ Written from publishers' code as public repositories hold it: rewardbench/models
 beaver}.py of allenai/reward-bench, openrlhf/models/model.py of OpenRLHF, the model cards of Starling-RM-7B-alpha and
 Eurus-RM-7b, InternLM2's modeling code (`get_score`) and ModelTC/lightllm's split of `wqkv`, the `generate` call for
 Nemotron in several repositories that quote its card, the card of Llama-3.3-Nemotron-70B-Reward-Principle, two projects'
-calls of Skywork-VL-Reward (TRL's value head over Qwen2.5-VL, in a file of its own). From memory: which file names a repository has; that UltraRM joins turns by a line break was read in a user's evaluation code, not in
-its card.
+calls of Skywork-VL-Reward (TRL's value head over Qwen2.5-VL, in a file of its own). From memory: which file names a
+repository has; that UltraRM joins turns by a line break was read in a user's evaluation code, not in its card.
 """
 
 from collections.abc import Mapping
