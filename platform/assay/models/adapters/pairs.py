@@ -1,6 +1,6 @@
 """Reward models that are shown two responses at once: PairRM (an encoder), SteamSHP (an encoder with a decoder).
 
-Written from rewardbench/models/{pairrm,shp}.py of allenai/reward-bench, and calls of SteamSHP in trlx and other projects,
+Written from rewardbench/models/{pairrm,shp}.py of allenai/reward-bench and calls of SteamSHP in trlx and elsewhere,
 which quote its card. Leaves out: the texts that they read (`assay_serving.engines.pairs`).
 """
 
