@@ -43,7 +43,7 @@ class RunPlan:
         """The stored JSON. Raises NotFoundError for another kind of run."""
         path = workspace.runs / run_id / cls.plan_file
         if not path.is_file():
-            raise NotFoundError(f"{run_id} is not a {cls.run_name} of {workspace.root}")
+            raise NotFoundError(f"{run_id} is not a {cls.run_name} of {workspace.root}; assay runs lists them")
         payload: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return payload
 
