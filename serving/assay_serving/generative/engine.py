@@ -7,7 +7,8 @@ Yes/No: reward = logp(Yes) - logp(No) at the judgement token (RLBFF, arXiv 2509.
 the mean probability (GenRM, arXiv 2408.15240), or the share of Yes. Rating: the expected value over 1..10; over k
 samples their mean, or the mean of the stated numbers. Samples without a verdict are left out of the vote and counted;
 where none is left the score is a failure, never a number. A judge profile's reward is the mean of the numbers that its
-answers state: scores, or those of its classes; the log-odds of Yes where it says how the verdict is written.
+answers state: scores, or those of its classes; the log-odds of Yes where it says how the verdict is written. A judge of
+lists is shown the responses to one prompt together, up to `LISTED`: a reward is then relative to those beside it.
 """
 
 import statistics
@@ -28,6 +29,7 @@ from assay_serving.chat.completion import Completes, Completion
 from assay_serving.engines.token import spoken
 from assay_serving.generative.answers import JudgeSample, Writer
 from assay_serving.generative.templates import POINTWISE, JudgeFormat, format_named
+from assay_serving.generative.verdict import JudgeVerdict
 from assay_serving.generative.voting import expected_rating, mean_log_odds
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_reference import known_spec
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 YES, NO = "Yes", "No"
 EVIDENCE = 400  #: characters of the reasoning that a score shows, its last ones
+LISTED = 8  #: responses of one prompt that a judge of lists is shown together
 EXAMPLE = 80  #: characters of an unreadable answer that its failure shows
 
 
@@ -68,7 +71,7 @@ class GenerativeScorer:
         if spec.judging is None or spec.kind != "generative":
             raise BadInputError(f"{writer.info.name} is a {spec.kind} reward model; this engine asks generative ones")
         self.form: JudgeFormat = format_named(spec.judging.format)
-        if self.form.responses != 1:
+        if self.form.responses > 1:
             raise BadInputError(
                 f"{writer.info.name} compares two responses and scores none by itself; "
                 "it can judge pairs (assay eval-judge), not score"
@@ -99,6 +102,8 @@ class GenerativeScorer:
     def score_identity(self) -> str | None:
         """See `Repeatable`. A local model's random numbers depend on the question, the sample and this scorer's seed
         only, so even sampled judgements repeat; an endpoint may not honour the seed, or change its model."""
+        if self.form.responses != 1:
+            return None  # a response's score depends on those beside it
         if not getattr(self.writer, "repeatable", False) or not toolbox(self.judging.tools).repeatable:
             return None
         return f"seed {self.seed}{self._texts.identity if self._texts is not None else ''}"
@@ -119,31 +124,46 @@ class GenerativeScorer:
     def examine(self, items: Sequence[ScoreItem], on_progress: Advance = silent) -> list[Examination | ScoreFailure]:
         """The judge's answers about every item, with the reward that they give."""
         read = [spoken(item, self._texts, self.info.name) for item in items]
-        questions = [self._ask(item) for item in read if not isinstance(item, ScoreFailure)]
-        on_progress(len(items) - len(questions))
-        samples = self.writer.answer(
-            [prompt for prompt, _ in questions], self.form, self.judging, seed=self.seed, on_progress=on_progress
-        )
-        answered = iter(zip(samples, questions, strict=True))
-        results: list[Examination | ScoreFailure] = []
-        for item, original in zip(read, items, strict=True):
-            if isinstance(item, ScoreFailure):
-                results.append(item)
-                continue
-            answers, (_, truncated) = next(answered)
-            if isinstance(answers, ScoreFailure):
-                results.append(answers)
-                continue
-            if truncated and original.rendered is not None and original.rendered.keep is None:
-                results.append(ScoreFailure("too_long", "the text and the question do not fit", self.info.name))
-                continue
-            results.append(examine(answers, self.form, self.judging, truncated=truncated))
-        return results
+        results: list[Examination | ScoreFailure | None] = [r if isinstance(r, ScoreFailure) else None for r in read]
+        on_progress(sum(result is not None for result in results))
+        for size, lists in self._lists(read).items():
+            form = self.form if self.form.responses == size else self.form.of(size)
+            asked = [self._ask(form, [item for item, _ in listed]) for listed in lists]
+            samples = self.writer.answer(
+                [prompt for prompt, _ in asked], form, self.judging, seed=self.seed, on_progress=on_progress
+            )
+            for listed, (_, truncated), answers in zip(lists, asked, samples, strict=True):
+                on_progress(len(listed) - 1)
+                for place, (_, index) in enumerate(listed):
+                    rendered = items[index].rendered
+                    if isinstance(answers, ScoreFailure):
+                        results[index] = answers
+                    elif truncated and rendered is not None and rendered.keep is None:
+                        results[index] = ScoreFailure(
+                            "too_long", "the text and the question do not fit", self.info.name
+                        )
+                    else:
+                        own = [_of_list(answer, place) for answer in answers]
+                        results[index] = examine(own, form, self.judging, truncated=truncated)
+        return [result for result in results if result is not None]
 
-    def _ask(self, item: ScoreItem) -> tuple[Prompt, bool]:
-        return fit_question(
-            self.writer, self.form, self.judging, item.prompt, (item.response,), item.principle, item.label
-        )
+    def _lists(self, read: Sequence[ScoreItem | ScoreFailure]) -> dict[int, list[list[tuple[ScoreItem, int]]]]:
+        """What is asked about together, by size: single items; of a judge of lists those of one prompt."""
+        alike: dict[Any, list[tuple[ScoreItem, int]]] = {}
+        for number, item in enumerate(read):
+            if not isinstance(item, ScoreFailure):
+                together = number if self.form.responses == 1 else (item.prompt, item.principle, item.label)
+                alike.setdefault(together, []).append((item, number))
+        lists: dict[int, list[list[tuple[ScoreItem, int]]]] = {}
+        for members in alike.values():
+            for start in range(0, len(members), LISTED):
+                part = members[start : start + LISTED]
+                lists.setdefault(len(part), []).append(part)
+        return lists
+
+    def _ask(self, form: JudgeFormat, items: Sequence[ScoreItem]) -> tuple[Prompt, bool]:
+        first, responses = items[0], [item.response for item in items]
+        return fit_question(self.writer, form, self.judging, first.prompt, responses, first.principle, first.label)
 
     def _result(self, item: ScoreItem, examination: Examination | ScoreFailure) -> ScoreResult:
         if isinstance(examination, ScoreFailure):
@@ -174,6 +194,15 @@ class GenerativeScorer:
         if not (self.form.has_final_line and self.form.labels == (YES, NO)):
             return None
         return reward if self.judging.vote == "majority" else sigmoid(reward)
+
+
+def _of_list(answer: JudgeSample, place: int) -> JudgeSample:
+    """The answer as far as it is about the response shown at that place."""
+    verdict = answer.verdict
+    if not isinstance(verdict, JudgeVerdict) or not verdict.values:
+        return answer
+    value = verdict.values[place]
+    return replace(answer, verdict=replace(verdict, label=f"{value:g}", value=value, values=()))
 
 
 def tool_parts(answers: Sequence[JudgeSample]) -> tuple[ScorePart, ...]:

@@ -124,6 +124,10 @@ class JudgeFormat:
         text = self.text.format(prompt=quote_turns(prompt), criterion=criterion, **quoted)
         return (Message("user", content_with(text, images)),)
 
+    def of(self, responses: int) -> "JudgeFormat":
+        """This form for a list of so many; only a judge profile has one."""
+        raise ValueError(f"{self.name} judges {self.responses} responses")
+
     def check(self, responses: Sequence[Response]) -> None:
         """Raises as `ask`."""
         if len(responses) != self.responses:

@@ -26,13 +26,15 @@ class JudgeVerdict:
     """`line_start`: where the final line, or what a profile reads as the verdict, begins in the text, in characters.
 
     `value`: the number that the verdict on one response stands for; None for our own formats, whose labels say it.
-    `strength`: of a preference, 0 (barely) to 3 (far better); None where the judge states none.
+    `strength`: of a preference, 0 (barely) to 3 (far better); None where the judge states none. `values`: the scores of
+    a list, in the order shown.
     """
 
     label: str
     line_start: int
     value: float | None = None
     strength: int | None = None
+    values: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ def test_a_trained_judge_scores_and_its_reward_is_at_the_verdict(tiny_judges: di
     # By hand: the model's own question and answer up to the label's first letter, then its next-token log-probs.
     writer = found.writer
     assert isinstance(writer, LocalWriter)
-    question, _ = found._ask(ScoreItem(PROMPT, "gold"))
+    question = POINTWISE.ask(PROMPT, ["gold"])
     ids = writer.renderer.encode(question).ids
     before = writer.renderer.tokenizer(answer.text[: -len(answer.label or "")], add_special_tokens=False)["input_ids"]
     logp = next_logp(writer.model, [[*ids, *before]])[0]

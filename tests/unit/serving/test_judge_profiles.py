@@ -172,6 +172,7 @@ def test_every_profile_names_its_source_and_fills_every_slot() -> None:
     for name in JUDGE_PROFILES.names():
         form = format_named(name)
         assert isinstance(form, JudgeProfile)
+        form = form.of(2) if form.each else form
         assert form.title, name
         assert form.source, name
         assert form.licence, name
@@ -265,6 +266,33 @@ def test_a_stated_score_is_the_reward_and_an_unreadable_one_a_failure_that_shows
         PairwiseJudge(*writer_of("http://127.0.0.1:9", "selene"))
 
 
+def test_a_list_is_shown_together_and_each_response_gets_its_score() -> None:
+    """DeepSeek-GRM's form beyond two responses: one question a prompt, the numbers of the last box in their order."""
+
+    def rule(text: str) -> str:
+        shown = text.split("[The Begin of Response ")[1:]
+        if any("mute" in one for one in shown):
+            return "Scores: \\boxed{7}"
+        return "Scores: \\boxed{" + ", ".join("9" if "gold" in one.split("[")[0] else "3" for one in shown) + "}"
+
+    other = (Message("user", "Name a liquid."),)
+    items = [ScoreItem(PROMPT, text) for text in ("glass", "{response}", "gold")]
+    items += [ScoreItem(other, "water"), ScoreItem(other, "mute"), ScoreItem(PROMPT, "gold!")]
+    endpoint = Endpoint(rule)
+    with running_app(endpoint.app) as url:
+        writer, spec = writer_of(url, "deepseek-grm-list")
+        scorer = GenerativeScorer(writer, spec)
+        (*results,) = scorer.score(items)
+    assert scorer.score_identity is None  # a score is relative to the list
+    assert [r.reward if isinstance(r, Score) else r.code for r in results] == [3, 3, 9, "unparsable", "unparsable", 9]
+    texts = sorted((body["messages"][0]["content"] for body in endpoint.bodies), key=len)
+    assert len(texts) == 2
+    end = texts[-1].split("#### Responses to be Scored ####\n")[1]
+    assert end.startswith("[The Begin of Response 1]\nglass\n[The End of Response 1]\n[The Begin of Response 2]\n")
+    assert "[The Begin of Response 2]\n{response}\n[The End" in end
+    assert "[The Begin of Response 4]\ngold!\n[The End of Response 4]\n\n#### Output Format" in end
+
+
 def test_replies_look_like_the_most_specific_profile_that_reads_them() -> None:
     assert recognised([RM_R1, RM_R1_REASONING], 2)[0] == ("rm-r1", 2)
     assert recognised([ARENA] * 3, 2)[0][0] in ("arena-hard", "compass-judger")
@@ -305,7 +333,7 @@ def test_a_profile_of_ones_own_is_a_yaml_file_and_its_faults_are_named(tmp_path:
     assert hashes[0] == hashes[1] != hashes[2], "what a profile says counts, not where it lies"
     good = {"responses": 2, "user": "{response_a} {response_b}", "reads": {"pattern": "(A|B)", "values": {"A": "A"}}}
     for change, words in (
-        ({"responses": 3}, "field 'responses'.*1 or 2"),
+        ({"responses": 3}, "field 'responses'.*1, 2 or list"),
         ({"user": "{response_a}"}, "no slot {response_b}"),
         ({"prompt": "x"}, "field 'prompt'"),
         ({"generation": {"top_k": 3}}, "field 'generation'"),

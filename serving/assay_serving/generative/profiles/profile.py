@@ -3,14 +3,16 @@
 Covers: profiles as YAML, filling the slots of a prompt. Leaves out: parsers (`reply_parser`), the profiles that ship
 (YAML files in `published`), finding one by name (`assay_serving.generative.templates.format_named`).
 
-    title: one line                  responses: 1 or 2          source, licence, checked: where the texts are from
+    title: one line                  responses: 1, 2, or list         source, licence, checked: where the texts are from
     system, user: templates          with_reference: the user's template where a right answer is known
     criterion: where none is given   generation: {temperature, top_p, max_new_tokens, tools,
                                                            tool_rounds, tool_errors}
     reads: {pattern or json, values or range, take, window, integer, ignore_case}
+    each: template of one of a list, with {n} and {response}
     turns: {role: template} after a conversation                 final: what the verdict is written as, with {label}
 
-Slots, each filled as it is: {prompt} (several turns under their roles), {response} or {response_a} and {response_b},
+Slots, each filled as it is: {prompt} (several turns under their roles), {response} or {response_a} and {response_b}, or
+{responses} (of a list, each as `each` says, a line after the other),
 {criterion} (the principle or rubric to judge by), {reference}. Other braces are text. `user: conversation` sends the
 judged conversation itself, for judges whose own chat template holds the question: the response is its last turn, or
 `turns` show it, or two, in the roles that the template has for them. With `final` the labels' log-probs are read there.
@@ -19,9 +21,9 @@ judged conversation itself, for judges whose own chat template holds the questio
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import yaml
 
@@ -35,7 +37,8 @@ from assay_serving.generative.templates import JudgeFormat
 from assay_serving.generative.verdict import JudgeVerdict, ParseFailure
 
 CONVERSATION = "conversation"
-_SLOT = re.compile(r"\{(prompt|response|response_a|response_b|criterion|reference)\}")
+_SLOT = re.compile(r"\{(prompt|response|response_a|response_b|responses|n|criterion|reference)\}")
+LIST = 0  #: `responses` of a form that rates lists, before the size of one is known
 _GENERATION = ("temperature", "top_p", "max_new_tokens", "tools", "tool_rounds", "tool_errors")
 _ROLES = {"user": "User", "assistant": "Assistant", "system": "System"}
 
@@ -49,6 +52,7 @@ class JudgeProfile(JudgeFormat):
     with_reference: str = ""
     criterion: str = ""
     final: str = ""
+    each: str = ""
     turns: Mapping[str, str] = field(default_factory=dict)
     generation: Mapping[str, Any] = field(default_factory=dict)
     title: str = ""
@@ -69,6 +73,7 @@ class JudgeProfile(JudgeFormat):
             self.criterion,
             reads,
             *((self.final, repr(sorted(self.turns.items()))) if self.final or self.turns else ()),
+            *((self.each,) if self.each else ()),
         )
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
 
@@ -93,12 +98,13 @@ class JudgeProfile(JudgeFormat):
         reference: str | None = None,
     ) -> Prompt:
         self.check(responses)
+        texts = [response_text(response) for response in responses]
         names = ("response",) if self.responses == 1 else ("response_a", "response_b")
-        slots = {name: response_text(response) for name, response in zip(names, responses, strict=True)}
+        slots = {} if self.each else dict(zip(names, texts, strict=True))
         slots |= {"criterion": principle or self.criterion, "reference": reference or ""}
 
-        def filled(template: str) -> str:
-            return _SLOT.sub(lambda slot: slots[slot[1]], template)
+        def filled(template: str, texts_of: Mapping[str, str] = slots) -> str:
+            return _SLOT.sub(lambda slot: texts_of[slot[1]], template)
 
         if self.text == CONVERSATION:
             turns = [Message(cast(JudgeRole, role), text) for role, t in self.turns.items() if (text := filled(t))]
@@ -109,12 +115,19 @@ class JudgeProfile(JudgeFormat):
             return (*prompt, *shown, *turns)
         prompt, images = named_images(prompt, responses)
         slots["prompt"] = turns_of(prompt)
+        slots["responses"] = "\n".join(
+            filled(self.each, {"n": str(number), "response": text}) for number, text in enumerate(texts, 1) if self.each
+        )
         template = self.with_reference if reference and self.with_reference else self.text
         user = Message("user", content_with(filled(template), images))
         return (Message("system", filled(self.system)), user) if self.system else (user,)
 
     def read(self, text: str, *, ended: bool = True) -> JudgeVerdict | ParseFailure:
-        return self.reads.read(text, self.responses, ended=ended)
+        return self.reads.read(text, self.responses, ended=ended, listed=bool(self.each))
+
+    def of(self, responses: int) -> Self:
+        """This form for a list of so many."""
+        return replace(self, responses=responses)
 
     def final_line(self, label: str) -> str:
         return self.final.replace("{label}", label)
@@ -146,7 +159,7 @@ def profile_of_file(path: Path) -> JudgeProfile:
 
 
 def _checked(payload: Any, name: str) -> JudgeProfile:
-    texts = ("title", "source", "licence", "checked", "system", "user", "with_reference", "criterion", "final")
+    texts = ("title", "source", "licence", "checked", "system", "user", "with_reference", "criterion", "final", "each")
     fields = (*texts, "responses", "generation", "reads", "turns")
     if not isinstance(payload, dict):
         raise BadInputError(f"must be a mapping of {', '.join(fields)}")
@@ -155,11 +168,13 @@ def _checked(payload: Any, name: str) -> JudgeProfile:
     for field_name in texts:
         if not isinstance(payload.get(field_name, ""), str):
             raise BadInputError("must be a text", field=field_name)
-    responses = payload.get("responses")
-    if responses not in (1, 2):
-        raise BadInputError("must be 1 or 2", field="responses")
-    user = payload.get("user", "")
-    needed = {"response"} if responses == 1 else {"response_a", "response_b"}
+    responses = {1: 1, 2: 2, "list": LIST}.get(payload.get("responses", ""))
+    if responses is None:
+        raise BadInputError("must be 1, 2 or list", field="responses")
+    user, each = payload.get("user", ""), str(payload.get("each", ""))
+    needed = {LIST: {"responses"}, 1: {"response"}, 2: {"response_a", "response_b"}}[responses]
+    if (responses == LIST) != ({"n", "response"} <= set(_SLOT.findall(each))):
+        raise BadInputError("is a template with {n} and {response}, of `responses: list` alone", field="each")
     turns = payload.get("turns") or {}
     if (
         not isinstance(turns, dict)
@@ -179,6 +194,8 @@ def _checked(payload: Any, name: str) -> JudgeProfile:
     if not isinstance(generation, dict) or set(generation) - set(_GENERATION):
         raise BadInputError(f"must be a mapping of {', '.join(_GENERATION)}", field="generation")
     reads = parser_of(payload.get("reads") or {}, responses)
+    if responses == LIST and reads.range is None:
+        raise BadInputError("a list is read by a range of scores", field="reads")
     described = {name: payload.get(name, "") for name in texts if name != "user"}
     form = {"name": name, "labels": reads.labels(responses), "text": user, "responses": responses}
     profile = JudgeProfile(**form, reads=reads, generation=generation, turns=turns, **described)

@@ -75,8 +75,11 @@ class ReplyParser:
         answers = {meaning if isinstance(meaning, str) else meaning[0] for meaning in preferences}
         return tuple(answer for answer in _ANSWERS if answer in answers)
 
-    def read(self, text: str, responses: int, *, ended: bool = True) -> JudgeVerdict | ParseFailure:
-        """The verdict of a complete reply on so many responses. `ended`: the judge ended its turn itself."""
+    def read(
+        self, text: str, responses: int, *, ended: bool = True, listed: bool = False
+    ) -> JudgeVerdict | ParseFailure:
+        """The verdict of a complete reply on so many responses. `ended`: the judge ended its turn itself. `listed`: the
+        score of each is wanted, not which is better."""
         if not ended:
             return ParseFailure("truncated")
         if not text.strip():
@@ -92,7 +95,9 @@ class ReplyParser:
         if self.take == "only" and len({words for _, words in stated}) > 1:
             return ParseFailure("several")
         at, words = stated[0] if self.take == "first" else stated[-1]
-        return self._scored(words, responses, at) if self.range is not None else self._valued(words, at)
+        if self.range is None:
+            return self._valued(words, at)
+        return self._scored(words, responses, at, listed=listed)
 
     def _stated(self, text: str, start: int) -> list[tuple[int, tuple[str, ...]]]:
         """(where it begins, the groups that matched) of every match."""
@@ -125,7 +130,7 @@ class ReplyParser:
         answer, strength = (meaning, None) if isinstance(meaning, str) else meaning
         return JudgeVerdict(answer, at, strength=strength)
 
-    def _scored(self, words: tuple[str, ...], responses: int, at: int) -> JudgeVerdict | ParseFailure:
+    def _scored(self, words: tuple[str, ...], responses: int, at: int, *, listed: bool) -> JudgeVerdict | ParseFailure:
         assert self.range is not None
         pieces = [piece.strip() for word in words for piece in word.split(",")]
         if len(pieces) != responses or not all(_NUMBER.fullmatch(piece) for piece in pieces):
@@ -134,8 +139,10 @@ class ReplyParser:
         low, high = self.range
         if any(not low <= score <= high or (self.integer and score != int(score)) for score in scores):
             return ParseFailure("unknown_label")
-        if responses == 1:
+        if responses == 1 and not listed:
             return JudgeVerdict(f"{scores[0]:g}", at, scores[0])
+        if listed:
+            return JudgeVerdict(", ".join(f"{score:g}" for score in scores), at, values=tuple(scores))
         first, second = scores
         return JudgeVerdict("A" if first > second else "B" if second > first else "tie", at)
 
