@@ -131,8 +131,7 @@ def _form(config: ModelConfig, spec: RewardModelSpec | None, scorer: Any) -> tup
 
 def _beside(item: ScoreItem, first: Response) -> ScoreItem:
     """The pair of that response and the item's."""
-    shown = Message("response_1", response_text(first))
-    return replace(item, prompt=(*item.prompt, shown))
+    return replace(item, prompt=(*item.prompt, Message("response_1", response_text(first))))
 
 
 def _example(scorer: Any, principle: str | None, *, pairs: bool = False) -> tuple[str, tuple[str, ...]]:

@@ -128,8 +128,8 @@ class SteamShpScorer(PairScorer):
         post, first, second = (" ".join(self._plain(text).splitlines()) for text in (post, first, second))
         words, cut = post.split(" "), False
         while True:
-            shown = " ".join(words)
-            text = f"POST: {shown} \n\n RESPONSE A: {first}\n\n RESPONSE B: {second}\n\n {_QUESTION}"
+            remaining = " ".join(words)
+            text = f"POST: {remaining} \n\n RESPONSE A: {first}\n\n RESPONSE B: {second}\n\n {_QUESTION}"
             ids = self.renderer.tokenizer(text, verbose=False)["input_ids"]
             if len(ids) <= self.renderer.max_length or not words:
                 return Encoded(tuple(ids), len(ids), truncated=cut)
@@ -151,15 +151,15 @@ def pair_texts(pair: Prompt) -> tuple[str, str, str]:
     *prompt, first, second = pair
     if sum(message.role == "user" for message in prompt) < 2:
         return "\n".join(message.text for message in prompt), first.text, second.text
-    asked: list[str] = []
-    before: list[str] = []
+    user_turns: list[str] = []
+    earlier: list[str] = []
     for message in prompt:
         if message.role == "assistant":
-            before.append(f"<Response {len(asked)}>: {message.text}")
+            earlier.append(f"<Response {len(user_turns)}>: {message.text}")
         elif message.role == "user":
-            asked.append(f"USER: {message.text}\nAssistant: <Response {len(asked) + 1}>")
+            user_turns.append(f"USER: {message.text}\nAssistant: <Response {len(user_turns) + 1}>")
         else:
-            asked.append(message.text)
+            user_turns.append(message.text)
     number = sum(message.role == "user" for message in prompt)
-    turns = ["\n".join([*before, f"<Response {number}>: {response.text}"]) for response in (first, second)]
-    return _INSTRUCTION + "\n".join(asked), turns[0], turns[1]
+    turns = ["\n".join([*earlier, f"<Response {number}>: {response.text}"]) for response in (first, second)]
+    return _INSTRUCTION + "\n".join(user_turns), turns[0], turns[1]

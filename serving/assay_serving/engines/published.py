@@ -64,10 +64,12 @@ class PublishedLoader:
 
         Raises what `assay.models.adapters.kind.adapter_of` and `load_parts` raise, and for failed parity checks."""
         spec = stored_spec(config.reference)
-        named = config.adapter or (spec.adapter if spec is not None else None)
-        if config.adapter is None and named is not None and named not in MODEL_ADAPTERS.names():
-            raise BadInputError(f"{config.reference} asks for the code {named}: allow it by --adapter", field="adapter")
-        matched = adapter_of(config.reference, named)
+        form_name = config.adapter or (spec.adapter if spec is not None else None)
+        if config.adapter is None and form_name is not None and form_name not in MODEL_ADAPTERS.names():
+            raise BadInputError(
+                f"{config.reference} asks for the code {form_name}: allow it by --adapter", field="adapter"
+            )
+        matched = adapter_of(config.reference, form_name)
         if matched is None:
             raise BadInputError(f"{config.reference} is of no published form that is known here", field="adapter")
         name, adapter, checkpoint = matched

@@ -128,13 +128,13 @@ class GenerativeScorer:
         on_progress(sum(result is not None for result in results))
         for size, lists in self._lists(read).items():
             form = self.form if self.form.responses == size else self.form.of(size)
-            asked = [self._ask(form, [item for item, _ in listed]) for listed in lists]
+            questions = [self._ask(form, [item for item, _ in listed]) for listed in lists]
             samples = self.writer.answer(
-                [prompt for prompt, _ in asked], form, self.judging, seed=self.seed, on_progress=on_progress
+                [prompt for prompt, _ in questions], form, self.judging, seed=self.seed, on_progress=on_progress
             )
-            for listed, (_, truncated), answers in zip(lists, asked, samples, strict=True):
+            for listed, (_, truncated), answers in zip(lists, questions, samples, strict=True):
                 on_progress(len(listed) - 1)
-                for place, (_, index) in enumerate(listed):
+                for position, (_, index) in enumerate(listed):
                     rendered = items[index].rendered
                     if isinstance(answers, ScoreFailure):
                         results[index] = answers
@@ -143,8 +143,8 @@ class GenerativeScorer:
                             "too_long", "the text and the question do not fit", self.info.name
                         )
                     else:
-                        own = [_of_list(answer, place) for answer in answers]
-                        results[index] = examine(own, form, self.judging, truncated=truncated)
+                        samples_of_item = [_of_list(answer, position) for answer in answers]
+                        results[index] = examine(samples_of_item, form, self.judging, truncated=truncated)
         return [result for result in results if result is not None]
 
     def _lists(self, read: Sequence[ScoreItem | ScoreFailure]) -> dict[int, list[list[tuple[ScoreItem, int]]]]:
@@ -196,12 +196,12 @@ class GenerativeScorer:
         return reward if self.judging.vote == "majority" else sigmoid(reward)
 
 
-def _of_list(answer: JudgeSample, place: int) -> JudgeSample:
-    """The answer as far as it is about the response shown at that place."""
+def _of_list(answer: JudgeSample, position: int) -> JudgeSample:
+    """The answer as far as it is about the response shown at that position."""
     verdict = answer.verdict
     if not isinstance(verdict, JudgeVerdict) or not verdict.values:
         return answer
-    value = verdict.values[place]
+    value = verdict.values[position]
     return replace(answer, verdict=replace(verdict, label=f"{value:g}", value=value, values=()))
 
 

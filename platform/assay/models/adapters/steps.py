@@ -57,8 +57,8 @@ class StepFormat:
         places = [next(n for n, (start, end) in enumerate(spans) if start < at <= end) for at in ends]
         ids = list(encoding["input_ids"])
         tag = tokenizer(self.tag, add_special_tokens=False, verbose=False)["input_ids"][-1]
-        whole = str(tokenizer.decode([tag])).strip() == self.tag.strip()
-        if not whole or any(ids[position] != tag for position in places):
+        is_one_token = str(tokenizer.decode([tag])).strip() == self.tag.strip()
+        if not is_one_token or any(ids[position] != tag for position in places):
             raise BadInputError(f"the tokenizer has no token of its own for {self.tag!r}, the end of a step")
         return [*begins, *ids], [position + len(begins) for position in places]
 

@@ -111,8 +111,8 @@ class JudgeProfile(JudgeFormat):
             if any("{response" in template for template in self.turns.values()):
                 return (*prompt, *turns)
             [judged] = responses
-            shown = judged if images_of(judged) else (Message("assistant", slots["response"]),)
-            return (*prompt, *shown, *turns)
+            judged_turns = judged if images_of(judged) else (Message("assistant", slots["response"]),)
+            return (*prompt, *judged_turns, *turns)
         prompt, images = named_images(prompt, responses)
         slots["prompt"] = turns_of(prompt)
         slots["responses"] = "\n".join(
