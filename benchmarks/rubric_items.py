@@ -9,7 +9,7 @@ fewer than MIN of either label are left out and counted, responses whose rubric 
     python benchmarks/rubric_items.py --data FOLDER [--quick] [--model M] [--trained]
 
 --trained: a judge of the items that is trained here, by `assay train probe --ratings`: eight ridge heads on the model's
-frozen states, an output for each proposition, from labels 0 and 1. Fixed before it was run: of the 240 responses that
+frozen states, an output for each proposition, from labels 0 and 1. Fixed before it was run: of the 120 responses that
 are shortest with their prompts, those of half the prompts (by digest) are trained on, the others are graded; the
 penalty by cross-validation within the former; nothing else was tried. Expected: above the length, by the interval of
 the mean over items of AUC less the length's with the sign that is better on the graded responses themselves.
@@ -38,7 +38,7 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--data", type=Path, required=True, help="folder of the shared data")
     parser.add_argument("--model", default="smollm2", help="principle model, or any language model")
-    parser.add_argument("--responses", type=int, default=None, help="the shortest so many: quick 40, trained 240")
+    parser.add_argument("--responses", type=int, default=None, help="the shortest so many: quick 40, trained 120")
     parser.add_argument("--trained", action="store_true", help="train heads of the items on half of the prompts")
     options = parser.parse_args()
     file = options.data / "rbr_gold_propositions.jsonl.gz"
@@ -47,7 +47,7 @@ def main() -> None:
     rows = list(records(file))
     if options.quick or options.trained:  # a pass of the shortest is quick; their labels are as mixed as the others'
         shortest = sorted(rows, key=lambda row: len(str(row["prompt"])) + len(row["responses"][0]))
-        rows = shortest[: options.responses or (240 if options.trained else 40)]
+        rows = shortest[: options.responses or (120 if options.trained else 40)]
     if options.trained:
         rows, results = trained(rows, options.model)
     else:
