@@ -279,33 +279,35 @@ def _train_group(
     as_json: bool,
 ) -> None:
     from assay.models.parallelism.distributed import world_size
-    from assay.runs.sweep import compare_group, data_content
+    from assay.runs.sweep import compare_group
     from assay_policy_training.trainer import RECIPE_OPTIONS, PolicyTrainer
-    from assay_policy_training.training.sweep import PolicyGroup
+    from assay_policy_training.training.sweep import LOWER_IS_BETTER, NEITHER_IS_BETTER, PolicyGroup, group_content
 
     if world_size() > 1:
         raise BadInputError("the trainings of a group are of one process each", field="--seeds, --sweep")
     if not first.evaluate:
         raise BadInputError("policies are compared on held-out prompts: --evaluate N", field="--seeds, --sweep")
-    held_out = PolicyTrainer(workspace, first).held_out  # the same for all, also where a source draws them by seed
+    trainer = PolicyTrainer(workspace, first)
+    held_out = trainer.held_out  # the same for all, also where a source draws them by seed
     chosen_on, *others = held_out
-    sources = [*first.prompts, *(source.rpartition("=")[2] for source in first.evaluation_prompts)]
-    content = data_content(workspace, sources)
+    common = {"best_by": trainer.plan.best_by, "group": first.name, "data_content": group_content(trainer)}
 
     def grouped(chosen: Mapping[str, Any], seed: int, name: str) -> "Plan":
         plan = planned(chosen)
-        return replace(plan, recipe=replace(plan.recipe, seed=seed), name=name, group=first.name, data_content=content)
+        return replace(plan, recipe=replace(plan.recipe, seed=seed), name=name, **common)
 
     swept = {"recipe", "policy", *RECIPE_OPTIONS} - {"seed"}
     fixed = [str(parameter.name) for parameter in context.command.params if parameter.name not in swept]
     members = members_of(context, options, first.name, first.recipe.seed, grouped, fixed=fixed, keys=True)
     training = PolicyGroup(workspace, members, lambda plan, resume: train(plan, resume, held_out))
     runs = run_group(workspace, training, members)
-    prefer, lower = first.best_by.removeprefix("-").removeprefix("eval_"), first.best_by.startswith("-")
+    best_by, lower = first.best_by.removeprefix("-"), first.best_by.startswith("-")
+    prefer = best_by.removeprefix(f"eval_{chosen_on}_").removeprefix("eval_")
     result = compare_group(
         runs,
         prefer=prefer,
-        lower=("kl_k3", *([prefer] if lower else [])),
+        lower=(*LOWER_IS_BETTER, *([prefer] if lower else [])),
+        neither=NEITHER_IS_BETTER,
         data=chosen_on,
         final_data=next(iter(others), None),
         other_data="a second --eval-prompts gives others",

@@ -169,7 +169,8 @@ def reward_model_judge(
     from assay.runs.record import locate_model
     from assay_pipelines.judging.generative import GenerativeJudge
     from assay_pipelines.judging.reward_model import load_reward_model
-    from assay_serving.generative.pair_ranker import FORMAT, compares_pairs
+    from assay_serving.engines.published import pair_form
+    from assay_serving.generative.pair_ranker import FORMAT
     from assay_serving.model_loader import open_judge
     from assay_serving.model_reference import is_url, known_spec
 
@@ -180,7 +181,7 @@ def reward_model_judge(
             "its server has a profile (serve --judge-profile); kind openai asks an endpoint by one", field="profile"
         )
     form = profile or (spec.judging.format if spec is not None and spec.judging is not None else None)
-    if form is None and not is_url(source) and compares_pairs(source):
+    if form is None and pair_form(ModelConfig(source)) is not None:
         form = FORMAT
     if form is not None and format_named(form).responses == 2:
         served_as = model if model != source else None

@@ -161,7 +161,7 @@ class GroupResult:
     def rule(self) -> str:
         """How the best was chosen, and what that does to its figures."""
         if self.metric is None:
-            return "no figure on held-out data: nothing to choose by"
+            return "no figure on held-out data that says which is better: nothing to choose by"
         end = "lowest" if self.lowest else "highest"
         text = f"the {end} mean {self.metric} over seeds on {Path(self.data).name}"
         if self.final_data is None:
@@ -259,11 +259,18 @@ def train_group(
 
 
 def compare_group(
-    runs: Sequence[GroupRun], *, prefer: str, lower: Collection[str], data: str, final_data: str | None, other_data: str
+    runs: Sequence[GroupRun],
+    *,
+    prefer: str,
+    lower: Collection[str],
+    neither: Collection[str] = (),
+    data: str,
+    final_data: str | None,
+    other_data: str,
 ) -> GroupResult:
     """`prefer`: the metric to choose by, where every finished run has it; else the first that every one has. `lower`:
-    metrics of which less is better. `data`, `final_data`: names of what the figures are on; `other_data`: what gives
-    figures on other data."""
+    metrics of which less is better; `neither`: of which neither is, which are chosen by only if preferred. `data`,
+    `final_data`: names of what the figures are on; `other_data`: what gives figures on other data."""
     by_settings: dict[tuple[str, ...], list[GroupRun]] = {}
     for run in runs:
         by_settings.setdefault(tuple(run.member.settings.values()), []).append(run)
@@ -272,7 +279,7 @@ def compare_group(
     common = (
         [name for name in measured[0].figures() if all(name in one.figures() for one in measured)] if measured else []
     )
-    metric = prefer if prefer in common else next(iter(common), None)
+    metric = prefer if prefer in common else next((name for name in common if name not in neither), None)
     best = second = ahead = None
     if metric is not None:
         sign = -1.0 if metric in lower else 1.0

@@ -14,7 +14,7 @@ from assay.score import Score, ScoreFailure
 from assay.workspace import Workspace
 from assay_rm_training.checkpoints.parity import check_scorer, compare
 from assay_rm_training.runs.verify import PRINCIPLE, TWICE, sentences
-from assay_serving.engines.published import PublishedLoader, is_pair_model
+from assay_serving.engines.published import PublishedLoader, pair_form
 from assay_serving.engines.token import Reading
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import Loader
@@ -61,7 +61,8 @@ def check_model(workspace: Workspace | None, config: ModelConfig, *, responses: 
     loader = Loader(workspace.root if workspace is not None else None)
     config = loader.resolve(config)
     spec = known_spec(config.reference)
-    pairs = is_pair_model(config)
+    pair = pair_form(config)
+    pairs = pair is not None and pair.compares
     load: Callable[[ModelConfig], Any] = PublishedLoader.open if pairs else loader.load
     scorer = load(config)
     info = scorer.info

@@ -16,6 +16,7 @@ from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.loading import context_length, stored_spec
+from assay.models.readings import implicit_parts
 from assay.models.spec import RewardModelSpec, weights_digest
 from assay_serving.engines.adapted import (
     AdaptedPrincipleScorer,
@@ -36,12 +37,13 @@ if TYPE_CHECKING:
 RELATIVE = ("states", "seq2seq")  #: bodies whose positions are relative: they read what their publishers let them
 
 
-def is_pair_model(config: ModelConfig) -> bool:
-    """Whether it is in a published form that compares two responses, and rates none alone."""
-    if is_url(config.reference) or known_spec(config.reference) is not None or is_description(config.reference):
-        return False
-    matched = adapter_of(config.reference, config.adapter)
-    return matched is not None and matched[1].compares
+def pair_form(config: ModelConfig) -> ModelAdapter | None:
+    """The published form of a model that reads two responses at once; None for any other model."""
+    name = config.reference
+    if is_url(name) or is_description(name) or implicit_parts(name) is not None or known_spec(name) is not None:
+        return None
+    matched = adapter_of(name, config.adapter)
+    return matched[1] if matched is not None and matched[1].body in RELATIVE else None
 
 
 class PublishedLoader:

@@ -9,22 +9,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from assay.domain import Prompt
-from assay.models.adapters.kind import adapter_of
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
 from assay_serving.engines.pairs import PairScorer
-from assay_serving.engines.published import PublishedLoader
+from assay_serving.engines.published import PublishedLoader, pair_form
 from assay_serving.generative.answers import JudgeSample, Writer
 from assay_serving.generative.local import LocalWriter
 from assay_serving.generative.templates import JudgeFormat, format_named
 from assay_serving.generative.verdict import JudgeVerdict
 from assay_serving.model_config import ModelConfig
-from assay_serving.model_reference import known_spec
 from assay_serving.scorer import ModelInfo
 
 FORMAT = "pair-ranker"
-_BODIES = ("states", "seq2seq")
 
 
 class PairRanker:
@@ -63,17 +60,10 @@ class PairRanker:
         return results
 
 
-def compares_pairs(reference: str) -> bool:
-    """Whether it is a published model that compares two responses in one pass."""
-    if known_spec(reference) is not None or (matched := adapter_of(reference)) is None:
-        return False
-    return matched[1].body in _BODIES
-
-
 def open_writer(config: ModelConfig, *, judging: Judging | None = None) -> tuple[Writer, RewardModelSpec]:
     """A model loaded here that judges, and its spec; a pair ranker is asked in its own form. Errors as of
     `LocalWriter.load` and `PublishedLoader.open`."""
-    if not compares_pairs(config.reference):
+    if pair_form(config) is None:
         return LocalWriter.load(config, judging=judging)
     scorer = PublishedLoader.open(config)
     assert isinstance(scorer, PairScorer)
