@@ -151,15 +151,16 @@ def pair_texts(pair: Prompt) -> tuple[str, str, str]:
     *prompt, first, second = pair
     if sum(message.role == "user" for message in prompt) < 2:
         return "\n".join(message.text for message in prompt), first.text, second.text
-    user_turns: list[str] = []
+    asked: list[str] = []
     earlier: list[str] = []
+    number = 0
     for message in prompt:
         if message.role == "assistant":
-            earlier.append(f"<Response {len(user_turns)}>: {message.text}")
+            earlier.append(f"<Response {number}>: {message.text}")
         elif message.role == "user":
-            user_turns.append(f"USER: {message.text}\nAssistant: <Response {len(user_turns) + 1}>")
+            number += 1
+            asked.append(f"USER: {message.text}\nAssistant: <Response {number}>")
         else:
-            user_turns.append(message.text)
-    number = sum(message.role == "user" for message in prompt)
+            asked.append(message.text)
     turns = ["\n".join([*earlier, f"<Response {number}>: {response.text}"]) for response in (first, second)]
-    return _INSTRUCTION + "\n".join(user_turns), turns[0], turns[1]
+    return _INSTRUCTION + "\n".join(asked), turns[0], turns[1]

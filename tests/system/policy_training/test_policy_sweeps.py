@@ -65,6 +65,13 @@ def test_policies_of_a_sweep_are_ordinary_runs_compared_on_the_same_held_out_pro
     code, _, err = assay(*command, "--seeds", "3", "--sweep", "kl.coefficient=0.1", "--steps", "3")
     assert code == 2
     assert "g-kl.coefficient0.1-s0 was trained with other settings (recipe.steps; run-" in err
+    again = (*command, "--seeds", "2", "--sweep", "kl.coefficient=0.1")
+    code, _, err = assay(*again, "--seed", "1")  # whose held-out prompts are others
+    assert (code, "g-kl.coefficient0.1-s1 was trained with other settings (data_content; run-" in err) == (2, True)
+    reward = Path(str(command[2]).rpartition(":")[0])
+    reward.write_text(reward.read_text().replace("aeiou", "aeiouy"))
+    code, _, err = assay(*again)
+    assert (code, "(data_content; run-" in err) == (2, True)
 
 
 def test_a_killed_sweep_of_policies_goes_on_and_trains_nothing_twice(

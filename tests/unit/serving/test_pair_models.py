@@ -21,6 +21,8 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.adapters.kind import adapter_of
 from assay.score import Score, ScoreFailure
+from assay_serving.engines.pairs import pair_texts
+from assay_serving.engines.published import pair_form
 from assay_serving.generative.pairwise import PairOutcome, PairQuestion
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import load_scorer, open_judge
@@ -224,3 +226,20 @@ def test_steamshp(steamshp: Path) -> None:
     assert isinstance(cut, Score)
     assert (cut.truncated, cut.tokens <= 512) == (True, True)
     assert not scorer.info.bradley_terry
+
+
+def test_pairrm_numbers_turns_by_the_questions_whatever_else_is_said() -> None:
+    """As `tokenize_conv_pair` numbers them, which takes no system turn."""
+    first, second = Message("response_1", "Gold ."), Message("response_2", "tin")
+    plain = pair_texts((*TURNS, first, second))
+    told = pair_texts((Message("system", "So ."), *TURNS, first, second))
+    assert plain[1] == "<Response 1>: Hello .\n<Response 2>: Gold ."
+    assert told[1:] == plain[1:]
+    assert told[0] == plain[0].replace("USER: Hi", "So .\nUSER: Hi")
+
+
+@pytest.mark.parametrize("reference", ["ensemble.yaml", "dpo:tiny@tiny", "http://127.0.0.1:1"])
+def test_what_is_made_of_models_is_no_pair_model(tmp_path: Path, reference: str) -> None:
+    file = tmp_path / "ensemble.yaml"
+    file.write_text("kind: ensemble\nscale: raw\nmembers: [tiny, tiny]\n")
+    assert pair_form(ModelConfig(str(file) if reference == file.name else reference)) is None
