@@ -290,7 +290,11 @@ def _train_group(
     trainer = PolicyTrainer(workspace, first)
     held_out = trainer.held_out  # the same for all, also where a source draws them by seed
     chosen_on, *others = held_out
-    common = {"best_by": trainer.plan.best_by, "group": first.name, "data_content": group_content(trainer)}
+    common: dict[str, Any] = {
+        "best_by": trainer.plan.best_by,
+        "group": first.name,
+        "data_content": group_content(trainer),
+    }
 
     def grouped(chosen: Mapping[str, Any], seed: int, name: str) -> "Plan":
         plan = planned(chosen)
