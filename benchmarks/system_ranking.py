@@ -404,7 +404,9 @@ def reported(data: SystemData, cells: Sequence[dict[str, Any]], arms: Sequence[A
     figures["constants_lowest"] = max(main_arm["constants_below_share"].values()) <= LOWEST
     print(f"target {TARGET}: {'met' if figures['target_met'] else 'not met'}")
     print(f"every constant answer in the lowest tenth: {'yes' if figures['constants_lowest'] else 'no'}")
-    return Report("system_ranking", {"rho over surface's": main_arm["rho"] / figures["surface"]["rho"]}, figures)
+    peers = [name for name in ("surface", EMBEDDING.name) if name in figures]
+    ratios: dict[str, Any] = {f"rho over {name}'s": main_arm["rho"] / figures[name]["rho"] for name in peers}
+    return Report("system_ranking", ratios, figures)
 
 
 if __name__ == "__main__":
