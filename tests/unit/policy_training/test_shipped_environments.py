@@ -1,0 +1,110 @@
+"""The environments that ship: their rules, their tasks, and what their players earn."""
+
+import json
+import random
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.domain import Message
+from assay.errors import BadInputError
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.environments import form_filling, twenty_questions
+from assay_policy_training.plugins.environments.demonstrations import PLAYED, write_demonstrations
+from assay_policy_training.plugins.environments.environment import Action, Done, Observation
+from assay_policy_training.plugins.environments.form_filling import FormFilling
+from assay_policy_training.plugins.environments.twenty_questions import OBJECTS, TwentyQuestions
+from assay_policy_training.recipe.loading import load_recipe
+
+ROOT = Path(__file__).parents[3]
+
+
+def answers(environment: Any, prompt: PromptItem, *turns: str) -> list[Any]:
+    """What the environment says to each turn: a text, or the rewards of the end."""
+    environment.reset(prompt, 3)
+    said = []
+    for text in turns:
+        answer = environment.step(Action(text))
+        said.append(answer.messages if isinstance(answer, Observation) else {**answer.rewards, **answer.turn_rewards})
+    return said
+
+
+def test_twenty_questions_answers_as_the_object_is() -> None:
+    game = PromptItem((Message("user", "?"),), meta={"secret": "fox"})
+    assert answers(TwentyQuestions(), game, "alive?", "Large?", "what", "fox") == ["yes", "no", "unclear", {"win": 1.0}]
+    assert answers(TwentyQuestions(questions=2, cost=0.1), game, "wild?", "alive?")[1] == {"win": 0.0, "question": -0.1}
+    assert answers(TwentyQuestions(), game, "cow.") == [{"win": 0.0}]
+    drawn = TwentyQuestions()
+    plain = PromptItem((Message("user", "?"),))
+    secrets = {seed: [drawn.reset(plain, seed), drawn._secret][1] for seed in range(20)}
+    assert secrets == {seed: [drawn.reset(plain, seed), drawn._secret][1] for seed in range(20)}
+    assert len(set(secrets.values())) > 4
+    assert len(set(OBJECTS.values())) == len(OBJECTS)  # the questions tell all of them apart
+
+
+def test_a_form_is_filled_in_field_by_field() -> None:
+    [person] = form_filling.tasks("1", seed=0, split="train")
+    form = person.meta["form"]
+    fields = [f"{name}={value}" for name, value in form.items()]
+    assert answers(FormFilling(), person, *fields, "send") == [
+        "empty: age, city", "empty: city", "empty: none", {"complete": 1.0}
+    ]  # fmt: skip
+    assert answers(FormFilling(), person, "age=old", "shoe=1", "send") == [
+        "age: a number", "no field 'shoe'", {"complete": 0.0}
+    ]  # fmt: skip
+    environment = FormFilling()
+    environment.reset(person, 0)
+    earned = [environment.step(Action(text)).rewards for text in (fields[0], fields[0], "city=Nowhere")]
+    assert [reward["field"] for reward in earned] == [pytest.approx(1 / 3), 0.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["form_filling", "twenty_questions"])
+def test_a_skilled_player_wins_and_an_unskilled_one_mostly_loses(name: str) -> None:
+    module = import_module(f"assay_policy_training.plugins.environments.{name}")
+    won = {}
+    for skilled in (True, False):
+        rng, wins = random.Random(0), []
+        for prompt in module.tasks("64", seed=1, split="train"):
+            environment, turns, observed = PLAYED[name](), list[str](), list[str]()
+            answer: Any = environment.reset(prompt, 0)
+            while isinstance(answer, Observation):
+                turns.append(module.play(prompt, turns, observed, rng, skilled))
+                answer = environment.step(Action(turns[-1]))
+                if isinstance(answer, Observation):
+                    observed.append(str(answer.messages))
+            assert isinstance(answer, Done)
+            wins.append(answer.rewards.get("win", answer.rewards.get("complete")))
+        won[skilled] = sum(wins) / len(wins)
+    assert won[True] == 1.0
+    assert won[False] < 0.5
+
+
+def test_tasks_follow_from_the_seed_and_the_splits_differ() -> None:
+    for name in PLAYED:
+        tasks = import_module(f"assay_policy_training.plugins.environments.{name}").tasks
+        assert (
+            tasks("8", seed=1, split="train") == tasks("8", seed=1, split="train") != tasks("8", seed=2, split="train")
+        )
+    assert len(twenty_questions.tasks("16", seed=0, split="heldout")) == 16
+
+
+def test_demonstrations_are_rows_of_turns_as_the_policy_reads_them(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    number = write_demonstrations("arithmetic", file, policy="tiny", episodes=6, skill=1.0)
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == number == 12
+    first, second = rows[:2]
+    assert first["prompt"][0]["content"].startswith("# Tools")
+    assert '"calculator"' in first["completion"]
+    assert [message["role"] for message in second["prompt"]] == ["user", "assistant", "tool"]
+    assert second["completion"] == second["prompt"][-1]["content"]
+    with pytest.raises(BadInputError, match="one of arithmetic, form_filling"):
+        write_demonstrations("form", file, policy="tiny")
+
+
+@pytest.mark.parametrize("name", ["calculator", "form_filling", "twenty_questions"])
+def test_the_example_recipes_load(name: str) -> None:
+    recipe = load_recipe(str(ROOT / "examples" / "policy_training" / f"{name}.yaml"))
+    assert recipe.environment is not None
