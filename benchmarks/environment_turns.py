@@ -58,7 +58,7 @@ class Rereading(Endless):
             generation.forget(row)
             resume(row, between)
 
-        generation.resume = forgotten  # type: ignore[method-assign]
+        generation.resume = forgotten  # type: ignore[method-assign, assignment]
         return generation
 
 

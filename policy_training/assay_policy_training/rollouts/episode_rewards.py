@@ -18,38 +18,42 @@ from assay_policy_training.plugins.environments.record import parts_of, turn_rew
 from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.rollouts.rewards import NOT_APPLICABLE
 
+#: The part of a step in which no episode came to a reward.
+NAMELESS = "environment"
+
 
 class EnvironmentReward:
     """S3. A part that an episode does not have does not apply to it; one that was cut before it had it lacks it."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, None] = {}  #: of every part so far: a step in which all failed has them too
 
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
         """Raises BadInputError for rows without an episode, and for an environment that rewards nothing."""
         if not all(EPISODE in item.meta for item in items):
             raise BadInputError("there is no environment, whose rewards these are: environment.kind", field="reward")
         records = [item.meta[EPISODE] for item in items]
-        for record in records:
-            self._names |= dict.fromkeys(
-                [*record["rewards"], *(n for turn in record["turns"] for n in turn["rewards"])]
+        names = dict.fromkeys(name for record in records for name in (*record["parts"], *_earned(record)))
+        if not names and any(record["ended"] == "done" for record in records):
+            raise BadInputError(
+                f"the environment {records[0]['environment']} gives no rewards: name another source", field="reward"
             )
-        if not self._names and not all(record["failure"] for record in records):
-            name = records[0]["environment"] if records else "it"
-            raise BadInputError(f"the environment {name} gives no rewards: name another source", field="reward")
-        by_name = {name: [_part(record, name) for record in records] for name in self._names}
+        names = names or {NAMELESS: None}
+        by_name = {name: [_part(record, name) for record in records] for name in names}
         failures = [
             tuple(part for parts in by_name.values() if isinstance(part := parts[row], ScoreFailure))
             for row in range(len(records))
         ]
         scores: list[dict[str, Score]] = [
-            {name: part for name in self._names if isinstance(part := by_name[name][row], Score)}
+            {name: part for name in names if isinstance(part := by_name[name][row], Score)}
             for row in range(len(records))
         ]
         parts = {
             name: torch.tensor([_number(part) for part in row], dtype=torch.float64) for name, row in by_name.items()
         }
         return Rewards(parts, failures, scores)
+
+
+def _earned(record: Mapping[str, Any]) -> list[str]:
+    """The parts that the episode and its turns have."""
+    return [*record["rewards"], *(name for turn in record["turns"] for name in turn["rewards"])]
 
 
 def _part(record: Mapping[str, Any], name: str) -> float | Score | ScoreFailure:

@@ -250,6 +250,35 @@ def records_by_response(batch: RolloutBatch, response: str) -> Any:
     return next(i.meta[EPISODE] for i, text in zip(batch.items, batch.responses, strict=True) if text == response)
 
 
+def test_a_resumed_run_in_an_environment_is_as_an_uninterrupted_one(tmp_path: Path) -> None:
+    def loop(folder: Path) -> PolicyLoop:
+        folder.mkdir(exist_ok=True)
+        overrides = [
+            f"environment={{kind: '{__name__}:Rounds'}}", "episodes.overlap=false", "episodes.turn_tokens=7",
+            "sampling.max_new_tokens=200", "sampling.prompts_per_step=2", "sampling.group_size=3", "steps=3",
+            "optimisation.lr=1e-3", "optimisation.autocast=false", "kl.coefficient=0", "report_kl=false",
+        ]  # fmt: skip
+        recipe = load_recipe("grpo", overrides)
+        fresh = Policy("tiny", device=CPU, max_prompt_tokens=256)
+        return PolicyLoop(recipe, fresh, ShuffledPrompts(ITEMS, seed=0), [EnvironmentReward()], folder)
+
+    whole, part = loop(tmp_path / "whole"), loop(tmp_path / "part")
+    whole.train()
+    part.train(2)
+    part.save_checkpoint()
+    resumed = loop(tmp_path / "part")
+    assert resumed.resume() == 2
+    resumed.train()
+    for name, weights in whole.policy.model.state_dict().items():
+        assert torch.equal(weights, resumed.policy.model.state_dict()[name]), name
+    logs = [(tmp_path / name / "rollouts.jsonl").read_text().splitlines() for name in ("whole", "part")]
+    rows = [[json.loads(line) for line in log] for log in logs]
+    for row in (*rows[0], *rows[1]):
+        for turn in row["episode"]["turns"]:
+            del turn["seconds"]
+    assert rows[0] == rows[1]
+
+
 class ScriptedEngine:
     """Draws what the reference sampler drew: an engine in a protocol's place."""
 

@@ -167,6 +167,8 @@ def test_rewards_of_turns_and_episodes_with_their_failures(policy: Policy) -> No
         answered = EnvironmentReward().score(odd.items, odd.responses)
         assert bool(answered.parts["win"].isnan().all())
         assert [failure.code for failure in answered.failures[0]] == [code]
+    failed = played(policy, Misbehaving(does="raise", at="reset"))  # a step in which nothing was earned has a part
+    assert bool(EnvironmentReward().score(failed.items, failed.responses).parts["environment"].isnan().all())
     with pytest.raises(BadInputError, match="gives no rewards"):
         EnvironmentReward().score(*(lambda b: (b.items, b.responses))(played(policy, Tools(), turns=1)))
     with pytest.raises(BadInputError, match="there is no environment"):

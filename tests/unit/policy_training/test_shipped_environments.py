@@ -75,7 +75,7 @@ def test_a_skilled_player_wins_and_an_unskilled_one_mostly_loses(name: str) -> N
                 if isinstance(answer, Observation):
                     observed.append(str(answer.messages))
             assert isinstance(answer, Done)
-            wins.append(answer.rewards.get("win", answer.rewards.get("complete")))
+            wins.append(answer.rewards.get("win") == 1.0 or answer.rewards.get("complete") == 1.0)
         won[skilled] = sum(wins) / len(wins)
     assert won[True] == 1.0
     assert won[False] < 0.5

@@ -19,7 +19,7 @@ Every episode has an instance of its own, made of the settings. The rows of a gr
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, dataclass_transform
+from typing import Any, ClassVar, TypeAlias, dataclass_transform
 
 from assay.conversation.parts import ToolDefinitionPart
 from assay.domain import Message
@@ -68,6 +68,8 @@ class Done:
 @dataclass_transform(field_specifiers=(field,))
 class Environment(RecipeSettings, frozen=False):
     """Base of environments. A subclass is a dataclass whose fields are its settings."""
+
+    parts: ClassVar[tuple[str, ...]] = ()  #: of its rewards, which a recipe can weigh although a step has none of them
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__("environment", frozen=False, **options)

@@ -209,6 +209,7 @@ class Episode:
         return {
             "environment": self.name,
             "version": hashlib.sha256(repr(self.environment).encode()).hexdigest()[:12],  # of its settings
+            "parts": list(self.environment.parts),
             "ended": self.ended,
             "tools": [tool.name for tool in self.tools],
             "opening": [message.to_dict() for message in self.opening],

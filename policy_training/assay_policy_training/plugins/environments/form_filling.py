@@ -6,6 +6,7 @@ Covers: the form, its tasks (`--prompts form_filling:N`), a player for demonstra
 
 import random
 from collections.abc import Sequence
+from typing import ClassVar
 
 from assay.domain import Message
 from assay_policy_training.core.prompt import PromptItem
@@ -21,6 +22,8 @@ TEXT = "{name}, {age}, of {city}. Fill in " + ", ".join(VALUES) + ", then send."
 
 class FormFilling(Environment):
     """The part `field` is of each turn that fills one in rightly, its share of the form; `complete` of the episode."""
+
+    parts: ClassVar[tuple[str, ...]] = ("field", "complete")
 
     def reset(self, prompt: PromptItem, seed: int) -> Observation:
         self._right: dict[str, str] = dict(prompt.meta["form"])

@@ -6,7 +6,7 @@ Covers: the game, its tasks (`--prompts twenty_questions:N`), a player for demon
 
 import random
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
@@ -31,6 +31,7 @@ RULES = f"Find the object. Ask {', '.join(f'{q}?' for q in QUESTIONS)} or guess:
 class TwentyQuestions(Environment):
     """The part `win` is of the episode, `question` of each turn that asks: -`cost`."""
 
+    parts: ClassVar[tuple[str, ...]] = ("win",)
     questions: Annotated[int, Ge(1)] = 5  #: then the game is lost
     cost: Annotated[float, Ge(0)] = 0.0
 
