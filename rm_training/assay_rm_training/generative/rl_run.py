@@ -184,6 +184,8 @@ def _train(
     if plan.checker is not None:
         reference = plan.checker if is_url(plan.checker) else locate_model(run.workspace, plan.checker)[0]
         check = ReasoningCheck.open(reference, plan.checker_model, device=plan.device)
+    if not isinstance(recipe.environment, Tools | None):
+        raise BadInputError("a judge is served with tools, and in no other environment", field="environment.kind")
     if recipe.chat != ChatOptions():
         raise BadInputError("a judge is served with its model's own template", field="chat")
     policy = Policy(

@@ -73,6 +73,8 @@ class Misbehaving(Environment):
                 time.sleep(3)
             case "other type":
                 return {"observation": "a dict"}
+            case "no sequence":
+                return Observation("On.", results=None)  # type: ignore[arg-type]
             case "assistant":
                 return Observation([Message("assistant", "I speak for you.")])
             case "flood":
@@ -112,6 +114,7 @@ def failures_of(batch: RolloutBatch) -> list[str]:
         ("hang", "step", "environment_timeout", "step did not answer within 0.4 s"),
         ("other type", "step", "environment_failed", "step gave dict, not an observation"),
         ("other type", "reset", "environment_failed", "reset gave dict, not an observation"),
+        ("no sequence", "step", "environment_failed", "step observed what is no sequence"),
         ("assistant", "step", "environment_failed", "step gave a Message among what is observed"),
         ("flood", "reset", "observation_too_long", "the observation has 5000 bytes, more than 1000"),
     ],

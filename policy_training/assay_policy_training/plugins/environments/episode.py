@@ -168,16 +168,19 @@ class Episode:
             self.fail(self._failure("environment_failed", f"{method} gave {type(answer).__name__}, not an observation"))
             return None
         calls = () if action is None else action.calls
-        messages = answer.as_messages
+        try:
+            messages, results, tools = answer.as_messages, tuple(answer.results), tuple(answer.tools)
+        except TypeError as error:
+            self.fail(self._failure("environment_failed", f"{method} observed what is no sequence: {error}"))
+            return None
         odd = [type(one).__name__ for one in messages if not isinstance(one, Message) or one.role == "assistant"]
-        odd += [type(one).__name__ for one in answer.results if not isinstance(one, ToolResult)]
-        if odd or len(answer.results) not in (0, len(calls)):
-            why = (
-                f"a {odd[0]} among what is observed" if odd else f"{len(answer.results)} results of {len(calls)} calls"
-            )
+        odd += [type(one).__name__ for one in results if not isinstance(one, ToolResult)]
+        odd += [type(one).__name__ for one in tools if not isinstance(one, ToolDefinitionPart)]
+        if odd or len(results) not in (0, len(calls)):
+            why = f"a {odd[0]} among what is observed" if odd else f"{len(results)} results of {len(calls)} calls"
             self.fail(self._failure("environment_failed", f"{method} gave {why}"))
             return None
-        texts = [*(message.text for message in messages), *(result.content for result in answer.results)]
+        texts = [*(message.text for message in messages), *(result.content for result in results)]
         size, most = sum(len(text.encode("utf-8", "replace")) for text in texts), self.limits.observation_bytes
         if size <= most:
             return answer
@@ -186,8 +189,8 @@ class Episode:
             self.fail(self._failure("observation_too_long", why))
             return None
         self.turns[-1].oversized = True
-        results = tuple(refused(call, why) for call in calls)
-        return replace(answer, messages=() if results else f"error: {why}", results=results)
+        errors = tuple(refused(call, why) for call in calls)
+        return replace(answer, messages=() if errors else f"error: {why}", results=errors)
 
     def _reward(self, parts: object, into: dict[str, float | ScoreFailure]) -> None:
         if not isinstance(parts, Mapping):
