@@ -60,7 +60,7 @@ def _part(record: Mapping[str, Any], name: str) -> float | Score | ScoreFailure:
     """The part of an episode; with the values of its turns, where turns earned it."""
     whole = parts_of(record["rewards"]).get(name)
     if not any(name in turn["rewards"] for turn in record["turns"]):
-        cut = record["ended"] in ("turns", "tokens")
+        cut = record["ended"] in ("turns", "tokens") and not record["rewards"]  # it did not say what was earned
         code, why = (
             ("episode_cut", f"of {record['ended']}") if cut else (NOT_APPLICABLE, "the episode has no such part")
         )

@@ -88,6 +88,10 @@ class Misbehaving(Environment):
         return answer
 
 
+class Declared(Misbehaving):
+    parts: ClassVar[tuple[str, ...]] = ("win",)
+
+
 class Blocking(Misbehaving):
     async def step(self, action: Action) -> Done:  # type: ignore[override]
         time.sleep(4 if self.does else 0)  # what it does wrong
@@ -193,6 +197,11 @@ def test_budgets_end_an_episode_and_it_says_what_it_earned(policy: Policy) -> No
     assert [item.meta[EPISODE]["ended"] for item in by_turns.items] == ["turns", "turns"]
     assert EnvironmentReward().score(by_turns.items, by_turns.responses).parts["win"].tolist() == [-1.0, -1.0]
     assert by_turns.truncated.tolist() == [True, True]
+    assert EnvironmentReward().score(by_turns.items, by_turns.responses).failures == [(), ()]
+    silent = played(policy, Declared(), turns=1)  # says nothing of an episode that is cut
+    answered = EnvironmentReward().score(silent.items, silent.responses)
+    assert [failure.code for failure in answered.failures[0]] == ["episode_cut"]
+    assert answered.parts["turn"].tolist() == [0.25, 0.25]
     by_tokens = played(policy, Endless(), turns=100)
     assert {item.meta[EPISODE]["ended"] for item in by_tokens.items} == {"tokens"}
     assert by_tokens.present.sum(1).max() <= 300
