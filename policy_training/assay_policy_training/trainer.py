@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from assay.data.row_files import Data, named_data
 from assay.errors import BadInputError
-from assay.models.parallelism.distributed import Parallel
+from assay.models.parallelism.distributed import Parallel, world_size
 from assay.registry import check_names
 from assay.runs.callbacks import Callback
 from assay.runs.model_run import model_folder
@@ -25,6 +25,7 @@ from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.rollouts.functions.source import FunctionReward
+from assay_policy_training.rollouts.image_prompts import check_image_prompts
 from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
 from assay_policy_training.rollouts.reward_uri import recorded_reward
 from assay_policy_training.training.config import BEST_BY, PolicyRunConfig
@@ -86,6 +87,8 @@ class PolicyTrainer:
         self.held_out = mixtures.held_out_sets(sources, plan.evaluate, **reading) if plan.evaluate else {}
         if plan.best_by == BEST_BY and len(self.held_out) > 1:  # whose metrics have the sets' names
             self.plan = replace(plan, best_by=BEST_BY.replace("eval", f"eval_{next(iter(self.held_out))}", 1))
+        every = [*self.prompts, *(item for items in self.held_out.values() for item in items)]
+        check_image_prompts(plan.recipe, every, processes=world_size())
 
     @classmethod
     def from_recipe(

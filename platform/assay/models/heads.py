@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInputError
+from assay.models.vision import without_image_places
 
 if TYPE_CHECKING:
     import torch
@@ -57,7 +58,8 @@ def answer_logits(model: Any, hidden: torch.Tensor, tokens: Sequence[int] | None
             rows = torch.tensor(list(tokens), device=weight.device)
             weight, bias = weight[rows], bias[rows] if bias is not None else None
         logits = F.linear(hidden.float(), weight.float(), bias.float() if bias is not None else None)
-        return _as_the_model_would(logits, model.config)
+        logits = _as_the_model_would(logits, model.config)
+        return logits if tokens is not None else without_image_places(logits, model.config)
 
 
 def log_odds(model: Any, hidden: torch.Tensor, *, yes: int, no: int) -> torch.Tensor:

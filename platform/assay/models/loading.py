@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,11 +77,13 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
 
 def load_processor(name: str) -> Any:
-    """The model's processor of images and texts. Raises BackendError where it, or what it needs, is not there."""
+    """The model's processor of images and texts, without its part for videos where that lacks its library. Raises
+    BackendError where it, or what it needs, is not there."""
     from transformers import AutoProcessor
 
+    kind = None if find_spec("torchvision") else vision.processor_without_videos(load_config(name))
     try:
-        return _load(AutoProcessor.from_pretrained, resolve_model(name), name)
+        return _load((kind or AutoProcessor).from_pretrained, resolve_model(name), name)
     except ImportError as error:
         lacks = " ".join(str(error).split())[:200]
         raise BackendError(f"the image processor of {name} needs a library that is not here: {lacks}") from error
@@ -106,13 +109,11 @@ def load_causal_lm(
 ) -> PreTrainedModel:
     """A language model in eval mode. Raises BadInputError for a reward model, whose language head would be random, and
     for a checkpoint without all of the model's weights."""
-    from transformers import AutoModelForCausalLM
-
     source = resolve_model(name)
     if has_reward_head(name):
         raise BadInputError(f"{name} is a reward model, not a language model that can be a policy")
     model, info = _load(
-        AutoModelForCausalLM.from_pretrained,
+        vision.writer_for(load_config(name)).from_pretrained,
         source,
         name,
         dtype=dtype,

@@ -2,9 +2,9 @@
 
 Covers: one pass through the network, without padding and with a context that several rows share computed once where
 the model allows (`assay.models.attention.packing`), then the vocabulary head over chunks of the tokens that count
-(padding costs nothing there); each chunk's logits are recomputed in the backward pass. Log-probs and
-entropy are of the distribution at the given temperature, the one the sampler draws from (before top-p). Leaves out:
-sampling.
+(padding costs nothing there); each chunk's logits are recomputed in the backward pass. Rows with images are padded, and
+the token of their places has probability 0. Log-probs and entropy are of the distribution at the given temperature, the
+one the sampler draws from (before top-p). Leaves out: sampling.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from assay.errors import BadInputError
-from assay.models.attention.packing import TokenGroup, can_pack, forward, unwrapped
+from assay.models.attention.packing import TokenGroup, backbone, can_pack, forward, takes_positions, unwrapped
 from assay.models.heads import position_ids
+from assay.models.vision import without_image_places
 from assay_policy_training.core.sampling import prune
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 CHUNK_TOKENS = 512
+#: Gives what a network's forward pass takes beside token ids [B,S] of rows with images.
+ImageInputs = Callable[[Any, Tensor], Mapping[str, Tensor]]
 #: What the scorer pass can supply to plug-ins besides the log-probs themselves.
 EXTRAS = frozenset({"sum_pi_sq", "max_pi", "mean_logp", "hidden", "teacher_kl"})
 SUPPLIED = frozenset({"entropy", "entropy_gradient", *EXTRAS})
@@ -57,15 +60,17 @@ def score_tokens(
     prune_log_ratio: float | None = None,
     extras: Set[str] = frozenset(),
     teacher: PreTrainedModel | None = None,
+    images: ImageInputs | None = None,
     chunk_tokens: int = CHUNK_TOKENS,
 ) -> TokenScores:
     """Score `tokens` [B,T] (right-padded by `mask`) after contexts [B,S] (left-padded). Differentiable.
 
     Every context has at least one token, and `mask` is on from the left of each row. `extras`: of `SUPPLIED`;
-    `teacher` is what `teacher_kl` is measured against, a frozen model of the same vocabulary.
+    `teacher` is what `teacher_kl` is measured against, a frozen model of the same vocabulary that reads no images.
+    `images`: of rows that have some, in their contexts.
     """
     head = vocabulary_head(model)
-    states = response_states(model, context_ids, context_mask, tokens, mask)
+    states = response_states(model, context_ids, context_mask, tokens, mask, images=images)
     targets = tokens[mask]
     teacher_logits_of = _teacher_logits(
         teacher if "teacher_kl" in extras else None, context_ids, context_mask, tokens, mask, chunk_tokens
@@ -91,12 +96,18 @@ def score_tokens(
 
 
 def response_states(
-    model: PreTrainedModel, context_ids: Tensor, context_mask: Tensor, tokens: Tensor, mask: Tensor
+    model: PreTrainedModel,
+    context_ids: Tensor,
+    context_mask: Tensor,
+    tokens: Tensor,
+    mask: Tensor,
+    *,
+    images: ImageInputs | None = None,
 ) -> Tensor:
     """Hidden states [tokens that count, d], in row order, from which each token is predicted."""
     longest = int((context_mask.sum(1) + mask.sum(1)).max())
-    if not can_pack(model, longest):
-        return padded_states(model, context_ids, context_mask, tokens, mask)
+    if images is not None or not can_pack(model, longest):
+        return padded_states(model, context_ids, context_mask, tokens, mask, images=images)
     rows: dict[bytes, list[int]] = {}
     contexts, responses = [], []
     for number in range(len(tokens)):
@@ -114,16 +125,24 @@ def response_states(
 
 
 def padded_states(
-    model: PreTrainedModel, context_ids: Tensor, context_mask: Tensor, tokens: Tensor, mask: Tensor
+    model: PreTrainedModel,
+    context_ids: Tensor,
+    context_mask: Tensor,
+    tokens: Tensor,
+    mask: Tensor,
+    *,
+    images: ImageInputs | None = None,
 ) -> Tensor:
     """The same by one padded row each. Columns that are padding in every row are not computed."""
     first_column = int((~context_mask).all(0).sum())
     width = int(mask.any(0).sum())
     ids = torch.cat([context_ids[:, first_column:], tokens[:, :width]], 1)
     seen = torch.cat([context_mask[:, first_column:], mask[:, :width]], 1)
-    hidden = trunk(model)(
-        input_ids=ids, attention_mask=seen.long(), position_ids=position_ids(seen), use_cache=False
-    ).last_hidden_state
+    network: Any = trunk(model) if images is None else backbone(unwrapped(model))
+    options = {} if images is None else dict(images(network, ids))
+    if takes_positions(network) and not hasattr(network, "get_rope_index"):  # those count by the images themselves
+        options["position_ids"] = position_ids(seen)
+    hidden = network(input_ids=ids, attention_mask=seen.long(), use_cache=False, **options).last_hidden_state
     start = context_ids.shape[1] - first_column
     # Position start-1+t predicts response token t.
     states: Tensor = hidden[:, start - 1 : start - 1 + width][mask[:, :width]]
@@ -223,7 +242,7 @@ def vocabulary_head(model: Any) -> Callable[[Tensor], Tensor]:
 
     def logits(state: Tensor) -> Tensor:
         raw: Tensor = linear(state).float()
-        return raw if cap is None else cap * torch.tanh(raw / cap)
+        return without_image_places(raw if cap is None else cap * torch.tanh(raw / cap), base.config)
 
     return logits
 
@@ -233,7 +252,8 @@ def check_head(model: PreTrainedModel, device: torch.device) -> None:
     """Compare with the model's own logits once; some architectures scale them. Raises BadInputError if they differ."""
     ids = torch.arange(1, 9, device=device)[None]
     mask = torch.ones_like(ids, dtype=torch.bool)
-    model_logp = model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+    logits = without_image_places(model(input_ids=ids, use_cache=False).logits.float(), unwrapped(model).config)
+    model_logp = logits.log_softmax(-1)
     expected = model_logp[0, 3:-1].gather(-1, ids[0, 4:, None]).squeeze(-1)
     rescored = score_tokens(model, ids[:, :4], mask[:, :4], ids[:, 4:], mask[:, 4:], temperature=1.0).logp[0]
     # Half-precision models differ in the last bits; a missing scale or cap differs by whole units.

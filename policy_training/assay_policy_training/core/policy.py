@@ -8,7 +8,7 @@ Leaves out: sampling (`samplers`), optimising (`loop`).
 
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +19,19 @@ from torch import Tensor
 
 from assay.errors import BackendError, BadInputError
 from assay.models.attention.packing import unwrapped
+from assay.models.chat.image_reader import ImageReader, references_of
 from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
 from assay.models.parallelism.strategy import SingleProcess
 from assay.models.quiet import quiet_transformers
 from assay.models.spec import weights_digest
+from assay.models.vision import image_token_of
+from assay.store.media import MediaFolder
 from assay.system.atomic_files import sync_folder
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.logprobs import TokenScores, check_head, score_tokens
+from assay_policy_training.core.logprobs import ImageInputs, TokenScores, check_head, score_tokens
+from assay_serving.model_reference import media_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -50,7 +54,8 @@ class Policy:
 
     `name` is the base model (and the reference). `autocast`: bfloat16 products around float32 weights.
     `gradient_checkpointing`: of each layer only the input is kept, the rest is computed again: the same gradients.
-    `teacher`: a model to imitate token by token. Raises BadInputError for a teacher with another vocabulary, for
+    `teacher`: a model to imitate token by token. `media`: where the workspace's images are, by default those of the one
+    that every command finds. Raises BadInputError for a teacher with another vocabulary, for
     checkpointing of a model that has none.
     """
 
@@ -67,14 +72,13 @@ class Policy:
         with_reference: bool = False,
         teacher: str | None = None,
         chat: ChatOptions | None = None,
+        media: Path | None = None,
     ) -> None:
         self.name = name
         self.device = device
         self.autocast = autocast
-        self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(name)
-        if chat is not None and chat.template is not None:
-            self.tokenizer.chat_template = chat.template  # saved with the policy
-        self.renderer = Renderer(self.tokenizer, max_length=max_prompt_tokens, chat=chat)
+        self.renderer = policy_renderer(name, max_prompt_tokens, chat, media)
+        self.tokenizer: PreTrainedTokenizerBase = self.renderer.tokenizer
         base = load_causal_lm(name, self.tokenizer, dtype=dtype, device=device)
         check_head(base, device)
         self.lora = lora if lora is not None and lora.rank > 0 else None
@@ -183,11 +187,28 @@ class Policy:
                 prune_log_ratio=prune_log_ratio,
                 extras=extras,
                 teacher=self._teacher,
+                images=self._images_of(batch),
             )
             return scores.logp, scores.entropy, dict(scores.extras)
 
         with self.precision(), self._recomputing():
             return TokenScores(*self.parallel.forward(model, computed))
+
+    def _images_of(self, batch: RolloutBatch) -> ImageInputs | None:
+        """Raises BadInputError for a response with places of images: there are images in contexts alone."""
+        rows = [references_of(item.training_context) for item in batch.items]
+        if not any(rows):
+            return None
+        token = image_token_of(unwrapped(self.model).config)
+        if bool((batch.tokens.eq(-1 if token is None else token) & batch.present).any()):
+            raise BadInputError("a response with places of images", field="responses")
+        return self.image_inputs(rows)
+
+    def image_inputs(self, rows: Sequence[Sequence[str]]) -> ImageInputs:
+        """Of rows of token ids whose contexts have these images."""
+        reader = self.renderer.images
+        assert reader is not None  # else the renderer would have refused the prompts
+        return lambda network, ids: reader.inputs(network, ids, rows)
 
     @contextmanager
     def _recomputing(self) -> Iterator[None]:
@@ -234,6 +255,8 @@ class Policy:
             self.write_weights(scratch)
             with quiet_transformers():
                 self.tokenizer.save_pretrained(scratch)
+                if self.renderer.images is not None:
+                    self.renderer.images.save(scratch)
             scratch.rename(folder)
             sync_folder(folder.parent)
         except OSError as error:
@@ -252,14 +275,29 @@ class Policy:
                 base.save_pretrained(folder, state_dict=merged_weights(base))
 
 
+def policy_renderer(name: str, max_length: int, chat: ChatOptions | None, media: Path | None = None) -> Renderer:
+    """Of the policy's prompts; a template of `chat` is saved with the tokenizer. See `Policy`."""
+    tokenizer = load_tokenizer(name)
+    folder: Callable[[], MediaFolder | None] = media_of(None) if media is None else lambda: MediaFolder(media)
+    images = ImageReader.load(name, tokenizer, folder)
+    if chat is not None and chat.template is not None:
+        tokenizer.chat_template = chat.template
+        if images is not None:
+            images.processor.chat_template = chat.template
+    return Renderer(tokenizer, max_length=max_length, chat=chat, images=images)
+
+
 @torch.no_grad()
-def reload_difference(folder: Path, probe: RolloutBatch, trained: Tensor, device: torch.device) -> float:
+def reload_difference(
+    folder: Path, probe: RolloutBatch, trained: Tensor, device: torch.device, media: Path | None = None
+) -> float:
     """The largest difference of a log-prob of `probe` between the checkpoint at `folder` and `trained`
     (`Policy.float32_logp`).
 
     Loads the checkpoint: the trained policy and its optimiser need not be in memory any more.
     """
-    return float((Policy(str(folder), device=device, max_prompt_tokens=1).float32_logp(probe) - trained).abs().max())
+    reloaded = Policy(str(folder), device=device, max_prompt_tokens=1, media=media)
+    return float((reloaded.float32_logp(probe) - trained).abs().max())
 
 
 @torch.no_grad()

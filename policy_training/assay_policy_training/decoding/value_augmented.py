@@ -20,7 +20,7 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay.models.attention.packing import can_pack, unwrapped
 from assay.models.heads import head_outputs, position_ids
-from assay_policy_training.core.logprobs import full_kl, trunk
+from assay_policy_training.core.logprobs import ImageInputs, full_kl, trunk
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import group_uniforms
 from assay_policy_training.core.settings import Finite
@@ -109,9 +109,11 @@ class SteeredDecoding(Decoding):
         return cache
 
     @torch.no_grad()
-    def _forward(self, ids: Tensor, seen: Tensor, position: Tensor, cache: Any) -> Tensor:
+    def _forward(
+        self, ids: Tensor, seen: Tensor, position: Tensor, cache: Any, images: ImageInputs | None = None
+    ) -> Tensor:
         policy_cache, critic_cache = split_cache(cache, self._depth)
-        base = self.sampler._scaled(self._logits(self.policy.model, ids, seen, position, policy_cache).float())
+        base = self.sampler._scaled(self._logits(self.policy.model, ids, seen, position, policy_cache, images).float())
         candidates = base.topk(min(self.sampler.top_k, base.shape[-1])).indices
         values = self._candidate_values(ids, seen, position, candidates, critic_cache)
         logits = steered(base, candidates, values, self.sampler.beta)

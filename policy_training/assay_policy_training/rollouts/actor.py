@@ -142,7 +142,10 @@ def frozen_copy(policy: Policy) -> Policy:
     """
     frozen = copy(policy)
     frozen.tokenizer = deepcopy(policy.tokenizer)
-    frozen.renderer = Renderer(frozen.tokenizer, max_length=policy.renderer.max_length, chat=policy.renderer.chat)
+    renderer = policy.renderer
+    frozen.renderer = Renderer(
+        frozen.tokenizer, max_length=renderer.max_length, chat=renderer.chat, images=renderer.images
+    )
     shared: dict[int, Any] = {id(p): p for p in policy.model.parameters() if not p.requires_grad}
     frozen.model = deepcopy(policy.model, shared).requires_grad_(False)
     frozen.has_reference, frozen._reference = False, None

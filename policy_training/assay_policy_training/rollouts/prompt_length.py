@@ -50,7 +50,10 @@ def select_prompts(items: Sequence[PromptItem], renderer: Renderer, sampling: Sa
     """
     limit, selection = sampling.max_prompt_tokens, PromptSelection([], [], sampling.max_prompt_tokens)
     for row, item in enumerate(items, 1):
-        tokens = context_tokens(item, renderer)
+        try:
+            tokens = context_tokens(item, renderer)
+        except BadInputError as error:
+            raise BadInputError(f"prompt {row}: {error}", field="prompts") from error
         if tokens <= limit:
             selection.items.append(item)
         else:

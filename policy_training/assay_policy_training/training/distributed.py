@@ -40,6 +40,7 @@ class WorkerConfig:
     parallel: Parallel
     on: str  #: where rollout actors are
     calls: CallSettings  #: of reward functions
+    media: Path | None = None  #: the workspace's images
 
     def load(self, device: torch.device) -> Policy:
         """The policy with all its weights."""
@@ -54,6 +55,7 @@ class WorkerConfig:
             with_reference=recipe.needs_reference,
             teacher=self.teacher,
             chat=recipe.chat,
+            media=self.media,
         )
 
     def begin(

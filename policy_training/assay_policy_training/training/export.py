@@ -34,6 +34,7 @@ def export_policy(workspace: Workspace, run: str, at: str, target: Path) -> int:
         device=torch.device("cpu"),
         max_prompt_tokens=recipe.sampling.max_prompt_tokens,
         lora=recipe.lora,
+        chat=recipe.chat,
     )
     if checkpoint.state["policy_version"] != policy.version:
         raise BadInputError(f"{run} was trained from another version of {plan.policy}", field="RUN")

@@ -21,9 +21,7 @@ from assay.domain import prompt_of
 from assay.errors import BackendError, BadInputError
 from assay.models.attention.packing import unwrapped
 from assay.models.chat.options import ChatOptions
-from assay.models.chat.renderer import Renderer
 from assay.models.contamination import KEY, BenchmarkUse, read_uses, union, write_uses
-from assay.models.loading import load_tokenizer
 from assay.models.parallelism.distributed import Parallel, world_size
 from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.strategy import resolve
@@ -38,7 +36,7 @@ from assay.runs.trackers import open_trackers, require_trackers
 from assay.score import Score
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
-from assay_policy_training.core.policy import RELOAD_TOLERANCE, Policy, reload_difference
+from assay_policy_training.core.policy import RELOAD_TOLERANCE, Policy, policy_renderer, reload_difference
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.mixtures import split_weight
 from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
@@ -196,7 +194,8 @@ def _train(
 ) -> TrainedPolicy:
     recipe = plan.recipe
     base = locate_model(run.workspace, plan.policy)[0]
-    renderer = Renderer(load_tokenizer(base), max_length=recipe.sampling.max_prompt_tokens, chat=recipe.chat)
+    media = run.workspace.media.root
+    renderer = policy_renderer(base, recipe.sampling.max_prompt_tokens, recipe.chat, media)
     left_out = {}
     selected: dict[str | None, list[PromptItem]] = {}
     for name, items in ((None, prompts), *held_out.items()):
@@ -222,6 +221,7 @@ def _train(
         parallel=plan.parallel,
         on=plan.on or recipe.asynchrony.run_on,
         calls=plan.calls,
+        media=media,
     )
     settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)
 
@@ -302,7 +302,7 @@ def _train(
         trained = policy.float32_logp(probe)
         del trainer, extra, policy, sampler, parallel  # the optimiser and the weights: the saved ones are loaded alone
         gc.collect()
-        difference = run.metrics["reload_difference"] = reload_difference(target, probe, trained, device)
+        difference = run.metrics["reload_difference"] = reload_difference(target, probe, trained, device, media)
         if by_set:
             sets = {name: _compared(*pair) for name, pair in by_set.items()}
             run.metrics.update(next(iter(sets.values())) | ({"sets": sets} if len(sets) > 1 else {}))

@@ -12,6 +12,7 @@ import torch
 from annotated_types import Gt
 
 from assay.domain import PreferencePair
+from assay.models.chat.image_reader import ImageReader
 from assay.models.loading import load_causal_lm, load_tokenizer, spec_of
 from assay.models.readings import Implicit
 from assay.models.spec import Kind
@@ -26,6 +27,7 @@ from assay_rm_training.model.packed_forward import GroupForward
 from assay_rm_training.model.trainable_model import TrainableModel, prepare
 from assay_rm_training.training_config import TrainingConfig
 from assay_serving.engines.implicit import ImplicitScorer, load_reference
+from assay_serving.model_reference import media_of
 from assay_serving.scorer import ScoreItem, Scorer
 
 Beta = Annotated[float, Gt(0)]
@@ -75,7 +77,8 @@ class PolicyMethod(MethodFields):
         tokenizer = load_tokenizer(config.base)
         model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
         check_head(model, device)
-        trainable = TrainableModel(model, tokenizer, new_head=False, heads=(), base=config.base)
+        images = ImageReader.load(config.base, tokenizer, media_of(None))
+        trainable = TrainableModel(model, tokenizer, new_head=False, heads=(), base=config.base, images=images)
         return prepare(trainable, config, language_model=True)
 
     def prepare(
@@ -134,8 +137,8 @@ class ReferencedMethod(PolicyMethod):
         implicit = self.implicit(config.base)
         model = trainable
         if self.reference is not None:
-            policy = trainable.model
-            model = TrainableModel(load_reference(implicit, trainable.tokenizer, policy), trainable.tokenizer, False)
+            reference = load_reference(implicit, trainable.tokenizer, trainable.model)
+            model = TrainableModel(reference, trainable.tokenizer, False, images=trainable.images)
         forward, head = GroupForward(model, config), vocabulary_head(model.model)
         version = f"{implicit.reference_version} {config.dtype} {config.share_prefix}"
         return lambda data: with_references(model, head, forward, data, version=version)

@@ -159,6 +159,7 @@ def _stock_rewards(
 ) -> Iterator[float]:
     import torch
 
+    from assay.models.attention.packing import backbone
     from assay.models.loading import is_soft_capped, load_config, resolve_model
     from assay.models.quiet import quiet_transformers
     from assay.models.vision import classifier_for
@@ -175,8 +176,6 @@ def _stock_rewards(
             encoded = renderer.encode(item.prompt, item.response)
             inputs = {"input_ids": torch.tensor([encoded.ids])}
             if (images := renderer.images) is not None:
-                inputs |= images.tensors([encoded.images], model.device) | images.token_types(
-                    model, inputs["input_ids"]
-                )
+                inputs |= images.inputs(backbone(model), inputs["input_ids"], [encoded.images])
             with torch.inference_mode():
                 yield float(model(**inputs).logits[0, 0])

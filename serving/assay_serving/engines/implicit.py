@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from assay.errors import BackendError, BadInputError
+from assay.models.chat.image_reader import ImageReader
 from assay.models.chat.renderer import Encoded, Renderer
 from assay.models.devices import pick_device, pick_dtype
 from assay.models.heads import answer_logits, token_losses
@@ -23,6 +24,7 @@ from assay.score import ScoreFailure
 from assay_serving.engines.packed import PackedScorer, for_scoring, require_parity
 from assay_serving.engines.token import Reading, ScalarReader
 from assay_serving.model_config import ModelConfig
+from assay_serving.model_reference import media_of
 from assay_serving.scorer import UNLIMITED, ScoreItem
 
 if TYPE_CHECKING:
@@ -72,12 +74,15 @@ class ImplicitScorer(ScalarReader, PackedScorer):
         name, reference = implicit_parts(config.reference) or (config.reference, None)
         device = pick_device(config.device)
         tokenizer = load_tokenizer(name)
-        spec = spec_of(name, template_hash=lambda: Renderer(tokenizer, max_length=UNLIMITED).template_hash)
+        images = ImageReader.load(name, tokenizer, media_of(loader))
+        spec = spec_of(
+            name, template_hash=lambda: Renderer(tokenizer, max_length=UNLIMITED, images=images).template_hash
+        )
         if name != config.reference:
             spec = _paired(spec, reference)
         require_parity(config, spec)
         model = load_causal_lm(name, tokenizer, dtype=pick_dtype(device, config.dtype), device=device)
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"images": images}
         if spec.implicit is not None and spec.implicit.reference is not None:
             options["reference"] = for_scoring(load_reference(spec.implicit, tokenizer, model))
         return cls.of_model(model, tokenizer, spec, config, **options)

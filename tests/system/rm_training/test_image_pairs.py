@@ -14,6 +14,7 @@ from drawn_images import COLOURS, asked, drawn, png, rows
 
 from assay.conversation.message import images_of
 from assay.data.pairs import open_pairs
+from assay.domain import prompt_of
 from assay.models.spec import RewardModelSpec
 from assay.models.tiny_vision import make_tiny_vision
 from assay.score import Score, ScoreFailure
@@ -57,6 +58,32 @@ def test_the_matching_caption_wins_on_held_out_images(trained: Path, capsys: pyt
     report = json.loads(capsys.readouterr().out)
     assert report["accuracy"]["value"] >= 0.95
     assert report["pairs"] >= 60
+
+
+def test_a_policy_is_rewarded_by_a_served_model_that_sees_what_it_saw(trained: Path) -> None:
+    scorer = Loader(trained).open(ModelConfig("captions", device="cpu", served_as="captions"))
+    rows = trained.parent / "held.jsonl"
+    fixed = (
+        "--policy",
+        trained.parent / "base",
+        "--prompts",
+        rows,
+        "--steps",
+        "1",
+        "--evaluate",
+        "0",
+        "--name",
+        "seen",
+    )
+    sizes = ("--prompts-per-step", "4", "--group-size", "2", "--max-new-tokens", "6", "--lr", "0")
+    with running_server({"captions": scorer}) as server:
+        assert exit_code("rl", *fixed, *sizes, "--reward", server.url, "-w", trained) == 0
+    (log,) = (trained / "runs").glob("*/rollouts.jsonl")
+    rollouts = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len(rollouts) == 8
+    items = [ScoreItem(prompt_of(rollout["prompt"]), rollout["response"]) for rollout in rollouts]
+    offline = [one.reward for one in scorer.score(items) if isinstance(one, Score)]
+    assert [rollout["reward"] for rollout in rollouts] == pytest.approx(offline, abs=1e-5)
 
 
 def test_a_served_score_is_the_offline_one_and_a_bad_image_is_its_own_failure(trained: Path) -> None:

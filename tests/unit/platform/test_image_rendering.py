@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from drawn_images import SIDE, asked, data_url, digit, drawn, png
+from vision_models import gemma3, llava, qwen2_vl, smolvlm
 
 from assay.conversation.parts import ImagePart, TextPart
 from assay.data.conversation import turns_of
@@ -21,8 +22,7 @@ from assay.models.chat.image_reader import MOST_IMAGES, ImageReader
 from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_scalar_model, load_tokenizer
-from assay.models.tiny import SPECIAL, tiny_llama, tiny_tokenizer
-from assay.models.tiny_vision import CHAT_TEMPLATE, make_tiny_vision
+from assay.models.tiny_vision import make_tiny_vision
 from assay.store.media import MediaFolder
 
 #: As SmolVLM's: contents are lists of parts, and a plain text is written nowhere.
@@ -33,62 +33,7 @@ LISTS_ONLY = (
 )
 BLANK = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] | string | length }}\n{% endfor %}"
 RED, SEVEN = (data_url(image) for image in (drawn(random.Random(1), "red", "circle"), digit(random.Random(2), 7)))
-PLACE = "<fake_token_around_image><global-img><image><image><image><image><fake_token_around_image>"
-
-
-CONTENT = CHAT_TEMPLATE.replace("<image>", "PLACE")
-
-
-def gemma3(folder: Path) -> None:
-    """Random weights in the form of Gemma 3, whose classifier is transformers' own."""
-    from transformers import Gemma3Config, Gemma3ForConditionalGeneration, Gemma3ImageProcessorPil, Gemma3Processor
-
-    tokenizer: Any = tiny_tokenizer((*SPECIAL, "<img>", "<boi>", "<eoi>"))
-    tokenizer.chat_template = CONTENT.replace("PLACE", "<boi>")
-    tokenizer._set_model_specific_special_tokens({"image_token": "<img>", "boi_token": "<boi>", "eoi_token": "<eoi>"})
-    images = Gemma3ImageProcessorPil(size={"height": 32, "width": 32})
-    small = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
-    token = tokenizer.convert_tokens_to_ids("<img>")
-    kind: Any = Gemma3Config
-    config = kind(
-        text_config=small | {"vocab_size": len(tokenizer), "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0},
-        vision_config=small | {"image_size": 32, "patch_size": 8},
-        mm_tokens_per_image=4,
-        image_token_index=token,
-        image_token_id=token,
-    )
-    model = Gemma3ForConditionalGeneration(config)
-    projector: Any = model.model.multi_modal_projector
-    torch.nn.init.normal_(projector.mm_input_projection_weight)  # drawn as zeros
-    write(folder, model, Gemma3Processor(images, tokenizer, image_seq_length=4, chat_template=tokenizer.chat_template))
-
-
-def llava(folder: Path) -> None:
-    """Random weights in the form of LLaVA."""
-    from transformers import CLIPImageProcessorPil, LlavaConfig, LlavaForConditionalGeneration, LlavaProcessor
-
-    tokenizer: Any = tiny_tokenizer((*SPECIAL, "<image>"))
-    tokenizer.chat_template = CHAT_TEMPLATE
-    images = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
-    vision = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
-    kind: Any = LlavaConfig
-    config = kind(
-        text_config=tiny_llama(tokenizer, hidden=64, layers=2).to_dict(),
-        vision_config=vision | {"model_type": "clip_vision_model", "image_size": 32, "patch_size": 8},
-        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
-        image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
-    )
-    made: Any = LlavaProcessor
-    processor = made(
-        images, tokenizer, patch_size=8, vision_feature_select_strategy="default", num_additional_image_tokens=1,
-        chat_template=CHAT_TEMPLATE,
-    )  # fmt: skip
-    write(folder, LlavaForConditionalGeneration(config), processor)
-
-
-def write(folder: Path, model: Any, processor: Any) -> None:
-    for part in (model, processor.tokenizer, processor):
-        part.save_pretrained(folder)
+PLACE = "<fake_token_around_image><global-img><image><fake_token_around_image>"
 
 
 def renderer(max_length: int = 2_000, template: str | None = None, media: MediaFolder | None = None) -> Renderer:
@@ -108,7 +53,7 @@ def test_an_image_becomes_what_the_processor_writes_and_the_response_begins_afte
     encoded = reads.encode((Message("system", "Be brief."), *prompt(RED)), "a <image> circle")
     text = str(reads.tokenizer.decode(list(encoded.ids)))
     assert text.count(PLACE) == 1
-    assert text.count("<image>") == 4  # the one in the response is text
+    assert text.count("<image>") == 1  # the one in the response is text
     assert "Be brief." in text
     assert encoded.images == (RED,)
     response = str(reads.tokenizer.decode(list(encoded.ids[encoded.response_start :])))
@@ -163,7 +108,11 @@ def test_the_processor_is_part_of_the_template_hash() -> None:
     assert reads.template_hash != other.template_hash
 
 
-@pytest.mark.parametrize("make", [make_tiny_vision, gemma3, llava], ids=["idefics3", "gemma3", "llava"])
+@pytest.mark.parametrize(
+    "make",
+    [make_tiny_vision, gemma3, llava, qwen2_vl, smolvlm],
+    ids=["idefics3", "gemma3", "llava", "qwen2-vl", "smolvlm"],
+)
 def test_rows_score_alone_as_in_a_batch_padded_on_either_side_and_as_the_stock_model(
     make: Callable[[Path], None], tmp_path: Path
 ) -> None:
@@ -186,8 +135,7 @@ def test_rows_score_alone_as_in_a_batch_padded_on_either_side_and_as_the_stock_m
         alone = torch.cat([forward(model, [group], images).last() for group in groups])
         swapped = forward(model, [group_of([rows[0].ids], [(SEVEN,)])], images).last()
         ids = torch.tensor([rows[1].ids])
-        inputs = images.tensors([rows[1].images], model.device) | images.token_types(model, ids)
-        stock = model(input_ids=ids, **inputs).logits
+        stock = model(input_ids=ids, **images.inputs(model.model, ids, [rows[1].images])).logits
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(left, alone, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(stock, model.score(alone[1:2]), atol=1e-5, rtol=1e-4)

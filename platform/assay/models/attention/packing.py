@@ -220,7 +220,7 @@ def forward_rows(
     if any(token in row and not (images and each) for row, each in zip(rows, references, strict=True)):
         raise BadInputError("conversations with images, whose images this computation does not take")
     if images is not None:
-        options |= images.tensors(references, device) | images.token_types(network, options["input_ids"])
+        options |= images.inputs(network, options["input_ids"], references)
     # Positions of more than one dimension (Qwen2-VL) are the model's own matter.
     if takes_positions(network) and not hasattr(network, "get_rope_index"):
         places = torch.arange(width, device=device)[None] - torch.tensor(gaps, device=device)[:, None]

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from assay.conversation.parts import ImagePart
+from assay.conversation.message import images_of
+from assay.domain import Message
 from assay.errors import BackendError, BadInputError, NotFoundError
 from assay.models.loading import load_config, load_processor
 from assay.models.vision import image_token_of
@@ -62,6 +63,7 @@ class ImageReader:
         self.processor, self.media = processor, media
         self.placeholder = str(processor.image_token)
         self._read: OrderedDict[tuple[str, ...], ReadImages] = OrderedDict()
+        self._cached = 0  #: bytes
 
     @classmethod
     def load(
@@ -115,8 +117,9 @@ class ImageReader:
                 raise BadInputError(text, field="images")
         read = self._process(images)
         self._read[key] = read
-        while len(self._read) > 1 and sum(each.size for each in self._read.values()) > MOST_CACHED:
-            self._read.popitem(last=False)
+        self._cached += read.size
+        while len(self._read) > 1 and self._cached > MOST_CACHED:
+            self._cached -= self._read.popitem(last=False)[1].size
         return read
 
     def tensors(self, rows: Sequence[Sequence[str]], device: "torch.device") -> dict[str, "torch.Tensor"]:
@@ -131,6 +134,10 @@ class ImageReader:
         if not read:
             return {}
         return {name: torch.from_numpy(_stacked([each[name] for each in read])).to(device) for name in read[0]}
+
+    def inputs(self, network: Any, ids: "torch.Tensor", rows: Sequence[Sequence[str]]) -> dict[str, "torch.Tensor"]:
+        """All that the forward pass of `network` takes beside token ids [B,S] whose rows have these images."""
+        return self.tensors(rows, ids.device) | self.token_types(network, ids)
 
     def token_types(self, network: Any, ids: "torch.Tensor") -> dict[str, "torch.Tensor"]:
         """1 at the positions of images, for networks that ask for it."""
@@ -180,9 +187,9 @@ class ImageReader:
         return path.read_bytes()
 
 
-def reference_of(image: ImagePart) -> str:
-    """What `ImageReader` reads it by: its content hash, or its URL where it was never stored."""
-    return image.content_hash or image.url or ""
+def references_of(messages: Sequence[Message]) -> tuple[str, ...]:
+    """What `ImageReader` reads the messages' images by: content hashes, or URLs of those that were never stored."""
+    return tuple(image.content_hash or image.url or "" for image in images_of(tuple(messages)))
 
 
 def _array(value: Any) -> npt.NDArray[Any]:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from assay.conversation.message import images_of, response_turns
+from assay.conversation.message import response_turns
 from assay.domain import Message, Prompt, Response
 from assay.errors import BadInputError
-from assay.models.chat.image_reader import ImageReader, reference_of
+from assay.models.chat.image_reader import ImageReader, references_of
 from assay.models.chat.options import ChatOptions
 from assay.models.chat.template_form import PROBES, Feature, TemplateProbe, features_of, template_form
 from assay.models.chat.template_trial import check_first_run
@@ -193,7 +193,7 @@ class Renderer:
             dropped = True
             ids, start = self._encode_whole(turns, response, after)
         excess = len(ids) - self.max_length
-        images = _references((*turns, *(() if response is None else response_turns(response)), *after))
+        images = references_of((*turns, *(() if response is None else response_turns(response)), *after))
         if excess <= 0:
             return Encoded(tuple(ids), start, truncated=dropped, images=images)
         if images:
@@ -212,7 +212,7 @@ class Renderer:
             text = self.render((*prompt, *response_turns(response), *after[:-1]), tuple(after[-1:]))
         else:
             text = self.render(prompt, response)
-        images = _references((*prompt, *(() if response is None else response_turns(response)), *after))
+        images = references_of((*prompt, *(() if response is None else response_turns(response)), *after))
         written, grown = self._with_images(text, images)
         ids, offsets = self._tokenize(written)
         ids = [*self._prepend, *ids]
@@ -266,10 +266,6 @@ def _with_fixed_date(template: str) -> str:
     if re.search(r"strftime_now\s*\(", fixed):
         raise BadInputError("the chat template prints today's date in a computed format: scores would change by day")
     return fixed
-
-
-def _references(messages: Sequence[Message]) -> tuple[str, ...]:
-    return tuple(map(reference_of, images_of(tuple(messages))))
 
 
 def _oldest_droppable(messages: Sequence[Message]) -> tuple[int, int] | None:

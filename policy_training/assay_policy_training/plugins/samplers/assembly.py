@@ -9,14 +9,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from assay.errors import BadInputError
+from assay.models.chat.image_reader import references_of
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.stop_strings import StopStrings
 
 
-def generation_ids(policy: Policy, items: Sequence[PromptItem]) -> list[list[int]]:
-    """Per item, the tokens that are generated from: the context, then what is forced."""
+def generation_ids(policy: Policy, items: Sequence[PromptItem], *, images: bool = False) -> list[list[int]]:
+    """Per item, the tokens that are generated from: the context, then what is forced. Raises BadInputError for one with
+    images, unless the caller takes them too (`images`)."""
+    if not images and any(references_of(item.generation_context) for item in items):
+        raise BadInputError("prompts with images, which this one does not give to the model", field="sampler")
     return [[*policy.renderer.encode(item.generation_context).ids, *forced_ids(policy, item)] for item in items]
 
 
@@ -50,7 +55,7 @@ def assemble(
     forced = None
     if any(forced_tokens):
         tokens, mask, logp, forced = _with_forced(forced_tokens, group_size, tokens, mask, logp, pad)
-    gen_ids, gen_mask = pad_left(generation_ids(policy, items), pad)
+    gen_ids, gen_mask = pad_left(generation_ids(policy, items, images=True), pad)
     train_ids, train_mask = gen_ids, gen_mask
     if any(forced_tokens) or any(item.training_context != item.generation_context for item in items):
         contexts = [policy.renderer.encode(item.training_context).ids for item in items]

@@ -6,6 +6,7 @@ A row's context may lie at any columns: positions are counted from its own mask.
 tokens are drawn from (the sampler's), prompts and responses as text (`assembly`).
 """
 
+import inspect
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
@@ -14,8 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.models.attention.packing import unwrapped
+from assay.models.attention.packing import backbone, unwrapped
 from assay.models.heads import position_ids
+from assay.models.vision import without_image_places
+from assay_policy_training.core.logprobs import ImageInputs
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import draw
 from assay_policy_training.core.stop_strings import StopStrings
@@ -30,7 +33,8 @@ class Decoding:
     `tokens`, `mask` (drawn), `logp` [P*G, limit] fill while `run` is iterated, or `step` called. `scaled`: logits
     [rows,V] to those drawn from. `at_once`: prompts under generation at most; where the model's cache is not a plain
     one, the others wait for all of them. `stops`: texts that end a row. `mixture`: share of the reference's logits in
-    those drawn from, a geometric mean of the two distributions.
+    those drawn from, a geometric mean of the two distributions. `images`: of each prompt, as an `ImageReader` reads
+    them, empty where none has any; not with `in_turns`.
 
     `in_turns` (`turn_tokens`: of one, at most): the prompts are begun by `begin`, `step` gives the rows whose turn has
     ended, and `resume` lets one go on; the tokens that it is given are in `tokens` and off in `mask`.
@@ -50,10 +54,12 @@ class Decoding:
         mixture: float = 0.0,
         in_turns: bool = False,
         turn_tokens: int | None = None,
+        images: Sequence[tuple[str, ...]] = (),
     ) -> None:
         self.policy, self.scaled, self.group_size, self.at_once = policy, scaled, group_size, at_once
         self.limit = limit = uniforms.shape[1]
         self.stops, self.mixture, self.in_turns, self.turn_tokens = stops, mixture, in_turns, turn_tokens
+        self.images = images if any(images) else ()
         device = policy.device
         self.uniforms = uniforms.to(device)
         self.ids, self.seen_prompts = ids.to(device), seen.to(device)
@@ -64,6 +70,8 @@ class Decoding:
         self.logp = torch.zeros((rows, limit), device=device)
         self._lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self._turn_starts = torch.zeros_like(self._lengths)
+        #: From the number of a row's tokens to its positions, where images take fewer.
+        self._offsets = torch.zeros_like(self._lengths)
         self._ended: list[int] = []  #: rows that have ended since the last step
         self._waiting: deque[int] = deque()  #: prompts
         self._resumed: deque[int] = deque()  #: rows
@@ -138,10 +146,13 @@ class Decoding:
         padding = int((~seen).all(0).sum())
         ids, seen = ids[:, padding:], seen[:, padding:]
         cache = self._new_cache()
-        logits = self._forward(ids, seen, position_ids(seen), cache)
+        images = self.policy.image_inputs([self.images[prompt] for prompt in prompts]) if self.images else None
+        positions, offset = self._positions(ids, seen, images)
+        logits = self._forward(ids, seen, positions, cache, images)
         size = self.group_size
         first = torch.tensor(prompts, device=ids.device) * size
         rows = (first[:, None] + torch.arange(size, device=ids.device)).flatten()
+        self._offsets[rows] = offset.repeat_interleave(size)
         cache.batch_repeat_interleave(size)
         self._join(rows, logits.repeat_interleave(size, 0), seen.repeat_interleave(size, 0), cache)
 
@@ -197,12 +208,24 @@ class Decoding:
     def _advance(self) -> None:
         """One more token of every row."""
         seen = torch.cat([self._seen, self._seen.new_ones(len(self._seen), 1)], 1)
-        logits = self._forward(self._last[:, None], seen, position_ids(seen)[:, -1:], self._cache)
+        positions = position_ids(seen)[:, -1:] + self._offsets[self._rows, None]
+        logits = self._forward(self._last[:, None], seen, positions, self._cache)
         chosen, stay = self._sample(self._rows, logits, seen, self._cache)
         if len(stay) < len(self._rows):
             self._cache.batch_select_indices(stay)
             self._rows, chosen, seen = self._rows[stay], chosen[stay], seen[stay]
         self._last, self._seen = chosen, seen
+
+    def _positions(self, ids: Tensor, seen: Tensor, images: ImageInputs | None) -> tuple[Tensor, Tensor]:
+        """Positions of prompts [P,S], and what each one's later tokens are moved by [P]: not 0 where the model counts
+        an image by its height and width (Qwen2-VL)."""
+        network = backbone(unwrapped(self.policy.model))
+        if images is None or not hasattr(network, "get_rope_index"):
+            return position_ids(seen), seen.new_zeros(len(seen), dtype=torch.long)
+        takes = inspect.signature(network.get_rope_index).parameters
+        options = {name: value for name, value in images(network, ids).items() if name in takes}
+        positions, offset = network.get_rope_index(ids, attention_mask=seen.long(), **options)
+        return positions, offset[:, 0]
 
     def _sample(self, rows: Tensor, logits: Tensor, seen: Tensor, cache: Any) -> tuple[Tensor, Tensor]:
         """Sample and store a token for each of `rows`; returns the tokens, and the indices of the rows that
@@ -234,17 +257,21 @@ class Decoding:
         return cache
 
     @torch.no_grad()
-    def _forward(self, ids: Tensor, seen: Tensor, position: Tensor, cache: Any) -> Tensor:
+    def _forward(
+        self, ids: Tensor, seen: Tensor, position: Tensor, cache: Any, images: ImageInputs | None = None
+    ) -> Tensor:
         """[rows,V] logits after the last column."""
         if not self.mixture:
-            return self._logits(self.policy.model, ids, seen, position, cache)
+            return self._logits(self.policy.model, ids, seen, position, cache, images)
         own, reference = split_cache(cache, len(cache.layers) // 2)
-        logits = self._logits(self.policy.model, ids, seen, position, own)
+        logits = self._logits(self.policy.model, ids, seen, position, own, images)
         with self.policy.reference_model() as model:
-            other = self._logits(model, ids, seen, position, reference)
+            other = self._logits(model, ids, seen, position, reference, images)
         return (1 - self.mixture) * logits + self.mixture * other
 
-    def _logits(self, model: Any, ids: Tensor, seen: Tensor, position: Tensor, cache: object) -> Tensor:
+    def _logits(
+        self, model: Any, ids: Tensor, seen: Tensor, position: Tensor, cache: object, images: ImageInputs | None
+    ) -> Tensor:
         with self.policy.precision():
             answer = model(
                 input_ids=ids,
@@ -253,9 +280,9 @@ class Decoding:
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
+                **({} if images is None else images(unwrapped(model), ids)),
             )
-        logits: Tensor = answer.logits[:, -1]
-        return logits
+        return without_image_places(answer.logits[:, -1], unwrapped(model).config)
 
 
 def _plain(cache: Any) -> bool:

@@ -130,6 +130,7 @@ class RecordedResponses(RecipeSettings, section="sampler"):
     file: str = ""
     logprobs: bool = False
     generates: ClassVar[bool] = False
+    reads_images: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.file:

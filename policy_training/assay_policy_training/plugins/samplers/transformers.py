@@ -6,11 +6,12 @@ from the same logits; a bounded number of rows at once; groups yielded as they e
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from assay.models.chat.image_reader import references_of
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -93,11 +94,21 @@ class TransformersSampler:
         return logits
 
     def _decoding(self, items: Sequence[PromptItem], group_size: int, seed: int | Sequence[int]) -> "Decoding":
-        ids, seen = pad_left(generation_ids(self.policy, items), int(self.policy.tokenizer.pad_token_id))
+        contexts = generation_ids(self.policy, items, images=True)
+        ids, seen = pad_left(contexts, int(self.policy.tokenizer.pad_token_id))
+        images = [references_of(item.generation_context) for item in items]
         uniforms = group_uniforms(group_seeds(seed, len(items)), group_size, self.sampling.max_new_tokens)
-        return self._start_decoding(ids, seen, group_size, uniforms)
+        return self._start_decoding(ids, seen, group_size, uniforms, images)
 
-    def _start_decoding(self, ids: Tensor, seen: Tensor, group_size: int, uniforms: Tensor, **turns: Any) -> "Decoding":
+    def _start_decoding(
+        self,
+        ids: Tensor,
+        seen: Tensor,
+        group_size: int,
+        uniforms: Tensor,
+        images: Sequence[tuple[str, ...]] = (),
+        **turns: Any,
+    ) -> "Decoding":
         from assay_policy_training.plugins.samplers.decoding import Decoding  # imports transformers
 
         most = self.sampling.rows_at_once
@@ -107,6 +118,7 @@ class TransformersSampler:
         ids, seen = ids.repeat_interleave(pieces, 0), seen.repeat_interleave(pieces, 0)
         stops = StopStrings(self.policy.tokenizer, self.sampling.stop)
         options: dict[str, Any] = {"at_once": most // size, "stops": stops, "mixture": self.mixture, **turns}
+        options["images"] = [references for references in images for _ in range(pieces)]
         return Decoding(self.policy, self._scaled, ids, seen, size, uniforms, **options)
 
     def _scaled(self, logits: Tensor) -> Tensor:
@@ -118,6 +130,8 @@ class TransformersSampler:
 
 class Transformers(RecipeSettings, section="sampler"):
     """S2: the default sampler."""
+
+    reads_images: ClassVar[bool] = True
 
     def open(self, policy: Policy, sampling: Sampling) -> TransformersSampler:
         return TransformersSampler(policy, sampling)
