@@ -18,6 +18,7 @@ def check_image_prompts(recipe: Recipe, items: Iterable[PromptItem], *, processe
         return
     refused = {
         "sampler": not getattr(recipe.sampler, "reads_images", False),
+        "environment": recipe.environment is not None,
         "contexts": recipe.contexts is not None,
         "critic": recipe.critic is not None,
         "teacher": recipe.teacher is not None,

@@ -82,7 +82,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
         (("--policy", "tiny-vision", "--set", "sampler.kind=vllm_server", "--set", "sampler.launch=true"), "sampler"),
         (("--policy", "tiny-vision", "--set", "asynchrony.lag=1"), "asynchrony.lag"),
         (("--policy", "tiny-vision", "--recipe", "ppo"), "critic"),
-        (("--policy", "tiny-vision", "--set", "sampler.kind=tool_calls"), "sampler"),
+        (("--policy", "tiny-vision", "--set", "environment={kind: tools, tools: [calculator]}"), "environment"),
     ],
 )
 def test_what_takes_no_images_is_refused_in_one_line(

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.errors import BadInputError
 from assay.models.attention.packing import backbone, unwrapped
 from assay.models.heads import position_ids
-from assay.models.vision import without_image_places
+from assay.models.vision import image_token_of, without_image_places
 from assay_policy_training.core.logprobs import ImageInputs
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import draw
@@ -60,6 +61,9 @@ class Decoding:
         self.limit = limit = uniforms.shape[1]
         self.stops, self.mixture, self.in_turns, self.turn_tokens = stops, mixture, in_turns, turn_tokens
         self.images = images if any(images) else ()
+        place = image_token_of(unwrapped(policy.model).config)
+        if place is not None and not self.images and bool((ids.eq(place) & seen).any()):
+            raise BadInputError("prompts with images, which this one does not give to the model", field="sampler")
         device = policy.device
         self.uniforms = uniforms.to(device)
         self.ids, self.seen_prompts = ids.to(device), seen.to(device)
