@@ -50,7 +50,8 @@ class EncodedResponse(NamedTuple):
     @property
     def unmatched(self) -> "EncodedResponse":
         """Without the mismatched response."""
-        return self._replace(group=group_of(self.group.sequences()[:1]), starts=self.starts[:1])
+        group = group_of(self.group.sequences()[:1], self.group.images[:1])
+        return self._replace(group=group, starts=self.starts[:1])
 
 
 class UnpairedMethod(PolicyMethod):
@@ -199,16 +200,16 @@ class Kto(UnpairedMethod, ReferencedMethod):
 def _mismatched(items: Sequence[EncodedResponse], max_length: int | None) -> Iterator[EncodedResponse]:
     """Each item with the response of the next one whose prompt is another, cut to `max_length` tokens."""
     for number, item in enumerate(items):
-        sequence, start = item.group.sequences()[0], item.starts[0]
+        sequence, start, images = item.group.sequences()[0], item.starts[0], item.group.images[:1]
         for step in range(1, len(items)):
             other = items[(number + step) % len(items)]
             tokens, begin = other.group.sequences()[0], other.starts[0]
-            if not np.array_equal(tokens[:begin], sequence[:start]):
+            if other.group.images[:1] != images or not np.array_equal(tokens[:begin], sequence[:start]):
                 break
         else:
             raise BadInputError("KTO needs responses to at least two prompts, for its KL term")
         mismatched = np.concatenate([sequence[:start], tokens[begin:]])[:max_length]
-        yield item._replace(group=group_of([sequence, mismatched]), starts=(start, start))
+        yield item._replace(group=group_of([sequence, mismatched], images * 2), starts=(start, start))
 
 
 def _pairs(rows: Collection[UnpairedResponse]) -> Iterator[PreferencePair]:
