@@ -57,7 +57,7 @@ def drawn(rng: random.Random, colour: str, shape: str, *, unseen: bool = False) 
 def digit(rng: random.Random, number: int, *, unseen: bool = False) -> Image.Image:
     """A digit of some size, moved by some pixels."""
     image, style = Image.new("RGB", (SIDE, SIDE), (255, 255, 255)), Style(rng, unseen=unseen)
-    font = ImageFont.load_default(size=style.size(18, 26))
+    font = ImageFont.load_default(size=style.size(19, 26))
     place, fill = style.place((3, 12), (0, 6)), style.colour((0, 0, 0))
     ImageDraw.Draw(image).text(place, str(number), fill=fill, font=font)
     return image
