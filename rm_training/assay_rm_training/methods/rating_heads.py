@@ -28,20 +28,30 @@ from assay_serving.scorer import ScoreItem
 FOLDS = 4
 
 
-def ridge(x: Floats, y: Floats, weights: Floats, penalties: Sequence[float]) -> list[Floats]:
+def ridge(x: Floats, y: Floats, weights: Floats, penalties: Sequence[float], *, centred: bool = False) -> list[Floats]:
     """For each penalty the w [H, K] that minimises, for every column of y [n, K] over its rows that are not nan,
-    sum_i v_i (w . x_i - y_i)^2 / sum_i v_i + l2 |w|^2, for x [n, H] and v = `weights` [n]."""
+    sum_i v_i (w . x_i - y_i)^2 / sum_i v_i + l2 |w|^2, for x [n, H] and v = `weights` [n]. `centred`: of x and y less
+    their means over these rows, which is the fit with an intercept (`intercepts`)."""
     solved: list[Floats] = [np.zeros((x.shape[1], y.shape[1])) for _ in penalties]
     present = ~np.isnan(y)
     for pattern in np.unique(present, axis=1).T:  # columns that are rated in the same rows share a decomposition
         columns = np.flatnonzero((present == pattern[:, None]).all(axis=0))
         v = weights * pattern
-        weighted = x * (v / v.sum())[:, None]
-        values, vectors = np.linalg.eigh(weighted.T @ x)
-        right = vectors.T @ (weighted.T @ np.nan_to_num(y[:, columns]))
+        rated, weighted = np.nan_to_num(y[:, columns]), x * (v / v.sum())[:, None]
+        mean = weighted.sum(axis=0) * centred
+        values, vectors = np.linalg.eigh(weighted.T @ x - np.outer(mean, mean))
+        right = vectors.T @ (weighted.T @ rated - np.outer(mean, v @ rated / v.sum()))
         for w, l2 in zip(solved, penalties, strict=True):
             w[:, columns] = vectors @ (right / (np.maximum(values, 0.0) + l2)[:, None])
     return solved
+
+
+def intercepts(x: Floats, y: Floats, weights: Floats, w: Floats) -> Floats:
+    """[K]: what each column of y is at x = 0 by the `centred` fit w [H, K]."""
+    shares = weights[:, None] * ~np.isnan(y)
+    shares /= shares.sum(axis=0)
+    fitted: Floats = (shares * np.nan_to_num(y)).sum(axis=0) - np.einsum("nk,nh,hk->k", shares, x, w, optimize=True)
+    return fitted
 
 
 def fit_rating_heads(
@@ -54,7 +64,7 @@ def fit_rating_heads(
     penalties: Sequence[float] = L2_PATH,
 ) -> tuple[FittedHeads, RatingHeads]:
     """Of hidden states [N, H], ratings [N, K] (nan: not rated), weights [N] and prompts' numbers [N]. The heads are
-    [members * K, H], a member's K together, and give ratings less their means over the rows.
+    [members * K, H], a member's K together, and give ratings less their offsets, which all members share.
 
     Raises BadInputError for a rating that no row has, and for a single prompt.
     """
@@ -74,9 +84,13 @@ def fit_rating_heads(
             out = folds == fold
             if out.all() or (~np.isnan(y[~out])).sum(axis=0).min() == 0:
                 continue
-            for order, w in enumerate(ridge(x[~out], y[~out], v[~out], penalties)):
-                errors[order] += np.nansum(v[out, None] * np.square(x[out] @ w - y[out]))
+            rest = (x[~out], y[~out], v[~out])
+            for order, w in enumerate(ridge(*rest, penalties, centred=True)):
+                errors[order] += np.nansum(v[out, None] * np.square(x[out] @ w + intercepts(*rest, w) - y[out]))
         best = penalties[int(errors.argmin())]  # the largest of equal ones
+    # A rating that only some rows have is at its mean where these rows' states are, not where those of all are.
+    offsets = intercepts(x, y, v, ridge(x, y, v, [best], centred=True)[0])
+    y = y - offsets
     drawn = (
         v * np.random.default_rng([config.seed, member]).exponential(size=prompts)[by_prompt]
         for member in range(config.members)
@@ -84,7 +98,7 @@ def fit_rating_heads(
     heads = np.concatenate([(ridge(x, y, each, [best])[0] * deviations).T / units for each in drawn])
     none = Posterior(heads.mean(axis=0), np.zeros((x.shape[1], 1)))  # of ratings no belief is kept beside the members
     fitted = FittedHeads(heads, centre, none, "bootstrap", best, len(x), float(len(x)))
-    return fitted, RatingHeads(tuple(names), scale.means, Aggregation())
+    return fitted, RatingHeads(tuple(names), tuple((means + deviations * offsets).tolist()), Aggregation())
 
 
 def train_rating_heads(

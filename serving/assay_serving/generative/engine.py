@@ -99,12 +99,17 @@ class GenerativeScorer:
         return self.writer.info
 
     @property
+    def relative(self) -> bool:
+        """Whether a response's score depends on those beside it: a server then scores each request by itself."""
+        return self.form.responses != 1
+
+    @property
     def score_identity(self) -> str | None:
         """See `Repeatable`. A local model's random numbers depend on the question, the sample and this scorer's seed
         only, so even sampled judgements repeat; an endpoint may not honour the seed, or change its model."""
-        if self.form.responses != 1:
-            return None  # a response's score depends on those beside it
-        if not getattr(self.writer, "repeatable", False) or not toolbox(self.judging.tools).repeatable:
+        if self.relative or not getattr(self.writer, "repeatable", False):
+            return None
+        if not toolbox(self.judging.tools).repeatable:
             return None
         return f"seed {self.seed}{self._texts.identity if self._texts is not None else ''}"
 

@@ -283,6 +283,9 @@ def test_heads_of_ratings_give_each_rating_an_uncertainty(place: Path, capsys: p
     assert sum(part["value"] for part in told["parts"]) / 2 == pytest.approx(told["reward"])
     code, _, err = run(capsys, *command, "--force", "--ratings", "depth", *where)
     assert (code, "no row has the rating 'depth'" in err) == (2, True)
+    for names in (",", "red,red"):
+        code, _, err = run(capsys, *command, "--force", "--ratings", names, *where)
+        assert (code, "name the ratings, each once" in err) == (2, True)
 
 
 def test_an_ensemble_of_heads_is_trained_measured_and_used_as_any_model(

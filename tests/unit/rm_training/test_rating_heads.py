@@ -41,6 +41,18 @@ def test_planted_ratings_are_recovered_and_what_was_rated_less_is_less_certain()
     assert (again.heads == heads.heads).all()
 
 
+def test_a_rating_of_one_source_alone_is_as_good_as_one_of_all() -> None:
+    """Its rows' states lie beside those of the others, so that their mean rating is not that of the mean state."""
+    x, second = RNG.normal(size=(600, 5)), np.arange(600) % 2 == 1
+    x[second, 0] += 3
+    truth = 4 + x @ np.array([1.0, -2.0, 0.0, 0.0, 0.5])
+    y = np.stack([truth, truth], axis=1) + RNG.normal(scale=0.1, size=(600, 2))
+    y[~second, 1] = np.nan
+    heads, ratings = fit_rating_heads(x, y, np.ones(600), np.arange(600), HeadsConfig("bootstrap", 4), ("a", "b"))
+    said = (heads.rewards(x[second]).reshape(-1, 4, 2) + np.array(ratings.offsets)).mean(axis=1)
+    assert np.sqrt(np.square(said - truth[second, None]).mean(axis=0)).max() < 0.1
+
+
 def test_what_cannot_be_fitted_is_refused() -> None:
     x, y = RNG.normal(size=(4, 2)), np.array([[1.0, np.nan]] * 4)
     with pytest.raises(BadInputError, match="no row has the rating 'b'"):

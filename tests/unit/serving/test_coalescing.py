@@ -126,6 +126,22 @@ def test_requests_that_wait_are_scored_together_and_answered_each_its_own(engine
     assert engine.calls == [1, len(texts)]
 
 
+@pytest.mark.parametrize("call_s", [UNHURRIED, 1e-3])
+def test_where_scores_are_relative_each_requests_responses_to_a_prompt_are_scored_by_themselves(
+    engine: HeldEngine, call_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "relative", True, raising=False)
+    with serving(engine, ServerSettings(engine_call_s=call_s)) as running, ThreadPoolExecutor(8) as pool:
+        expected = offline(engine, "a", "b", "c", "d", "e")
+        engine.calls.clear()
+        with busy_engine(running, engine, pool):
+            rest = [pool.submit(ask, running, *texts) for texts in (("a", "b", "c"), ("d", "e"))]
+            until(lambda: waiting(running) == 5)
+        found = [reward for reply in rest for reward in rewards(reply.result())]
+    assert found == pytest.approx(expected, abs=1e-5)
+    assert (engine.calls[0], sorted(engine.calls[1:])) == (1, [2, 3])
+
+
 def test_a_large_request_is_scored_in_parts_and_answered_in_order(engine: HeldEngine) -> None:
     texts = [f"answer {n}" for n in range(30)]
     expected = offline(engine.prepare(), *texts)

@@ -67,6 +67,7 @@ def probe(
     from assay_rm_training.commands.train.options import waivers_of
     from assay_rm_training.data.response_labels import load_ratings
     from assay_rm_training.methods.heads_config import HeadsConfig
+    from assay_rm_training.methods.multi_objective import MultiObjective
     from assay_rm_training.methods.probe import ProbeConfig
     from assay_rm_training.runs.probe import ProbePlan, train_probe_model, train_rating_probe
     from assay_rm_training.runs.train import default_name
@@ -75,6 +76,8 @@ def probe(
 
     here = Workspace.find(workspace)
     names = tuple(name.strip() for name in (ratings or "").split(",") if name.strip())
+    if ratings is not None:
+        MultiObjective(names)  # checks the names
     if names and (gold or label_smoothing or uncertainty not in (None, "bootstrap")):
         raise BadInputError("ratings have no pairs, and a bootstrap", field="--gold, --label-smoothing, --uncertainty")
     if names:

@@ -1,9 +1,9 @@
 """Dynamic batching: queued items of all requests are scored together, in one thread that owns the engine.
 
 Covers: a bounded queue, engine calls of bounded length that take items of several requests (and parts of large ones),
-cancellation, deadlines, isolation of a request that breaks the engine, an engine that does not return. Leaves out:
-HTTP, the order of requests (`fair_queue`), token batches within one engine call (`assay_serving.engines.batching`),
-the cache.
+requests that are scored by themselves where scores are relative, cancellation, deadlines, isolation of a request that
+breaks the engine, an engine that does not return. Leaves out: HTTP, the order of requests (`fair_queue`), token batches
+within one engine call (`assay_serving.engines.batching`), the cache.
 
 All methods run on the event loop; only the engine runs in its thread.
 """
@@ -17,6 +17,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from queue import SimpleQueue
 from typing import TypeAlias
 
@@ -56,6 +57,7 @@ class DynamicBatcher:
 
     def __init__(self, name: str, scorer: Scorer, settings: ServerSettings, metrics: EngineMetrics) -> None:
         self.scorer = scorer
+        self._relative: bool = getattr(scorer, "relative", False)
         self.stuck = False  #: an engine call has exceeded its time limit and has not returned
         self._overdue_since = 0.0
         self.settings = settings
@@ -127,6 +129,7 @@ class DynamicBatcher:
             deadline=deadline,
             arrived=loop.time(),
             listener=listener,
+            relative=self._relative,
         )
         if not items:
             pending.add([])
@@ -189,8 +192,21 @@ class DynamicBatcher:
             if start == 0:
                 waits = self._metrics.wait_seconds.labels(self.name, pending.priority.name.lower())
                 waits.observe(now - pending.arrived)
-        self._running = _Running(call, items, self._thread.call(self.scorer.score, items), time.perf_counter())
+        results = self._thread.call(self._score_of(call.parts), items)
+        self._running = _Running(call, items, results, time.perf_counter())
         return True
+
+    def _score_of(self, parts: Sequence[tuple[PendingRequest, int, int]]) -> Score:
+        """How the items of these parts are scored: each request by itself where a score depends on those beside it."""
+        if not self._relative:
+            return self.scorer.score
+
+        def each(items: Sequence[ScoreItem]) -> list[ScoreResult]:
+            rest = iter(items)
+            requests = [list(islice(rest, stop - start)) for _, start, stop in parts]
+            return [result for request in requests for result in self.scorer.score(request)]
+
+        return each
 
     async def _outcome(self, running: _Running) -> list[ScoreResult] | AssayError | None:
         """The engine's results; an error of the whole model; None if the engine broke on these items."""
@@ -236,7 +252,7 @@ class DynamicBatcher:
             first, end = ranges.pop()
             parts = call.parts[first:end]
             items = [item for pending, start, stop in parts for item in pending.items[start:stop]]
-            results = await self._engine_results(self._thread.call(self.scorer.score, items), call, items)
+            results = await self._engine_results(self._thread.call(self._score_of(parts), items), call, items)
             if isinstance(results, list):
                 failed_alone, offset = 0, 0
                 for number, (_, start, stop) in enumerate(parts, first):

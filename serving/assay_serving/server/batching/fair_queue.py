@@ -46,7 +46,8 @@ class Listener(Protocol):
 class PendingRequest:
     """The items of one request. `done` resolves to the results in the items' order.
 
-    `deadline`: on the event loop's clock; items still waiting then are not scored.
+    `deadline`: on the event loop's clock; items still waiting then are not scored. `relative`: items that follow each
+    other with one prompt go into one call.
     """
 
     items: Sequence[ScoreItem]
@@ -57,6 +58,7 @@ class PendingRequest:
     deadline: float = float("inf")
     arrived: float = 0.0
     listener: Listener | None = None
+    relative: bool = False
     large: bool = field(default=False, init=False)  #: set by the queue
     taken: int = field(default=0, init=False)  #: items handed to the engine, always the first ones
     results: list[ScoreResult] = field(default_factory=list, init=False)
@@ -137,7 +139,11 @@ class EngineCall:
             self.characters_left -= cost
             self.items_left -= 1
             index += 1
-            if index == len(pending.items) or spent >= most or not self.has_room:
+            if index == len(pending.items):
+                break
+            if pending.relative and pending.prompts[index] is shared:
+                continue
+            if spent >= most or not self.has_room:
                 break
             if only is not None and pending.prompts[index][0] != only:
                 break
