@@ -9,7 +9,7 @@ A verdict is never searched for in the reasoning: "I would say Verdict: A, but .
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 #: What the final line of our own formats begins with; one space and the label follow, then nothing.
@@ -34,7 +34,7 @@ class JudgeVerdict:
     line_start: int
     value: float | None = None
     strength: int | None = None
-    values: tuple[float, ...] = ()
+    values: tuple[float, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
