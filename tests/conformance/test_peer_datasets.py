@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from peer_programs import said_by
 from typed_rows import CALL, CALLED, CALLS, PICTURE, PLAIN, THOUGHT, TOOL, filled
 
@@ -61,12 +60,17 @@ def test_openrlhfs_reward_dataset(tmp_path: Path, tiny_reward_model: Path) -> No
     assert "No." in rejected
 
 
-@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
-def test_verls_dataset(tmp_path: Path, tiny_reward_model: Path, ending: str) -> None:
-    path = tmp_path / f"out{ending}"
-    report = export(filled(tmp_path, *ROWS), path, Selection(), format="verl")
-    read = said_by("verl", "verl_dataset.py", path, tiny_reward_model, tmp_path / "cache")
-    assert len(read) == report.rows == 5
+def test_verls_dataset(tmp_path: Path, tiny_reward_model: Path) -> None:
+    workspace, paths = filled(tmp_path, *ROWS), [tmp_path / f"out{ending}" for ending in (".jsonl", ".parquet")]
+    rows = [export(workspace, path, Selection(), format="verl").rows for path in paths]
+    assert rows == [5, 5]
+    found = said_by("verl", "verl_dataset.py", tiny_reward_model, tmp_path / "cache", *paths)
+    for path, read in zip(paths, found, strict=True):
+        check_verls(read, path.suffix)
+
+
+def check_verls(read: list[Any], ending: str) -> None:
+    assert len(read) == 5
     assert sorted(row["index"] for row in read) == list(range(5))
     assert row_of(read, "Plain?")["prompt"][0]["content"] == "Plain?"
     called = row_of(read, "Yes.")

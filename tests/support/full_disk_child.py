@@ -1,4 +1,5 @@
-"""Commands and libraries on a file system that is full. Run in a mount namespace of its own: it mounts one.
+"""Commands and libraries on a file system that is full. Run in a mount namespace of its own: it mounts one. A command
+is a fork of this process, which has imported torch for all of them and does nothing with it.
 
 Arguments: an empty folder to mount it on. Prints one JSON object: name -> [exit status, standard output, standard
 error], and under "libraries" what each library's own error of a full disk is taken for.
@@ -11,9 +12,16 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+import transformers.core_model_loading  # noqa: F401
+
+import assay_policy_training.training.loop  # noqa: F401
+import assay_rm_training.runs.train  # noqa: F401
+from assay.cli.main import main
 from assay.system.full_disk import full_disk_line
 from assay.workspace import Workspace
 
@@ -22,10 +30,30 @@ FILL = Path("fill")
 
 
 def assay(*arguments: str) -> list[object]:
-    environment = {**os.environ, "TMPDIR": str(Path("tmp").resolve()), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "assay.cli", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment)
-    return [done.returncode, done.stdout, done.stderr]
+    streams = [os.memfd_create(name) for name in ("out", "err")]
+    if (pid := os.fork()) == 0:
+        code = 1
+        try:
+            os.environ |= {"TMPDIR": str(Path("tmp").resolve())}
+            tempfile.tempdir = None
+            for descriptor, stream in zip((0, 1, 2), (os.open(os.devnull, os.O_RDONLY), *streams), strict=True):
+                os.dup2(stream, descriptor)
+            code = _status(arguments)
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return [code, *(os.pread(stream, 10**7, 0).decode() for stream in streams)]
+
+
+def _status(arguments: tuple[str, ...]) -> int:
+    try:
+        main(list(arguments))
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
 
 
 def fill(*, free: int = 0) -> None:
@@ -55,7 +83,6 @@ def libraries() -> dict[str, str | None]:
     import polars as pl
     import pyarrow as pa
     import pyarrow.parquet as pq
-    import torch
     from safetensors.numpy import save_file
 
     numbers = np.random.default_rng(0).integers(0, 2**60, 200_000)
@@ -97,7 +124,7 @@ def libraries() -> dict[str, str | None]:
     return lines
 
 
-def main() -> None:
+def every_case() -> None:
     folder = Path(sys.argv[1])
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", folder], check=True)
     os.chdir(folder)
@@ -120,13 +147,13 @@ def main() -> None:
         report[name] = assay(*command, "-w", "w")
     fill()
     report["init elsewhere"] = assay("init", "other")
-    report["libraries"] = libraries()
     FILL.unlink()
     report["again"] = assay("data", "import", "many.jsonl", "-w", "w", "--json")
     with Workspace.open("w").store.unit() as db:
         report["comparisons"] = db.execute("SELECT count(*) FROM comparisons").fetchall()[0][0]
+    report["libraries"] = libraries()  # last: they have threads, without which a fork may wait for ever
     print(json.dumps(report))
 
 
 if __name__ == "__main__":
-    main()
+    every_case()

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked_actors import fork_actors
 from torch.distributed.tensor import DTensor
 from two_processes import PATIENCE_S, error_file, launch
 
@@ -156,7 +157,8 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 def every_scenario(folder: Path) -> None:
     """Each scenario from beginning to end, and from what one process had saved."""
-    with torch_process_group() as group:
+    with torch_process_group() as group, pytest.MonkeyPatch.context() as patch:
+        fork_actors(patch)
         for name, (_, kind, _) in SCENARIOS.items():
             parallel = parallel_strategy(kind, group, CPU)  # type: ignore[arg-type]
             for which in ("two", "resumed"):
@@ -209,7 +211,10 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, lis
     for name in SCENARIOS:
         for kind in ("one", "two"):
             (folder / name / kind).mkdir(parents=True)
-        torch.save(run(name, folder / name / "one", SingleProcess()), folder / name / "one" / "weights.pt")
+        with pytest.MonkeyPatch.context() as patch:
+            fork_actors(patch)
+            weights = run(name, folder / name / "one", SingleProcess())
+        torch.save(weights, folder / name / "one" / "weights.pt")
         shutil.copytree(folder / name / "one", folder / name / "resumed")  # its checkpoint is of step 2
     command = [sys.executable, __file__, str(folder), *TOGETHER]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": SUPPORT}

@@ -20,6 +20,7 @@ import async_training
 import pytest
 import torch
 from async_training import STEPS, Holding, recipe_with, trainer
+from forked_actors import fork_actors
 from torch import Tensor
 
 from assay.errors import BackendError, BadInputError
@@ -69,6 +70,13 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forked() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        fork_actors(patch)
+        yield
 
 
 @pytest.fixture(autouse=True)

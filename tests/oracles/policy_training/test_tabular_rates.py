@@ -157,10 +157,10 @@ def test_expected_td_with_a_fixed_behaviour_reaches_the_optimum(several: list[De
 def test_sampled_td_nears_the_optimum(several: list[DecisionProcess]) -> None:
     """From a gap of whole units to a small one, on every process; more samples a round get there in fewer rounds."""
     for process in several:
-        few = np.mean([gaps(SampledTemporalDifference(seed, 0.1, 0.1, 8), process, 150) for seed in range(4)], axis=0)
-        many = np.mean([gaps(SampledTemporalDifference(seed, 0.1, 0.1, 64), process, 150) for seed in range(4)], axis=0)
+        few = np.mean([gaps(SampledTemporalDifference(seed, 0.1, 0.1, 8), process, 75) for seed in range(2)], axis=0)
+        many = np.mean([gaps(SampledTemporalDifference(seed, 0.1, 0.1, 64), process, 150) for seed in range(2)], axis=0)
         assert many[100:].mean() < 0.05 * many[0]
-        assert many[:75].mean() < few[:75].mean()
+        assert many[:75].mean() < few.mean()
 
 
 def test_projection_is_the_nearest_point(process: DecisionProcess) -> None:

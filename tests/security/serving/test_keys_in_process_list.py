@@ -57,10 +57,10 @@ def docker_command(instruction: str) -> list[str]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").is_file(), reason="needs /proc")
-def test_a_server_hides_its_key_and_dockers_health_check_passes_with_keys(tiny_reward_model: Path) -> None:
+def test_a_server_hides_its_key_and_dockers_health_check_passes_with_keys(rule_reward: Path) -> None:
     entrypoint = [ASSAY, *docker_command("ENTRYPOINT")[1:]]
     options = ("--port", "0", "--device", "cpu", "--json", "--api-key", KEY)
-    with started(*entrypoint, str(tiny_reward_model), *options) as (url, pid):
+    with started(*entrypoint, str(rule_reward), *options) as (url, pid):
         assert httpx.get(f"{url}/v1/models").status_code == 401
         assert httpx.get(f"{url}/v1/models", headers={"Authorization": f"Bearer {KEY}"}).status_code == 200
         lines = command_lines(pid)
@@ -107,12 +107,12 @@ def test_only_secrets_are_masked() -> None:
     assert masked(["score", "--api-key=k=l", "--api-key"]) == ["score", "--api-key=***", "--api-key"]
 
 
-def test_a_keyless_server_on_every_address_refuses_foreign_names(tiny_reward_model: Path) -> None:
+def test_a_keyless_server_on_every_address_refuses_foreign_names(rule_reward: Path) -> None:
     """DNS rebinding: a page whose name was pointed at this server is of another host."""
     options = ("--host", "0.0.0.0", "--port", "0", "--device", "cpu", "--json", "--allowed-host", "rewards.example")
     plain = options[:-2]
     for chosen, expected in ((plain, 421), (options, 200)):
-        with started(ASSAY, "serve", str(tiny_reward_model), *chosen) as (url, _):
+        with started(ASSAY, "serve", str(rule_reward), *chosen) as (url, _):
             port = httpx.URL(url).port
             for host, status in (
                 ("attacker.example", 421),

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from annotating import vote
+from forked_command import ForkedCommand
 
 from assay.cli.main import main
 from assay.compute.job import JobSpec, Unit, UnitDone
@@ -25,7 +22,6 @@ from assay_pipelines.annotation.queues import get_queue
 from assay_pipelines.annotation.service import AnnotationService
 from assay_pipelines.judging.fake_endpoint import FakeEndpoint, fake_endpoint, prefers
 
-ASSAY = (sys.executable, "-c", "from assay.cli.main import main; main()")
 PAIRS = 40
 
 
@@ -177,7 +173,6 @@ def test_killed_while_judges_are_asked_nothing_is_asked_twice(
     path = loop_file(tmp_path, endpoint, seed=20, people=people, attributes=False, preverify=False)
     assay(filled, "curate", "stage1", path)
     assert people_answer(filled, "loop-i0") == 5
-    environment = {**os.environ, "ASSAY_WORKSPACE": str(filled.root)}
     reached, killed = threading.Event(), threading.Event()
 
     def hold(request: Any) -> None:
@@ -186,14 +181,11 @@ def test_killed_while_judges_are_asked_nothing_is_asked_twice(
             assert killed.wait(300)
 
     endpoint.faults = hold
-    process = subprocess.Popen(
-        [*ASSAY, "curate", "stage1", str(path)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = ForkedCommand("curate", "stage1", path, "-w", filled.root)
     try:
-        assert reached.wait(300)
+        process.until(reached.is_set)
     finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
         killed.set()
     said = assay(filled, "curate", "stage1", path)
     assert "the best of them is now model loop" in said

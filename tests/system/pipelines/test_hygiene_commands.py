@@ -166,8 +166,7 @@ def test_wrong_input_is_one_clear_line(assay: Assay, arguments: list[str], code:
 def test_published_benchmarks_against_published_data(assay: Assay, shared_data: Path, tmp_path: Path) -> None:
     """AlpacaEval's own prompts are in the set of its judgments; JudgeBench's are in neither set."""
     native = shared_data / "native"
-    for part in ("chat", "code", "safety-refuse", "safety-response"):
-        assay("data", "benchmarks", "add", f"rm-bench-{part}", native / f"rm_bench_{part}_filtered_slice.json.gz")
+    assay("data", "benchmarks", "add", "rm-bench-chat", native / "rm_bench_chat_filtered_slice.json.gz")
     assay("data", "benchmarks", "add", "judgebench", native / "judgebench_gpt-4o-2024-05-13_slice.jsonl.gz")
     assay("data", "benchmarks", "add", "alpaca-eval", shared_data / "alpacaeval2_multi_model.jsonl.gz")
     assay("data", "import", shared_data / "hh_helpful_base_test.jsonl.gz")

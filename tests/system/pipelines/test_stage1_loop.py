@@ -8,8 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -140,11 +139,26 @@ def decisions(workspace: Workspace) -> list[tuple[Any, ...]]:
         ).fetchall()
 
 
-def test_the_loop_fills_gold_and_silver_and_publishes_its_best_model(
-    workspace: Workspace, truth: dict[str, Answer]
-) -> None:
+class Finished(NamedTuple):
+    """A whole loop, which nothing interrupted; to be read."""
+
+    workspace: Workspace
+    truth: dict[str, Answer]
+    person: CountingJudge
+    judge: CountingJudge
+    report: Stage1Report
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    place = Workspace.create(tmp_path_factory.mktemp("finished") / "workspace")
+    truth = pool(place)
     person, judge = CountingJudge(truth, name="ada"), CountingJudge(truth, name="judge", accuracy=0.9)
-    report = run(workspace, CONFIG, parts(workspace, [person], [judge]))
+    return Finished(place, truth, person, judge, run(place, CONFIG, parts(place, [person], [judge])))
+
+
+def test_the_loop_fills_gold_and_silver_and_publishes_its_best_model(finished: Finished) -> None:
+    workspace, truth, person, judge, report = finished
     assert report.waiting is None
     assert report.stopped is None
     assert [i["iteration"] for i in report.iterations][:2] == [0, 1]
@@ -219,9 +233,8 @@ def test_demonstrations_that_a_language_model_was_shown_are_recorded(
     assert {"rests on", "demonstrations"} <= relations
 
 
-def test_every_target_says_why_it_was_chosen(workspace: Workspace, truth: dict[str, Answer]) -> None:
-    run(workspace, CONFIG, parts(workspace, [CountingJudge(truth, name="ada")], [CountingJudge(truth, name="j")]))
-    with workspace.store.unit() as db:
+def test_every_target_says_why_it_was_chosen(finished: Finished) -> None:
+    with finished.workspace.store.unit() as db:
         rows = db.execute(
             """SELECT t.comparison_id, t.why->>'gold', (t.why->>'p')::DOUBLE FROM loop_targets t WHERE iteration > 0"""
         ).fetchall()
@@ -235,35 +248,31 @@ def test_every_target_says_why_it_was_chosen(workspace: Workspace, truth: dict[s
 
 
 def test_interrupted_and_run_again_it_ends_as_if_it_never_stopped(
-    workspace: Workspace, truth: dict[str, Answer], tmp_path: Path
+    workspace: Workspace, truth: dict[str, Answer], finished: Finished
 ) -> None:
-    other = Workspace.create(tmp_path / "straight")
-    pool(other)
-    straight = [CountingJudge(truth, name="ada"), CountingJudge(truth, name="judge")]
-    run(other, CONFIG, parts(other, straight[:1], straight[1:]))
-
     asked: list[str] = []
     for stop_after in (5, 9, 3, None):  # each a new process's worth of objects
         person = CountingJudge(truth, name="ada", stop_after=stop_after)
-        judge = CountingJudge(truth, name="judge", stop_after=stop_after)
+        judge = CountingJudge(truth, name="judge", accuracy=0.9, stop_after=stop_after)
         with contextlib.suppress(KeyboardInterrupt):
             run(workspace, CONFIG, parts(workspace, [person], [judge]))
         asked += person.asked + judge.asked
     # an interrupted chunk's answers were written as they came: nothing is asked twice
     assert len(asked) == len(set(asked))
-    assert sorted(asked) == sorted(straight[0].asked + straight[1].asked)
-    assert decisions(workspace) == decisions(other)
+    assert sorted(asked) == sorted(finished.person.asked + finished.judge.asked)
+    assert decisions(workspace) == decisions(finished.workspace)
 
 
 def test_a_budget_stops_the_loop_and_a_larger_one_resumes(workspace: Workspace, truth: dict[str, Answer]) -> None:
     person, judge = CountingJudge(truth, name="ada"), CountingJudge(truth, name="judge")
-    report = run(workspace, CONFIG, parts(workspace, [person], [judge], spending=Spending(Budget(questions=5))))
+    config = replace(CONFIG, iterations=1)
+    report = run(workspace, config, parts(workspace, [person], [judge], spending=Spending(Budget(questions=5))))
     assert report.stopped is not None
     assert "5 questions" in report.stopped
     assert len(judge.asked) == 5
-    report = run(workspace, CONFIG, parts(workspace, [person], [judge]))
+    report = run(workspace, config, parts(workspace, [person], [judge]))
     assert report.stopped is None
-    assert len(judge.asked) == len(set(judge.asked))
+    assert len(judge.asked) == len(set(judge.asked)) > 5
 
 
 def test_source_and_model_can_vote_where_there_are_no_judges(workspace: Workspace, truth: dict[str, Answer]) -> None:
@@ -301,13 +310,13 @@ def test_judges_that_are_wrong_on_gold_outvote_the_right_one_only_where_all_coun
 
 def test_a_loop_from_before_judge_weights_continues(workspace: Workspace, truth: dict[str, Answer]) -> None:
     made = parts(workspace, [CountingJudge(truth, name="ada")], [CountingJudge(truth, name="judge")])
-    config = replace(CONFIG, judge_weights="equal")
+    config = replace(CONFIG, iterations=1, judge_weights="equal")
     run(workspace, config, made)
     with workspace.store.unit() as db:
         db.execute("UPDATE loops SET config = json_merge_patch(config::JSON, '{\"judge_weights\": null}')")
     assert run(workspace, config, made).stopped is None
     with pytest.raises(BadInputError, match=r"judge_weights \('equal'\); set it again, or choose another name"):
-        run(workspace, CONFIG, made)
+        run(workspace, replace(config, judge_weights=CONFIG.judge_weights), made)
 
 
 def test_by_default_a_voter_counts_by_its_worth_where_gold_has_measured_it(
@@ -338,15 +347,16 @@ def test_what_people_cannot_decide_is_discarded_and_put_to_no_judge(
                     on_result(place, Opinion("skip", None, (Vote("skip"),)))
 
     judge = CountingJudge(truth, name="judge")
-    run(workspace, CONFIG, parts(workspace, [Undecided(truth, name="ada")], [judge]))
+    config = replace(CONFIG, iterations=1)
+    run(workspace, config, parts(workspace, [Undecided(truth, name="ada")], [judge]))
     dropped = {row[0] for row in decisions(workspace) if row[3] == "people_undecided"}
     assert dropped
     assert not dropped & set(judge.asked)
 
 
-def test_another_configuration_under_the_same_name_is_refused(workspace: Workspace, truth: dict[str, Answer]) -> None:
-    made = parts(workspace, [CountingJudge(truth, name="ada")], [CountingJudge(truth, name="judge")])
-    run(workspace, CONFIG, made)
+def test_another_configuration_under_the_same_name_is_refused(finished: Finished) -> None:
+    workspace = finished.workspace
+    made = parts(workspace, [finished.person], [finished.judge])
     with pytest.raises(BadInputError, match="k_max"):
         run(workspace, replace(CONFIG, k_max=4), made)
     steps = [(iteration, step) for iteration, step, _ in loop_steps(workspace, "loop")]
@@ -444,14 +454,14 @@ def test_a_training_that_was_killed_resumes_though_somebody_decided_since(
 def test_what_is_discarded_while_people_look_at_it_stays_discarded(
     workspace: Workspace, truth: dict[str, Answer]
 ) -> None:
-    judges = [CountingJudge(truth, name="judge")]
+    judges, config = [CountingJudge(truth, name="judge")], replace(CONFIG, iterations=1)
     with contextlib.suppress(KeyboardInterrupt):
-        run(workspace, CONFIG, parts(workspace, [CountingJudge(truth, name="ada", stop_after=3)], judges))
+        run(workspace, config, parts(workspace, [CountingJudge(truth, name="ada", stop_after=3)], judges))
     with workspace.store.unit() as db:
         row = db.execute("SELECT comparison_id FROM loop_targets WHERE route = 'people' AND place = 0").fetchone()
         assert row is not None
         insert_decisions(db, [Decision(row[0], "discarded", None, "contamination", "a leak")], None)
-    report = run(workspace, CONFIG, parts(workspace, [CountingJudge(truth, name="ada")], judges))
+    report = run(workspace, config, parts(workspace, [CountingJudge(truth, name="ada")], judges))
     assert report.iterations[0]["people_overtaken"] == 1
     assert report.iterations[0]["gold"] == CONFIG.people.seed - 1
     assert [d[1:4] for d in decisions(workspace) if d[0] == row[0]] == [("discarded", None, "contamination")]

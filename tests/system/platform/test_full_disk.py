@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     if subprocess.run([*NAMESPACE, *mount], check=False, capture_output=True).returncode:
         pytest.skip("this machine lets no user mount a file system in a namespace of their own")
     command = [*NAMESPACE, sys.executable, full_disk_child.__file__, str(folder)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return outcome

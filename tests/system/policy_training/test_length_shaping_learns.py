@@ -18,8 +18,12 @@ from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import NoCommas
 
 
-@pytest.mark.parametrize(("name", "share"), [("kimi_length", 0.85), ("self_rewarded_efficiency", 0.7), ("dler", 0.7)])
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("kimi_length", 0.85), ("self_rewarded_efficiency", 0.7), pytest.param("dler", 0.7, marks=pytest.mark.slow)],
+)
 def test_responses_get_shorter(name: str, share: float, tmp_path: Path) -> None:
+    """Slow for the third: its length reward is in `tests/oracles`, and `test_recipes.py` trains it."""
     recipe = load_recipe(name)
     recipe = replace(
         recipe,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from forked_command import ForkedCommand
 
 from assay.cli.main import main
 from assay.errors import BadInputError
@@ -22,16 +22,6 @@ PLAN += ["--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "6"
 PLAN += ["--set", "report_kl=false"]
 
 
-def started(workspace: Workspace, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "assay.cli", "rl", *PLAN, *arguments, "--json", "-w", str(workspace.root)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def test_runs_at_once_do_not_disturb_each_other(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     """One that goes on and on; beside it others of another name, of the same name, and from its own checkpoint."""
 
@@ -42,16 +32,14 @@ def test_runs_at_once_do_not_disturb_each_other(workspace: Workspace, capsys: py
         assert ended.value.code == code, printed.err
         return printed.err if code else printed.out
 
-    long = started(workspace, "--steps", "100000", "--name", "long")
-    short = started(workspace, "--steps", "2", "--name", "short", "--seed", "5")
+    endless = ("--steps", "100000", "--name", "long", "-w", workspace.root)
+    long = ForkedCommand("rl", *PLAN, *endless)
     try:
-        assert long.stderr is not None
-        run = next(line.split()[1] for line in long.stderr if line.startswith("run "))
+        long.until(lambda: re.search("^run (run-.*)$", long.output(), re.MULTILINE) is not None)
+        [run] = [folder.name for folder in workspace.runs.iterdir()]
         assert f"{run} is making it" in assay(*PLAN, "--steps", "2", "--name", "long", code=2)
         assert f"{run} is still running" in assay("--resume", run, "--name", "branch", code=2)
-        printed, problem = short.communicate(timeout=600)
-        assert short.returncode == 0, problem
-        made = json.loads(printed)
+        made = json.loads(assay(*PLAN, "--steps", "2", "--name", "short", "--seed", "5"))
         assert made["steps"] == 2
         assert Path(made["policy"]) == workspace.models / "short"
         with workspace.store.unit() as db:
@@ -59,15 +47,10 @@ def test_runs_at_once_do_not_disturb_each_other(workspace: Workspace, capsys: py
             policies = db.execute("SELECT name FROM artifacts WHERE kind = 'policy'").fetchall()
         assert states == {run: "running", made["run"]: "done"}, "what is refused leaves no run"
         assert policies == [("short",)]
-        deadline = time.monotonic() + 300
-        while not checkpoints(workspace.runs / run):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert long.poll() is None
+        long.until(lambda: bool(checkpoints(workspace.runs / run)))
+        assert not long.ended()
     finally:
-        for process in (long, short):
-            process.kill()
-            process.communicate()
+        long.kill()
     assert Path(json.loads(assay("--resume", run, "--steps", "1"))["policy"]) == workspace.models / "long"
     assert not list(workspace.models.glob(".*")), "no claim is left behind"
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked_command import ForkedCommand
 
 from assay.domain import Message
 from assay.errors import BackendError
@@ -140,22 +138,16 @@ def test_no_reward_at_all_stops_the_run_with_the_reason(tmp_path: Path) -> None:
     assert all(torch.equal(before[name], p) for name, p in trainer.parameters.items())
 
 
-def _assay(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-c", "from assay.cli.main import main; main()", *map(str, arguments)]
-
-
 def test_killed_run_resumes_as_if_nothing_had_happened(workspace: Workspace, tmp_path: Path) -> None:
     """kill -9 in the middle of step 3; the resumed run equals an uninterrupted one, bit for bit."""
     options = ["--policy", "tiny", "--prompts", "constrained:4", "--steps", "4", "--lr", "1e-3"]
     options += ["--prompts-per-step", "2", "--group-size", "4", "--max-new-tokens", "10"]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     scorer = LetterShare(free=16)
     with running_server({"letters": scorer}) as server:
-        command = _assay("rl", "-w", workspace.root, "--reward", server.url, *options, "--set", "checkpoint_every=1")
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-        assert scorer.waiting.wait(300)
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=120)
+        every = ("--set", "checkpoint_every=1")
+        process = ForkedCommand("rl", "-w", workspace.root, "--reward", server.url, *options, *every)
+        process.until(scorer.waiting.is_set)
+        process.kill()
         scorer.go.set()
         (killed,) = [folder.name for folder in workspace.runs.iterdir()]
         plan = Plan.read(workspace, killed)

@@ -214,8 +214,9 @@ def test_two_processes_make_one_model(method: str, parallel: str, pairs: Path, w
     assert not list(workspace.runs.glob("*/*.pt"))
 
 
-@pytest.mark.parametrize("starter", ["torchrun", "on"])
+@pytest.mark.parametrize("starter", [pytest.param("torchrun", marks=pytest.mark.slow), "on"])
 def test_bad_input_ends_all_with_one_line(starter: str, workspace: Workspace) -> None:
+    """Slow by torchrun, which `test_bad_input_that_the_first_finds_ends_all_with_one_line` starts for `assay rl`."""
     command = ["train", "bt", "--data", "nowhere.jsonl", *SETTINGS, "-w", str(workspace.root)]
     on = [sys.executable, "-m", "assay.cli", *command, "--on", "local:2"]
     done = subprocess.run(

@@ -7,15 +7,13 @@ import math
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from assay_command import Run
+from forked_command import ForkedCommand
 
 from assay.domain import Message
 from assay.errors import BadInputError
@@ -170,27 +168,17 @@ def test_ctrl_c_in_a_reinforcement_says_how_to_resume(
     options = ("--base", tiny_judges["pairwise"], "--name", "judge-rl", "--device", "cpu", *SMALL[2:], "--steps", "500")
     more = ("--set", "checkpoint_every=1", "--workspace", workspace.root)
     arguments = ("train", "generative-rl", "--data", data, *options, *more)
-    # Tests that a shell began in the background ignore Ctrl-C, and so would what they start.
-    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    program += "; from assay.cli.main import main; main()"
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    process = ForkedCommand(*arguments)
     try:
-        started = time.monotonic()
-        while not (saved := [run for run in workspace.runs.glob("*") if checkpoints(run)]):
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() - started < 600, "no checkpoint"
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        err = process.communicate(timeout=300)[1]
+        process.until(lambda: any(checkpoints(run) for run in workspace.runs.glob("*")))
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait() == 130
     finally:
         process.kill()
-        process.wait()
-    assert process.returncode == 130
-    assert f"resume with: assay train generative-rl --resume {saved[0].name}" in err
+    [saved] = workspace.runs.glob("*")
+    assert f"resume with: assay train generative-rl --resume {saved.name}" in process.output()
     assert not (workspace.models / "judge-rl").exists()
-    assert JudgePlan.read(workspace, saved[0].name).name == "judge-rl"
+    assert JudgePlan.read(workspace, saved.name).name == "judge-rl"
 
 
 def test_reinforcement_raises_the_reward_and_is_resumed_as_if_uninterrupted(

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from assay_command import Run
 from fastapi.testclient import TestClient
+from forked_command import ForkedCommand
 from pair_files import write_pairs
 from safetensors.numpy import load_file
 
@@ -106,18 +102,11 @@ def test_a_killed_sweep_goes_on_and_trains_nothing_twice(
     workspace: Workspace, command: tuple[str | Path, ...], assay: Run
 ) -> None:
     seeds = (*command, "--seeds", "2", "--save-every", "1", "--epochs", "3")
-    words = [sys.executable, "-m", "assay.cli", *map(str, seeds)]
-    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    until = time.monotonic() + 240
-    try:
-        # Kill in the second run, once it has saved.
-        while not (len(runs := sorted(workspace.runs.glob("run-*"))) == 2 and (runs[1] / STATE).exists()):
-            assert process.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.01)
+    process = ForkedCommand(*seeds)
+    try:  # killed in the second run, once it has saved
+        process.until(lambda: any((run / STATE).exists() for run in sorted(workspace.runs.glob("run-*"))[1:]))
     finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        process.kill()
     [first] = [run for run in list_runs(workspace, group="g") if run.models == ("g-s0",)]
     code, out, err = assay(*seeds, "--json")
     assert code == 0, err

@@ -30,7 +30,7 @@ from assay_serving.server.core.settings import ServerSettings
 
 CHECKS = [content_type_conformance, response_schema_conformance, status_code_conformance]
 STATED = (503, 504)
-EXAMPLES = 10
+EXAMPLES = 5
 
 
 @pytest.fixture(scope="module")

@@ -151,7 +151,7 @@ def test_a_killed_server_gives_a_typed_error_after_bounded_tries(rule_reward: Pa
 
 def test_a_stop_answers_what_is_in_progress_and_exits_0(tiny_reward_model: Path, offline: TransformersScorer) -> None:
     # More than the first engine call takes, for seconds.
-    items = [replace(item, response=4 * item.response) for item in some_items(1000)]
+    items = [replace(item, response=4 * item.response) for item in some_items(500)]
     with served(tiny_reward_model, "--name", "rm") as (url, process):
 
         async def ask_and_stop() -> list[ScoreResult]:
