@@ -18,7 +18,15 @@ from assay.compute import actors
 if TYPE_CHECKING:
     import pytest
 
-IMPORTED = ["assay_policy_training.rollouts.actor", "transformers.core_model_loading"]
+#: With what transformers imports once a model is read.
+IMPORTED = [
+    "assay_policy_training.rollouts.actor",
+    "transformers.convert_slow_tokenizer",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.llama.modeling_llama",
+    "transformers.tokenization_utils_tokenizers",
+]
 
 
 class ForkingContext:

@@ -17,6 +17,18 @@ from assay.store.connection import Connection
 from assay.workspace import Workspace
 
 
+class Held:
+    """An actor's object."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def total(self, numbers: list[int]) -> int:
+        if not numbers:
+            raise BadInputError("nothing to add")
+        return sum(numbers)
+
+
 class Squares:
     """`number` and its square. Takes `seconds` a row; notes each shard that it begins in `log`.
 

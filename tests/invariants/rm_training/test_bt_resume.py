@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import shutil
-import subprocess
-import sys
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +32,9 @@ KINDS = {
     "full": TrainingConfig("tiny", lr=1e-3, batch_size=8, epochs=2, save_every=1, eval_every=2, device="cpu"),
     "lora": TrainingConfig("tiny", lr=1e-2, batch_size=8, epochs=2, save_every=1, lora=LoraConfig(4, 8, dropout=0.3)),
 }
+
+
 #: A process that trains and waits in its third step to be killed.
-VICTIM = """
-import itertools, sys, time
-from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from test_bt_resume import KINDS, CPU, some_pairs, load_trainable, fit
-steps = itertools.count(1)
-
-
-def hold(_):
-    if next(steps) == 3:
-        print("third", flush=True)
-        time.sleep(600)
-
-
-fit(load_trainable(KINDS["full"], CPU), some_pairs(), KINDS["full"], Path(sys.argv[1]), eval_data=some_pairs(),
-      advance=hold)
-"""
-
-
 def fit(
     trainable: TrainableModel, data: EncodedDataset[EncodedPair], chosen: TrainingConfig, folder: Path, **options: Any
 ) -> Any:
@@ -133,11 +117,19 @@ def test_resumed_after_kill_9(tmp_path: Path) -> None:
     whole.mkdir()
     broken.mkdir()
     expected = outcome(KINDS["full"], whole, resume=False)
-    command = [sys.executable, "-c", VICTIM, str(broken), str(Path(__file__).parent)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
-        assert victim.stdout is not None
-        assert victim.stdout.readline() == "third\n"
-        victim.kill()
+    steps = itertools.count(1)
+
+    def kill(_: object) -> None:
+        if next(steps) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if (victim := os.fork()) == 0:
+        try:
+            model = load_trainable(KINDS["full"], CPU)
+            fit(model, some_pairs(), KINDS["full"], broken, eval_data=some_pairs(), advance=kill)
+        finally:
+            os._exit(1)
+    assert os.WTERMSIG(os.waitpid(victim, 0)[1]) == signal.SIGKILL
     assert (broken / FILE).is_file()
     assert max(row["step"] for row in read_metrics(broken)) == 3
     assert_same(outcome(KINDS["full"], broken, resume=True), expected)

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
-import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
+from assay_command import exit_code
 
 from assay.cli.main import main
 from assay.workspace import Workspace
 
 
 def assay(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if key != "ASSAY_WORKSPACE"}
-    return subprocess.run(
-        [sys.executable, "-c", "from assay.cli.main import main; main()", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment,
-    )
+    """As a program would answer; what starts one is in `tests/system/repository`."""
+    words, out, err = [str(argument) for argument in arguments], io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.delenv("ASSAY_WORKSPACE", raising=False)
+        patch.chdir(cwd or Path.cwd())
+        code = exit_code(*words)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 class InProcess:

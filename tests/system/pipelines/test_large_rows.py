@@ -31,8 +31,9 @@ def imported(folder: Path, path: Path, *, batch: int) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.parametrize("name", ["pairs.jsonl", "pairs.json", "unpaired.jsonl"])
+@pytest.mark.parametrize("name", [pytest.param("pairs.jsonl", marks=pytest.mark.slow), "pairs.json", "unpaired.jsonl"])
 def test_memory_follows_the_batch_and_not_the_file(tmp_path: Path, name: str) -> None:
+    """Slow for the first: the lines of the third are read as its lines are."""
     path = write(tmp_path / name, [MB] * 60, unpaired=name.startswith("unpaired"))
     report = imported(tmp_path, path, batch=8 * MB)
     assert (report["rows"], report["pairs"], report["rejected"]) == (60, 30 if "un" in name else 60, {})

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,8 @@ from ray_nodes import two_nodes
 from shard_jobs import run_squares, squares, tables
 
 from assay import __version__
-from assay.compute.executor import open_executor
+from assay.compute.actors import ActorLostError
+from assay.compute.executor import open_actor, open_executor, put_object
 from assay.compute.job import JobSpec
 from assay.compute.stage import map_stage, open_stage
 from assay.errors import BackendError, BadInputError
@@ -107,9 +109,24 @@ def test_an_answer_that_waits_for_a_slow_reader_is_in_time(
     assert (len(begun), len({pid for _, pid, _ in begun})) == (6, 2)
 
 
+def test_an_actor_gets_what_the_object_store_has_and_is_lost_once_it_is_killed(cluster: Any, tmp_path: Path) -> None:
+    on = f"ray:{cluster.address}"
+    with closing(open_actor(on, "shard_jobs:Held", {}, folder=tmp_path)) as actor:
+        assert actor.call("total", put_object(on, [1, 2, 3])) == 6
+        with pytest.raises(BadInputError, match="nothing to add"):
+            actor.call("total", [])
+        os.kill(actor.call("pid"), signal.SIGKILL)
+        with pytest.raises(ActorLostError, match="an actor of the Ray cluster is gone"):
+            actor.call("pid")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
 def test_hygiene_on_a_cluster_finds_what_this_process_finds(
     cluster: Any, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Slow: its workers import what hygiene needs. Shards on a cluster are above, hygiene's shards in processes of this
+    machine in `tests/unit/pipelines`."""
     monkeypatch.setattr(documents, "PAGE", 16)
     leak = " ".join(f"leak{n}" for n in range(20))
     texts = [" ".join(f"w{(7 * n + k) % 991}" for k in range(40)) for n in range(60)]

@@ -20,10 +20,10 @@ from assay_serving.verifiers import NoCommas
 
 @pytest.mark.parametrize(
     ("name", "share"),
-    [("kimi_length", 0.85), ("self_rewarded_efficiency", 0.7), pytest.param("dler", 0.7, marks=pytest.mark.slow)],
+    [pytest.param("kimi_length", 0.85, marks=pytest.mark.slow), ("self_rewarded_efficiency", 0.7), ("dler", 0.7)],
 )
 def test_responses_get_shorter(name: str, share: float, tmp_path: Path) -> None:
-    """Slow for the third: its length reward is in `tests/oracles`, and `test_recipes.py` trains it."""
+    """Slow for the first: its length reward is in `tests/oracles`, and `test_recipes.py` trains it."""
     recipe = load_recipe(name)
     recipe = replace(
         recipe,

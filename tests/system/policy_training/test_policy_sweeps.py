@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from assay_command import Run
+from forked_command import ForkedCommand
 from safetensors.numpy import load_file
 
 from assay.runs.catalogue import list_runs
@@ -78,17 +74,11 @@ def test_a_killed_sweep_of_policies_goes_on_and_trains_nothing_twice(
     workspace: Workspace, command: tuple[str | Path, ...], assay: Run
 ) -> None:
     seeds = (*command, "--seeds", "2", "--set", "checkpoint_every=1", "--steps", "6")
-    words = [sys.executable, "-m", "assay.cli", *map(str, seeds)]
-    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    until = time.monotonic() + 240
+    process = ForkedCommand(*seeds)
     try:
-        while not (len(runs := sorted(workspace.runs.glob("run-*"))) == 2 and checkpoints(runs[1])):
-            assert process.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        process.until(lambda: any(checkpoints(run) for run in sorted(workspace.runs.glob("run-*"))[1:]))
     finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        process.kill()
     code, out, err = assay(*seeds, "--json")
     assert code == 0, err
     assert "training 1 of 1: seed 1 (1 of 2 done before)" in err

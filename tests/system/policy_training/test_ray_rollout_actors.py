@@ -78,8 +78,10 @@ def assert_same(one: tuple[list[Any], dict[str, Tensor]], other: tuple[list[Any]
         assert torch.equal(value, one[1][key]), key
 
 
+@pytest.mark.slow
 def test_a_cluster_trains_what_this_machine_does(cluster: Any, model: str, local: Any, tmp_path: Path) -> None:
-    """Weights through the object store; one of two actors is killed."""
+    """Weights through the object store; one of two actors is killed. Slow: `test_ray_cluster.py` has an actor of a
+    cluster that is killed, `test_rollout_actors.py` a training whose actor is."""
     holding = Holding(marker=str(tmp_path / "marker"), number=ITEMS[0].meta["number"])
     run = trained_while_held(cluster, holding, tmp_path / "ray", model, lambda pid: os.kill(pid, signal.SIGKILL))
     assert_same(run, local)

@@ -1,16 +1,17 @@
-"""`assay demo --quick`: the whole house end to end, as a user starts it, and what it leaves behind."""
+"""`assay demo --quick`: the whole product end to end, and what it leaves behind."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
-import subprocess
-import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
+from assay_command import exit_code
 from store_contents import store_contents
 
 from assay.backups.rebuild import rebuild
@@ -25,16 +26,10 @@ from assay_web.report.pages.runs import write_run_page
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("demo") / "workspace"
-    done = subprocess.run(
-        [sys.executable, "-m", "assay", "demo", "--quick", "--json", "--folder", str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=1500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    payload: dict[str, Any] = json.loads(done.stdout)
+    folder, printed = tmp_path_factory.mktemp("demo") / "workspace", io.StringIO()
+    with redirect_stdout(printed):
+        assert exit_code("demo", "--quick", "--json", "--folder", folder) == 0
+    payload: dict[str, Any] = json.loads(printed.getvalue())
     return payload
 
 
