@@ -129,8 +129,8 @@ def every_case() -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", folder], check=True)
     os.chdir(folder)
     Path("tmp").mkdir()
-    write_pairs(Path("few.jsonl"), 0, 100)
-    write_pairs(Path("many.jsonl"), 100, 3000)
+    write_pairs(Path("few.jsonl"), 0, 20)
+    write_pairs(Path("many.jsonl"), 20, 3000)
     report: dict[str, object] = {"init": assay("init", "w"), "first": assay("data", "import", "few.jsonl", "-w", "w")}
     report["snapshot"] = assay("data", "snapshot", "s", "-w", "w")
     commands = {

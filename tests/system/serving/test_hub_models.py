@@ -13,16 +13,18 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
 from published_models import H, rand, tiny_state, write
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub:
-    """A model hub of one model, `owner/rm`; without a `folder` it hangs up. `asked`: how often, for files."""
+    """A model hub of one model, `name`; without a `folder` it hangs up. `asked`: how often, for files."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder, self.asked = folder, 0
+    def __init__(self) -> None:
+        self.name, self.asked = "owner/rm", 0
+        self.folder: Path | None = None
 
     @contextmanager
     def running(self) -> Iterator[str]:
@@ -32,9 +34,9 @@ class Hub:
         class Handler(BaseHTTPRequestHandler):
             def do_HEAD(self) -> None:
                 hub.asked += "/resolve/" in self.path
-                if self.path.startswith("/api/models/owner/rm") and hub.folder is not None:
+                if self.path.startswith(f"/api/models/{hub.name}") and hub.folder is not None:
                     files = [(path.name, path.stat().st_size) for path in hub.folder.iterdir()]
-                    reply: object = {"id": "owner/rm", "sha": COMMIT, "siblings": [{"rfilename": n} for n, _ in files]}
+                    reply: object = {"id": hub.name, "sha": COMMIT, "siblings": [{"rfilename": n} for n, _ in files]}
                     if "/tree/" in self.path:
                         reply = [{"type": "file", "path": n, "size": size, "oid": "0" * 40} for n, size in files]
                     self.answer(json.dumps(reply).encode())
@@ -44,9 +46,9 @@ class Hub:
                     return
                 owner, _, file = self.path.partition("/resolve/")
                 path = hub.folder / file.partition("/")[2]
-                if owner != "/owner/rm" or not path.is_file():
+                if owner != f"/{hub.name}" or not path.is_file():
                     self.send_response(404)
-                    self.send_header("X-Error-Code", "EntryNotFound" if "/owner/rm" in owner else "RepoNotFound")
+                    self.send_header("X-Error-Code", "EntryNotFound" if f"/{hub.name}" in owner else "RepoNotFound")
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                     return
@@ -136,37 +138,45 @@ class Commands:
         return code, out.with_suffix(".out").read_text(), out.with_suffix(".err").read_text()
 
 
-def test_a_published_form_is_fetched_by_its_hub_id(tmp_path: Path) -> None:
-    folder = write(tmp_path / "hub", tiny_state() | {"value_head.weight": rand(1, H)}, architecture="RewardModel")
-    hub = Hub(folder)
-    with hub.running() as endpoint, Commands(endpoint, tmp_path) as commands:
-        code, fetched, err = commands.score("owner/rm")
-        assert code == 0, err
-        code, local, err = commands.score(str(folder))
-        assert code == 0, err
-        assert json.loads(fetched)["scores"][0]["reward"] == json.loads(local)["scores"][0]["reward"]
-        assert json.loads(fetched)["scores"][0]["version"] == COMMIT
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hub, str, Commands]]:
+    hub = Hub()
+    with hub.running() as endpoint, Commands(endpoint, tmp_path_factory.mktemp("hub")) as commands:
+        yield hub, endpoint, commands
+
+
+def test_a_published_form_is_fetched_by_its_hub_id(place: tuple[Hub, str, Commands], tmp_path: Path) -> None:
+    hub, _, commands = place
+    hub.name = "owner/published"
+    weights = tiny_state() | {"value_head.weight": rand(1, H)}
+    hub.folder = folder = write(tmp_path / "hub", weights, architecture="RewardModel")
+    code, fetched, err = commands.score(hub.name)
+    assert code == 0, err
+    code, local, err = commands.score(str(folder))
+    assert code == 0, err
+    assert json.loads(fetched)["scores"][0]["reward"] == json.loads(local)["scores"][0]["reward"]
+    assert json.loads(fetched)["scores"][0]["version"] == COMMIT
 
 
 def test_a_hub_that_hangs_up_is_asked_twice_and_a_model_is_fetched_once(
-    tiny_reward_model: Path, tmp_path: Path
+    place: tuple[Hub, str, Commands], tiny_reward_model: Path
 ) -> None:
-    hub = Hub(None)
-    with hub.running() as endpoint, Commands(endpoint, tmp_path) as commands:
-        code, _, err = commands.score("owner/rm")
-        assert code == 3
-        [line] = err.strip().splitlines()
-        assert line.startswith(f"assay: cannot get owner/rm from the model hub: {endpoint} cannot be reached")
-        assert hub.asked == 2  # and not for every file
+    hub, endpoint, commands = place
+    hub.name, hub.folder, hub.asked = "owner/rm", None, 0
+    code, _, err = commands.score("owner/rm")
+    assert code == 3
+    [line] = err.strip().splitlines()
+    assert line.startswith(f"assay: cannot get owner/rm from the model hub: {endpoint} cannot be reached")
+    assert hub.asked == 2  # and not for every file
 
-        hub.folder = tiny_reward_model
-        code, found, err = commands.score("owner/rm")
-        assert code == 0, err
-        code, _, err = commands.score("owner/mr")
-        assert code == 3
-        assert "cannot get owner/mr from the model hub: owner/mr is not" in err
-        hub.stop()
-        code, again, err = commands.score("owner/rm")  # the hub is gone, the model is there
-        assert code == 0, err
-        assert "Retrying" not in err
-        assert json.loads(again)["scores"] == json.loads(found)["scores"]
+    hub.folder = tiny_reward_model
+    code, found, err = commands.score("owner/rm")
+    assert code == 0, err
+    code, _, err = commands.score("owner/mr")
+    assert code == 3
+    assert "cannot get owner/mr from the model hub: owner/mr is not" in err
+    hub.stop()  # for the tests of this file, too
+    code, again, err = commands.score("owner/rm")  # the hub is gone, the model is there
+    assert code == 0, err
+    assert "Retrying" not in err
+    assert json.loads(again)["scores"] == json.loads(found)["scores"]
