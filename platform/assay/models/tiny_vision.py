@@ -3,9 +3,7 @@
 Covers: a SigLIP encoder over 32 x 32 pixels, its 16 patches shuffled into one image token, a Llama of two layers, the
 byte-level tokenizer of `tiny` with the tokens of images, the processor. Leaves out: any skill; images in several tiles.
 
-Its weights are drawn wider than a large model's: at this width it then learns to tell colours in some 20 steps. With
-all patches in one token, whatever is compared with a word is one linear map away; with four tokens it learnt colours,
-and no shapes and digits in ten times the steps.
+Its weights are drawn wider than a large model's: at this width it then learns to tell colours in some 20 steps.
 """
 
 from collections.abc import Sequence
