@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from assay.conversation.message import images_of
 from assay.domain import Message, Prompt, response_text
 from assay.models.adapters.heads import LogitsHead
 from assay.models.adapters.pairs import MARKS
@@ -45,9 +46,15 @@ class PairScorer(EncoderScorer):
             for length, output in zip(lengths, outputs, strict=True)
         ]
 
-    @abstractmethod
     def read_pair(self, pair: Prompt) -> Reading | ScoreFailure:
-        """The pair's tokens, or why it cannot be compared: no prompt and no response is cut."""
+        """The pair's tokens, or why it cannot be compared: no prompt and no response is cut, no image left out."""
+        if images_of(pair):
+            return self.failure("bad_input", f"{self.info.name} reads text only: it has no place for images")
+        return self._read_pair(pair)
+
+    @abstractmethod
+    def _read_pair(self, pair: Prompt) -> Reading | ScoreFailure:
+        """Of a pair of texts."""
 
     def odds(self, outputs: "torch.Tensor") -> float:
         return float(outputs[-1, 0])
@@ -70,7 +77,7 @@ class PairRmScorer(PairScorer):
         second = Message("response_2", response_text(item.response))
         return self.read_pair((*item.prompt, second))
 
-    def read_pair(self, pair: Prompt) -> Reading | ScoreFailure:
+    def _read_pair(self, pair: Prompt) -> Reading | ScoreFailure:
         source, first, second = pair_texts(pair)
         texts = [self._marked(mark, text) for mark, text in enumerate((source, first, second))]
         room = (self.renderer.max_length - len(texts[0])) // 2
@@ -108,7 +115,7 @@ class SteamShpScorer(PairScorer):
             return self._too_long()
         return self._too_long() if len(read) > self.renderer.max_length else read
 
-    def read_pair(self, pair: Prompt) -> Reading | ScoreFailure:
+    def _read_pair(self, pair: Prompt) -> Reading | ScoreFailure:
         *prompt, first, second = pair
         read = self._question(" ".join(message.text for message in prompt), first.text, second.text)
         fits = len(read) <= self.renderer.max_length and not read.truncated

@@ -35,7 +35,8 @@ class PairRanker:
         return replace(self.scorer.info, kind="generative")
 
     def fits(self, prompt: Prompt, judging: Judging) -> bool:
-        return not isinstance(self.scorer.read_pair(prompt), ScoreFailure)
+        read = self.scorer.read_pair(prompt)
+        return not (isinstance(read, ScoreFailure) and read.code == "too_long")  # `answer` has other failures
 
     def answer(
         self,

@@ -17,6 +17,7 @@ from assay_command import captured
 from published_models import rand
 from safetensors.torch import load_file, save_file
 
+from assay.conversation.parts import ImagePart, TextPart
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.adapters.kind import adapter_of
@@ -243,3 +244,28 @@ def test_what_is_made_of_models_is_no_pair_model(tmp_path: Path, reference: str)
     file = tmp_path / "ensemble.yaml"
     file.write_text("kind: ensemble\nscale: raw\nmembers: [tiny, tiny]\n")
     assert pair_form(ModelConfig(str(file) if reference == file.name else reference)) is None
+
+
+@pytest.mark.parametrize("model", ["pairrm", "steamshp"])
+def test_a_pair_is_read_whole_or_not_at_all(model: str, request: pytest.FixtureRequest) -> None:
+    """An empty response is one, and not the prompt in its place; an image is refused, also in a turn that could go."""
+    judge = open_judge(ModelConfig(str(request.getfixturevalue(model)), device="cpu"))
+    image = (TextPart("See ."), ImagePart("0" * 64, "image/png"))
+    seen = (Message("user", image), *TURNS[1:])
+    pairs = [
+        PairQuestion(PROMPT, "", "tin"),
+        PairQuestion(PROMPT, "Gold .", "tin"),
+        PairQuestion(seen, "Gold .", "tin"),
+        PairQuestion(PROMPT, "tin", (Message("assistant", image),)),
+    ]
+    empty, plain, *refused = judge.compare(pairs)
+    assert isinstance(empty, PairOutcome)
+    assert isinstance(plain, PairOutcome)
+    swapped = judge.compare([PairQuestion(PROMPT, "tin", "")])[0]
+    assert isinstance(swapped, PairOutcome)
+    odds = [one.answers[0].log_odds("A", "B") for one in (empty.orders[0], swapped.orders[1])]
+    assert odds[0] == pytest.approx(odds[1], abs=1e-5)
+    assert empty.orders[0].answers[0].tokens_in == plain.orders[0].answers[0].tokens_in - 2
+    assert [isinstance(one, ScoreFailure) and (one.code, "reads text only" in one.message) for one in refused] == [
+        ("bad_input", True)
+    ] * 2

@@ -107,7 +107,12 @@ class JudgeProfile(JudgeFormat):
             return _SLOT.sub(lambda slot: texts_of[slot[1]], template)
 
         if self.text == CONVERSATION:
-            turns = [Message(cast(JudgeRole, role), text) for role, t in self.turns.items() if (text := filled(t))]
+            turns = []
+            for role, template in self.turns.items():
+                seen = [response for name, response in zip(names, responses, strict=True) if f"{{{name}}}" in template]
+                if seen or filled(template):  # no principle, no turn; an empty response is one
+                    content = content_with(filled(template), [image for one in seen for image in images_of(one)])
+                    turns.append(Message(cast(JudgeRole, role), content))
             if any("{response" in template for template in self.turns.values()):
                 return (*prompt, *turns)
             [judged] = responses
