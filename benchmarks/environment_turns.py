@@ -89,7 +89,7 @@ def main() -> None:
             "rounds": rate(episodes(Endless, False)),
             "reread": rate(episodes(Rereading, True)),
         },
-        3,
+        2 if options.quick else 5,
     )
     report = Report("environment_turns", figures={"versions": versions("torch", "transformers")})
     report.ratios = {
