@@ -90,6 +90,8 @@ COMMANDS = """
 import json, os, sys
 import transformers.modeling_utils, transformers.models.llama.modeling_llama
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
+import transformers.convert_slow_tokenizer, transformers.models.auto.tokenization_auto
+import assay.workspace, assay_serving.commands.score, assay_serving.model_loader, assay_serving.score_files
 import assay_serving.engines.transformers
 from assay.cli.main import main
 for line in sys.stdin:
