@@ -262,7 +262,7 @@ def _edited(content: str, words: pl.Series) -> npt.NDArray[np.bool_]:
     names = {name.lower() for name in _NAME.findall(content)}
     if 3 * len(names) > len(words):
         names = set()
-    return np.array([word in names or word.isdecimal() for word in words], bool)
+    return np.array([word in names or word.isdecimal() for word in words.to_list()], bool)
 
 
 def _runs(hashes: Hashes, document: Offsets, position: Offsets, benchmark: Offsets, boilerplate: int) -> Postings:
