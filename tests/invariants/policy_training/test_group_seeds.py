@@ -79,7 +79,7 @@ def test_random_numbers_of_a_row_continue(start: int, count: int, index: int) ->
     assert torch.equal(row_uniforms(3, index, start, end), row_uniforms(3, index, 0, 100)[start:end])
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_rows_interrupted_anywhere_and_regrouped_are_the_same(
     policy: Policy, whole: RolloutBatch, data: st.DataObject
