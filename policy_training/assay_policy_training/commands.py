@@ -293,7 +293,7 @@ def _train_group(
     common: dict[str, Any] = {
         "best_by": trainer.plan.best_by,
         "group": first.name,
-        "data_content": group_content(trainer),
+        "data_content": group_content(workspace, trainer.plan, trainer.prompts, held_out),
     }
 
     def grouped(chosen: Mapping[str, Any], seed: int, name: str) -> "Plan":

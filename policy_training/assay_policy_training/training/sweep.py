@@ -8,18 +8,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay.errors import BadInputError, NotFoundError
 from assay.ids import rows_digest
 from assay.runs.sweep import FinishedRun, GroupMember, GroupRun, data_content
 from assay.workspace import Workspace
+from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.recipe.loading import recipe_to_dict
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_policy_training.training.run import Plan
-
-if TYPE_CHECKING:
-    from assay_policy_training.trainer import PolicyTrainer
 
 #: What may differ between runs that are compared, or between a run and its resumption.
 _FREE = ("name", "force", "recipe", "parallel", "device", "track", "on", "reward_timeout", "on_reward_error")
@@ -29,12 +27,14 @@ LOWER_IS_BETTER = ("kl_k3",)
 NEITHER_IS_BETTER = ("length_mean", "kl_k3")  #: unless asked for
 
 
-def group_content(trainer: "PolicyTrainer") -> str:
+def group_content(
+    workspace: Workspace, plan: Plan, prompts: Sequence[PromptItem], held_out: Mapping[str, Sequence[PromptItem]]
+) -> str:
     """Identity of the prompts that a group trains and is compared on, and of the files of its reward functions."""
-    sets = {"": trainer.prompts, **trainer.held_out}
+    sets = {"": prompts, **held_out}
     rows = rows_digest((name, item.to_dict()) for name, items in sets.items() for item in items)
-    files = [reward.rpartition(":")[0].rpartition("=")[2] for reward in trainer.plan.rewards]
-    return f"{rows}-{data_content(trainer.workspace, files)}"
+    files = [reward.rpartition(":")[0].rpartition("=")[2] for reward in plan.rewards]
+    return f"{rows}-{data_content(workspace, files)}"
 
 
 class PolicyGroup:
