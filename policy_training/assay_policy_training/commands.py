@@ -280,6 +280,7 @@ def _train_group(
 ) -> None:
     from assay.models.parallelism.distributed import world_size
     from assay.runs.sweep import compare_group
+    from assay.system.plurals import counted
     from assay_policy_training.trainer import RECIPE_OPTIONS, PolicyTrainer
     from assay_policy_training.training.sweep import LOWER_IS_BETTER, NEITHER_IS_BETTER, PolicyGroup, group_content
 
@@ -290,6 +291,10 @@ def _train_group(
     trainer = PolicyTrainer(workspace, first)
     held_out = trainer.held_out  # the same for all, also where a source draws them by seed
     chosen_on, *others = held_out
+    final = {item.prompt for name in others[:1] for item in held_out[name]}
+    if shared := final & {item.prompt for item in held_out[chosen_on]}:
+        text = f"{others[0]} has {counted(len(shared), 'prompt')} of {chosen_on}, by which settings are chosen"
+        raise BadInputError(text, field="--eval-prompts")
     common: dict[str, Any] = {
         "best_by": trainer.plan.best_by,
         "group": first.name,

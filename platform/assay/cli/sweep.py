@@ -124,19 +124,20 @@ def _print_group(result: GroupResult, runs: list[GroupRun]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    names = list(dict.fromkeys(name for one in result.settings for name in one.figures()))
-    finals = list(dict.fromkeys(name for one in result.settings for name in one.figures(final=True)))
-    final_name = Path(result.final_data).name if result.final_data else ""
+    sets = [False, True] if result.final_data else [False]
+    names = list(dict.fromkeys(name for one in result.settings for final in sets for name in one.figures(final=final)))
     table = Table(title=f"{result.group}: means over seeds, 95 % of Student's t", title_justify="left")
-    swept = list(result.settings[0].settings)
-    for column in [*(swept or ["settings"]), "seeds", *names, *(f"{name} on {final_name}" for name in finals)]:
-        table.add_column(column)
+    for column in [*(list(result.settings[0].settings) or ["settings"]), "seeds", *["on"][: len(sets) - 1], *names]:
+        table.add_column(column, overflow="fold")
     for one in result.settings:
-        figures, final = one.figures(), one.figures(final=True)
-        cells = [*(one.settings.values() or ["as given"]), f"{len(one.done)}/{len(one.runs)}"]
-        cells += [_mean(figures.get(name)) for name in names] + [_mean(final.get(name)) for name in finals]
-        table.add_row(*cells, style="bold" if one is result.best else None)
-    Console().print(table)
+        for final in sets:
+            figures, data = one.figures(final=final), result.final_data if final else result.data
+            cells = [*(one.settings.values() or ["as given"]), f"{len(one.done)}/{len(one.runs)}"]
+            cells += [Path(str(data)).name] * (len(sets) - 1) + [_mean(figures.get(name)) for name in names]
+            table.add_row(*cells, style="bold" if one is result.best else None)
+    console = Console()
+    console.width = max(console.width, console.measure(table, options=console.options.update(width=999)).minimum)
+    console.print(table)
     typer.echo("intervals are of the seeds alone, on the same held-out items")
     if result.metric is None or result.best is not None:
         typer.echo(f"rule: {result.rule}")

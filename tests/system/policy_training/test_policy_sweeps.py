@@ -46,6 +46,7 @@ def test_policies_of_a_sweep_are_ordinary_runs_compared_on_the_same_held_out_pro
     assert result["best"] == best["settings"]
     assert result["rule"] == "the highest mean reward_mean over seeds on dev; figures on test were not chosen by"
     assert all(run["final_figures"].keys() == run["figures"].keys() for run in result["runs"])
+    assert all(run["final_figures"] != run["figures"] for run in result["runs"])  # generated sets share no prompt
 
     runs = list_runs(workspace, group="g")
     assert {(run.kind, run.status) for run in runs} == {("rl", "done")}
@@ -58,6 +59,7 @@ def test_policies_of_a_sweep_are_ordinary_runs_compared_on_the_same_held_out_pro
     assert code == 0, err
     assert "training 1 of 1: kl.coefficient 0.1, seed 2 (2 of 3 done before)" in err
     assert "3/3" in out
+    assert "…" not in out  # no figure is cut, however narrow the terminal
     code, _, err = assay(*command, "--seeds", "3", "--sweep", "kl.coefficient=0.1", "--steps", "3")
     assert code == 2
     assert "g-kl.coefficient0.1-s0 was trained with other settings (recipe.steps; run-" in err
@@ -103,6 +105,7 @@ def test_a_killed_sweep_of_policies_goes_on_and_trains_nothing_twice(
         (("--sweep", "kl.coefficent=0.1"), "coefficent"),
         (("--sweep", "lr=1e-4,-1"), "must be at least 0, not -1"),
         (("--seeds", "2", "--evaluate", "0", "--eval-prompts", "x"), "--evaluate N"),
+        (("--seeds", "2", "--eval-prompts", "more=constrained:3"), "more has no prompt that the sets before it lack"),
         (("--seeds", "2", "--resume", "run-x"), "the same command goes on with what is missing"),
     ],
 )  # fmt: skip

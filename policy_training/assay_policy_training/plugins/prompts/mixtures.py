@@ -14,6 +14,7 @@ from typing import Any
 
 from assay.errors import BadInputError
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.prompts import PROMPT_SOURCES
 from assay_policy_training.plugins.prompts.source import Shuffled, load_prompts
 from assay_policy_training.plugins.prompts.streams import Mixed
 from assay_policy_training.plugins.protocols import PromptOrder
@@ -78,14 +79,23 @@ def mixed_order(sources: Sequence[str], order: PromptOrder) -> PromptOrder:
 
 
 def held_out_sets(sources: Sequence[str], limit: int, **reading: Any) -> Mapping[str, list[PromptItem]]:
-    """Set name -> its first `limit` prompts. Raises BadInputError for two sets of one name."""
+    """Set name -> its first `limit` prompts; of generated ones (`constrained:N`), without those of the sets before.
+
+    Raises BadInputError for two sets of one name, and for a set that this leaves without prompts.
+    """
     sets: dict[str, list[PromptItem]] = {}
     for text in sources:
         match = None if Path(text).expanduser().exists() else _NAMED.fullmatch(text)
         name, source = (match["name"], match["source"]) if match else (set_name(text), text)
         if name in sets:
             raise BadInputError(f"two sets are named {name!r}: NAME=SOURCE names one", field="--eval-prompts")
-        sets[name] = load_prompts(source, split="heldout", **reading)[:limit]
+        items = load_prompts(source, split="heldout", **reading)
+        if source.partition(":")[0] in PROMPT_SOURCES.names() and not Path(source).expanduser().is_file():
+            before = {item.prompt for others in sets.values() for item in others}
+            items = [item for item in items if item.prompt not in before]
+            if not items:
+                raise BadInputError(f"{name} has no prompt that the sets before it lack", field="--eval-prompts")
+        sets[name] = items[:limit]
     return sets
 
 
