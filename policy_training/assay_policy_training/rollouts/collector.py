@@ -239,7 +239,7 @@ class RolloutCollector:
                 r_parts=rewards.parts,
                 reward=reward,
                 acc=accuracy,
-                failures=tuple(a + b for a, b in zip(rewards.failures, refused, strict=True)),
+                failures=tuple(a + b for a, b in zip(refused, rewards.failures, strict=True)),  # the cause first
                 scores=tuple(rewards.scores),
             )
         return rewarded if len(rows) == len(batch) else _with_unfinished(batch, rewarded, rows)

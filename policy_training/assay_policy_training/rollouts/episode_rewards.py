@@ -61,9 +61,9 @@ def _part(record: Mapping[str, Any], name: str) -> float | Score | ScoreFailure:
     whole = parts_of(record["rewards"]).get(name)
     if not any(name in turn["rewards"] for turn in record["turns"]):
         cut = record["ended"] in ("turns", "tokens") and not record["rewards"]  # it did not say what was earned
-        code, why = (
-            ("episode_cut", f"of {record['ended']}") if cut else (NOT_APPLICABLE, "the episode has no such part")
-        )
+        code, why = NOT_APPLICABLE, "the episode has no such part"
+        if cut:
+            code, why = "episode_cut", f"the limit on {record['ended']} ended the episode"
         return ScoreFailure(code, why, name) if whole is None else whole
     values = []
     for value in (*turn_rewards(record, name), *(() if whole is None else (whole,))):

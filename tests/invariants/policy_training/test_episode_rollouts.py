@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from assay.domain import Message
+from assay.errors import BackendError
 from assay.models.chat.options import ChatOptions
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
@@ -248,6 +249,23 @@ def test_rewards_of_turns_reach_the_advantages_of_their_turns(policy: Policy, tm
 
 def records_by_response(batch: RolloutBatch, response: str) -> Any:
     return next(i.meta[EPISODE] for i, text in zip(batch.items, batch.responses, strict=True) if text == response)
+
+
+class Broken(Environment):
+    def reset(self, prompt: PromptItem, seed: int) -> Observation:
+        return Observation("Begin.")
+
+    def step(self, action: Action) -> Done:
+        raise ValueError("no game")
+
+
+def test_a_run_whose_episodes_all_fail_ends_with_their_reason(policy: Policy, tmp_path: Path) -> None:
+    overrides = [f"environment={{kind: '{__name__}:Broken'}}", "episodes.turn_tokens=2", "sampling.max_new_tokens=20"]
+    sizes = ["sampling.prompts_per_step=1", "sampling.group_size=2", "optimisation.autocast=false", "kl.coefficient=0"]
+    recipe = load_recipe("grpo", [*overrides, *sizes, "report_kl=false"])
+    loop = PolicyLoop(recipe, policy, ShuffledPrompts(ITEMS, seed=0), [EnvironmentReward()], tmp_path)
+    with pytest.raises(BackendError, match=r"none of 2 rollouts got a reward \(Broken: step: ValueError: no game\)"):
+        loop.train(1)
 
 
 def test_a_resumed_run_in_an_environment_is_as_an_uninterrupted_one(tmp_path: Path) -> None:
