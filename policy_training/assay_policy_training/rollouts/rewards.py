@@ -23,6 +23,7 @@ from assay.statistics.logistic import sigmoid
 from assay_policy_training.core.prompt import RECORD, PromptItem, record_of
 from assay_policy_training.core.steps import SEPARATOR, split_steps, step_prefixes, with_step_values
 from assay_policy_training.plugins.compositions.weighted import Composition
+from assay_policy_training.plugins.environments.record import episode_failure
 from assay_policy_training.plugins.protocols import RewardComposition, Rewards, RewardSource
 from assay_policy_training.rollouts.outage import WaitingScorer, outage_seconds
 from assay_serving.rubrics.rubric import RUBRIC, with_rubric
@@ -179,8 +180,9 @@ class RecordedReward:
 
 
 def verifier_accuracy(items: Sequence[PromptItem], responses: Sequence[str]) -> Tensor:
-    """[B] float64 `acc`: 1 where every constraint holds, 0 where one fails, NaN where there is no verdict on one."""
-    outcomes = verified(items, responses)
+    """[B] float64 `acc`: 1 where every constraint holds, 0 where one fails, NaN where there is no verdict on one, and
+    where the row's episode failed."""
+    outcomes = [episode_failure(i) or outcome for i, outcome in zip(items, verified(items, responses), strict=True)]
     passed = [math.nan if isinstance(outcome, ScoreFailure) else float(outcome.passed) for outcome in outcomes]
     return torch.tensor(passed, dtype=torch.float64)
 

@@ -63,4 +63,8 @@ def _checked(name: Any, arguments: Any, call_id: str | None) -> ToolCall:
             return ToolCall(name, {}, call_id, f"the arguments are no JSON: {error}")
     if not isinstance(arguments, dict):
         return ToolCall(name, {}, call_id, "the arguments are no JSON object")
+    try:  # `json` reads NaN and halves of surrogate pairs, which can be neither stored nor tokenized
+        json.dumps([name, arguments], ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:
+        return ToolCall("", {}, call_id, f"the call is no JSON: {error}")
     return ToolCall(name, arguments, call_id)

@@ -3,9 +3,9 @@
 Covers: arguments checked by name, limits on time, size and number, every mistake
 as a result that the model reads. Leaves out: reading calls (`calls`), what becomes of results (the caller).
 
-A tool runs in a thread of its own. One that does not end in time is given up, not killed: its thread goes on, and until
-it ends the tool answers every further call with an error, so that at most one of it is left over. Programs run in
-processes that are killed (`program`).
+A call runs in a thread of its own. One that does not end in time is given up, not killed: its thread goes on, and until
+it ends the tool answers every later call of this toolbox with an error, so that at most one turn's calls are left over.
+Programs run in processes that are killed (`program`).
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class Toolbox:
         self.tools = {tool.name: tool for tool in tools}
         if len(self.tools) < len(tools):
             raise BadInputError("two tools have one name", field="tools")
-        self._given_up: dict[str, threading.Thread] = {}
+        self._given_up: list[tuple[str, threading.Thread]] = []
 
     @property
     def functions(self) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ class Toolbox:
         limits: ToolLimits = getattr(tool, "limits", ToolLimits())
         if used >= limits.calls:
             return refused(call, f"{tool.name} may be called {limits.calls} times")
-        if (running := self._given_up.get(tool.name)) is not None and running.is_alive():
+        if any(name == tool.name and running.is_alive() for name, running in self._given_up):
             return refused(call, f"{tool.name} is still at an earlier call")
         outcome: list[Any] = []
 
@@ -112,7 +112,7 @@ class Toolbox:
                 return refused(call, why.encode("utf-8", "replace")[: limits.size].decode("utf-8", "ignore"))
             case [other]:
                 return refused(call, f"{tool.name} answered {type(other).__name__}, not text")
-        self._given_up[tool.name] = thread
+        self._given_up.append((tool.name, thread))
         return refused(call, f"{tool.name} did not answer within {limits.seconds:g} s")
 
 
@@ -145,7 +145,15 @@ def refused(call: ToolCall, why: str) -> ToolResult:
     return ToolResult(call, f"error: {why}", True)
 
 
-@cache
 def toolbox(references: tuple[str, ...]) -> Toolbox:
     """The tools of these references (`kind.tool_of`), made once a process. Raises as `tool_of`."""
+    with _making:  # episodes that begin together would each read the documents of `search`
+        return _made(references)
+
+
+_making = threading.Lock()
+
+
+@cache
+def _made(references: tuple[str, ...]) -> Toolbox:
     return Toolbox([tool_of(reference) for reference in references])

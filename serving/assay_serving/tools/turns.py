@@ -7,7 +7,7 @@ turns. Leaves out: endpoints, which take OpenAI's form (`assay_serving.generativ
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -75,10 +75,15 @@ def joined(messages: Iterable[Message]) -> list[Message]:
 
 
 def between_turns(
-    renderer: Renderer, results: Sequence[ToolResult], messages: Sequence[Message] = (), *, ended: bool = True
+    renderer: Renderer,
+    results: Sequence[ToolResult],
+    messages: Sequence[Message] = (),
+    *,
+    ended_by: Collection[int] | None = None,
 ) -> list[int]:
     """The tokens after the model's turn up to where it goes on: the results, other messages, and what opens its next
-    turn. `ended`: its turn has its end token already; else the tokens begin with it.
+    turn. `ended_by`: the tokens that end a turn, if this one has its own already (None: the tokenizer's); where it has
+    none (empty), the tokens begin with it.
 
     They are what the template adds to a conversation that ends with a turn of the model, so that what it makes of past
     turns (thinking that it takes out, white space) changes nothing. Raises BadInputError where the template refuses
@@ -88,7 +93,8 @@ def between_turns(
     rendered = renderer.render((Message("user", "q"), Message("assistant", _MARK), *observed))
     suffix = rendered.partition(_MARK)[2]
     ids = list(renderer.tokenizer(suffix, add_special_tokens=False, verbose=False)["input_ids"])
-    return ids[1:] if ended and ids[:1] == [renderer.tokenizer.eos_token_id] else ids
+    ends = [renderer.tokenizer.eos_token_id] if ended_by is None else ended_by
+    return ids[1:] if ids and ids[0] in ends else ids
 
 
 def result_messages(renderer: Renderer, results: Sequence[ToolResult]) -> tuple[Message, ...]:

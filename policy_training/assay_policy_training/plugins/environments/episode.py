@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from numbers import Real
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
@@ -176,12 +177,18 @@ class Episode:
         odd = [type(one).__name__ for one in messages if not isinstance(one, Message) or one.role == "assistant"]
         odd += [type(one).__name__ for one in results if not isinstance(one, ToolResult)]
         odd += [type(one).__name__ for one in tools if not isinstance(one, ToolDefinitionPart)]
+        odd = odd or ["tool definition without a JSON schema" for one in tools if not _has_schema(one)]
         if odd or len(results) not in (0, len(calls)):
             why = f"a {odd[0]} among what is observed" if odd else f"{len(results)} results of {len(calls)} calls"
             self.fail(self._failure("environment_failed", f"{method} gave {why}"))
             return None
         texts = [*(message.text for message in messages), *(result.content for result in results)]
-        size, most = sum(len(text.encode("utf-8", "replace")) for text in texts), self.limits.observation_bytes
+        texts += [f"{one.name}{one.description or ''}{one.parameters or ''}" for one in tools]
+        try:
+            size, most = sum(len(text.encode()) for text in texts), self.limits.observation_bytes
+        except (AttributeError, UnicodeEncodeError) as error:
+            self.fail(self._failure("environment_failed", f"{method} observed what is no text: {error}"))
+            return None
         if size <= most:
             return answer
         why = f"the observation has {size} bytes, more than {most}"
@@ -199,8 +206,8 @@ class Episode:
         for name, value in parts.items():
             if isinstance(value, ScoreFailure):
                 into[str(name)] = value
-            elif isinstance(value, int | float) and math.isfinite(value):
-                into[str(name)] = float(value)
+            elif (number := _finite(value)) is not None:
+                into[str(name)] = number
             else:
                 into[str(name)] = ScoreFailure("not_finite", f"the reward is {value!r}"[:200], str(name))
 
@@ -224,6 +231,22 @@ class Episode:
     def meta(self) -> dict[str, Any]:
         """Entries of the row's item."""
         return {FINAL_TURN: self.turns[-1].text if self.turns else "", EPISODE: self.to_dict()}
+
+
+def _finite(value: object) -> float | None:
+    """The number that it is, if it is one; also one of numpy's."""
+    try:
+        return float(value) if isinstance(value, Real) and math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def _has_schema(tool: ToolDefinitionPart) -> bool:
+    try:
+        schema: object = parameters_of(tool)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(schema, Mapping) and isinstance(schema.get("properties", {}), Mapping)
 
 
 def parts_form(parts: Parts) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, TypeAlias
 
@@ -30,6 +31,7 @@ class EnvironmentCalls:
         self._deadlines: dict[int, float] = {}  #: of those that have begun
         self.seconds: dict[int, float] = {}  #: that the last answer of a number took
         self._at_once = at_once
+        self._loops: list[asyncio.AbstractEventLoop] = []
         self._open_loop()
 
     def __len__(self) -> int:
@@ -59,8 +61,9 @@ class EnvironmentCalls:
         return taken
 
     def close(self) -> None:
-        """End the loop; what is still under way is given up."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        """End the loops; what is still under way is given up."""
+        for loop in self._loops:
+            loop.call_soon_threadsafe(loop.stop)
 
     def _overdue(self) -> list[tuple[int, Answer]]:
         """Failures of what does not answer because a coroutine blocks the loop; the others begin in another one."""
@@ -79,7 +82,8 @@ class EnvironmentCalls:
 
     def _open_loop(self) -> None:
         self._loop, self._room = asyncio.new_event_loop(), asyncio.Semaphore(self._at_once)
-        threading.Thread(target=self._loop.run_forever, name="environments", daemon=True).start()
+        self._loops.append(self._loop)
+        threading.Thread(target=_run_loop, args=(self._loop,), name="environments", daemon=True).start()
 
     async def _call(
         self,
@@ -131,11 +135,19 @@ class EnvironmentCalls:
                 # A future takes no StopIteration, and one that ends the process shall not end the loop.
                 error = raised if isinstance(raised, Exception) else RuntimeError(_error_text(raised))
                 error = RuntimeError(_error_text(raised)) if isinstance(raised, StopIteration) else error
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop is closed: it was given up
                 loop.call_soon_threadsafe(settle, answer, error)
 
         threading.Thread(target=copy_context().run, args=(work,), name="environment", daemon=True).start()
         return await future
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Until it is stopped; then it gives back its files, and nothing is said of the coroutines in it."""
+    loop.run_forever()
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()
 
 
 def _error_text(error: BaseException) -> str:

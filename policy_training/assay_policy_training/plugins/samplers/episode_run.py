@@ -139,7 +139,8 @@ class EpisodeRun:
         turn = episode.turns[-1]
         try:
             ended = self._ended_itself(generation.turn(row), by_text=False)
-            between = between_turns(self.policy.renderer, turn.results, turn.messages, ended=ended)
+            ended_by = self.policy.end_ids if ended else ()
+            between = between_turns(self.policy.renderer, turn.results, turn.messages, ended_by=ended_by)
         except BadInputError as error:
             self._fail(number, ScoreFailure("environment_failed", f"step: {error}", episode.name))
             return
