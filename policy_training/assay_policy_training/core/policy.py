@@ -196,13 +196,11 @@ class Policy:
 
     def _images_of(self, batch: RolloutBatch) -> ImageInputs | None:
         """Raises BadInputError for a response with places of images: there are images in contexts alone."""
-        rows = [references_of(item.training_context) for item in batch.items]
-        if not any(rows):
-            return None
         token = image_token_of(unwrapped(self.model).config)
         if bool((batch.tokens.eq(-1 if token is None else token) & batch.present).any()):
             raise BadInputError("a response with places of images", field="responses")
-        return self.image_inputs(rows)
+        rows = [references_of(item.training_context) for item in batch.items]
+        return self.image_inputs(rows) if any(rows) else None
 
     def image_inputs(self, rows: Sequence[Sequence[str]]) -> ImageInputs:
         """Of rows of token ids whose contexts have these images."""

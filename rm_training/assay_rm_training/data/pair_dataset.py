@@ -23,7 +23,7 @@ from assay.models.chat.renderer import Encoded, Renderer
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset, Tags, tags_of
-from assay_rm_training.data.response_groups import encode_rows, is_empty
+from assay_rm_training.data.response_groups import encode_rows, image_in, is_empty
 from assay_rm_training.objectives.pair import vote_target
 
 Tokens = npt.NDArray[np.int32]
@@ -56,14 +56,20 @@ class EncodedPair(NamedTuple):
 
 
 def encode_pairs(
-    rows: Collection[PreferencePair], renderer: Renderer, *, collect: Collect = list, advance: Advance = silent
+    rows: Collection[PreferencePair],
+    renderer: Renderer,
+    *,
+    collect: Collect = list,
+    advance: Advance = silent,
+    written: bool = False,
 ) -> EncodedDataset[EncodedPair]:
     """Encode every pair. A pair is left out, and counted, where a side is empty, does not fit or cannot be rendered,
-    where the cut made both sides equal, or where its weight is not positive. Raises BadInputError when none remains.
+    where the cut made both sides equal, or where its weight is not positive. `written`: the model learns to write the
+    sides, so that images in them leave a pair out too. Raises BadInputError when none remains.
     """
     return encode_rows(
         rows,
-        lambda pair: _encode(pair, renderer),
+        lambda pair: (image_in((pair.chosen, pair.rejected)) if written else None) or _encode(pair, renderer),
         unit="pairs",
         identity=_identity,
         name_of=lambda pair: pair.comparison_id,

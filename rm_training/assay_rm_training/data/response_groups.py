@@ -4,13 +4,15 @@ Covers: the reasons a row is left out, the loop over rows. Leaves out: the forwa
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from assay import ids
+from assay.conversation.message import response_turns
 from assay.domain import Prompt, Response
 from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, group_of
+from assay.models.chat.image_reader import references_of
 from assay.models.chat.renderer import Encoded, Renderer
 from assay.runs.progress_bar import Advance, silent
 from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
@@ -37,6 +39,11 @@ class Conversations(NamedTuple):
 def is_empty(response: Response) -> bool:
     """Whether it is a text without content: there is nothing to learn from such a row, and it is left out."""
     return isinstance(response, str) and not response.strip()
+
+
+def image_in(responses: Iterable[Response]) -> str | None:
+    """Why policies are not trained on such a row: there are images in it that they would have to write."""
+    return "an image in a response" if references_of([m for each in responses for m in response_turns(each)]) else None
 
 
 def encode_responses(renderer: Renderer, prompt: Prompt, responses: Sequence[Response]) -> Conversations | str:

@@ -7,6 +7,7 @@ log-probabilities (`methods/response_logprobs.py`), the losses' formulas (`objec
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -78,7 +79,7 @@ class PairMethod(PolicyMethod):
     def read(self, workspace: Workspace | None, data: str) -> Collection[PreferencePair]:
         return open_pairs(workspace, data)
 
-    encode = staticmethod(encode_pairs)
+    encode = staticmethod(partial(encode_pairs, written=True))
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> PairPolicyTask:
         return PairPolicyTask(trainable, config, self)

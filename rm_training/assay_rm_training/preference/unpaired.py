@@ -25,7 +25,7 @@ from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_policy_training.core.logprobs import vocabulary_head
 from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
-from assay_rm_training.data.response_groups import encode_responses, encode_rows
+from assay_rm_training.data.response_groups import encode_responses, encode_rows, image_in
 from assay_rm_training.data.response_labels import UnpairedResponse, load_unpaired
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.response_logprobs import response_lengths, response_log_probs
@@ -73,6 +73,8 @@ class UnpairedMethod(PolicyMethod):
         def encode(row: UnpairedResponse) -> tuple[EncodedResponse, bool] | str:
             if not row.weight > 0:
                 return f"weight not positive: {row.weight}"
+            if (fault := image_in([row.response])) is not None:
+                return fault
             encoded = encode_responses(renderer, row.prompt, [row.response])
             if isinstance(encoded, str):
                 return encoded

@@ -342,3 +342,19 @@ def test_an_engine_of_requests_gives_the_same_rows(policy: Policy) -> None:
     assert batch.responses == reference.responses
     for name in ("tokens", "mask", "forced", "segment", "logp_mu", "finished"):
         assert torch.equal(getattr(batch, name), getattr(reference, name)), name
+
+
+def test_a_turn_has_one_end_where_the_template_ends_turns_by_another_token() -> None:
+    """Gemma's `<end_of_turn>` is no end token of its tokenizer, but of the model's generation."""
+    fresh = Policy("tiny", device=CPU, max_prompt_tokens=256)
+    written = int(fresh.tokenizer.eos_token_id)
+    fresh.model.generation_config.eos_token_id = [written]
+    fresh.tokenizer.eos_token = fresh.tokenizer.pad_token
+    batch = episodes(fresh, turn_tokens=None)
+    assert batch.forced is not None
+    by_itself = [
+        (row, int(n)) for row in range(len(batch)) for n in batch.forced[row].nonzero()
+        if batch.mask[row, n - 1] and batch.tokens[row, n - 1] == written
+    ]  # fmt: skip
+    assert by_itself
+    assert all(batch.tokens[row, n] != written for row, n in by_itself)

@@ -1,12 +1,15 @@
 """Environments that do what they should not, wrong calls, and what is counted of them."""
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import pytest
 import torch
 
@@ -28,6 +31,8 @@ from assay_policy_training.plugins.samplers.transformers import TransformersSamp
 from assay_policy_training.plugins.shaping.dense import TurnRewards
 from assay_policy_training.recipe.loading import recipe_from_dict, recipe_to_dict
 from assay_policy_training.rollouts.episode_rewards import EnvironmentReward
+from assay_policy_training.rollouts.rewards import verifier_accuracy
+from assay_serving.verifiers import MathAnswer
 
 ITEM = PromptItem((Message("user", "Play."),))
 CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "%s"}}\n</tool_call>'
@@ -79,6 +84,14 @@ class Misbehaving(Environment):
                 return Observation([Message("assistant", "I speak for you.")])
             case "flood":
                 return Observation("x" * 5000)
+            case "half a character":
+                return Observation("\ud800")
+            case "no schema":
+                return Observation(tools=(ToolDefinitionPart("find", "", "[1]" if self.turns else "{"),))
+            case "too large":
+                return Done({"win": 10**400})
+            case "of numpy":
+                return Done({"win": np.float32(0.5)})  # type: ignore[dict-item]
             case "no number":
                 return Done({"win": "yes"})  # type: ignore[dict-item]
             case "infinite":
@@ -121,6 +134,10 @@ def failures_of(batch: RolloutBatch) -> list[str]:
         ("no sequence", "step", "environment_failed", "step observed what is no sequence"),
         ("assistant", "step", "environment_failed", "step gave a Message among what is observed"),
         ("flood", "reset", "observation_too_long", "the observation has 5000 bytes, more than 1000"),
+        ("half a character", "reset", "environment_failed", "reset observed what is no text"),
+        ("half a character", "step", "environment_failed", "step observed what is no text"),
+        ("no schema", "reset", "environment_failed", "reset gave a tool definition without a JSON schema"),
+        ("no schema", "step", "environment_failed", "step gave a tool definition without a JSON schema"),
     ],
 )
 def test_an_environment_that_fails_fails_its_row_by_name(
@@ -169,11 +186,18 @@ def test_rewards_of_turns_and_episodes_with_their_failures(policy: Policy) -> No
     assert shaped.dense is not None
     last = [int(((batch.segment == turn) & batch.mask)[0].nonzero()[-1]) for turn in (0, 1)]
     assert {int(n): float(shaped.dense[0, n]) for n in shaped.dense[0].nonzero()} == {last[0]: 0.25, last[1]: 0.5}
-    for does, code in (("no number", "not_finite"), ("infinite", "not_finite"), ("no reward", "backend")):
+    for does, code in (
+        ("no number", "not_finite"),
+        ("infinite", "not_finite"),
+        ("too large", "not_finite"),
+        ("no reward", "backend"),
+    ):
         odd = played(policy, Misbehaving(does=does))
         answered = EnvironmentReward().score(odd.items, odd.responses)
         assert bool(answered.parts["win"].isnan().all())
         assert [failure.code for failure in answered.failures[0]] == [code]
+    of_numpy = played(policy, Misbehaving(does="of numpy"))
+    assert EnvironmentReward().score(of_numpy.items, of_numpy.responses).parts["win"].tolist() == [0.5, 0.5]
     failed = played(policy, Misbehaving(does="raise", at="reset"))  # a step in which nothing was earned has a part
     assert bool(EnvironmentReward().score(failed.items, failed.responses).parts["environment"].isnan().all())
     with pytest.raises(BadInputError, match="gives no rewards"):
@@ -221,6 +245,8 @@ def episode(invalid: str = "tell", **limits: Any) -> Episode:
         ("<tool_call>{broken</tool_call>", "no JSON"),
         ('<tool_call>{"name": "oven", "arguments": {}}</tool_call>', "there is no tool 'oven'"),
         ('<tool_call>{"name": "calculator", "arguments": {}}</tool_call>', "the arguments are expression; not none"),
+        (CALL % r"\ud800", "the call is no JSON: "),  # neither can be stored, or read by a tokenizer
+        (CALL.replace('"%s"', "NaN"), "the call is no JSON: "),
     ],
 )
 def test_a_wrong_call_is_told_or_fails_as_configured(body: str, fault: str) -> None:
@@ -262,6 +288,31 @@ def test_an_oversized_observation_is_told_or_fails(policy: Policy) -> None:
     assert "error: the observation has 5000 bytes, more than 1000" in told.responses[0]
     assert episode_measures(told.items)["oversized_observations"] == 2.0
     assert failures_of(played(policy, Misbehaving(does="flood"), invalid="fail")) == ["observation_too_long"] * 2
+
+
+def test_a_failed_episode_is_neither_right_nor_wrong(policy: Policy) -> None:
+    item = PromptItem(ITEM.prompt, (MathAnswer("1"),))
+    failed, ended = (played(policy, env).items[0] for env in (Misbehaving(does="raise"), Misbehaving()))
+    rows = [replace(item, meta=row.meta) for row in (failed, ended)]
+    assert verifier_accuracy(rows, ["", ""]).tolist() == pytest.approx([float("nan"), 0.0], nan_ok=True)
+
+
+def test_an_ended_rollout_leaves_no_thread_and_no_open_file(policy: Policy) -> None:
+    def held() -> tuple[int, int]:
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    played(policy, Misbehaving(), rows=1)
+    time.sleep(0.1)
+    gc.collect()
+    gc.disable()
+    try:
+        before = held()
+        for _ in range(4):
+            played(policy, Misbehaving(), rows=1)
+        time.sleep(0.1)
+        assert held() == before
+    finally:
+        gc.enable()
 
 
 class Parallel(Environment):
