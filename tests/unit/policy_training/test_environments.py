@@ -310,7 +310,7 @@ def test_an_ended_rollout_leaves_no_thread_and_no_open_file(policy: Policy) -> N
         for _ in range(4):
             played(policy, Misbehaving(), rows=1)
         time.sleep(0.1)
-        assert held() == before
+        assert all(now <= then for now, then in zip(held(), before, strict=True))  # others' may end by now
     finally:
         gc.enable()
 
