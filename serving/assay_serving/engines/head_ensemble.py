@@ -140,7 +140,7 @@ class HeadEnsembleScorer(FeatureReader):
 
     aggregation: MemberAggregation
     heads: Heads
-    ratings: RatingHeads | None
+    ratings: RatingHeads | None = None
 
     @classmethod
     def load(cls, config: ModelConfig, loader: ModelLoader) -> HeadEnsembleScorer:
