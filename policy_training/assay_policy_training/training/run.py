@@ -274,6 +274,8 @@ def _train(
     with _policy_is_saved(target):
         rollouts_artifact = _record_rollouts(run, target.name, rewards)
         steps = [parse_object(line) for _, line in Lines(run.folder / METRICS_FILE)] if recipe.steps else []
+        rollouts, missing = (sum(step.get(name, 0) for step in steps) for name in ("rollouts", "rewards_missing"))
+        without = [f"{missing} of {rollouts} rollouts have no reward, and are not trained on"] if missing else []
         run.metrics.update(
             {
                 "steps": trainer.step,
@@ -281,7 +283,7 @@ def _train(
                 "stopped_early": trainer.stopped,
                 "saved_step": trainer.step if trainer.returned_to is None else trainer.returned_to,
                 "best": dict(zip(("step", plan.best_by), choice.best, strict=True)) if choice.best else None,
-                "warnings": trainer.warnings,
+                "warnings": [*without, *trainer.warnings],
                 "resumed_at": done,
                 "device": str(device),
                 "attention": str(getattr(unwrapped(policy.model).config, "_attn_implementation", "") or ""),
@@ -289,7 +291,8 @@ def _train(
                 "division": parallel.name,
                 "first_step": steps[0] if steps else None,
                 "last_step": steps[-1] if steps else None,
-                **{name: sum(step.get(name, 0) for step in steps) for name in ("rollouts", "rewards_missing")},
+                "rollouts": rollouts,
+                "rewards_missing": missing,
             }
         )
         after = evaluate("after", policy)

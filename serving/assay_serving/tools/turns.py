@@ -80,10 +80,12 @@ def between_turns(
     messages: Sequence[Message] = (),
     *,
     ended_by: Collection[int] | None = None,
+    characters: int | None = None,
 ) -> list[int]:
     """The tokens after the model's turn up to where it goes on: the results, other messages, and what opens its next
     turn. `ended_by`: the tokens that end a turn, if this one has its own already (None: the tokenizer's); where it has
-    none (empty), the tokens begin with it.
+    none (empty), the tokens begin with it. `characters`: only the first so many are tokenized, for a caller that has no
+    use for more tokens than those make.
 
     They are what the template adds to a conversation that ends with a turn of the model, so that what it makes of past
     turns (thinking that it takes out, white space) changes nothing. Raises BadInputError where the template refuses
@@ -91,7 +93,7 @@ def between_turns(
     """
     observed = joined((*result_messages(renderer, results), *messages))
     rendered = renderer.render((Message("user", "q"), Message("assistant", _MARK), *observed))
-    suffix = rendered.partition(_MARK)[2]
+    suffix = rendered.partition(_MARK)[2][:characters]
     ids = list(renderer.tokenizer(suffix, add_special_tokens=False, verbose=False)["input_ids"])
     ends = [renderer.tokenizer.eos_token_id] if ended_by is None else ended_by
     return ids[1:] if ids and ids[0] in ends else ids

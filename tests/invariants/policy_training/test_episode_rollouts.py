@@ -259,6 +259,32 @@ class Broken(Environment):
         raise ValueError("no game")
 
 
+class Talkative(Rounds):
+    """Answers a turn with a megabyte, which its limit on bytes allows and the row's tokens do not."""
+
+    async def step(self, action: Action) -> Observation | Done:
+        return Observation("word " * 200_000)
+
+
+def test_of_a_long_observation_no_more_is_tokenized_than_fits(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    longest: list[int] = []
+    tokenizer = type(policy.renderer.tokenizer)
+    encode = tokenizer.__call__
+
+    def counted(self: Any, text: Any, *arguments: Any, **options: Any) -> Any:
+        longest.append(len(text) if isinstance(text, str) else 0)
+        return encode(self, text, *arguments, **options)
+
+    monkeypatch.setattr(tokenizer, "__call__", counted)
+    sampler = in_environment(
+        policy, TransformersSampler(policy, SAMPLING), SAMPLING, Talkative(), EpisodeLimits(turn_tokens=9)
+    )
+    batch = sampler.rollout(ITEMS[:1], 2, seed=[0], version=0)
+    assert [item.meta[EPISODE]["ended"] for item in batch.items] == ["tokens", "tokens"]
+    width = max(map(len, policy.tokenizer.get_vocab()))
+    assert 0 < max(longest) <= (SAMPLING.max_new_tokens + 1) * width < 1_000_000
+
+
 def test_a_run_whose_episodes_all_fail_ends_with_their_reason(policy: Policy, tmp_path: Path) -> None:
     overrides = [f"environment={{kind: '{__name__}:Broken'}}", "episodes.turn_tokens=2", "sampling.max_new_tokens=20"]
     sizes = ["sampling.prompts_per_step=1", "sampling.group_size=2", "optimisation.autocast=false", "kl.coefficient=0"]

@@ -43,6 +43,7 @@ class EpisodeRun:
         self.rows: dict[int, int] = {}  #: episode -> its row in the generation
         self._numbers: list[int] = []  #: the inverse
         self._calls = EnvironmentCalls(limits.at_once)
+        self._longest_token = max(map(len, policy.tokenizer.get_vocab()))  # characters
         self._questions: dict[int, Action | Literal["reset", "turns", "tokens"]] = {}  #: what environments are at
         self._open: set[int] = set()  #: episodes whose environment is not closed yet
         self._closing: set[int] = set()
@@ -140,7 +141,10 @@ class EpisodeRun:
         try:
             ended = self._ended_itself(generation.turn(row), by_text=False)
             ended_by = self.policy.end_ids if ended else ()
-            between = between_turns(self.policy.renderer, turn.results, turn.messages, ended_by=ended_by)
+            most = (generation.remaining(row) + 1) * self._longest_token  # more of an observation does not fit
+            between = between_turns(
+                self.policy.renderer, turn.results, turn.messages, ended_by=ended_by, characters=most
+            )
         except BadInputError as error:
             self._fail(number, ScoreFailure("environment_failed", f"step: {error}", episode.name))
             return
