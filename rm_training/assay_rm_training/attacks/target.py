@@ -35,7 +35,9 @@ class RewardTarget:
     ) -> None:
         if principle is not None and scorer.info.kind in TAKES_NO_PRINCIPLE:
             kind = scorer.info.kind
-            raise BadInputError(f"{scorer.info.name} is a {kind} reward model, takes no principle", field="principle")
+            raise BadInputError(
+                f"{scorer.info.name} is a reward model of kind {kind}, takes no principle", field="principle"
+            )
         self._scorer, self._principle, self._on_progress = scorer, principle, on_progress
         self._pairs = pairs
         self._good = self._scores((pair, pair.chosen) for pair in pairs)

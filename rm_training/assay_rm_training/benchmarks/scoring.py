@@ -31,7 +31,7 @@ def score_items(
     asks = scorer.info.kind not in TAKES_NO_PRINCIPLE  # a scalar model scores an item that names a principle without it
     if principle is not None and not asks:
         raise BadInputError(
-            f"{scorer.info.name} is a {scorer.info.kind} reward model and takes no principle", field="principle"
+            f"{scorer.info.name} is a reward model of kind {scorer.info.kind} and takes no principle", field="principle"
         )
     by_steps = scorer.info.stepwise
     flat = [

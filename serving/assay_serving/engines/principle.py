@@ -74,7 +74,7 @@ def principle_spec(name: str, tokenizer: "PreTrainedTokenizerBase", question: st
         spec = spec_of(name, template_hash=lambda: question_renderer.template_hash)
         return replace(spec, kind="principle", **question_fields(question_renderer))
     if spec.kind != "principle":
-        raise BadInputError(f"{name} is a {spec.kind} reward model, not a principle model")
+        raise BadInputError(f"{name} is a reward model of kind {spec.kind}, not a principle model")
     if question is not None and question != (spec.question or QUESTION):
         raise BadInputError(f"{name} was trained with the question {spec.question!r}; leave --question out")
     return spec

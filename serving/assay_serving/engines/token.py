@@ -173,7 +173,9 @@ class ScalarReader(TokenScorer):
 
     def check(self, name: str) -> None:
         if self.spec.kind != self.kind:
-            raise BadInputError(f"{name} is a {self.spec.kind} reward model; this engine scores {self.kind} ones")
+            raise BadInputError(
+                f"{name} is a reward model of kind {self.spec.kind}; this engine scores {self.kind} ones"
+            )
         self.labels(name, self.spec)
         if self.spec.template_hash != self.renderer.template_hash:
             raise BackendError(
@@ -215,7 +217,7 @@ class PrincipleReader(TokenScorer):
     def check(self, name: str) -> None:
         spec = self.spec
         if spec.kind != "principle":
-            raise BadInputError(f"{name} is a {spec.kind} reward model; this engine asks principle models")
+            raise BadInputError(f"{name} is a reward model of kind {spec.kind}; this engine asks principle models")
         self.questions = PrincipleRenderer(self.renderer, spec.question or QUESTION)
         if spec.template_hash != self.questions.template_hash:
             raise BackendError(

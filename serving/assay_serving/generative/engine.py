@@ -69,7 +69,9 @@ class GenerativeScorer:
 
     def __init__(self, writer: Writer, spec: RewardModelSpec, *, seed: int = 0) -> None:
         if spec.judging is None or spec.kind != "generative":
-            raise BadInputError(f"{writer.info.name} is a {spec.kind} reward model; this engine asks generative ones")
+            raise BadInputError(
+                f"{writer.info.name} is a reward model of kind {spec.kind}; this engine asks generative ones"
+            )
         self.form: JudgeFormat = format_named(spec.judging.format)
         if self.form.responses > 1:
             raise BadInputError(

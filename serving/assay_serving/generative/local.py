@@ -124,7 +124,7 @@ def judge_spec(
     source = Path(resolve_model(name))
     spec = RewardModelSpec.read(source) if source.is_dir() else None
     if spec is not None and (spec.kind != "generative" or spec.judging is None):
-        raise BadInputError(f"{name} is a {spec.kind} reward model, not a generative one")
+        raise BadInputError(f"{name} is a reward model of kind {spec.kind}, not a generative one")
     if spec is None and judging is None:
         raise BadInputError(f"{name} has no spec with judge settings; name a format")
     if spec is not None and not weights_elsewhere and (digest := weights_digest(source)) != spec.version:

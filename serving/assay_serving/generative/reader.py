@@ -26,7 +26,7 @@ class VerdictReader:
 
     def __init__(self, model: Any, renderer: Renderer, spec: RewardModelSpec, *, name: str) -> None:
         if spec.judging is None:
-            raise BadInputError(f"{name} is a {spec.kind} reward model, not a generative one")
+            raise BadInputError(f"{name} is a reward model of kind {spec.kind}, not a generative one")
         check_spec(name, spec, renderer)
         self.form = format_named(spec.judging.format)
         self.spec = spec

@@ -85,7 +85,7 @@ class RowEngineLoader(ABC):
             self.name, template_hash=lambda: Renderer(tokenizer, max_length=UNLIMITED).template_hash
         )
         if spec.kind != "scalar":
-            raise BadInputError(f"{self.name} is a {spec.kind} reward model, not a scalar one")
+            raise BadInputError(f"{self.name} is a reward model of kind {spec.kind}, not a scalar one")
         require_parity(self.config, spec)
         require_one_logit(self.name, spec)
         published = load_config(self.name)
@@ -107,7 +107,7 @@ class RowEngineLoader(ABC):
         if spec is None:
             spec = principle_spec(self.name, tokenizer, question)
         elif spec.kind != "principle":
-            raise BadInputError(f"{self.name} is a {spec.kind} reward model, not a principle model")
+            raise BadInputError(f"{self.name} is a reward model of kind {spec.kind}, not a principle model")
         elif question is not None and question != spec.question:
             raise BadInputError(f"{self.name} was trained with the question {spec.question!r}; leave --question out")
         require_parity(self.config, spec)

@@ -87,7 +87,7 @@ def test_only_models_that_take_principles_are_asked_by_them() -> None:
     score_items(principle, items, principle="Is it right?")
     assert scalar.principles == [None] * 4
     assert principle.principles == ["Is it short?"] * 2 + ["Is it right?"] * 2
-    with pytest.raises(BadInputError, match="toy is a scalar reward model and takes no principle"):
+    with pytest.raises(BadInputError, match="toy is a reward model of kind scalar and takes no principle"):
         score_items(scalar, items, principle="Is it right?")
 
 

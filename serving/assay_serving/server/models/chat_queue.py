@@ -29,7 +29,7 @@ class ChatQueue:
     async def complete(self, name: str, scorer: Scorer, request: ChatRequest) -> ChatResponse:
         """Raises BadInputError (no generative model, too long), BusyError (queue full), LateError."""
         if not isinstance(scorer, Completes):
-            raise BadInputError(f"{name} is a {scorer.info.kind} reward model: it scores, and writes nothing")
+            raise BadInputError(f"{name} is a reward model of kind {scorer.info.kind}: it scores, and writes nothing")
         if self._waiting >= MOST_WAITING:
             raise BusyError(f"{self._waiting} conversations are waiting", retry_after=5)
 
