@@ -205,7 +205,7 @@ def test_every_metric_of_a_run_is_in_the_pages_table(example_run: Path) -> None:
 
 
 def test_the_pages_prompts_are_prompts(tmp_path: Path) -> None:
-    (block,) = re.findall(r"^```json\n(.*?)^```", TRAINING, re.MULTILINE | re.DOTALL)
+    block, _ = re.findall(r"^```json\n(.*?)^```", TRAINING, re.MULTILINE | re.DOTALL)
     (tmp_path / "prompts.jsonl").write_text(block, encoding="utf-8")
     items = load_prompts(str(tmp_path / "prompts.jsonl"), seed=0)
     assert [len(item.constraints) for item in items] == [1, 1, 0]
