@@ -147,13 +147,13 @@ def refused(call: ToolCall, why: str) -> ToolResult:
 
 def toolbox(references: tuple[str, ...]) -> Toolbox:
     """The tools of these references (`kind.tool_of`), made once a process. Raises as `tool_of`."""
-    with _making:  # episodes that begin together would each read the documents of `search`
-        return _made(references)
+    with _opening:  # episodes that begin together would each read the documents of `search`
+        return _opened(references)
 
 
-_making = threading.Lock()
+_opening = threading.Lock()
 
 
 @cache
-def _made(references: tuple[str, ...]) -> Toolbox:
+def _opened(references: tuple[str, ...]) -> Toolbox:
     return Toolbox([tool_of(reference) for reference in references])
