@@ -290,10 +290,10 @@ def _train_group(
         raise BadInputError("policies are compared on held-out prompts: --evaluate N", field="--seeds, --sweep")
     trainer = PolicyTrainer(workspace, first)
     held_out = trainer.held_out  # the same for all, also where a source draws them by seed
-    chosen_on, *others = held_out
-    final = {item.prompt for name in others[:1] for item in held_out[name]}
+    chosen_on, *final_sets = held_out
+    final = {item.prompt for name in final_sets[:1] for item in held_out[name]}
     if shared := final & {item.prompt for item in held_out[chosen_on]}:
-        text = f"{others[0]} has {counted(len(shared), 'prompt')} of {chosen_on}, by which settings are chosen"
+        text = f"{final_sets[0]} has {counted(len(shared), 'prompt')} of {chosen_on}, by which settings are chosen"
         raise BadInputError(text, field="--eval-prompts")
     common: dict[str, Any] = {
         "best_by": trainer.plan.best_by,
@@ -318,7 +318,7 @@ def _train_group(
         lower=(*LOWER_IS_BETTER, *([prefer] if lower else [])),
         neither=NEITHER_IS_BETTER,
         data=chosen_on,
-        final_data=next(iter(others), None),
+        final_data=next(iter(final_sets), None),
         other_data="a second --eval-prompts gives others",
     )
     show_group(result, as_json=as_json)

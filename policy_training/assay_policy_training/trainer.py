@@ -151,10 +151,10 @@ class PolicyTrainer:
 
     def _opened(self, rewards: Sequence[Reward], stack: ExitStack, option: str = "--reward") -> list[RewardSource]:
         """$ASSAY_API_KEY goes to the first reward's host only, as in `assay rl`."""
-        plan, named = self.plan, [reward for reward in rewards if isinstance(reward, str)]
-        keys = keys_of(named, None) if option == "--reward" else [""] * len(named)
+        plan, references = self.plan, [reward for reward in rewards if isinstance(reward, str)]
+        keys = keys_of(references, None) if option == "--reward" else [""] * len(references)
         opening: dict[str, Any] = {"wait": None, "deadline": 600.0, "option": option, "device": plan.device}
-        opened = iter(open_rewards(stack, named, keys, **opening, calls=plan.calls))
+        opened = iter(open_rewards(stack, references, keys, **opening, calls=plan.calls))
         sources: list[RewardSource] = []
         for reward in rewards:
             if isinstance(reward, str):

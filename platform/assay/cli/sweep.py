@@ -167,9 +167,9 @@ def _values(context: typer.Context, entry: str, fixed: Collection[str], *, keys:
     name, _, text = entry.partition("=")
     parameter = options.get(name.strip().removeprefix("--").replace("_", "-"))
     of_recipe = keys and "." in name
-    kept = (*fixed, *SweepOptions._fields)
-    if not of_recipe and (parameter is None or parameter.name in kept):
-        names = [n for n, p in options.items() if p.name not in kept]
+    reserved = (*fixed, *SweepOptions._fields)
+    if not of_recipe and (parameter is None or parameter.name in reserved):
+        names = [n for n, p in options.items() if p.name not in reserved]
         near = difflib.get_close_matches(name, names)
         hint = f"; did you mean {', '.join(near)}?" if near else "; seeds are --seeds N" if name == "seed" else ""
         raise BadInputError(f"{name!r} is no option that can be swept{hint}", field="--sweep")

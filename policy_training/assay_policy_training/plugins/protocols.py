@@ -252,8 +252,8 @@ class TurnGeneration(Protocol):
         """Tokens that it may still have."""
         ...
 
-    def resume(self, row: int, given: Sequence[int]) -> None:
-        """Another turn, after the tokens `given`; fewer than are `remaining`."""
+    def resume(self, row: int, observed: Sequence[int]) -> None:
+        """Another turn, after the tokens `observed`; fewer than are `remaining`."""
         ...
 
     def forget(self, row: int) -> None:

@@ -58,19 +58,19 @@ def _earned(record: Mapping[str, Any]) -> list[str]:
 
 def _part(record: Mapping[str, Any], name: str) -> float | Score | ScoreFailure:
     """The part of an episode; with the values of its turns, where turns earned it."""
-    whole = parts_of(record["rewards"]).get(name)
+    episode_part = parts_of(record["rewards"]).get(name)
     if not any(name in turn["rewards"] for turn in record["turns"]):
         cut = record["ended"] in ("turns", "tokens") and not record["rewards"]  # it did not say what was earned
         code, why = NOT_APPLICABLE, "the episode has no such part"
         if cut:
             code, why = "episode_cut", f"the limit on {record['ended']} ended the episode"
-        return ScoreFailure(code, why, name) if whole is None else whole
+        return ScoreFailure(code, why, name) if episode_part is None else episode_part
     values = []
-    for value in (*turn_rewards(record, name), *(() if whole is None else (whole,))):
+    for value in (*turn_rewards(record, name), *(() if episode_part is None else (episode_part,))):
         if isinstance(value, ScoreFailure):
             return value
         values.append(value)
-    if whole is not None:  # the episode's own part of that name comes with its last turn
+    if episode_part is not None:  # the episode's own part of that name comes with its last turn
         values[-2:] = [sum(values[-2:])]
     parts = tuple(ScorePart(f"{STEP}{number}", value=value) for number, value in enumerate(values, start=1))
     return Score(sum(values), record["environment"], record["version"], "", 0, False, parts=parts)

@@ -273,11 +273,11 @@ class ProcessReward:
         kind = self.scorer.info.kind
         steps = [split_steps(response, self.separator) for response in responses]
         if self.scorer.info.stepwise:  # one reading of each response
-            asked = [
+            with_steps = [
                 ScoreItem.of_steps(item.prompt, [step.removesuffix(self.separator) for step in row])
                 for item, row in zip(items, steps, strict=True)
             ]
-            answers = self.scorer.score(asked)
+            answers = self.scorer.score(with_steps)
             return [list(a.steps) if isinstance(a, Score) else [] for a in answers], answers
         prefixes = [step_prefixes(response, self.separator) for response in responses]
         results = iter(

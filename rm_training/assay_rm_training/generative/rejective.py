@@ -72,11 +72,11 @@ class SampledJudgments:
     def pairs(self, worth: Sequence[float | None]) -> list[dict[str, Any]]:
         """The row of `train dpo`, if any: of the judgment worth most that has a verdict, and of the one worth least.
         None where they are worth the same. `worth`: of each answer, None where it is not known."""
-        known = [(w, answer) for w, answer in zip(worth, self.answers, strict=True) if w is not None]
-        readable = [one for one in known if one[1].label is not None]
+        with_worth = [(w, answer) for w, answer in zip(worth, self.answers, strict=True) if w is not None]
+        readable = [one for one in with_worth if one[1].label is not None]
         if not readable:
             return []
-        best, least = max(readable, key=lambda one: one[0]), min(known, key=lambda one: one[0])
+        best, least = max(readable, key=lambda one: one[0]), min(with_worth, key=lambda one: one[0])
         pair = {"prompt": self._prompt, "chosen": best[1].text, "rejected": least[1].text}
         return [pair] if best[0] > least[0] and least[1].text.strip() else []
 

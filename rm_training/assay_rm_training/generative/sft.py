@@ -270,8 +270,8 @@ def encode_answer(
     if answer_text is None:
         return "the rationale holds a verdict line of its own"
     try:
-        asked = row.question(form)
-        question = offered(asked, toolbox(tools).definitions, renderer) if tools else asked
+        plain = row.question(form)
+        question = offered(plain, toolbox(tools).definitions, renderer) if tools else plain
         before, conversation = renderer.encode(question), renderer.encode(question, answer_text)
     except BadInputError as error:
         return f"cannot be rendered: {error}".partition(" (")[0]

@@ -111,11 +111,11 @@ def train_rating_heads(
 ) -> tuple[FittedHeads, RatingHeads]:
     """`fit_rating_heads` on the rows that have features. Raises as it does, and BadInputError where none has."""
     features = cache.of([ScoreItem(row.prompt, row.response) for row in rows], advance)
-    known = [(row, f.vector) for row, f in zip(rows, features, strict=True) if not isinstance(f, ScoreFailure)]
-    if not known:
+    with_features = [(row, f.vector) for row, f in zip(rows, features, strict=True) if not isinstance(f, ScoreFailure)]
+    if not with_features:
         raise BadInputError("no rated response to train on: none is within the model's length")
-    ratings = [[row.ratings.get(name, float("nan")) for name in names] for row, _ in known]
-    prompts = [int(ids.prompt_id(row.prompt)[-15:], 16) for row, _ in known]
-    vectors, weights = np.stack([vector for _, vector in known]), [row.weight for row, _ in known]
+    ratings = [[row.ratings.get(name, float("nan")) for name in names] for row, _ in with_features]
+    prompts = [int(ids.prompt_id(row.prompt)[-15:], 16) for row, _ in with_features]
+    vectors, weights = np.stack([vector for _, vector in with_features]), [row.weight for row, _ in with_features]
     heads, described = fit_rating_heads(vectors, ratings, weights, prompts, config, names, penalties)
-    return replace(heads, left_out=len(rows) - len(known)), described
+    return replace(heads, left_out=len(rows) - len(with_features)), described

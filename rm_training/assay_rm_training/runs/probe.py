@@ -160,9 +160,9 @@ def train_rating_probe(
     assert plan.heads is not None
     names = [name for name in (plan.data, plan.eval_data) if name is not None]
     settings, base = {"method": "rating probe", **asdict(plan)}, locate_model(workspace, plan.base)
-    inputs, given = inputs_of(workspace, [base] if base[1] else [], names), waivers or {}
+    inputs, permitted = inputs_of(workspace, [base] if base[1] else [], names), waivers or {}
     with training_run(
-        workspace, plan.name, settings, force=plan.force, data=plan.data, waivers=given, inputs=inputs
+        workspace, plan.name, settings, force=plan.force, data=plan.data, waivers=permitted, inputs=inputs
     ) as (run, folder, _):
         cache = FeatureCache(FrozenBackbone(plan.base, max_length=plan.max_length, device=plan.device), workspace)
         with progress_bar("features", len(rows), unit="responses") as advance:

@@ -207,13 +207,13 @@ class HeadEnsembleScorer(FeatureReader):
         outputs = self.heads.rewards(vector[None])
         if self.ratings is None:
             return outputs, tuple(ScorePart(f"{MEMBER}{j}", v, v) for j, v in enumerate(outputs[0].tolist()))
-        named = outputs.reshape(-1, len(self.ratings.names)) + np.array(self.ratings.offsets)
-        means, spreads = self.aggregation.combined(named.T), self.aggregation.spread(named.T)
+        by_rating = outputs.reshape(-1, len(self.ratings.names)) + np.array(self.ratings.offsets)
+        means, spreads = self.aggregation.combined(by_rating.T), self.aggregation.spread(by_rating.T)
         parts = (
             ScorePart(name, float(mean), float(mean), uncertainty=float(spread))
             for name, mean, spread in zip(self.ratings.names, means, spreads, strict=True)
         )
-        return np.array([[self.ratings.aggregation(row) for row in named.tolist()]]), tuple(parts)
+        return np.array([[self.ratings.aggregation(row) for row in by_rating.tolist()]]), tuple(parts)
 
 
 def _digest(packed: bytes) -> str:

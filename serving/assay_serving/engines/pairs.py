@@ -158,7 +158,7 @@ def pair_texts(pair: Prompt) -> tuple[str, str, str]:
     *prompt, first, second = pair
     if sum(message.role == "user" for message in prompt) < 2:
         return "\n".join(message.text for message in prompt), first.text, second.text
-    asked: list[str] = []
+    questions: list[str] = []
     earlier: list[str] = []
     number = 0
     for message in prompt:
@@ -166,8 +166,8 @@ def pair_texts(pair: Prompt) -> tuple[str, str, str]:
             earlier.append(f"<Response {number}>: {message.text}")
         elif message.role == "user":
             number += 1
-            asked.append(f"USER: {message.text}\nAssistant: <Response {number}>")
+            questions.append(f"USER: {message.text}\nAssistant: <Response {number}>")
         else:
-            asked.append(message.text)
+            questions.append(message.text)
     turns = ["\n".join([*earlier, f"<Response {number}>: {response.text}"]) for response in (first, second)]
-    return _INSTRUCTION + "\n".join(asked), turns[0], turns[1]
+    return _INSTRUCTION + "\n".join(questions), turns[0], turns[1]

@@ -101,8 +101,8 @@ def verify_sources(workspace: Workspace, sources: tuple[str, ...], *, share: flo
 def source_reliabilities(workspace: Workspace, names: tuple[str, ...]) -> list[SourceReliability]:
     """What each source is worth on gold, over all categories, in the order of `names`."""
     with workspace.store.unit() as db:
-        found = {r.name: r for r in reliabilities(db).overall.values() if r.kind == "source"}
-    return [found[name] for name in names if name in found]
+        by_name = {r.name: r for r in reliabilities(db).overall.values() if r.kind == "source"}
+    return [by_name[name] for name in names if name in by_name]
 
 
 def source_pass(workspace: Workspace, config: SourcePassConfig, sources: tuple[str, ...]) -> SourcePassReport:

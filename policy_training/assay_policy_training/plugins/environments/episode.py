@@ -150,9 +150,9 @@ class Episode:
             self.ended = self.ended or "done"
         elif (observation := self._observation("step", answer, action)) is not None:
             self._reward(observation.rewards, turn.rewards)
-            given = {id(result.call): result for result in turn.results}
-            given |= {id(call): result for call, result in zip(action.calls, observation.results, strict=False)}
-            turn.results = tuple(given[id(call)] for call in turn.calls if id(call) in given)
+            by_call = {id(result.call): result for result in turn.results}
+            by_call |= {id(call): result for call, result in zip(action.calls, observation.results, strict=False)}
+            turn.results = tuple(by_call[id(call)] for call in turn.calls if id(call) in by_call)
             turn.messages = observation.as_messages
 
     def cut(self, ended: Ended, answer: object) -> None:

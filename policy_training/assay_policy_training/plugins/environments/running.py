@@ -105,10 +105,10 @@ class EnvironmentCalls:
                 async with limit:
                     answer = await self._answer(method, arguments)
             except TimeoutError as error:
-                said = (
+                message = (
                     f"{method.__name__} did not answer within {seconds:g} s" if limit.expired() else _error_text(error)
                 )
-                answer = ScoreFailure("environment_timeout" if limit.expired() else "environment_failed", said, name)
+                answer = ScoreFailure("environment_timeout" if limit.expired() else "environment_failed", message, name)
             except BaseException as error:  # an environment that ends the process ends its episode
                 answer = ScoreFailure("environment_failed", f"{method.__name__}: {_error_text(error)}", name)
             self._answers.put((number, answer, time.monotonic() - begun))

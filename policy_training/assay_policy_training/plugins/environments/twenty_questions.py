@@ -68,8 +68,8 @@ def play(prompt: PromptItem, turns: Sequence[str], observed: Sequence[str], rng:
     """The next turn after these and what was observed. An unskilled player guesses at random at times."""
     candidates = list(OBJECTS)
     for question, answer in zip(turns, observed, strict=True):
-        place = QUESTIONS.index(question.rstrip("?"))
-        candidates = [name for name in candidates if OBJECTS[name][place] == (answer == "yes")]
+        column = QUESTIONS.index(question.rstrip("?"))
+        candidates = [name for name in candidates if OBJECTS[name][column] == (answer == "yes")]
     if len(candidates) == 1 and skilled:
         return candidates[0]
     unasked = [question for question in QUESTIONS if f"{question}?" not in turns]

@@ -91,7 +91,7 @@ def held_out_sets(sources: Sequence[str], limit: int, **reading: Any) -> Mapping
             raise BadInputError(f"two sets are named {name!r}: NAME=SOURCE names one", field="--eval-prompts")
         items = load_prompts(source, split="heldout", **reading)
         if source.partition(":")[0] in PROMPT_SOURCES.names() and not Path(source).expanduser().is_file():
-            before = {item.prompt for others in sets.values() for item in others}
+            before = {item.prompt for earlier in sets.values() for item in earlier}
             items = [item for item in items if item.prompt not in before]
             if not items:
                 raise BadInputError(f"{name} has no prompt that the sets before it lack", field="--eval-prompts")

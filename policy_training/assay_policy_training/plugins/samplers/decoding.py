@@ -61,8 +61,8 @@ class Decoding:
         self.limit = limit = uniforms.shape[1]
         self.stops, self.mixture, self.in_turns, self.turn_tokens = stops, mixture, in_turns, turn_tokens
         self.images = images if any(images) else ()
-        place = image_token_of(unwrapped(policy.model).config)
-        if place is not None and not self.images and bool((ids.eq(place) & seen).any()):
+        image_token = image_token_of(unwrapped(policy.model).config)
+        if image_token is not None and not self.images and bool((ids.eq(image_token) & seen).any()):
             raise BadInputError("prompts with images, which this one does not give to the model", field="sampler")
         device = policy.device
         self.uniforms = uniforms.to(device)
@@ -127,11 +127,11 @@ class Decoding:
         """Tokens that it may still have."""
         return self.limit - int(self._lengths[row])
 
-    def resume(self, row: int, given: Sequence[int]) -> None:
-        """Another turn of a row whose turn has ended, after the tokens `given`; fewer than are `remaining`."""
+    def resume(self, row: int, observed: Sequence[int]) -> None:
+        """Another turn of a row whose turn has ended, after the tokens `observed`; fewer than are `remaining`."""
         start = int(self._lengths[row])
-        self.tokens[row, start : start + len(given)] = torch.tensor(given, device=self.tokens.device)
-        self._lengths[row] = self._turn_starts[row] = start + len(given)
+        self.tokens[row, start : start + len(observed)] = torch.tensor(observed, device=self.tokens.device)
+        self._lengths[row] = self._turn_starts[row] = start + len(observed)
         self._resumed.append(row)
 
     def forget(self, row: int) -> None:
@@ -267,8 +267,8 @@ class Decoding:
         """[rows,V] logits after the last column."""
         if not self.mixture:
             return self._logits(self.policy.model, ids, seen, position, cache, images)
-        own, reference = split_cache(cache, len(cache.layers) // 2)
-        logits = self._logits(self.policy.model, ids, seen, position, own, images)
+        policy_cache, reference = split_cache(cache, len(cache.layers) // 2)
+        logits = self._logits(self.policy.model, ids, seen, position, policy_cache, images)
         with self.policy.reference_model() as model:
             other = self._logits(model, ids, seen, position, reference, images)
         return (1 - self.mixture) * logits + self.mixture * other

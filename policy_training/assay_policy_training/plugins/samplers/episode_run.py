@@ -210,8 +210,8 @@ class EpisodeRun:
 
     def _all_answers(self) -> list[tuple[int, Any]]:
         """Those to all that was asked, in the episodes' order."""
-        asked, answers = len(self._questions), list[tuple[int, Any]]()
-        while len(answers) < asked:
+        pending, answers = len(self._questions), list[tuple[int, Any]]()
+        while len(answers) < pending:
             answers += self._new_answers(wait=True)
         return sorted(answers, key=lambda answer: answer[0])
 

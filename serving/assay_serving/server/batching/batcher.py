@@ -202,8 +202,8 @@ class DynamicBatcher:
             return self.scorer.score
 
         def each(items: Sequence[ScoreItem]) -> list[ScoreResult]:
-            rest = iter(items)
-            requests = [list(islice(rest, stop - start)) for _, start, stop in parts]
+            remaining = iter(items)
+            requests = [list(islice(remaining, stop - start)) for _, start, stop in parts]
             return [result for request in requests for result in self.scorer.score(request)]
 
         return each

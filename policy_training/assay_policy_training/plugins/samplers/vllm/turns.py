@@ -73,10 +73,10 @@ class VllmTurns:
     def remaining(self, row: int) -> int:
         return self.sampling.max_new_tokens - len(self._rows[row])
 
-    def resume(self, row: int, given: Sequence[int]) -> None:
+    def resume(self, row: int, observed: Sequence[int]) -> None:
         start = len(self._rows[row])
-        self.tokens[row, start : start + len(given)] = torch.tensor(given)
-        self._rows[row] += given
+        self.tokens[row, start : start + len(observed)] = torch.tensor(observed)
+        self._rows[row] += observed
         self._starts[row] = len(self._rows[row])
         self._ready.append(row)
 
