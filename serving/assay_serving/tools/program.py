@@ -4,6 +4,8 @@ Covers: the limits of a run, its output and the end of its error output as the r
 (`assay_serving.verifiers.sandbox`), state between calls: every program starts anew.
 """
 
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -16,6 +18,8 @@ from assay_serving.tools.tool import ToolError, ToolLimits
 from assay_serving.verifiers.sandbox.program_runner import SandboxError, explain, run_program
 
 STARTING = 65.0  #: seconds beyond the program's own, for starting it on a busy machine
+#: Programs of this process at one time: the calls of many conversations come together.
+AT_ONCE = threading.BoundedSemaphore(4 * (os.cpu_count() or 1))
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,10 @@ class PythonProgram:
     def run(self, arguments: Mapping[str, Any]) -> str:
         """Raises ToolError where the program fails, or the machine cannot contain it."""
         try:
-            ended = run_program(
-                arguments["code"], arguments.get("stdin", ""), seconds=self.seconds, memory=self.memory << 20
-            )
+            with AT_ONCE:
+                ended = run_program(
+                    arguments["code"], arguments.get("stdin", ""), seconds=self.seconds, memory=self.memory << 20
+                )
         except SandboxError as error:
             raise ToolError(str(error)) from error
         if ended.reason != "exit" or ended.status != 0:

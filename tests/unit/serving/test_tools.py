@@ -15,6 +15,7 @@ from assay.errors import BackendError, BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.models.spec import FORMAT, RewardModelSpec
+from assay_serving.tools import program
 from assay_serving.tools.calculator import calculate
 from assay_serving.tools.calls import calls_in, calls_of
 from assay_serving.tools.kind import absolute_reference, check_called, granted, tool_of
@@ -247,6 +248,16 @@ def test_a_box_is_known_by_what_its_tools_answer_not_by_where_their_files_lie(tm
     same, moved, other = (Toolbox([tool_of(f"search?file={file}")]).identity for file in files)
     assert same == moved != other
     assert Toolbox([tool_of(f"search?file={files[0]}&top=2")]).identity != same
+
+
+def test_programs_of_many_calls_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "AT_ONCE", threading.BoundedSemaphore(2))
+    code = "import time\nbegun = time.monotonic()\ntime.sleep(0.2)\nprint(begun, time.monotonic())"
+    results = toolbox(("python",)).run([ToolCall("python", {"code": code})] * 6)
+    if "cannot contain" in results[0].content:
+        pytest.skip(results[0].content)
+    runs = [tuple(map(float, result.content.split())) for result in results]
+    assert max(sum(begin <= at < end for begin, end in runs) for at, _ in runs) == 2
 
 
 def test_the_tool_python_is_refused_where_no_program_can_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
