@@ -1,15 +1,17 @@
 """Parts of a recipe that change nothing in the set-up at hand: named when a run starts.
 
 Covers: bounds on a ratio that is always 1, corrections of a mismatch that there is none of, a clip of values that are
-fitted once. Leaves out: mismatches that nothing corrects (`corrections.known_mismatch`), combinations that are refused
-(`ChecksRecipe`).
+fitted once. Bounds that a shipped recipe has of itself are its header's to explain. Leaves out: mismatches that nothing
+corrects (`corrections.known_mismatch`), combinations that are refused (`ChecksRecipe`).
 """
 
 from dataclasses import fields
 
 from assay_policy_training.plugins.corrections.mismatch import known_mismatches
 from assay_policy_training.plugins.samplers.transformers import Transformers
+from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.recipe.schema import Recipe
+from assay_policy_training.recipe.shipped import shipped_recipes
 
 #: Settings of objectives that bound theta / old (or theta / mu).
 BOUNDS = ("clip_low", "clip_high", "dual_clip", "eps_low", "eps_high", "cap", "cap_abs")
@@ -22,7 +24,8 @@ def inactive_parts(recipe: Recipe) -> dict[str, str]:
     objective, updates = recipe.objective, recipe.optimisation.updates_per_batch
     by_mu = getattr(objective, "corrects_behaviour", False)
     bounds = [f.name for f in fields(objective) if f.name in BOUNDS and getattr(objective, f.name) is not None]  # type: ignore[arg-type]
-    if bounds and updates == 1 and recipe.replay is None and (exact or not by_mu):
+    idle = updates == 1 and recipe.replay is None and (exact or not by_mu)
+    if bounds and idle and not _as_shipped(recipe):
         reasons[f"objective.{', '.join(bounds)}"] = (
             f"with one update a batch the ratio theta / {'mu' if by_mu else 'old'} is 1, and no bound on it acts "
             "(optimisation.minibatches above 1)"
@@ -38,6 +41,17 @@ def inactive_parts(recipe: Recipe) -> dict[str, str]:
     if getattr(critic, "clip", None) is not None and fits == 1:
         reasons["critic.clip"] = "with one update a batch the values are those it is clipped to (critic.minibatches)"
     return reasons
+
+
+def _as_shipped(recipe: Recipe) -> bool:
+    """Whether objective and updates a batch are those of the shipped recipe of its name: nobody chose a bound."""
+    if recipe.name not in shipped_recipes():
+        return False
+    shipped = load_recipe(recipe.name)
+    return (recipe.objective, recipe.optimisation.updates_per_batch) == (
+        shipped.objective,
+        shipped.optimisation.updates_per_batch,
+    )
 
 
 def samples_exactly(recipe: Recipe) -> bool:
