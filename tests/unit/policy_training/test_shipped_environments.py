@@ -11,11 +11,11 @@ import pytest
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.environments import form_filling, twenty_questions
-from assay_policy_training.plugins.environments.demonstrations import PLAYED, write_demonstrations
 from assay_policy_training.plugins.environments.environment import Action, Done, Observation
-from assay_policy_training.plugins.environments.form_filling import FormFilling
-from assay_policy_training.plugins.environments.twenty_questions import OBJECTS, TwentyQuestions
+from assay_policy_training.plugins.environments.shipped import form_filling, twenty_questions
+from assay_policy_training.plugins.environments.shipped.demonstrations import PLAYED, write_demonstrations
+from assay_policy_training.plugins.environments.shipped.form_filling import FormFilling
+from assay_policy_training.plugins.environments.shipped.twenty_questions import OBJECTS, TwentyQuestions
 from assay_policy_training.recipe.loading import load_recipe
 
 ROOT = Path(__file__).parents[3]
@@ -62,7 +62,7 @@ def test_a_form_is_filled_in_field_by_field() -> None:
 
 @pytest.mark.parametrize("name", ["form_filling", "twenty_questions"])
 def test_a_skilled_player_wins_and_an_unskilled_one_mostly_loses(name: str) -> None:
-    module = import_module(f"assay_policy_training.plugins.environments.{name}")
+    module = import_module(f"assay_policy_training.plugins.environments.shipped.{name}")
     won = {}
     for skilled in (True, False):
         rng, wins = random.Random(0), []
@@ -83,7 +83,7 @@ def test_a_skilled_player_wins_and_an_unskilled_one_mostly_loses(name: str) -> N
 
 def test_tasks_follow_from_the_seed_and_the_splits_differ() -> None:
     for name in PLAYED:
-        tasks = import_module(f"assay_policy_training.plugins.environments.{name}").tasks
+        tasks = import_module(f"assay_policy_training.plugins.environments.shipped.{name}").tasks
         assert (
             tasks("8", seed=1, split="train") == tasks("8", seed=1, split="train") != tasks("8", seed=2, split="train")
         )

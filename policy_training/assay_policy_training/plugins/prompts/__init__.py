@@ -11,9 +11,9 @@ PROMPT_SOURCES: Kind[Callable[..., Any]] = Kind(
     "Gives the prompts of a policy run, where they are not a JSON Lines file (`assay rl --prompts`).",
     members={
         "constrained": "assay_policy_training.plugins.prompts.constrained:constrained_prompts",
-        "arithmetic": "assay_policy_training.plugins.environments.arithmetic:tasks",
-        "twenty_questions": "assay_policy_training.plugins.environments.twenty_questions:tasks",
-        "form_filling": "assay_policy_training.plugins.environments.form_filling:tasks",
+        "arithmetic": "assay_policy_training.plugins.environments.shipped.arithmetic:tasks",
+        "twenty_questions": "assay_policy_training.plugins.environments.shipped.twenty_questions:tasks",
+        "form_filling": "assay_policy_training.plugins.environments.shipped.form_filling:tasks",
     },
     requires=("__call__",),
     option="--prompts",

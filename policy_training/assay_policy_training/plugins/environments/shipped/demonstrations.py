@@ -21,9 +21,9 @@ from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import derived_seed
 from assay_policy_training.plugins.environments.environment import Environment
 from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits
-from assay_policy_training.plugins.environments.form_filling import FormFilling
+from assay_policy_training.plugins.environments.shipped.form_filling import FormFilling
+from assay_policy_training.plugins.environments.shipped.twenty_questions import TwentyQuestions
 from assay_policy_training.plugins.environments.tool_use import Tools
-from assay_policy_training.plugins.environments.twenty_questions import TwentyQuestions
 from assay_serving.tools.turns import joined, offered, result_messages
 
 #: Module with `tasks` and `play` -> the environment that they are of.
