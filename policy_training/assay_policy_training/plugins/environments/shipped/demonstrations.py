@@ -22,7 +22,10 @@ from assay_policy_training.core.sampling import derived_seed
 from assay_policy_training.plugins.environments.environment import Environment
 from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits
 from assay_policy_training.plugins.environments.shipped.form_filling import FormFilling
+from assay_policy_training.plugins.environments.shipped.number_tree import NumberTree
+from assay_policy_training.plugins.environments.shipped.text_shop import TextShop
 from assay_policy_training.plugins.environments.shipped.twenty_questions import TwentyQuestions
+from assay_policy_training.plugins.environments.shipped.two_agent_grid import TwoAgentGrid
 from assay_policy_training.plugins.environments.tool_use import Tools
 from assay_serving.tools.turns import joined, offered, result_messages
 
@@ -30,7 +33,10 @@ from assay_serving.tools.turns import joined, offered, result_messages
 PLAYED: dict[str, type[Environment]] = {
     "arithmetic": Tools,
     "form_filling": FormFilling,
+    "number_tree": NumberTree,
+    "text_shop": TextShop,
     "twenty_questions": TwentyQuestions,
+    "two_agent_grid": TwoAgentGrid,
 }
 
 
