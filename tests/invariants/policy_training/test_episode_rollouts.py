@@ -15,6 +15,7 @@ from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.plugins.critics.value_model import ValueModel
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
 from assay_policy_training.plugins.environments.episode import EPISODE, EpisodeLimits
 from assay_policy_training.plugins.estimators.group_relative import grpo, over_tokens
@@ -384,3 +385,27 @@ def test_a_turn_has_one_end_where_the_template_ends_turns_by_another_token() -> 
     ]  # fmt: skip
     assert by_itself
     assert all(batch.tokens[row, n] != written for row, n in by_itself)
+
+
+def test_a_critic_reads_the_state_before_each_turn_with_what_was_observed(policy: Policy) -> None:
+    """Its values at the policy's tokens are those of a row whose context is all that came before the turn."""
+    batch = episodes(policy, ITEMS[:1])
+    critic = ValueModel().open(policy)
+    torch.nn.init.normal_(critic.score.weight)
+    values, segment = critic.values(batch), batch.segment
+    assert segment is not None
+    assert not values[~batch.mask].any()
+    for row in range(len(batch)):
+        for turn in range(int(segment[row].max()) + 1):
+            drawn = (batch.mask[row] & (segment[row] == turn)).nonzero().squeeze(1)
+            context = torch.cat([batch.train_input_ids[row][batch.train_mask[row]], batch.tokens[row, : drawn[0]]])
+            there = torch.ones(1, len(drawn), dtype=torch.bool)
+            alone = batch.select([row]).with_(
+                train_input_ids=context[None],
+                train_mask=torch.ones(1, len(context), dtype=torch.bool),
+                tokens=batch.tokens[row, drawn][None],
+                mask=there,
+                loss_mask=there,
+                forced=None,
+            )
+            assert values[row, drawn].tolist() == pytest.approx(critic.values(alone)[0].tolist(), abs=1e-4)

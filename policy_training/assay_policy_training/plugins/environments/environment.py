@@ -44,12 +44,14 @@ class Action:
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What the policy reads next: `results` of the action's calls, one for each in their order, then `messages` (a text
-    is a user's). `rewards`: what its turn earned. `tools`: what it may call from now on; of `reset` alone."""
+    is a user's). `rewards`: what its turn earned. `tools`: what it may call from now on; of `reset` alone. `state`: a
+    name of the environment's state, for methods that compare turns taken in one; default: what was observed."""
 
     messages: str | Sequence[Message] = ()
     results: Sequence[ToolResult] = ()
     rewards: Parts = field(default_factory=dict)
     tools: Sequence[ToolDefinitionPart] = ()
+    state: str | None = None
 
     @property
     def as_messages(self) -> tuple[Message, ...]:

@@ -57,7 +57,7 @@ class EpisodeLimits(RecipeSettings, section="episodes"):
 @dataclass
 class EpisodeTurn:
     """A turn of the policy, and what came of it. `tokens`: its own. `invalid`: its calls that could not be run.
-    `oversized`: an observation was replaced by an error."""
+    `oversized`: an observation was replaced by an error. `state`: the environment's before it."""
 
     text: str
     tokens: int
@@ -68,6 +68,7 @@ class EpisodeTurn:
     messages: tuple[Message, ...] = ()
     rewards: dict[str, float | ScoreFailure] = field(default_factory=dict)
     seconds: float = 0.0  #: until the environment answered
+    state: str | None = None
 
     @property
     def observed(self) -> str:
@@ -88,12 +89,13 @@ class EpisodeTurn:
             "messages": [message.to_dict() for message in self.messages],
             "rewards": parts_form(self.rewards),
             "seconds": round(self.seconds, 4),
+            **({} if self.state is None else {"state": self.state}),
         }
 
 
 @dataclass
 class Episode:
-    """`opening`: what `reset` observed. `rewards`: of the episode as a whole."""
+    """`opening`: what `reset` observed. `rewards`: of the episode as a whole. `state`: the environment's now."""
 
     item: PromptItem
     environment: Environment
@@ -104,6 +106,7 @@ class Episode:
     rewards: dict[str, float | ScoreFailure] = field(default_factory=dict)
     ended: Ended | None = None
     failure: ScoreFailure | None = None
+    state: str | None = None
 
     @property
     def name(self) -> str:
@@ -125,6 +128,7 @@ class Episode:
         observation = self._observation("reset", answer)
         if observation is not None:
             self.opening, self.tools = observation.as_messages, tuple(observation.tools)
+            self.state = observation.state
 
     def act(self, text: str, tokens: int) -> Action | None:
         """The policy's next turn, as the environment is given it; None where no call in it can be run, or the episode
@@ -134,7 +138,7 @@ class Episode:
         faults = [call_fault(call, parameters) for call in calls[: self.limits.calls]]
         faults += [f"a turn may make {self.limits.calls} calls"] * (len(calls) - len(faults))
         refusals = [refused(call, fault) for call, fault in zip(calls, faults, strict=True) if fault is not None]
-        self.turns.append(EpisodeTurn(text, tokens, calls, len(refusals), tuple(refusals)))
+        self.turns.append(EpisodeTurn(text, tokens, calls, len(refusals), tuple(refusals), state=self.state))
         if refusals and self.limits.invalid == "fail":
             self.fail(self._failure("invalid_call", refusals[0].content))
             return None
@@ -153,7 +157,7 @@ class Episode:
             by_call = {id(result.call): result for result in turn.results}
             by_call |= {id(call): result for call, result in zip(action.calls, observation.results, strict=False)}
             turn.results = tuple(by_call[id(call)] for call in turn.calls if id(call) in by_call)
-            turn.messages = observation.as_messages
+            turn.messages, self.state = observation.as_messages, observation.state
 
     def cut(self, ended: Ended, answer: object) -> None:
         """The end by a budget, with what `Environment.cut` answered."""
@@ -177,6 +181,7 @@ class Episode:
         odd = [type(one).__name__ for one in messages if not isinstance(one, Message) or one.role == "assistant"]
         odd += [type(one).__name__ for one in results if not isinstance(one, ToolResult)]
         odd += [type(one).__name__ for one in tools if not isinstance(one, ToolDefinitionPart)]
+        odd += [] if isinstance(answer.state, str | None) else [type(answer.state).__name__]
         odd = odd or ["tool definition without a JSON schema" for one in tools if not _has_schema(one)]
         if odd or len(results) not in (0, len(calls)):
             why = f"a {odd[0]} among what is observed" if odd else f"{len(results)} results of {len(calls)} calls"

@@ -1,8 +1,9 @@
-"""What is read off the records of episodes: why a row has no reward, the parts of its rewards, a step's figures.
+"""What is read off the records of episodes: why a row has no reward, the parts of its rewards, states, figures.
 
 Leaves out: the record itself (`episode`).
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -29,6 +30,13 @@ def parts_of(form: Mapping[str, Any]) -> dict[str, float | ScoreFailure]:
 def turn_rewards(record: Mapping[str, Any], name: str) -> list[float | ScoreFailure]:
     """What each turn earned of the part `name`; a turn that it says nothing of earned 0."""
     return [parts_of(turn["rewards"]).get(name, 0.0) for turn in record["turns"]]
+
+
+def turn_states(record: Mapping[str, Any]) -> list[str]:
+    """What the environment was in before each turn; where it names no state, what it had shown last."""
+    seen = [{"results": [], "messages": record["opening"]}, *record["turns"]]
+    shown = [json.dumps([turn["results"], turn["messages"]]) for turn in seen]
+    return [turn.get("state", text) for turn, text in zip(record["turns"], shown, strict=False)]
 
 
 def episode_measures(items: Sequence[PromptItem]) -> dict[str, float]:

@@ -37,8 +37,8 @@ class TwentyQuestions(Environment):
 
     def reset(self, prompt: PromptItem, seed: int) -> Observation:
         self._secret = str(prompt.meta.get("secret") or random.Random(seed).choice(list(OBJECTS)))
-        self._asked = 0
-        return Observation()
+        self._asked, self._left = 0, list(OBJECTS)  # what it can still be
+        return Observation(state=" ".join(self._left))
 
     def step(self, action: Action) -> Observation | Done:
         text = action.text.strip().strip(".?!").lower()
@@ -49,9 +49,10 @@ class TwentyQuestions(Environment):
         if self._asked >= self.questions:
             return Done({"win": 0.0}, earned)
         if text not in QUESTIONS:
-            return Observation("unclear", rewards=earned)
+            return Observation("unclear", rewards=earned, state=" ".join(self._left))
         yes = OBJECTS[self._secret][QUESTIONS.index(text)]
-        return Observation("yes" if yes else "no", rewards=earned)
+        self._left = [name for name in self._left if OBJECTS[name][QUESTIONS.index(text)] == yes]
+        return Observation("yes" if yes else "no", rewards=earned, state=" ".join(self._left))
 
     def cut(self) -> Done:
         return Done({"win": 0.0})
