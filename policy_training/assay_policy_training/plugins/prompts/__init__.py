@@ -11,6 +11,7 @@ PROMPT_SOURCES: Kind[Callable[..., Any]] = Kind(
     "Gives the prompts of a policy run, where they are not a JSON Lines file (`assay rl --prompts`).",
     members={
         "constrained": "assay_policy_training.plugins.prompts.constrained:constrained_prompts",
+        "gymnasium": "assay_policy_training.plugins.environments.adapters.gymnasium:tasks",
         "arithmetic": "assay_policy_training.plugins.environments.shipped.arithmetic:tasks",
         "twenty_questions": "assay_policy_training.plugins.environments.shipped.twenty_questions:tasks",
         "form_filling": "assay_policy_training.plugins.environments.shipped.form_filling:tasks",

@@ -1,0 +1,1 @@
+"""Environments of other projects, run by their published packages, which nothing else needs."""
