@@ -14,8 +14,9 @@ A plug-in that works on a whole batch (S3 to S8's `prepare`) always sees every r
 included, so its statistics are global by construction.
 
 Names in `needs` and who supplies them: `logp_old`, `entropy` (always); `logp_mu` (every sampler but those that list it
-in `lacks`, name -> what would supply it); `logp_ref` (a reference is loaded); `values` (a critic); `sum_pi_sq`,
-`max_pi`, `mean_logp`, `hidden` (`logprobs`, in `extras`, of old on the batch and of theta in the context);
+in `lacks`, name -> what would supply it); `logp_ref` (a reference is loaded); `values` (a critic);
+`action_values` (a critic of utterances, in `extras`); `sum_pi_sq`, `max_pi`, `mean_logp`, `hidden` (`logprobs`, in
+`extras`, of old on the batch and of theta in the context);
 `entropy_gradient` (the context's entropy is differentiable); `teacher_kl` (a teacher is named; in `extras`,
 differentiable in the context).
 """
@@ -462,7 +463,7 @@ class AdaptiveLoss(Protocol):
 
 
 class Critic(Stateful, Tensors, Protocol):
-    """S12, opened."""
+    """S12, opened. One that also values what was done has `action_values`, of the form of `values`."""
 
     def values(self, batch: RolloutBatch) -> Tensor:
         """[B,T] float32, detached, 0 where the mask is off."""

@@ -270,6 +270,8 @@ class PolicyLoop:
             fields[name] = joined.pop(name)
         if self.critic is not None:
             fields["values"] = self.critic.values(batch).cpu()
+        if (action_values := getattr(self.critic, "action_values", None)) is not None:
+            joined["action_values"] = action_values(batch)
         return batch.with_(**fields, extras={**batch.extras, **joined})
 
     def _advantages(self, batch: RolloutBatch) -> tuple[RolloutBatch, dict[str, float]]:
@@ -402,6 +404,7 @@ class PolicyLoop:
         supplied = {"logp_old", "logp_mu", *SUPPLIED} - lacks.keys()
         supplied |= {"logp_ref"} if self.policy.has_reference else set()
         supplied |= {"values"} if self.critic is not None else set()
+        supplied |= {"action_values"} if hasattr(self.critic, "action_values") else set()
         negotiate([*recipe.plugins().values(), *self.extra], supplied, lacks)
         chains = (recipe.shaping, recipe.modulators, recipe.corrections, recipe.token_weights)
         before_update: list[object] = [

@@ -39,14 +39,7 @@ class ValueCritic:
     def __init__(self, plan: "ValueModel", policy: Policy) -> None:
         self.plan, self.policy = plan, policy
         self.head = plan.value_head
-        name = plan.base or policy.name
-        dtype = next(policy.model.parameters()).dtype
-        tokenizer = load_tokenizer(name)
-        base: Any = load_causal_lm(name, tokenizer, dtype=dtype, device=policy.device)
-        if tokenizer.get_vocab() != policy.tokenizer.get_vocab():
-            raise BadInputError(f"{name} does not have the policy's vocabulary", field="critic.base")
-        width = int(base.get_input_embeddings().embedding_dim)
-        base.set_output_embeddings(torch.nn.Identity())  # the vocabulary head is not needed
+        base, width = body(plan.base, policy)
         with torch.random.fork_rng(devices=[]):  # opening a critic leaves the run's own random state alone
             torch.manual_seed(0)
             self.model: Any = with_adapter(base, plan.lora) if plan.lora.rank else base
@@ -174,6 +167,18 @@ class ValueCritic:
             for name, parameter in self.parameters.items():
                 parameter.copy_(saved[name])
         self.optimiser.load_state_dict(state["optimiser"])
+
+
+def body(name: str | None, policy: Policy) -> tuple[Any, int]:
+    """A critic's base without its vocabulary head, and the width of its states; None: the policy's own. Raises
+    BadInputError for another vocabulary than the policy's."""
+    name = name or policy.name
+    tokenizer = load_tokenizer(name)
+    base: Any = load_causal_lm(name, tokenizer, dtype=next(policy.model.parameters()).dtype, device=policy.device)
+    if tokenizer.get_vocab() != policy.tokenizer.get_vocab():
+        raise BadInputError(f"{name} does not have the policy's vocabulary", field="critic.base")
+    base.set_output_embeddings(torch.nn.Identity())
+    return base, int(base.get_input_embeddings().embedding_dim)
 
 
 def value_fit(batch: RolloutBatch) -> dict[str, float]:
