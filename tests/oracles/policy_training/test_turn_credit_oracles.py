@@ -8,11 +8,16 @@ from rollout_rows import rollouts
 
 from assay.domain import Message
 from assay.errors import BadInputError
+from assay.score import Score
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.steps import with_step_values
+from assay_policy_training.plugins.compositions.gated import GatedAccumulation
 from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.estimators.gae import Gae, gae, turn_gae
 from assay_policy_training.plugins.estimators.turn_groups import Gigpo
+from assay_policy_training.plugins.shaping.dense import TurnRewards
+from assay_policy_training.recipe.loading import recipe_from_dict
 
 #: Two turns of two tokens, with an observed token between them.
 MASK = torch.tensor([[True, True, False, True, True]])
@@ -88,3 +93,35 @@ def test_gigpo_adds_turns_in_one_state_to_rows_of_one_prompt(shown: bool) -> Non
     assert missing.tolist()[:3] == [[0.0, 0.0]] * 3
     with pytest.raises(BadInputError, match="no episodes"):
         Gigpo()(batch.with_(items=(PromptItem(()),) * 4))
+
+
+def test_immediate_rewards_are_at_their_turns_where_the_long_term_reward_opens_the_gate() -> None:
+    """Turns that earn .1 and .3 in a row that wins and in one that loses: 1 + .4 and 0, the .4 at its turns."""
+    plain = Score(0.0, "m", "v", "t", 1, truncated=False)
+    parts = {"win": torch.tensor([1.0, 0.0]).double(), "asked": torch.tensor([0.4, 0.4]).double()}
+    reward = GatedAccumulation(levels=("win", "asked"), thresholds={"win": 0.5})(parts)
+    batch = rollouts(
+        [4, 4],
+        segment=torch.tensor([[0, 0, 1, 1]] * 2),
+        scores=({"asked": with_step_values(plain, [0.1, 0.3])},) * 2,
+        r_parts=parts,
+        reward=reward,
+    )
+    shaped = TurnRewards(gates={"win": 0.5}).shape(batch)
+    assert shaped.outcome.tolist() == pytest.approx([1.4, 0.0])
+    assert shaped.token_reward.tolist() == [pytest.approx([0, 0.1, 0, 1.3]), [0.0] * 4]
+    hacked = TurnRewards().shape(batch)  # a loser's turns earn, and its end pays for it
+    assert hacked.token_reward[1].tolist() == pytest.approx([0, 0.1, 0, -0.1])
+
+
+def test_a_composition_that_gates_what_turns_earned_is_told_to_the_shaper() -> None:
+    gated = {"kind": "gated", "levels": ["win", "question"], "thresholds": {"win": 0.5}}
+    recipe = {
+        "name": "gated",
+        "reward": gated,
+        "estimator": {"kind": "returns_to_go"},
+        "objective": {"kind": "reinforce"},
+    }
+    with pytest.raises(BadInputError, match=r"shaping\.gates.*win.*0\.5"):
+        recipe_from_dict({**recipe, "shaping": [{"kind": "turn_rewards", "gates": {"win": 0.2}}]})
+    recipe_from_dict({**recipe, "shaping": [{"kind": "turn_rewards", "gates": {"win": 0.5}}]})

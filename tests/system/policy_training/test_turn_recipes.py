@@ -16,9 +16,16 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "policy_training"
 SMALL = ["sampling.prompts_per_step=2", "sampling.group_size=4", "sampling.max_new_tokens=200", "episodes.turns=3"]
 
 
-@pytest.mark.parametrize(("name", "settings"), [("turn_ppo", []), ("gigpo", []), ("archer", ["critic.warmup_steps=0"])])
+#: Random weights do not win: the gate is one that a loss opens too.
+OPEN = ["reward.thresholds={win: -0.5}", "shaping.0.gates={win: -0.5}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("turn_ppo", []), ("gigpo", []), ("gated_turns", OPEN), ("archer", ["critic.warmup_steps=0"])],
+)
 def test_an_example_of_turn_credit_trains(name: str, settings: list[str], tmp_path: Path) -> None:
-    recipe = load_recipe(str(EXAMPLES / f"{name}.yaml"), [*SMALL, *settings, "environment.cost=0.1"])
+    recipe = load_recipe(str(EXAMPLES / f"{name}.yaml"), [*SMALL, *settings, "environment.cost=-0.1"])
     policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=256)
     loop = PolicyLoop(
         recipe, policy, ShuffledPrompts(tasks("8", seed=0, split="train"), seed=0), [EnvironmentReward()], tmp_path

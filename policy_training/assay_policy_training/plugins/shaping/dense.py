@@ -27,7 +27,7 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.ratios import kl_estimate
 from assay_policy_training.core.settings import RecipeSettings, StatefulSettings
 from assay_policy_training.core.steps import SEPARATOR, last_token_of_step, segments_of, step_values
-from assay_policy_training.plugins.protocols import StepReport
+from assay_policy_training.plugins.protocols import RecipeView, StepReport
 from assay_policy_training.plugins.shaping.outcomes import reward_part
 
 KL_ESTIMATORS = ("k1", "k2", "k3", "abs")
@@ -96,11 +96,20 @@ class TurnRewards(RecipeSettings, section="shaping"):
     """S3: what turns earned is moved from the row's reward to the last token of each turn; the row's sum stays.
 
     `parts`: that have values by turn; default: all that have. `weights`: by which they are in the reward, where that is
-    not 1. A row whose reward is missing stays missing.
+    not 1. `gates`: part -> number that it must exceed; of other rows nothing is moved, for their reward has none of it
+    (the composition `gated`: G-RA, arXiv 2508.10548). A row whose reward is missing stays missing.
     """
 
     parts: tuple[str, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
+    gates: Mapping[str, float] = field(default_factory=dict)
+
+    def check_recipe(self, recipe: RecipeView) -> None:
+        """Raises BadInputError where the composition gates a part that this would move all the same."""
+        thresholds = getattr(recipe.reward, "thresholds", {}) if hasattr(recipe.reward, "levels") else {}
+        if thresholds.items() - self.gates.items():
+            why = f"the composition counts what turns earned behind {dict(thresholds)}: the same numbers here"
+            raise BadInputError(why, field="shaping.gates")
 
     def shape(self, batch: RolloutBatch) -> RolloutBatch:
         """Raises BadInputError for rows without turns, and for a part that no source gives."""
@@ -109,11 +118,14 @@ class TurnRewards(RecipeSettings, section="shaping"):
         names = self.parts or dict.fromkeys(name for row in batch.scores for name, score in row.items() if score.steps)
         dense = torch.zeros(batch.mask.shape, dtype=torch.float64) if batch.dense is None else batch.dense.clone()
         reward = batch.scored_reward.clone()
+        opened = torch.ones(len(batch), dtype=torch.bool)
+        for gate, threshold in self.gates.items():
+            opened &= reward_part(batch, gate) > threshold
         for name in names:
             reward_part(batch, name)
             weight = self.weights.get(name, 1.0)
             for row, values in enumerate(step_values(batch, name)):
-                for turn, value in enumerate(values or ()):
+                for turn, value in enumerate((values or ()) if opened[row] else ()):
                     position = last_token_of_step(batch.segment[row], batch.mask[row], turn)
                     if position is not None:
                         dense[row, position] += weight * value

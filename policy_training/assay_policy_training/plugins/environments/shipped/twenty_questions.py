@@ -29,11 +29,11 @@ RULES = f"Find the object. Ask {', '.join(f'{q}?' for q in QUESTIONS)} or guess:
 
 
 class TwentyQuestions(Environment):
-    """The part `win` is of the episode, `question` of each turn that asks: -`cost`."""
+    """The part `win` is of the episode, `question` of each turn that asks: -`cost`, a reward where that is negative."""
 
     parts: ClassVar[tuple[str, ...]] = ("win",)
     questions: Annotated[int, Ge(1)] = 5  #: then the game is lost
-    cost: Annotated[float, Ge(0)] = 0.0
+    cost: float = 0.0
 
     def reset(self, prompt: PromptItem, seed: int) -> Observation:
         self._secret = str(prompt.meta.get("secret") or random.Random(seed).choice(list(OBJECTS)))
@@ -43,7 +43,7 @@ class TwentyQuestions(Environment):
     def step(self, action: Action) -> Observation | Done:
         text = action.text.strip().strip(".?!").lower()
         if text in OBJECTS:
-            return Done({"win": float(text == self._secret)})
+            return Done({"win": float(text == self._secret)}, {"question": 0.0} if self.cost else {})
         self._asked += 1
         earned = {"question": -self.cost} if self.cost else {}
         if self._asked >= self.questions:
