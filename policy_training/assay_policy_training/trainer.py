@@ -77,6 +77,8 @@ class PolicyTrainer:
             raise BadInputError("name a reward: file.py:function, the URL of a server, or verifier", field="--reward")
         if "/" in plan.name or plan.name.startswith("."):
             raise BadInputError(f"a name is one word, not {plan.name!r}", field="--name")
+        if plan.recipe.environment is not None:
+            plan.recipe.environment.check()
         self.workspace, self.plan, self.callbacks = workspace, plan, callbacks
         self.rewards: Sequence[Reward] = plan.rewards
         self.watch: Sequence[Reward] = plan.watch

@@ -26,6 +26,8 @@ from assay.system.gc_threshold import collect_less
 
 GROUP = "assay.commands"
 INTERRUPTED = 130
+#: Options of other programs -> what the commands that have them call them.
+ELSEWHERE = {"--learning-rate": "--lr", "--max-steps": "--steps", "--num-generations": "--group-size"}
 
 
 def build_app(word: str = "") -> typer.Typer:
@@ -81,6 +83,9 @@ def main(arguments: list[str] | None = None) -> None:
         if message := " ".join(error.format_message().split()).rstrip("."):  # empty where the help was printed instead
             context = getattr(error, "ctx", None)
             hint = f"; see {context.command_path} --help" if context is not None else ""
+            here = ELSEWHERE.get(getattr(error, "option_name", ""))
+            if context is not None and any(here in parameter.opts for parameter in context.command.params):
+                hint = f"; here it is {here}{hint}"
             _complain("usage", message + hint, as_json="--json" in argv)
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED

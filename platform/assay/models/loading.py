@@ -60,6 +60,8 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
     source = resolve_model(name)
     tokenizer = _load(AutoTokenizer.from_pretrained, source, name)
+    if name in OWN:
+        tokenizer.name_or_path = name  # messages name it, and not the folder that it is kept in
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
         template = str(tokenizer.chat_template or "")
         spare = [

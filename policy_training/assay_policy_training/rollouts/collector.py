@@ -232,11 +232,10 @@ class RolloutCollector:
             reward = composed(self.recipe.reward, rewards) if len(rows) else torch.zeros(0, dtype=torch.float64)
             reward = reward.masked_fill(~reward.isfinite(), torch.nan)
             refused = self._refused(completed.items)
-            reward = reward.masked_fill(
-                torch.tensor([bool(failures) for failures in refused], dtype=torch.bool), torch.nan
-            )
+            lacking = torch.tensor([bool(failures) for failures in refused], dtype=torch.bool)
+            reward = reward.masked_fill(lacking, torch.nan)
             rewarded = completed.with_(
-                r_parts=rewards.parts,
+                r_parts={name: part.masked_fill(lacking, torch.nan) for name, part in rewards.parts.items()},
                 reward=reward,
                 acc=accuracy,
                 failures=tuple(a + b for a, b in zip(refused, rewards.failures, strict=True)),  # the cause first

@@ -248,6 +248,27 @@ def test_rewards_of_turns_reach_the_advantages_of_their_turns(policy: Policy, tm
     ]
 
 
+class Unstable(Rounds):
+    """Breaks down after a turn that was rewarded, in some episodes."""
+
+    async def step(self, action: Action) -> Observation | Done:
+        if self.turns and len(action.text) % 3 == 0:
+            raise ValueError("broken")
+        return await super().step(action)
+
+
+def test_parts_of_a_failed_episode_are_missing_from_the_means(policy: Policy, tmp_path: Path) -> None:
+    unstable = f"environment={{kind: '{__name__}:Unstable'}}"
+    _, metrics = trained(policy, "grpo", tmp_path / "run", unstable, "kl.coefficient=0", "reward.weights={turn: 1}")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "rollouts.jsonl").read_text().splitlines()]
+    failed = [row for row in rows if row["episode"]["failure"]]
+    assert any(turn["rewards"] for row in failed for turn in row["episode"]["turns"])
+    assert all(value is None for row in failed for value in row["parts"].values())
+    kept = [row["parts"]["turn"] for row in rows if row["parts"]["turn"] is not None]
+    assert metrics["reward_turn_mean"] == pytest.approx(sum(kept) / len(kept))
+    assert metrics["episodes_failed"] == len(failed) / len(rows) > 0
+
+
 def records_by_response(batch: RolloutBatch, response: str) -> Any:
     return next(i.meta[EPISODE] for i, text in zip(batch.items, batch.responses, strict=True) if text == response)
 

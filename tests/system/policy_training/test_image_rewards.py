@@ -78,7 +78,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        (("--policy", "tiny"), "reads text only"),
+        (("--policy", "tiny"), "tiny reads text only"),
         (("--policy", "tiny-vision", "--set", "sampler.kind=vllm_server", "--set", "sampler.launch=true"), "sampler"),
         (("--policy", "tiny-vision", "--set", "asynchrony.lag=1"), "asynchrony.lag"),
         (("--policy", "tiny-vision", "--recipe", "ppo"), "critic"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from assay.cli.main import GROUP, build_app
+from assay.cli.main import GROUP, build_app, main
 from assay.registry import announced
 
 WORDS = sorted({point.name for point in announced(GROUP)})
@@ -31,6 +31,15 @@ def test_what_announces_a_word_adds_it(word: str) -> None:
 
 def test_a_word_that_nothing_announces_meets_every_command() -> None:
     assert words_of(build_app("no-such-command")) == set(WORDS)
+
+
+def test_an_option_of_other_programs_is_named_as_it_is_here(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["rl", "--learning-rate", "3"])
+    assert "No such option: --learning-rate; here it is --lr; see" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["init", "--learning-rate", "3"])
+    assert "here it is" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from assay_policy_training.plugins.shaping.dense import TurnRewards
 from assay_policy_training.recipe.loading import recipe_from_dict, recipe_to_dict
 from assay_policy_training.rollouts.episode_rewards import EnvironmentReward
 from assay_policy_training.rollouts.rewards import verifier_accuracy
+from assay_policy_training.trainer import PolicyTrainer
 from assay_serving.verifiers import MathAnswer
 
 ITEM = PromptItem((Message("user", "Play."),))
@@ -152,9 +153,8 @@ def test_an_environment_that_fails_fails_its_row_by_name(
     assert not bool(batch.loss_mask.any())
     assert len(set(Misbehaving.closed)) == 2  # each of them, once
     assert len(Misbehaving.closed) == 2
-    if not code.startswith("observation"):
-        with pytest.raises(BackendError, match="environment Misbehaving: "):
-            played(policy, Misbehaving(does=does, at=at), on_failure="stop")
+    with pytest.raises(BackendError, match=f"environment Misbehaving: {code}: "):
+        played(policy, Misbehaving(does=does, at=at), on_failure="stop")
 
 
 def test_other_rows_and_a_failing_close_are_untouched(policy: Policy, caplog: pytest.LogCaptureFixture) -> None:
@@ -233,6 +233,44 @@ def test_budgets_end_an_episode_and_it_says_what_it_earned(policy: Policy) -> No
     assert failures_of(slow) == ["environment_timeout"] * 2
 
 
+def test_the_time_of_an_episode_begins_with_its_own_reset(policy: Policy) -> None:
+    """Four that are reset one after the other take longer together than one may."""
+
+    class SlowlyReset(Misbehaving):
+        async def reset(self, prompt: PromptItem, seed: int) -> Observation:  # type: ignore[override]
+            await asyncio.sleep(0.4)
+            return super().reset(prompt, seed)
+
+    start = time.monotonic()
+    batch = played(policy, SlowlyReset(), rows=4, at_once=1, episode_seconds=1.5, step_seconds=5.0)
+    assert time.monotonic() - start > 1.6
+    assert failures_of(batch) == [""] * 4
+    late = played(policy, SlowlyReset(), rows=1, episode_seconds=0.3, step_seconds=5.0)
+    assert failures_of(late) == ["environment_timeout"]
+
+
+def test_a_failed_episode_leaves_no_reward_of_its_turns(policy: Policy) -> None:
+    class BreaksDown(Misbehaving):
+        def step(self, action: Action) -> Observation | Done:
+            if self.turns:
+                raise RuntimeError("the game is broken")
+            return super().step(action)
+
+    failed, played_out = played(policy, BreaksDown()), played(policy, Misbehaving())
+    assert failed.items[0].meta[EPISODE]["turns"][0]["rewards"] == {"turn": 0.25}
+    assert "turn_reward_turn" not in episode_measures(failed.items)
+    assert episode_measures([*failed.items, *played_out.items])["turn_reward_turn"] == 0.375
+
+
+def test_tools_that_cannot_be_opened_are_refused_before_a_model_is_loaded(tmp_path: Path) -> None:
+    options = {"environment": {"kind": "tools", "tools": ["search?file=missing.jsonl"]}}
+    with pytest.raises(BadInputError, match=r"missing\.jsonl"):
+        PolicyTrainer.from_recipe(
+            "grpo", reward="verifier", prompts="constrained:4", policy="no/such-model", workspace=tmp_path,
+            settings=options,
+        )  # fmt: skip
+
+
 def episode(invalid: str = "tell", **limits: Any) -> Episode:
     made = Episode(ITEM, Tools(), EpisodeLimits(invalid=invalid, **limits))  # type: ignore[arg-type]
     made.begin(Tools().reset(ITEM, 0))
@@ -288,6 +326,8 @@ def test_an_oversized_observation_is_told_or_fails(policy: Policy) -> None:
     assert "error: the observation has 5000 bytes, more than 1000" in told.responses[0]
     assert episode_measures(told.items)["oversized_observations"] == 2.0
     assert failures_of(played(policy, Misbehaving(does="flood"), invalid="fail")) == ["observation_too_long"] * 2
+    with pytest.raises(BackendError, match="observation_too_long"):
+        played(policy, Misbehaving(does="flood"), invalid="fail", on_failure="stop")
 
 
 def test_a_failed_episode_is_neither_right_nor_wrong(policy: Policy) -> None:

@@ -76,6 +76,9 @@ class Environment(RecipeSettings, frozen=False):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__("environment", frozen=False, **options)
 
+    def check(self) -> None:
+        """Called once, before a model is loaded. Raises AssayError for settings that no episode can begin with."""
+
     def reset(self, prompt: PromptItem, seed: int) -> Observation | Awaitable[Observation]:
         """Begin. The policy reads the prompt's messages, then the observation's."""
         raise NotImplementedError

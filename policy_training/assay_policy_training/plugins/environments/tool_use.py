@@ -51,5 +51,8 @@ class Tools(ToolEnvironment):
         if not self.tools:
             raise BadInputError("names no tool", field="environment.tools")
 
+    def check(self) -> None:
+        toolbox(self.tools)
+
     def open_tools(self, prompt: PromptItem, seed: int) -> Sequence[Tool]:
         return list(toolbox(self.tools).tools.values())

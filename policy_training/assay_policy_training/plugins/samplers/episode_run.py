@@ -47,7 +47,7 @@ class EpisodeRun:
         self._questions: dict[int, Action | Literal["reset", "turns", "tokens"]] = {}  #: what environments are at
         self._open: set[int] = set()  #: episodes whose environment is not closed yet
         self._closing: set[int] = set()
-        self._begun = time.monotonic()
+        self._begun: dict[int, float] = {}  #: episode -> when its `reset` was called, without the wait for others'
         step = type(episodes[0].environment).step
         self._overlap = inspect.iscoroutinefunction(step) if limits.overlap is None else limits.overlap
 
@@ -61,6 +61,8 @@ class EpisodeRun:
         contexts = {n: ids for n, episode in enumerate(self.episodes) if (ids := self._context(n, episode)) is not None}
         if not contexts:
             return
+        now = time.monotonic()
+        self._begun = {number: now + offset for number, offset in self._begun.items()}
         generation = self.generation = self._begin_generation(contexts)
         self._numbers = list(contexts)
         self.rows = {number: row for row, number in enumerate(self._numbers)}
@@ -114,8 +116,11 @@ class EpisodeRun:
     def _answered(self, number: int, answer: Any) -> None:
         """The environment has answered."""
         episode, question = self.episodes[number], self._questions.pop(number)
+        seconds = self._calls.seconds.pop(number, 0.0)
         if episode.turns:
-            episode.turns[-1].seconds += self._calls.seconds.pop(number, 0.0)
+            episode.turns[-1].seconds += seconds
+        else:
+            self._begun[number] = -seconds
         if isinstance(answer, ScoreFailure):
             episode.fail(answer)
         elif question == "reset":
@@ -169,7 +174,8 @@ class EpisodeRun:
         *arguments: Any,
     ) -> None:
         episode, limits = self.episodes[number], self.limits
-        seconds_left = limits.episode_seconds - (time.monotonic() - self._begun)
+        begun = self._begun.get(number)
+        seconds_left = limits.episode_seconds - (0.0 if begun is None else time.monotonic() - begun)
         if seconds_left <= 0:
             why = f"the episode did not end within {limits.episode_seconds:g} s"
             self._fail(number, ScoreFailure("environment_timeout", why, episode.name))
@@ -180,8 +186,9 @@ class EpisodeRun:
     def _fail(self, number: int, failure: ScoreFailure) -> None:
         self.episodes[number].fail(failure)
         self._end(number)
-        if self.limits.on_failure == "stop" and failure.code.startswith("environment_"):
-            raise BackendError(f"environment {failure.model}: {failure.message} (episodes.on_failure=mask goes on)")
+        if self.limits.on_failure == "stop":
+            why = f"environment {failure.model}: {failure.code}: {failure.message}"
+            raise BackendError(f"{why} (episodes.on_failure=mask goes on)")
 
     def _end(self, number: int) -> None:
         if self.generation is not None and number in self.rows:
