@@ -14,6 +14,8 @@ MEMBER = "member-"
 CRITIQUE = "critique-"
 #: Begins the names of the parts that are the steps of a response, in their order: step-1, step-2, ...
 STEP = "step-"
+#: Code of the failure of a part that does not concern a response, by its source's own word.
+NOT_APPLICABLE = "not_applicable"
 #: The part that is the value before the first step, where it is known.
 START = "step-0"
 

@@ -45,6 +45,7 @@ MEASURES: Kind[type[Measure]] = Kind(
         "formats": f"{_HERE}.formats:FormatShares",
         "seeds": f"{_HERE}.evaluations:Seeds",
         "transfer": f"{_HERE}.evaluations:TransferMatrix",
+        "episodes": f"{_HERE}.episodes:EpisodeMeasure",
         "tilted": f"{_HERE}.tilted:TiltedDistance",
     },
     requires=("reads", "measure"),

@@ -37,6 +37,7 @@ class PolicySample:
     reward: float | None = None
     parts: Mapping[str, float | None] = field(default_factory=dict)
     step: int | None = None  #: of the training that it was generated in
+    episode: Mapping[str, Any] | None = None  #: the record of its environment
 
     @classmethod
     def from_record(cls, row: Mapping[str, Any], pass_above: float | None) -> "PolicySample":
@@ -45,7 +46,8 @@ class PolicySample:
         passed = None if verified is None else bool(verified)
         if passed is None and pass_above is not None and reward is not None:
             passed = reward > pass_above
-        return cls(row["prompt_id"], row["response"], passed, reward, row.get("parts") or {}, row.get("step"))
+        parts, episode = row.get("parts") or {}, row.get("episode")
+        return cls(row["prompt_id"], row["response"], passed, reward, parts, row.get("step"), episode)
 
 
 def read_samples(path: Path, pass_above: float | None) -> list[PolicySample]:

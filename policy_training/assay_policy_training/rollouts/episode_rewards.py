@@ -11,12 +11,11 @@ from typing import Any
 import torch
 
 from assay.errors import BadInputError
-from assay.score import STEP, Score, ScoreFailure, ScorePart
+from assay.score import NOT_APPLICABLE, STEP, Score, ScoreFailure, ScorePart
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.environments.record import parts_of, turn_rewards
 from assay_policy_training.plugins.protocols import Rewards
-from assay_policy_training.rollouts.rewards import NOT_APPLICABLE
 
 #: The part of a step in which no episode came to a reward.
 NAMELESS = "environment"

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay.score import Score, ScoreFailure, ScoreResult
+from assay.score import NOT_APPLICABLE, Score, ScoreFailure, ScoreResult
 from assay.statistics.logistic import sigmoid
 from assay_policy_training.core.prompt import RECORD, PromptItem, record_of
 from assay_policy_training.core.steps import SEPARATOR, split_steps, step_prefixes, with_step_values
@@ -32,7 +32,6 @@ from assay_serving.verifiers import Outcome, shared_pool
 
 VERIFIER = "verifier"
 THINKING_END = "</think>"  #: the answer follows it
-NOT_APPLICABLE = "not_applicable"  #: code of a part that does not concern a row, by its source's own word
 NO_REWARD = ScoreFailure("no_reward", "the recorded response has no reward", RECORD)
 NO_CONSTRAINTS = ScoreFailure("no_verifier", "the prompt states no constraint that a program can check", VERIFIER)
 

@@ -150,8 +150,35 @@ class CurvesReply(BaseModel):
     moments: list[Moment]
 
 
+class EpisodeTurnReply(BaseModel):
+    """A turn of the policy and what came of it: its message, results of its calls, what else it observed. `rewards`:
+    numbers, or why there is none. `invalid`: calls that could not be run; `errors`: results that are errors.
+    `oversized`: an observation was too long and replaced. `seconds`: until the environment answered."""
+
+    messages: list[ShownMessage]
+    rewards: dict[str, float | str]
+    tokens: int
+    seconds: float
+    calls: int
+    invalid: int
+    errors: int
+    oversized: bool
+
+
+class EpisodeReply(BaseModel):
+    """What happened in an environment. `opening`: what the policy read after the prompt. `ended`: done, or failed, or
+    the budget (turns, tokens) that ended it. `rewards`: of the episode as a whole."""
+
+    environment: str
+    ended: str
+    opening: list[ShownMessage]
+    turns: list[EpisodeTurnReply]
+    rewards: dict[str, float | str]
+
+
 class SampleReply(BaseModel):
-    """A rollout. `reward`: null where none was given, with the reasons in `failures`."""
+    """A rollout. `reward`: null where none was given, with the reasons in `failures`. `episode`: of one in an
+    environment."""
 
     uid: str
     prompt: list[ShownMessage]
@@ -164,16 +191,19 @@ class SampleReply(BaseModel):
     truncated: bool
     trained: bool
     failures: list[str]
+    episode: EpisodeReply | None
 
 
 class SamplesReply(BaseModel):
-    """Rollouts of one step; `first` and `last`: the range of steps with rollouts."""
+    """Rollouts of one step; `first` and `last`: the range of steps with rollouts. `episodes`: what those in an
+    environment come to."""
 
     step: int | None
     first: int | None
     last: int | None
     total: int
     samples: list[SampleReply]
+    episodes: RunTable | None = None
 
 
 class SettingDifference(BaseModel):

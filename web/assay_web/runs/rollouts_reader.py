@@ -10,9 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
-from assay.browsing.messages import ShownMessage
+from assay.browsing.messages import ShownMessage, shown_messages
 from assay.data.json_lines import RowError, parse_object
-from assay_web.runs.replies import SampleReply
+from assay.domain import prompt_of
+from assay.score import NOT_APPLICABLE, ScoreFailure
+from assay_policy_training.measures.episodes import RecordedEpisode, episode_figures, failures_of
+from assay_policy_training.plugins.environments.episode import EPISODE
+from assay_policy_training.plugins.environments.record import parts_of
+from assay_policy_training.plugins.environments.trajectory import turn_messages
+from assay_web.runs.replies import EpisodeReply, EpisodeTurnReply, RunTable, SampleReply
 
 MOST = 4000  #: rollouts of a step that are read
 _STEP = re.compile(rb'^\{"step": ?(\d{1,18})\b')
@@ -114,6 +120,30 @@ def samples_of(
     return len(chosen), [_sample(row) for row in chosen[offset : offset + limit]]
 
 
+def episode_table(rows: Sequence[Mapping[str, Any]], above: float) -> RunTable | None:
+    """Figures of the rows that are episodes. Without a verdict one is solved where its reward is over `above`."""
+    episodes = [RecordedEpisode(str(row.get("prompt_id")), row[EPISODE], _solved(row, above)) for row in rows if EPISODE in row]
+    if not episodes:
+        return None
+    failures = failures_of(episodes)
+    failed = ", ".join(f"{count} {code}" for code, count in failures.items())
+    title = f"{len(episodes)} episodes" + (f", {sum(failures.values())} of them failed ({failed})" if failed else "")
+    cells = [
+        [figure.figure.replace("_", " "), _shown(figure.value), _shown(figure.low), _shown(figure.high), str(figure.episodes)]
+        for figure in episode_figures(episodes)
+    ]
+    return RunTable(title=title, head=["figure", "value", "low", "high", "episodes"], rows=cells)
+
+
+def _solved(row: Mapping[str, Any], above: float) -> bool | None:
+    verdict, reward = row.get("verified"), row.get("reward")
+    return bool(verdict) if verdict is not None else None if reward is None else reward > above
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
 def _sample(row: Mapping[str, Any]) -> SampleReply:
     return SampleReply(
         uid=str(row.get("uid", "")),
@@ -126,5 +156,45 @@ def _sample(row: Mapping[str, Any]) -> SampleReply:
         tokens=row.get("tokens", 0),
         truncated=bool(row.get("truncated")),
         trained=bool(row.get("trained")),
-        failures=[f"{failure['code']}: {failure['message']}" for failure in row.get("failures", ())],
+        failures=_failures(row),
+        episode=_episode(row[EPISODE]) if EPISODE in row else None,
     )
+
+
+def _failures(row: Mapping[str, Any]) -> list[str]:
+    """Each reason once. That a part does not concern a row is one only where nothing else explains a missing reward."""
+    failures = row.get("failures", ())
+    reasons = [failure for failure in failures if failure["code"] != NOT_APPLICABLE]
+    if not reasons and row.get("reward") is None:
+        reasons = failures
+    return list(dict.fromkeys(f"{failure['code']}: {failure['message']}" for failure in reasons))
+
+
+def _episode(record: Mapping[str, Any]) -> EpisodeReply:
+    tools = [{"role": "system", "content": record["tools"]}] if record["tools"] else []
+    return EpisodeReply(
+        environment=record["environment"],
+        ended=record["ended"],
+        opening=shown_messages(prompt_of([*tools, *record["opening"]])),
+        turns=[
+            EpisodeTurnReply(
+                messages=shown_messages(turn_messages(turn)),
+                rewards=_rewards(turn["rewards"]),
+                tokens=turn["tokens"],
+                seconds=turn["seconds"],
+                calls=len(turn["calls"]),
+                invalid=turn["invalid"],
+                errors=sum(result["error"] for result in turn["results"]),
+                oversized=turn["oversized"],
+            )
+            for turn in record["turns"]
+        ],
+        rewards=_rewards(record["rewards"]),
+    )
+
+
+def _rewards(form: Mapping[str, Any]) -> dict[str, float | str]:
+    return {
+        name: f"{part.code}: {part.message}" if isinstance(part, ScoreFailure) else part
+        for name, part in parts_of(form).items()
+    }

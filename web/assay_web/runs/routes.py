@@ -21,7 +21,7 @@ from assay_web.runs.loop_replies import AskedLabelsReply, LoopOrder, OnlineLoopR
 from assay_web.runs.metrics_reader import MetricsReader
 from assay_web.runs.records import has_dead, kind_counts, record_of, records, row_of, rows_without_store, stop
 from assay_web.runs.replies import ComparedRuns, CurvesReply, RunDetail, RunList, SamplesReply, StopNote, StopRequest
-from assay_web.runs.rollouts_reader import Order, rollouts_of, samples_of, step_bounds
+from assay_web.runs.rollouts_reader import Order, episode_table, rollouts_of, samples_of, step_bounds
 from assay_web.service import ServiceNow, WebService
 
 router = APIRouter(tags=["runs"], route_class=AuditedRoute)
@@ -124,15 +124,19 @@ def get_run_samples(
     order: Order = "best",
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     offset: Annotated[int, Query(ge=0)] = 0,
+    solved_above: Annotated[float, Query(allow_inf_nan=False)] = 0.5,
 ) -> SamplesReply:
-    """Rollouts of a step, by default of the last one. Does not read the store."""
+    """Rollouts of a step, by default of the last one. Does not read the store. `solved_above`: an episode without a
+    verdict is solved where its reward is over that."""
     path = _folder(service, run_id) / ROLLOUTS
     bounds = step_bounds(path)
     if bounds is None:
         return SamplesReply(step=None, first=None, last=None, total=0, samples=[])
     chosen = bounds[1] if step is None else step
-    total, samples = samples_of(rollouts_of(path, chosen), order, limit=limit, offset=offset)
-    return SamplesReply(step=chosen, first=bounds[0], last=bounds[1], total=total, samples=samples)
+    rows = rollouts_of(path, chosen)
+    total, samples = samples_of(rows, order, limit=limit, offset=offset)
+    episodes = episode_table(rows, solved_above) if offset == 0 else None
+    return SamplesReply(step=chosen, first=bounds[0], last=bounds[1], total=total, samples=samples, episodes=episodes)
 
 
 @router.get("/api/runs/{run_id}/loop")

@@ -226,7 +226,7 @@ class Episode:
             "version": hashlib.sha256(repr(self.environment).encode()).hexdigest()[:12],  # of its settings
             "parts": list(self.environment.parts),
             "ended": self.ended,
-            "tools": [tool.name for tool in self.tools],
+            "tools": [tool.to_dict() for tool in self.tools],
             "opening": [message.to_dict() for message in self.opening],
             "turns": [turn.to_dict() for turn in self.turns],
             "rewards": parts_form(self.rewards),

@@ -12,12 +12,11 @@ from statistics import fmean
 from typing import Any, Literal
 
 from assay.errors import BackendError
-from assay.score import ScoreFailure
+from assay.score import NOT_APPLICABLE, ScoreFailure
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.rollouts.functions.calls import CallError, TimedCalls
 from assay_policy_training.rollouts.functions.signatures import Signature
-from assay_policy_training.rollouts.rewards import NOT_APPLICABLE
 
 
 @dataclass(frozen=True)

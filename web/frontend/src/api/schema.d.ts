@@ -1425,7 +1425,8 @@ export interface paths {
         };
         /**
          * Get Run Samples
-         * @description Rollouts of a step, by default of the last one. Does not read the store.
+         * @description Rollouts of a step, by default of the last one. Does not read the store. `solved_above`: an episode without a
+         *     verdict is solved where its reward is over that.
          */
         get: operations["get_run_samples"];
         put?: never;
@@ -2816,6 +2817,51 @@ export interface components {
             shingle: number;
             /** Threshold */
             threshold: number;
+        };
+        /**
+         * EpisodeReply
+         * @description What happened in an environment. `opening`: what the policy read after the prompt. `ended`: done, or failed, or
+         *     the budget (turns, tokens) that ended it. `rewards`: of the episode as a whole.
+         */
+        EpisodeReply: {
+            /** Ended */
+            ended: string;
+            /** Environment */
+            environment: string;
+            /** Opening */
+            opening: components["schemas"]["ShownMessage"][];
+            /** Rewards */
+            rewards: {
+                [key: string]: number | string;
+            };
+            /** Turns */
+            turns: components["schemas"]["EpisodeTurnReply"][];
+        };
+        /**
+         * EpisodeTurnReply
+         * @description A turn of the policy and what came of it: its message, results of its calls, what else it observed. `rewards`:
+         *     numbers, or why there is none. `invalid`: calls that could not be run; `errors`: results that are errors.
+         *     `oversized`: an observation was too long and replaced. `seconds`: until the environment answered.
+         */
+        EpisodeTurnReply: {
+            /** Calls */
+            calls: number;
+            /** Errors */
+            errors: number;
+            /** Invalid */
+            invalid: number;
+            /** Messages */
+            messages: components["schemas"]["ShownMessage"][];
+            /** Oversized */
+            oversized: boolean;
+            /** Rewards */
+            rewards: {
+                [key: string]: number | string;
+            };
+            /** Seconds */
+            seconds: number;
+            /** Tokens */
+            tokens: number;
         };
         /**
          * ErrorTypesReply
@@ -5080,11 +5126,13 @@ export interface components {
         };
         /**
          * SampleReply
-         * @description A rollout. `reward`: null where none was given, with the reasons in `failures`.
+         * @description A rollout. `reward`: null where none was given, with the reasons in `failures`. `episode`: of one in an
+         *     environment.
          */
         SampleReply: {
             /** Advantage */
             advantage: number | null;
+            episode: components["schemas"]["EpisodeReply"] | null;
             /** Failures */
             failures: string[];
             /** Parts */
@@ -5110,9 +5158,11 @@ export interface components {
         };
         /**
          * SamplesReply
-         * @description Rollouts of one step; `first` and `last`: the range of steps with rollouts.
+         * @description Rollouts of one step; `first` and `last`: the range of steps with rollouts. `episodes`: what those in an
+         *     environment come to.
          */
         SamplesReply: {
+            episodes?: components["schemas"]["RunTable"] | null;
             /** First */
             first: number | null;
             /** Last */
@@ -8190,6 +8240,7 @@ export interface operations {
                 order?: "best" | "worst" | "group";
                 limit?: number;
                 offset?: number;
+                solved_above?: number;
             };
             header?: never;
             path: {

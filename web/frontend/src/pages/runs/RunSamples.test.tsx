@@ -9,7 +9,7 @@ import { RunSamples } from "./RunSamples";
 const LINE = 20; // pixels; a closed text shows four
 
 function sample(response: string, prompt: Schemas["SampleReply"]["prompt"]): Schemas["SampleReply"] {
-  const figures = { reward: 1, advantage: 0.5, parts: {}, failures: [], tokens: 3, truncated: false, trained: true };
+  const figures = { reward: 1, advantage: 0.5, parts: {}, failures: [], tokens: 3, truncated: false, trained: true, episode: null };
   return { ...figures, prompt, response, uid: response } as unknown as Schemas["SampleReply"];
 }
 

@@ -8,6 +8,8 @@ import { formatNumber } from "../../components/chartData";
 import { Messages } from "../../components/Messages";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { counted } from "../../format/count";
+import { RunEpisode } from "./RunEpisode";
+import { RunTables } from "./RunTables";
 import { useCut } from "./useCut";
 
 type Sample = Schemas["SampleReply"];
@@ -20,6 +22,7 @@ export function RunSamples({ id, running }: { id: string; running: boolean }) {
   const requested = address.get("step");
   const order = ORDERS.find((one) => one === address.get("order")) ?? "best";
   const page = Math.max(1, Number(address.get("page")) || 1);
+  const above = Number(address.get("solved") ?? 0.5);
   const change = (changes: Record<string, string | null>) =>
     setAddress(
       (before) => {
@@ -32,7 +35,7 @@ export function RunSamples({ id, running }: { id: string; running: boolean }) {
       },
       { replace: true },
     );
-  const query = { ...(requested === null ? {} : { step: Number(requested) }), order, limit: PAGE, offset: (page - 1) * PAGE };
+  const query = { ...(requested === null ? {} : { step: Number(requested) }), order, limit: PAGE, offset: (page - 1) * PAGE, solved_above: above };
   const { data, failureReason: error } = useQuery({
     queryKey: ["run", id, "samples", query],
     queryFn: () => body(api.GET("/api/runs/{run_id}/samples", { params: { path: { run_id: id }, query } })),
@@ -60,6 +63,15 @@ export function RunSamples({ id, running }: { id: string; running: boolean }) {
           </Button>
         )}
       </Group>
+      {data.episodes != null && (
+        <details>
+          <summary>Success, calls, tokens, loops and reward by turn of the step's episodes</summary>
+          {data.samples.some(({ verified }) => verified === null) && (
+            <NumberInput label="Solved: no verdict, and a reward above" w={260} my="xs" step={0.1} value={above} onChange={(value) => typeof value === "number" && change({ solved: value === 0.5 ? null : String(value) })} />
+          )}
+          <RunTables tables={[data.episodes]} />
+        </details>
+      )}
       {data.samples.length === 0 ? <Empty title="No rollouts of this step" /> : <Samples samples={data.samples} />}
       {data.total > PAGE && <Pagination size="sm" total={Math.ceil(data.total / PAGE)} value={page} onChange={(value) => change({ page: String(value) })} getControlProps={(control) => ({ "aria-label": `${control} page` })} />}
     </Stack>
@@ -117,7 +129,10 @@ function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
   const { row, cut } = useCut(opened);
   const text = { fz: "sm", style: { whiteSpace: "pre-wrap", overflowWrap: "anywhere" }, ...(opened ? {} : { lineClamp: 4 }) } as const;
   const turns = opened ? sample.prompt : sample.prompt.slice(-1);
+  const { episode } = sample;
+  const invalid = episode?.turns.reduce((sum, turn) => sum + turn.invalid, 0) ?? 0;
   return (
+    <>
     <Table.Tr ref={row} style={{ verticalAlign: "top" }}>
       <Table.Td>
         {turns.map((turn, number) => (
@@ -136,9 +151,16 @@ function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
         ))}
       </Table.Td>
       <Table.Td>
-        <Text {...text} data-cuts className={sample.response.trim() === "" ? "dim" : ""}>
-          {sample.response.trim() === "" ? "(nothing)" : sample.response}
-        </Text>
+        {episode !== null && (
+          <Text size="xs" className="dim">
+            {`${episode.environment}, ${counted(episode.turns.length, "turn")}`}
+          </Text>
+        )}
+        {!(opened && episode !== null) && (
+          <Text {...text} data-cuts className={sample.response.trim() === "" ? "dim" : ""}>
+            {sample.response.trim() === "" ? "(nothing)" : sample.response}
+          </Text>
+        )}
         <Text size="xs" className="dim" hiddenFrom="sm">
           {[["reward", sample.reward], ...parts.map((part) => [part, sample.parts[part]] as const), ["advantage", sample.advantage]]
             .map(([name, value]) => `${name} ${value === null ? "none" : formatNumber(value as number)}`)
@@ -146,13 +168,14 @@ function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
         </Text>
         <Group gap={4} mt={2}>
           {sample.truncated && <Mark colour="gray" text="cut at the limit" />}
+          {invalid > 0 && <Mark colour="yellow" text={`${counted(invalid, "call")} could not be run`} />}
           {!sample.trained && <Mark colour="gray" text="not trained on" />}
           {sample.failures.map((failure) => (
             <Mark key={failure} colour="red" text={failure} />
           ))}
-          {(opened || cut || sample.prompt.length > 1) && (
+          {(opened || cut || sample.prompt.length > 1 || episode !== null) && (
             <Button variant="subtle" size="compact-xs" aria-expanded={opened} onClick={toggle}>
-              {opened ? "Less" : "All of it"}
+              {opened ? "Less" : episode === null ? "All of it" : "Turn by turn"}
             </Button>
           )}
         </Group>
@@ -164,6 +187,14 @@ function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
       <Table.Td visibleFrom="sm">{formatNumber(sample.advantage)}</Table.Td>
       <Table.Td visibleFrom="sm">{sample.tokens}</Table.Td>
     </Table.Tr>
+    {opened && episode !== null && (
+      <Table.Tr>
+        <Table.Td colSpan={5 + parts.length}>
+          <RunEpisode episode={episode} />
+        </Table.Td>
+      </Table.Tr>
+    )}
+    </>
   );
 }
 

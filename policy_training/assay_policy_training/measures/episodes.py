@@ -1,0 +1,164 @@
+"""Episodes measured: solved within so many turns, calls a success, tokens, wrong calls, loops, reward by turn.
+
+Covers: figures with 95 % intervals by prompt, each with the episodes that it is of. Leaves out: whether an episode is
+solved (a verdict, or a reward above a threshold). An episode that failed is in no figure: it is counted under its
+failure's name. One without a verdict is in all but those of success.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from assay.errors import BadInputError
+from assay.score import ScoreFailure
+from assay.statistics.intervals import Interval, bounds, clustered_mean, jackknifed, share_interval
+from assay_policy_training.measures.kind import Measured, Reads
+from assay_policy_training.plugins.environments.record import turn_rewards
+
+if TYPE_CHECKING:
+    from assay_policy_training.measures.samples import PolicySample
+
+EACH_TURN = 12  #: turns; of longer episodes the budgets are powers of 2
+
+
+class RecordedEpisode(NamedTuple):
+    """`record`: of the environment. `solved`: None = no verdict."""
+
+    prompt_id: str
+    record: Mapping[str, Any]
+    solved: bool | None
+
+
+@dataclass(frozen=True)
+class EpisodeFigure:
+    """`value`: None where there is nothing to measure it by. `episodes`: what it is of."""
+
+    figure: str
+    value: float | None
+    low: float | None
+    high: float | None
+    episodes: int
+
+
+def episode_figures(episodes: Sequence[RecordedEpisode]) -> list[EpisodeFigure]:
+    """Of those that did not fail.
+
+    `solved`, `solved_within_K`: shares of those with a verdict; `calls_a_success`: all their calls by the solved ones;
+    of an episode: `turns`, `tokens` (the policy's own), `calls`, `invalid_calls`; `loops`: share of episodes in which
+    an action and what was observed after it come again; `NAME_turn_N`: what turn N earned of a part, of the episodes
+    that came to it.
+    """
+    whole = [one for one in episodes if one.record["failure"] is None]
+    judged = [one for one in whole if one.solved is not None]
+    longest = max((len(one.record["turns"]) for one in judged), default=0)
+    budgets = [k for k in range(1, longest) if longest <= EACH_TURN or k & (k - 1) == 0]
+    figures = [_mean("solved", judged, lambda one: float(one.solved is True), share_interval)]
+    figures += [
+        _mean(f"solved_within_{k}", judged, lambda one, k=k: float(_turns(one) <= k and one.solved is True), share_interval)  # type: ignore[misc]
+        for k in budgets
+    ]
+    figures.append(_calls_a_success(judged))
+    for name, value in _OF_EPISODES.items():
+        figures.append(_mean(name, whole, value, share_interval if name == "loops" else clustered_mean))
+    earned = dict.fromkeys(name for one in whole for turn in one.record["turns"] for name in turn["rewards"])
+    for name in earned:
+        rewards = [(one, turn_rewards(one.record, name)) for one in whole]
+        for turn in range(max(len(values) for _, values in rewards)):
+            at = [(one, v) for one, values in rewards for v in values[turn : turn + 1] if not isinstance(v, ScoreFailure)]
+            if at:
+                numbers, prompts = [value for _, value in at], [one.prompt_id for one, _ in at]
+                figures.append(_figure(f"{name}_turn_{turn + 1}", numbers, clustered_mean(numbers, prompts)))
+    return figures
+
+
+def failures_of(episodes: Sequence[RecordedEpisode]) -> dict[str, int]:
+    """Failed episodes by the failure's name, the most frequent first."""
+    codes = [one.record["failure"]["code"] for one in episodes if one.record["failure"] is not None]
+    return dict(Counter(codes).most_common())
+
+
+@dataclass(frozen=True)
+class EpisodeMeasure:
+    """`episode_figures` of each policy, from the `rollouts.jsonl` of runs in an environment."""
+
+    reads: ClassVar[Reads] = "samples"
+
+    def measure(self, policies: "Mapping[str, Sequence[PolicySample]]") -> Measured:
+        """Raises BadInputError for samples that are no episodes."""
+        table, coverage = [], []
+        for label, samples in policies.items():
+            episodes = [RecordedEpisode(s.prompt_id, s.episode, s.passed) for s in samples if s.episode is not None]
+            if not episodes:
+                raise BadInputError(
+                    f"{label} has no episodes: name runs of assay rl with an environment, or their rollouts.jsonl",
+                    field="POLICIES",
+                )
+            failures = failures_of(episodes)
+            table += [{"policy": label, **asdict(figure)} for figure in episode_figures(episodes)]
+            no_verdict = sum(one.solved is None and one.record["failure"] is None for one in episodes)
+            named = ", ".join(f"{code} {count}" for code, count in failures.items())
+            coverage.append({"policy": label, "episodes": len(episodes), "failed": sum(failures.values())})
+            coverage[-1] |= {"by": named or "-", "no_verdict": no_verdict, "others": len(samples) - len(episodes)}
+        return Measured(table, {"coverage": coverage})
+
+
+def _turns(one: RecordedEpisode) -> int:
+    return len(one.record["turns"])
+
+
+def _total(name: str) -> Callable[[RecordedEpisode], float]:
+    def total(one: RecordedEpisode) -> float:
+        values = [turn[name] for turn in one.record["turns"]]
+        return float(sum(len(value) if isinstance(value, list) else value for value in values))
+
+    return total
+
+
+def _loops(one: RecordedEpisode) -> float:
+    met = set()
+    for turn in one.record["turns"]:
+        calls = [[call["name"], call["arguments"]] for call in turn["calls"]]
+        observed = [[result["content"] for result in turn["results"]], turn["messages"]]
+        met.add(json.dumps([calls or turn["text"].strip(), observed], sort_keys=True))
+    return float(len(met) < len(one.record["turns"]))
+
+
+_OF_EPISODES: dict[str, Callable[[RecordedEpisode], float]] = {
+    "turns": lambda one: float(_turns(one)),
+    "tokens": _total("tokens"),
+    "calls": _total("calls"),
+    "invalid_calls": _total("invalid"),
+    "loops": _loops,
+}
+
+
+def _mean(
+    name: str,
+    episodes: Sequence[RecordedEpisode],
+    value: Callable[[RecordedEpisode], float],
+    interval: Callable[[Sequence[float], Sequence[str]], Interval | None],
+) -> EpisodeFigure:
+    values = [value(one) for one in episodes]
+    return _figure(name, values, interval(values, [one.prompt_id for one in episodes]) if values else None)
+
+
+def _figure(name: str, values: Sequence[float], interval: Interval | None) -> EpisodeFigure:
+    return EpisodeFigure(name, fmean(values) if values else None, *bounds(interval), len(values))
+
+
+def _calls_a_success(judged: Sequence[RecordedEpisode]) -> EpisodeFigure:
+    """Interval: the jackknife over prompts."""
+    by_prompt: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])  # calls, successes, episodes
+    for one in judged:
+        counts = by_prompt[one.prompt_id]
+        for place, more in enumerate((_total("calls")(one), float(one.solved is True), 1.0)):
+            counts[place] += more
+    calls, solved = (sum(counts[place] for counts in by_prompt.values()) for place in (0, 1))
+    if not solved:
+        return EpisodeFigure("calls_a_success", None, None, None, len(judged))
+    left_out = [(calls - c) / (solved - s) if solved > s else float("nan") for c, s, _ in by_prompt.values()]
+    interval = jackknifed(calls / solved, left_out, [counts[2] for counts in by_prompt.values()])
+    return EpisodeFigure("calls_a_success", calls / solved, *bounds(interval), len(judged))
