@@ -57,7 +57,12 @@ def episode_figures(episodes: Sequence[RecordedEpisode]) -> list[EpisodeFigure]:
     budgets = [k for k in range(1, longest) if longest <= EACH_TURN or k & (k - 1) == 0]
     figures = [_mean("solved", judged, lambda one: float(one.solved is True), share_interval)]
     figures += [
-        _mean(f"solved_within_{k}", judged, lambda one, k=k: float(_turns(one) <= k and one.solved is True), share_interval)  # type: ignore[misc]
+        _mean(
+            f"solved_within_{k}",
+            judged,
+            lambda one, k=k: float(_turns(one) <= k and one.solved is True),
+            share_interval,
+        )  # type: ignore[misc]
         for k in budgets
     ]
     figures.append(_calls_a_success(judged))
@@ -67,7 +72,9 @@ def episode_figures(episodes: Sequence[RecordedEpisode]) -> list[EpisodeFigure]:
     for name in earned:
         rewards = [(one, turn_rewards(one.record, name)) for one in whole]
         for turn in range(max(len(values) for _, values in rewards)):
-            at = [(one, v) for one, values in rewards for v in values[turn : turn + 1] if not isinstance(v, ScoreFailure)]
+            at = [
+                (one, v) for one, values in rewards for v in values[turn : turn + 1] if not isinstance(v, ScoreFailure)
+            ]
             if at:
                 numbers, prompts = [value for _, value in at], [one.prompt_id for one, _ in at]
                 figures.append(_figure(f"{name}_turn_{turn + 1}", numbers, clustered_mean(numbers, prompts)))
@@ -146,7 +153,10 @@ def _mean(
 
 
 def _figure(name: str, values: Sequence[float], interval: Interval | None) -> EpisodeFigure:
-    return EpisodeFigure(name, fmean(values) if values else None, *bounds(interval), len(values))
+    low, high = bounds(interval)
+    if low is not None and values and min(values) >= 0:
+        low = max(0.0, low)
+    return EpisodeFigure(name, fmean(values) if values else None, low, high, len(values))
 
 
 def _calls_a_success(judged: Sequence[RecordedEpisode]) -> EpisodeFigure:
@@ -160,5 +170,5 @@ def _calls_a_success(judged: Sequence[RecordedEpisode]) -> EpisodeFigure:
     if not solved:
         return EpisodeFigure("calls_a_success", None, None, None, len(judged))
     left_out = [(calls - c) / (solved - s) if solved > s else float("nan") for c, s, _ in by_prompt.values()]
-    interval = jackknifed(calls / solved, left_out, [counts[2] for counts in by_prompt.values()])
-    return EpisodeFigure("calls_a_success", calls / solved, *bounds(interval), len(judged))
+    low, high = bounds(jackknifed(calls / solved, left_out, [counts[2] for counts in by_prompt.values()]))
+    return EpisodeFigure("calls_a_success", calls / solved, low and max(0.0, low), high, len(judged))

@@ -6,13 +6,13 @@ rollouts mean.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
 from assay.browsing.messages import ShownMessage, shown_messages
 from assay.data.json_lines import RowError, parse_object
-from assay.domain import prompt_of
+from assay.domain import Message, prompt_of
 from assay.score import NOT_APPLICABLE, ScoreFailure
 from assay_policy_training.measures.episodes import RecordedEpisode, episode_figures, failures_of
 from assay_policy_training.plugins.environments.episode import EPISODE
@@ -21,6 +21,7 @@ from assay_policy_training.plugins.environments.trajectory import turn_messages
 from assay_web.runs.replies import EpisodeReply, EpisodeTurnReply, RunTable, SampleReply
 
 MOST = 4000  #: rollouts of a step that are read
+MOST_TEXT = 20_000  #: characters of a text of an episode that are shown
 _STEP = re.compile(rb'^\{"step": ?(\d{1,18})\b')
 _NEAR = 1 << 16  #: bytes; from here on it is quicker to read on than to halve
 _FOREIGN = 1 << 24  #: bytes; a longer line is no rollout of ours either
@@ -122,14 +123,22 @@ def samples_of(
 
 def episode_table(rows: Sequence[Mapping[str, Any]], above: float) -> RunTable | None:
     """Figures of the rows that are episodes. Without a verdict one is solved where its reward is over `above`."""
-    episodes = [RecordedEpisode(str(row.get("prompt_id")), row[EPISODE], _solved(row, above)) for row in rows if EPISODE in row]
+    episodes = [
+        RecordedEpisode(str(row.get("prompt_id")), row[EPISODE], _solved(row, above)) for row in rows if EPISODE in row
+    ]
     if not episodes:
         return None
     failures = failures_of(episodes)
     failed = ", ".join(f"{count} {code}" for code, count in failures.items())
     title = f"{len(episodes)} episodes" + (f", {sum(failures.values())} of them failed ({failed})" if failed else "")
     cells = [
-        [figure.figure.replace("_", " "), _shown(figure.value), _shown(figure.low), _shown(figure.high), str(figure.episodes)]
+        [
+            figure.figure.replace("_", " "),
+            _shown(figure.value),
+            _shown(figure.low),
+            _shown(figure.high),
+            str(figure.episodes),
+        ]
         for figure in episode_figures(episodes)
     ]
     return RunTable(title=title, head=["figure", "value", "low", "high", "episodes"], rows=cells)
@@ -148,7 +157,7 @@ def _sample(row: Mapping[str, Any]) -> SampleReply:
     return SampleReply(
         uid=str(row.get("uid", "")),
         prompt=[ShownMessage(turn["role"], turn["content"]) for turn in row.get("prompt", ())],
-        response=row.get("response", ""),
+        response=row.get("response", "") if EPISODE not in row else _cut(row["response"]),
         reward=row.get("reward"),
         parts=row.get("parts", {}),
         advantage=row.get("advantage"),
@@ -175,10 +184,10 @@ def _episode(record: Mapping[str, Any]) -> EpisodeReply:
     return EpisodeReply(
         environment=record["environment"],
         ended=record["ended"],
-        opening=shown_messages(prompt_of([*tools, *record["opening"]])),
+        opening=_shown_messages(prompt_of([*tools, *record["opening"]])),
         turns=[
             EpisodeTurnReply(
-                messages=shown_messages(turn_messages(turn)),
+                messages=_shown_messages(turn_messages(turn)),
                 rewards=_rewards(turn["rewards"]),
                 tokens=turn["tokens"],
                 seconds=turn["seconds"],
@@ -191,6 +200,21 @@ def _episode(record: Mapping[str, Any]) -> EpisodeReply:
         ],
         rewards=_rewards(record["rewards"]),
     )
+
+
+def _shown_messages(messages: Iterable[Message]) -> list[ShownMessage]:
+    """What is long is cut: an observation may have many megabytes."""
+    shown = shown_messages(messages)
+    for message in shown:
+        for part in () if isinstance(message.content, str) else message.content:
+            fields: dict[str, Any] = part  # type: ignore[assignment]
+            fields.update({name: _cut(value) for name, value in fields.items()})
+    return [ShownMessage(m.role, _cut(m.content) if isinstance(m.content, str) else m.content) for m in shown]
+
+
+def _cut(text: str) -> str:
+    more = len(text) - MOST_TEXT
+    return f"{text[:MOST_TEXT]}… ({more} more characters in rollouts.jsonl)" if more > 0 else text
 
 
 def _rewards(form: Mapping[str, Any]) -> dict[str, float | str]:
