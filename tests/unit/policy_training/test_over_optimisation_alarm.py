@@ -186,3 +186,14 @@ def test_a_run_stops_on_it_and_returns_to_the_last_good_checkpoint(tmp_path: Pat
     assert "alarm was above 0.5" in (trainer.stopped or "")
     assert "alarm_signal_fall" in rows[-1]
     assert alarms(rows, AlarmLimits.load(limits))[-1]["alarm_score"] == rows[-1]["alarm_score"]
+
+
+@pytest.mark.parametrize(("steady", "rings"), [(True, False), (False, True)])
+def test_episodes_that_become_short_are_no_sign_while_the_goal_does_not_fall(steady: bool, rings: bool) -> None:
+    rows = [
+        {**row, "length_mean": row["length_mean"] * (0.3 if row["step"] > 5 else 1), "turns_mean": 2.0}
+        for row in history(16, 2, hacked_from=None if steady else 8)
+    ]
+    assert any(numbers.get("alarm") for numbers in alarms(rows, LIMITS)) is rings
+    without = [{name: value for name, value in row.items() if name != "turns_mean"} for row in rows]
+    assert any(numbers.get("alarm") for numbers in alarms(without, LIMITS))  # of single turns it is a sign

@@ -24,8 +24,10 @@ DEFAULT_LIMITS = Path(__file__).with_suffix(".yaml")
 COLUMNS = (
     *("reward_mean", "reward_std", "held_out_reward_mean", "held_out_reward_std", "held_out_agreement"),
     *("ensemble_spread", "reward_uncertainty_mean", "kl_k3", "length_mean", "repeated_trigrams"),
-    *("swap_level", "swap_scale"),
+    *("swap_level", "swap_scale", "turns_mean"),
 )
+#: Deviations from its best by which a held-out reward falls, where the length of episodes is to be a sign.
+FALLING = 3.0
 REWARD_UNITS = ("reward_mean", "reward_std", "ensemble_spread", "reward_uncertainty_mean")
 
 
@@ -180,6 +182,9 @@ def _signals(rows: Sequence[Row], limits: AlarmLimits, probe: str) -> dict[str, 
             usual = fmean(values[:start])
         drift = abs(last - usual) if signal.against == "both" else last - usual
         signals[name] = drift / max(stdev(values[:start]), limits.floors[name])
+    if "length" in signals and "turns_mean" in rows[-1] and signals.get("fall", FALLING) < FALLING:
+        # How long episodes are is their task's matter: while the held-out reward does not fall, it is no sign.
+        signals["length"] = 0.0
     return signals
 
 

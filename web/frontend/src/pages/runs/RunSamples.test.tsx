@@ -44,4 +44,22 @@ describe("rollouts of a run", () => {
     await userEvent.click(within(rows[1]!).getByRole("button"));
     await waitFor(() => expect(offered()).toEqual([false, true, true]));
   });
+
+  it("shows an episode turn by turn, with its figures above", async () => {
+    const facts = { tokens: 7, seconds: 0.25, calls: 1, invalid: 1, errors: 1, oversized: false };
+    const messages = [{ role: "assistant", content: "<b>4?</b>" }, { role: "tool", content: [{ type: "tool_result", content: "error: no JSON" }] }];
+    const turn = { ...facts, messages, rewards: { field: 0.25, form: "not_finite: nan" } };
+    const episode = { environment: "Form", ended: "turns", opening: [], turns: [turn], rewards: { win: 1 } };
+    const one = { ...sample("4?", [{ role: "user", content: "Sum?" }]), episode, verified: null };
+    const figures = { title: "1 episode", head: ["figure", "value"], rows: [["solved", "1"]] };
+    const reply = { step: 1, first: 1, last: 1, total: 1, samples: [one], episodes: figures };
+    vi.stubGlobal("fetch", async () => new Response(JSON.stringify(reply), { headers: { "Content-Type": "application/json" } }));
+    renderAt(<RunSamples id="r" running={false} />);
+    await userEvent.click(await screen.findByRole("button", { name: "Turn by turn" }));
+    expect(screen.getByText("<b>4?</b>")).toBeVisible();
+    expect(screen.getByText("Turn 1").parentElement).toHaveTextContent("Turn 17 tokens0.3 s1 call1 could not be runfield: 0.25form: not_finite: nan");
+    expect(screen.getByText("The episode was ended by the limit on turns").parentElement).toHaveTextContent("win: 1");
+    expect(screen.getByText("1 call could not be run")).toBeInTheDocument();
+    expect(screen.getByRole("region", { name: "1 episode", hidden: true })).toHaveTextContent("solved1");
+  });
 });

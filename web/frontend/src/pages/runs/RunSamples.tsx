@@ -200,7 +200,7 @@ function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
 
 function Mark({ colour, text }: { colour: string; text: string }) {
   return (
-    <Badge size="xs" variant="light" color={colour} tt="none" h="auto" styles={{ label: { whiteSpace: "normal", overflowWrap: "anywhere" } }}>
+    <Badge size="xs" variant="light" color={colour} tt="none" radius="sm" h="auto" ta="left" styles={{ label: { whiteSpace: "normal", overflowWrap: "anywhere" } }}>
       {text}
     </Badge>
   );
