@@ -56,18 +56,13 @@ def episode_figures(episodes: Sequence[RecordedEpisode]) -> list[EpisodeFigure]:
     longest = max((len(one.record["turns"]) for one in judged), default=0)
     budgets = [k for k in range(1, longest) if longest <= EACH_TURN or k & (k - 1) == 0]
     figures = [_mean("solved", judged, lambda one: float(one.solved is True), share_interval)]
-    figures += [
-        _mean(
-            f"solved_within_{k}",
-            judged,
-            lambda one, k=k: float(_turns(one) <= k and one.solved is True),
-            share_interval,
-        )  # type: ignore[misc]
-        for k in budgets
-    ]
+    for budget in budgets:
+        within = [float(_turns(one) <= budget and one.solved is True) for one in judged]
+        interval = share_interval(within, [one.prompt_id for one in judged])
+        figures.append(_figure(f"solved_within_{budget}", within, interval))
     figures.append(_calls_a_success(judged))
-    for name, value in _OF_EPISODES.items():
-        figures.append(_mean(name, whole, value, share_interval if name == "loops" else clustered_mean))
+    for name, count in _OF_EPISODES.items():
+        figures.append(_mean(name, whole, count, share_interval if name == "loops" else clustered_mean))
     earned = dict.fromkeys(name for one in whole for turn in one.record["turns"] for name in turn["rewards"])
     for name in earned:
         rewards = [(one, turn_rewards(one.record, name)) for one in whole]
@@ -76,7 +71,7 @@ def episode_figures(episodes: Sequence[RecordedEpisode]) -> list[EpisodeFigure]:
                 (one, v) for one, values in rewards for v in values[turn : turn + 1] if not isinstance(v, ScoreFailure)
             ]
             if at:
-                numbers, prompts = [value for _, value in at], [one.prompt_id for one, _ in at]
+                numbers, prompts = [number for _, number in at], [one.prompt_id for one, _ in at]
                 figures.append(_figure(f"{name}_turn_{turn + 1}", numbers, clustered_mean(numbers, prompts)))
     return figures
 
@@ -118,8 +113,8 @@ def _turns(one: RecordedEpisode) -> int:
 
 def _total(name: str) -> Callable[[RecordedEpisode], float]:
     def total(one: RecordedEpisode) -> float:
-        values = [turn[name] for turn in one.record["turns"]]
-        return float(sum(len(value) if isinstance(value, list) else value for value in values))
+        counts = [turn[name] for turn in one.record["turns"]]
+        return float(sum(len(count) if isinstance(count, list) else count for count in counts))
 
     return total
 
@@ -128,7 +123,7 @@ def _loops(one: RecordedEpisode) -> float:
     met = set()
     for turn in one.record["turns"]:
         calls = [[call["name"], call["arguments"]] for call in turn["calls"]]
-        observed = [[result["content"] for result in turn["results"]], turn["messages"]]
+        observed = [[answer["content"] for answer in turn["results"]], turn["messages"]]
         met.add(json.dumps([calls or turn["text"].strip(), observed], sort_keys=True))
     return float(len(met) < len(one.record["turns"]))
 
@@ -145,10 +140,10 @@ _OF_EPISODES: dict[str, Callable[[RecordedEpisode], float]] = {
 def _mean(
     name: str,
     episodes: Sequence[RecordedEpisode],
-    value: Callable[[RecordedEpisode], float],
+    count: Callable[[RecordedEpisode], float],
     interval: Callable[[Sequence[float], Sequence[str]], Interval | None],
 ) -> EpisodeFigure:
-    values = [value(one) for one in episodes]
+    values = [count(one) for one in episodes]
     return _figure(name, values, interval(values, [one.prompt_id for one in episodes]) if values else None)
 
 

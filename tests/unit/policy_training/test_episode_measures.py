@@ -15,8 +15,8 @@ from assay.domain import Message
 from assay.workspace import Workspace
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.measures.episodes import EpisodeFigure, RecordedEpisode, episode_figures, failures_of
+from assay_policy_training.plugins.environments.conversation import recorded_conversation
 from assay_policy_training.plugins.environments.tool_use import Tools
-from assay_policy_training.plugins.environments.trajectory import recorded_trajectory
 
 ITEM = PromptItem((Message("system", "Be brief."), Message("user", "12 * (3 + 4)?")))
 
@@ -71,24 +71,23 @@ def test_an_episode_is_the_conversation_that_it_was() -> None:
     text = f"I add first.\n{call('calculator', expression='3+4')}"
     bad = "<tool_call>{no json</tool_call>"
     row = rollout_row(played(Tools(), ITEM, [text, bad, "84"]), reward=1.0)
-    trajectory = recorded_trajectory(json.loads(json.dumps(row)))
-    assert trajectory is not None
-    tool, rule = trajectory.prompt[0].parts
+    conversation = recorded_conversation(json.loads(json.dumps(row)))
+    assert conversation is not None
+    tool, rule = conversation.prompt[0].parts
     assert isinstance(tool, ToolDefinitionPart)
     assert tool.name == "calculator"
     assert rule == TextPart("Be brief.")
-    first, answer, second, refusal, last = trajectory.response
-    assert isinstance(first, Message)
+    assert not isinstance(conversation.response, str)
+    first, answer, second, refusal, last = conversation.response
     assert first.parts == (TextPart("I add first."), ToolCallPart("calculator", '{"expression":"3+4"}'))
     assert answer == Message("tool", (ToolResultPart("7", None, "calculator"),))
     assert second == Message("assistant", bad)
-    assert isinstance(refusal, Message)
     assert refusal.text.startswith("error: the call is no JSON")
     assert last == Message("assistant", "84")
-    plain = recorded_trajectory(game("cow", "alive?", "cow"))
+    plain = recorded_conversation(game("cow", "alive?", "cow"))
     assert plain is not None
     assert [m.text for m in plain.response if isinstance(m, Message)] == ["alive?", "yes", "cow"]
-    assert recorded_trajectory({**row, "episode": {**row["episode"], "turns": []}}) is None
+    assert recorded_conversation({**row, "episode": {**row["episode"], "turns": []}}) is None
 
 
 def test_the_command_measures_runs(workspace: Workspace, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

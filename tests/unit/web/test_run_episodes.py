@@ -24,7 +24,7 @@ def test_an_episode_turn_by_turn(tmp_path: Path) -> None:
         ["assistant", "user"],
         ["assistant"],
     ]
-    assert [turn.rewards for turn in won.episode.turns] == [{"question": -0.1}, {}]
+    assert [turn.rewards for turn in won.episode.turns] == [{"question": -0.1}, {"question": 0.0}]
     assert (won.episode.rewards, won.episode.ended, won.failures) == ({"win": 1.0}, "done", [])
     assert lost.failures == ["environment_timeout: no answer within 60 s"]  # not also that a part does not apply
     table = episode_table(rows, 0.5)

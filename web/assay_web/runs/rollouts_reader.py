@@ -15,9 +15,9 @@ from assay.data.json_lines import RowError, parse_object
 from assay.domain import Message, prompt_of
 from assay.score import NOT_APPLICABLE, ScoreFailure
 from assay_policy_training.measures.episodes import RecordedEpisode, episode_figures, failures_of
+from assay_policy_training.plugins.environments.conversation import turn_messages
 from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.environments.record import parts_of
-from assay_policy_training.plugins.environments.trajectory import turn_messages
 from assay_web.runs.replies import EpisodeReply, EpisodeTurnReply, RunTable, SampleReply
 
 MOST = 4000  #: rollouts of a step that are read
@@ -134,9 +134,9 @@ def episode_table(rows: Sequence[Mapping[str, Any]], above: float) -> RunTable |
     cells = [
         [
             figure.figure.replace("_", " "),
-            _shown(figure.value),
-            _shown(figure.low),
-            _shown(figure.high),
+            _digits(figure.value),
+            _digits(figure.low),
+            _digits(figure.high),
             str(figure.episodes),
         ]
         for figure in episode_figures(episodes)
@@ -149,8 +149,8 @@ def _solved(row: Mapping[str, Any], above: float) -> bool | None:
     return bool(verdict) if verdict is not None else None if reward is None else reward > above
 
 
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+def _digits(number: float | None) -> str:
+    return "-" if number is None else f"{number:.4g}"
 
 
 def _sample(row: Mapping[str, Any]) -> SampleReply:
@@ -193,7 +193,7 @@ def _episode(record: Mapping[str, Any]) -> EpisodeReply:
                 seconds=turn["seconds"],
                 calls=len(turn["calls"]),
                 invalid=turn["invalid"],
-                errors=sum(result["error"] for result in turn["results"]),
+                errors=sum(answer["error"] for answer in turn["results"]),
                 oversized=turn["oversized"],
             )
             for turn in record["turns"]
@@ -208,7 +208,7 @@ def _shown_messages(messages: Iterable[Message]) -> list[ShownMessage]:
     for message in shown:
         for part in () if isinstance(message.content, str) else message.content:
             fields: dict[str, Any] = part  # type: ignore[assignment]
-            fields.update({name: _cut(value) for name, value in fields.items()})
+            fields.update({name: _cut(text) for name, text in fields.items()})
     return [ShownMessage(m.role, _cut(m.content) if isinstance(m.content, str) else m.content) for m in shown]
 
 

@@ -19,7 +19,7 @@ from assay_serving.tools.turns import joined
 _CALL = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
 
 
-class Trajectory(NamedTuple):
+class EpisodeConversation(NamedTuple):
     """`prompt`: what the policy read before its first turn, with the tools. `response`: its turns and what it observed
     between them."""
 
@@ -27,7 +27,7 @@ class Trajectory(NamedTuple):
     response: Response
 
 
-def trajectory_of(prompt: Prompt, record: Mapping[str, Any]) -> Trajectory | None:
+def conversation_of(prompt: Prompt, record: Mapping[str, Any]) -> EpisodeConversation | None:
     """`record`: of an episode of the prompt. None of one that ended before the policy's first turn."""
     if not record["turns"]:
         return None
@@ -40,20 +40,20 @@ def trajectory_of(prompt: Prompt, record: Mapping[str, Any]) -> Trajectory | Non
             before.insert(0, Message("system", tools))
     *earlier, last = record["turns"]
     turns = [message for turn in earlier for message in turn_messages(turn)]
-    return Trajectory(tuple(before), response_of_turns((*turns, next(turn_messages(last)))))
+    return EpisodeConversation(tuple(before), response_of_turns((*turns, next(turn_messages(last)))))
 
 
-def recorded_trajectory(row: Mapping[str, Any]) -> Trajectory | None:
-    """Of a row of `rollouts.jsonl`; None where it is no episode, or as `trajectory_of`."""
-    return trajectory_of(prompt_of(row["prompt"]), row[EPISODE]) if EPISODE in row else None
+def recorded_conversation(row: Mapping[str, Any]) -> EpisodeConversation | None:
+    """Of a row of `rollouts.jsonl`; None where it is no episode, or as `conversation_of`."""
+    return conversation_of(prompt_of(row["prompt"]), row[EPISODE]) if EPISODE in row else None
 
 
 def turn_messages(turn: Mapping[str, Any]) -> Iterator[Message]:
     """A turn's own message, then what came of it: a message for each result, and the others."""
     yield Message("assistant", tuple(_spoken(turn["text"], turn["calls"])))
-    for number, result in enumerate(turn["results"]):
+    for number, answer in enumerate(turn["results"]):
         call_id = turn["calls"][number]["call_id"] if len(turn["results"]) == len(turn["calls"]) else None
-        yield Message("tool", (ToolResultPart(result["content"], call_id, result["name"] or None),))
+        yield Message("tool", (ToolResultPart(answer["content"], call_id, answer["name"] or None),))
     yield from prompt_of(turn["messages"])
 
 
