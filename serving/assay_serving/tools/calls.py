@@ -27,6 +27,11 @@ def calls_in(text: str) -> list[ToolCall]:
     return []
 
 
+def beside_calls(text: str) -> str:
+    """What a turn says beside its calls."""
+    return _TAGGED.sub("", text).strip() if _TAGGED.search(text) else "" if calls_in(text) else text
+
+
 def calls_of(message: Mapping[str, Any]) -> list[ToolCall]:
     """The calls of a message of OpenAI's form: its `tool_calls`, else those in its text."""
     listed = message.get("tool_calls")
