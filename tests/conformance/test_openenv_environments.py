@@ -51,7 +51,7 @@ async def played(url: str, turns: list[Any], **settings: Any) -> tuple[float, li
         call = None if isinstance(turn, str) else ToolCall(*turn)
         observed = await environment.step(Action(turn) if call is None else Action(call.text, (call,)))
         if isinstance(observed, Done):
-            earned += sum(observed.rewards.values()) + sum(observed.turn_rewards.values())
+            earned += sum(map(float, [*observed.rewards.values(), *observed.turn_rewards.values()]))
             break
         earned += sum(observed.rewards.values())
         read += [result.content for result in observed.results] or [observed.messages]

@@ -107,7 +107,7 @@ def trl_logs(folder: Path, factory: type, rows: list[dict[str, Any]]) -> Any:
     template = Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja"  # tiny's has no place for tools
     tokenizer.chat_template = template.read_text(encoding="utf-8")
 
-    class Scripted(GRPOTrainer):
+    class Scripted(GRPOTrainer):  # type: ignore[misc]
         def _generate_single_turn(self, prompt_ids: list[list[int]], *arguments: Any, **options: Any) -> Any:
             turns = []
             for ids in prompt_ids:

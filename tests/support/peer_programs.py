@@ -42,7 +42,7 @@ def serving_peer(peer: str, program: str, *arguments: str | Path) -> Iterator[tu
         assert running.stdin is not None
         assert running.stdout is not None
         try:
-            lines = []
+            lines: list[str] = []
             while not (lines and lines[-1].startswith("{")):
                 lines.append(running.stdout.readline())
                 assert lines[-1], lines

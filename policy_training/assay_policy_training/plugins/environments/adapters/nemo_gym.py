@@ -33,10 +33,10 @@ class NemoGym(Environment):
     `/reset` and `/step`, whose rewards are of turns. `components`: of servers with several rewards, their
     `reward_components` in place of the one reward."""
 
-    url: str = ""
+    parts: ClassVar[tuple[str, ...]] = (REWARD,)
+    url: str
     protocol: Literal["verify", "gymnasium"] = "verify"
     components: bool = False
-    parts: ClassVar[tuple[str, ...]] = (REWARD,)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,8 +47,7 @@ class NemoGym(Environment):
         """Raises BadInputError for a row whose tools are no functions, BackendError for a server that does not
         answer."""
         self._client = httpx.AsyncClient(base_url=self.url.rstrip("/"), timeout=None, verify=_certificates())
-        stated = prompt.meta.get(_PARAMS) or {}
-        params = {"input": [message.to_dict() for message in prompt.prompt], **stated}
+        params = {"input": [turn.to_dict() for turn in prompt.prompt], **(prompt.meta.get(_PARAMS) or {})}
         self._row = {**_data(prompt.meta), _PARAMS: params}
         self._output: list[dict[str, Any]] = []
         tools = tuple(map(_definition, params.get("tools") or ()))
@@ -67,10 +66,10 @@ class NemoGym(Environment):
         if not action.calls:
             return await self._verified()
         results = [await self._called(call) for call in action.calls]
-        ids = [item["call_id"] for item in written if item["type"] == "function_call"]
+        ids = [entry["call_id"] for entry in written if entry["type"] == "function_call"]
         self._output += [
-            {"type": "function_call_output", "call_id": call_id, "output": result.content}
-            for call_id, result in zip(ids, results, strict=True)
+            {"type": "function_call_output", "call_id": call_id, "output": answer.content}
+            for call_id, answer in zip(ids, results, strict=True)
         ]
         return Observation(results=results)
 
@@ -108,7 +107,7 @@ class NemoGym(Environment):
             return Done(turn_rewards=self._reward(answer))
         outputs = (answer.get("info") or {}).get("tool_outputs") or []
         by_id = {output["call_id"]: str(output["output"]) for output in outputs}
-        ids = [item["call_id"] for item in written if item["type"] == "function_call"]
+        ids = [entry["call_id"] for entry in written if entry["type"] == "function_call"]
         results = [
             ToolResult(call, by_id.get(call_id, "error: no output of this call"), call_id not in by_id)
             for call, call_id in zip(action.calls, ids, strict=True)
@@ -148,7 +147,7 @@ def _certificates() -> ssl.SSLContext:
 
 def _data(meta: Mapping[str, Any]) -> dict[str, Any]:
     """What a row has beside the prompt."""
-    return {name: value for name, value in meta.items() if name != _PARAMS}
+    return {name: meta[name] for name in meta if name != _PARAMS}
 
 
 def _definition(tool: Any) -> ToolDefinitionPart:

@@ -33,7 +33,7 @@ class OpenEnv(Environment):
     must have; where actions have others the turn is a JSON object. A server with tools needs neither: a turn without
     calls ends the episode there. `no_step`: the reward of an episode that ends before any step; none, unless set."""
 
-    url: str = ""
+    url: str
     field: str = ""
     no_step: float | None = None
     parts: ClassVar[tuple[str, ...]] = (REWARD,)
@@ -51,19 +51,18 @@ class OpenEnv(Environment):
             self._socket: ClientConnection = await connect(f"ws{base.removeprefix('http')}/ws", max_size=_LARGEST)
         except (OSError, WebSocketException) as error:
             raise BackendError(f"the OpenEnv server {self.url} does not answer: {error}") from error
-        given = prompt.meta.get(RESET) or {}
-        opened = await self._said("reset", {"seed": seed % 2**31, **given})
-        listed = await self._said("mcp", {"jsonrpc": "2.0", "method": "tools/list", "params": {}, "id": 1})
+        opened = await self._reply_to("reset", {"seed": seed % 2**31, **(prompt.meta.get(RESET) or {})})
+        listed = await self._reply_to("mcp", {"jsonrpc": "2.0", "method": "tools/list", "params": {}, "id": 1})
         tools = tuple(map(_definition, (listed.get("result") or {}).get("tools") or ()))
         self._field = self.field or (None if tools else await self._text_field(base))
-        return Observation(_shown(opened.get("observation")), tools=tools)
+        return Observation(_observed_text(opened.get("observation")), tools=tools)
 
     async def step(self, action: Action) -> Observation | Done:
         if not action.calls:
             return await self._acted(action.text)
         results, earned = [], []
         for call in action.calls:
-            answer = await self._said(
+            answer = await self._reply_to(
                 "step", {"type": "call_tool", "tool_name": call.name, "arguments": call.arguments}
             )
             results.append(_result(call, answer.get("observation")))
@@ -87,23 +86,27 @@ class OpenEnv(Environment):
         if self._field is None:
             return self._done({})
         try:
-            data = {self._field: text} if self._field else json.loads(text)
+            fields = {self._field: text} if self._field else json.loads(text)
         except ValueError:
-            data = None
-        if not isinstance(data, dict):
+            fields = None
+        if not isinstance(fields, dict):
             return Observation("error: the action is no JSON object")
-        answer = await self._said("step", data, wrong_is_told=True)
+        answer = await self._reply_to("step", fields, wrong_is_told=True)
         if (wrong := answer.get("wrong")) is not None:
             return Observation(f"error: {wrong}")
         rewards = self._sum([answer.get(REWARD)])
-        return self._done(rewards) if answer.get("done") else Observation(_shown(answer["observation"]), (), rewards)
+        return (
+            self._done(rewards)
+            if answer.get("done")
+            else Observation(_observed_text(answer["observation"]), (), rewards)
+        )
 
     def _sum(self, earned: list[Any]) -> Parts:
         """The reward of a turn; nothing where no step of it has one."""
         self._stepped = True
-        given = [reward for reward in earned if reward is not None]
-        self._rewarded = self._rewarded or bool(given)
-        return {REWARD: sum(given)} if given else {}
+        rewards = [reward for reward in earned if reward is not None]
+        self._rewarded = self._rewarded or bool(rewards)
+        return {REWARD: sum(rewards)} if rewards else {}
 
     def _done(self, turn_rewards: Parts) -> Done:
         if not self._stepped and self.no_step is not None:
@@ -122,11 +125,11 @@ class OpenEnv(Environment):
         texts = [name for name in required if schema["properties"][name].get("type") == "string"]
         return str(texts[0]) if len(texts) == len(required) == 1 else ""
 
-    async def _said(self, kind: str, data: Mapping[str, Any], *, wrong_is_told: bool = False) -> dict[str, Any]:
+    async def _reply_to(self, kind: str, message: Mapping[str, Any], *, wrong_is_told: bool = False) -> dict[str, Any]:
         """The data of the reply. Raises BackendError for an error; of an action that the server does not take,
         `wrong` says why where that `is_told`."""
         try:
-            await self._socket.send(json.dumps({"type": kind, "data": data}))
+            await self._socket.send(json.dumps({"type": kind, "data": message}))
             reply = json.loads(await self._socket.recv())
             answer = reply["data"]
             failed = reply["type"] == "error"
@@ -145,11 +148,11 @@ def _definition(tool: Mapping[str, Any]) -> ToolDefinitionPart:
     return ToolDefinitionPart(tool["name"], tool.get("description"), json.dumps(schema) if schema else None)
 
 
-def _shown(observation: Any) -> str:
+def _observed_text(observation: Any) -> str:
     """The one text that it has, else all of it as JSON."""
     if not isinstance(observation, Mapping):
         return str(observation or "")
-    fields = {name: value for name, value in observation.items() if name not in _SHOWN_NEVER and value is not None}
+    fields = {name: field for name, field in observation.items() if name not in _SHOWN_NEVER and field is not None}
     [only] = fields.values() if len(fields) == 1 else [None]
     return only if isinstance(only, str) else json.dumps(fields, ensure_ascii=False) if fields else ""
 
@@ -159,8 +162,8 @@ def _result(call: ToolCall, observation: Any) -> ToolResult:
     error = observation.get("error")
     if error is not None:
         return ToolResult(call, f"error: {error.get('message') or error}", True)
-    result = observation.get("result")
-    if isinstance(result, Mapping) and isinstance(content := result.get("content"), list):
+    gave = observation.get("result")
+    if isinstance(gave, Mapping) and isinstance(content := gave.get("content"), list):
         texts = [str(part["text"]) for part in content if part.get("type") == "text"]
-        return ToolResult(call, "\n".join(texts), bool(result.get("is_error") or result.get("isError")))
-    return ToolResult(call, result if isinstance(result, str) else json.dumps(result, ensure_ascii=False))
+        return ToolResult(call, "\n".join(texts), bool(gave.get("is_error") or gave.get("isError")))
+    return ToolResult(call, gave if isinstance(gave, str) else json.dumps(gave, ensure_ascii=False))

@@ -31,7 +31,7 @@ _FACTORIES: Kind[Callable[[], Any]] = Kind(
 class TrlEnvironment(Environment):
     """`factory`: `module:Class` or `file.py:Class`, called without arguments once an episode."""
 
-    factory: str = ""
+    factory: str
     parts: ClassVar[tuple[str, ...]] = (REWARD,)
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class TrlEnvironment(Environment):
         pending = [_called(call, self._tools[call.name]) for call in action.calls]
         if not any(map(inspect.isawaitable, pending)):
             return Observation(
-                results=[_result(call, value) for call, value in zip(action.calls, pending, strict=True)]
+                results=[_result(call, returned) for call, returned in zip(action.calls, pending, strict=True)]
             )
         return self._awaited(action.calls, pending)
 
@@ -78,10 +78,12 @@ class TrlEnvironment(Environment):
 
     async def _awaited(self, calls: Sequence[ToolCall], pending: list[Any]) -> Observation:
         """The results that are there, and those that are awaited at the same time."""
-        waits = [value for value in pending if inspect.isawaitable(value)]
+        waits = [returned for returned in pending if inspect.isawaitable(returned)]
         answers = iter(await asyncio.gather(*waits, return_exceptions=True))
-        values = [next(answers) if inspect.isawaitable(value) else value for value in pending]
-        return Observation(results=[_result(call, value) for call, value in zip(calls, values, strict=True)])
+        all_returned = [next(answers) if inspect.isawaitable(returned) else returned for returned in pending]
+        return Observation(
+            results=[_result(call, returned) for call, returned in zip(calls, all_returned, strict=True)]
+        )
 
     async def _awaited_reward(self, reward: Awaitable[Any]) -> Done:
         return self._rewarded(await reward)
@@ -110,9 +112,9 @@ def _definition(method: Callable[..., Any]) -> ToolDefinitionPart:
     return ToolDefinitionPart(function["name"], function["description"], json.dumps(function["parameters"]))
 
 
-def _result(call: ToolCall, value: Any) -> ToolResult:
+def _result(call: ToolCall, returned: Any) -> ToolResult:
     """As TRL shows it: its text, and of an exception that of {"error": ...}."""
-    if isinstance(value, list) and any(isinstance(part, dict) and part.get("type") == "image" for part in value):
+    if isinstance(returned, list) and any(isinstance(part, dict) and part.get("type") == "image" for part in returned):
         return ToolResult(call, "error: the result is an image, which is not shown here", True)
-    error = isinstance(value, Exception)
-    return ToolResult(call, str({"error": str(value)} if error else value), error)
+    error = isinstance(returned, Exception)
+    return ToolResult(call, str({"error": str(returned)} if error else returned), error)
