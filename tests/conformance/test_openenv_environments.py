@@ -46,17 +46,17 @@ async def played(url: str, turns: list[Any], **settings: Any) -> tuple[float, li
     """What the episode earns, of all its turns, and what the policy reads."""
     environment = OpenEnv(url=url, **settings)
     observed: Any = await environment.reset(PromptItem((Message("user", "Go."),)), 7)
-    earned, read = 0.0, [observed.messages, *(tool.name for tool in observed.tools)]
+    earned, read = list[Any](), [observed.messages, *(tool.name for tool in observed.tools)]
     for turn in [*turns, "Done."]:
         call = None if isinstance(turn, str) else ToolCall(*turn)
         observed = await environment.step(Action(turn) if call is None else Action(call.text, (call,)))
         if isinstance(observed, Done):
-            earned += sum(map(float, [*observed.rewards.values(), *observed.turn_rewards.values()]))
+            earned += [*observed.rewards.values(), *observed.turn_rewards.values()]
             break
-        earned += sum(observed.rewards.values())
+        earned += observed.rewards.values()
         read += [result.content for result in observed.results] or [observed.messages]
     await environment.close()
-    return earned, read
+    return sum(earned), read
 
 
 def test_rewards_are_those_of_its_own_client(servers: tuple[dict[str, Any], Any]) -> None:
