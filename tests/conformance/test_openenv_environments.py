@@ -86,7 +86,7 @@ def test_a_policy_trains_there_and_a_fault_fails_its_row_by_name(
     settings = {"kind": "openenv", "url": said["adding"], "no_step": 0.0}
     rollouts = trained(workspace, capsys, [{"prompt": "Add."}], **settings)
     assert {row["reward"] for row in rollouts} == {0.0}
-    assert {tuple(row["episode"]["tools"]) for row in rollouts} == {("add", "look")}
+    assert {tuple(tool["name"] for tool in row["episode"]["tools"]) for row in rollouts} == {("add", "look")}
 
 
 def test_what_it_cannot_do_is_said_in_a_line(servers: tuple[dict[str, Any], Any]) -> None:
