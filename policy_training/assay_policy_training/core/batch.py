@@ -23,6 +23,8 @@ from assay_policy_training.core.prompt import POLICY, PromptItem
 T = TypeVar("T")
 #: Rewards of a group closer together than this count as equal: else the division blows rounding noise up to +-1.
 EQUAL_RANGE = 1e-6
+#: Of `extras`, [B,T] int64: the row of the group whose sampling drew a token, where rows share some.
+ORIGIN = "origin"
 
 
 @dataclass(frozen=True)

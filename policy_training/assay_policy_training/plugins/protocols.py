@@ -278,6 +278,15 @@ class TurnSampler(Protocol):
         ...
 
 
+@runtime_checkable
+class PlaysEpisodes(Protocol):
+    """A sampler that plays episodes its own way, rather than each from its prompt to its end."""
+
+    def in_environment(self, environment: Any, limits: Any) -> Sampler:
+        """`environment`: its settings; `limits`: `EpisodeLimits`."""
+        ...
+
+
 class SamplerPlan(Protocol):
     """S2, as a recipe describes it."""
 
@@ -545,6 +554,8 @@ class RecipeView(Protocol):
     def aggregation(self) -> LossAggregator: ...
     @property
     def contexts(self) -> ContextPolicy | None: ...
+    @property
+    def environment(self) -> object | None: ...
     @property
     def reward(self) -> RewardComposition: ...
     @property

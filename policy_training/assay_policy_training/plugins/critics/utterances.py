@@ -7,14 +7,16 @@ loss (`estimators.utterance_advantage` gives its advantages).
 
 Source: arXiv 2402.19446; YifeiZhou02/ArCHer read. Q_i(s,a) is fitted to r + gamma (1 - d) V_i'(s') and V_i(s) to
 Q_i'(s,a'), a' drawn by the policy, by squared errors; targets follow by tau after each of the critic's `epochs` updates
-a step (gamma .9, tau .1, 3 updates). Departures: a causal model that reads state and utterance in one pass takes the
-place of an encoder that reads them apart; one hidden layer a head; the policy learns from its newest episodes, whose
-utterances are its own, where the code draws new ones in states of the memory.
+a step (its 20 Questions: gamma .9, tau .1, 20 updates, 20 steps of the critic alone). Departures: a causal model that
+reads state and utterance in one pass takes the place of an encoder that reads them apart; one hidden layer a head; the
+policy learns from its newest episodes, whose utterances are its own, where the code draws new ones in states of the
+memory.
 """
 
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from typing import Annotated, Any
 
 import torch
@@ -96,35 +98,40 @@ class UtteranceCritic(ValueCritic):
         if not self.memory:
             return {}
         generator = torch.Generator().manual_seed(seed)
+        chosen = torch.randperm(len(self.memory), generator=generator)[: self.utterances.rows].tolist()
+        episodes = [self.memory[number] for number in chosen]
+        turns = [int(torch.randint(len(episode.starts), (1,), generator=generator)) for episode in episodes]
+        drawn = self._with_new_utterances(episodes, turns, int(torch.randint(1 << 31, (1,), generator=generator)))
         losses = []
         for _ in range(self.utterances.epochs):
-            chosen = torch.randperm(len(self.memory), generator=generator)[: self.utterances.rows].tolist()
-            draw_seed = int(torch.randint(1 << 31, (1,), generator=generator))
-            losses.append(self._learn([self.memory[n] for n in chosen], draw_seed))
+            losses.append(self._learn(episodes, turns, drawn))
             self.updates += 1
             self._follow()
         self.steps += 1
         q_loss, v_loss = (sum(column) / len(losses) for column in zip(*losses, strict=True))
         return {"utterance_q_loss": q_loss, "utterance_v_loss": v_loss, "utterance_episodes": len(self.memory)}
 
-    def td_targets(self, episodes: Sequence[StoredEpisode], seed: int) -> tuple[Tensor, Tensor]:
-        """[turns,2] of Q and of V, by the target networks."""
-        with torch.no_grad():
-            before = self._heads(episodes, self.target)[0][:, 2:]
-            following = torch.zeros_like(before)
-            following[:-1] = before[1:]
-            last = torch.tensor([n + 1 == len(e.starts) for e in episodes for n in range(len(e.starts))])
-            following[last.to(before.device)] = 0.0
-            earned = torch.tensor([value for episode in episodes for value in episode.earned]).to(before)
-            after = self._heads(self._with_new_utterances(episodes, seed), self.target)[1][:, :2]
-        return earned[:, None] + self.utterances.gamma * following, after
+    @torch.no_grad()
+    def td_targets(self, episodes: Sequence[StoredEpisode], drawn: Sequence[StoredEpisode]) -> tuple[Tensor, Tensor]:
+        """Of Q [turns,2], and of V [drawn,2] from the utterances in `drawn`, by the target networks."""
+        before = self._heads(episodes, self.target)[0][:, 2:]
+        following = torch.zeros_like(before)
+        following[:-1] = before[1:]
+        last = torch.tensor([number + 1 == len(e.starts) for e in episodes for number in range(len(e.starts))])
+        following[last.to(before.device)] = 0.0
+        earned = torch.tensor([value for episode in episodes for value in episode.earned]).to(before)
+        return earned[:, None] + self.utterances.gamma * following, self._heads(drawn, self.target)[1][:, :2]
 
-    def _learn(self, episodes: Sequence[StoredEpisode], seed: int) -> tuple[float, float]:
+    def _learn(
+        self, episodes: Sequence[StoredEpisode], turns: Sequence[int], drawn: Sequence[StoredEpisode]
+    ) -> tuple[float, float]:
         """One update; the losses of Q and V, both twins' sums, means over turns."""
-        q_target, v_target = self.td_targets(episodes, seed)
+        q_target, v_target = self.td_targets(episodes, drawn)
         before, after = self._heads(episodes, (self.model, self.heads))
+        offsets = [0, *accumulate(len(episode.starts) for episode in episodes)]
+        at = [offset + turn for offset, turn in zip(offsets, turns, strict=False)]
         q_loss = ((after[:, :2] - q_target) ** 2).mean(0).sum()
-        v_loss = ((before[:, 2:] - v_target) ** 2).mean(0).sum()
+        v_loss = ((before[at, 2:] - v_target) ** 2).mean(0).sum()
         (q_loss + v_loss).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), self.utterances.max_grad_norm)
         self.optimiser.step()
@@ -137,9 +144,14 @@ class UtteranceCritic(ValueCritic):
             for slow, fast in zip(target.parameters(), module.parameters(), strict=True):
                 slow.lerp_(fast.to(slow.dtype), self.utterances.tau)
 
-    def _with_new_utterances(self, episodes: Sequence[StoredEpisode], seed: int) -> list[StoredEpisode]:
-        """For each turn, the state before it and an utterance that the policy draws now."""
-        contexts = [torch.cat([e.context, e.tokens[:start]]).tolist() for e in episodes for start in e.starts]
+    def _with_new_utterances(
+        self, episodes: Sequence[StoredEpisode], turns: Sequence[int], seed: int
+    ) -> list[StoredEpisode]:
+        """Of each episode, the state before this turn and an utterance that the policy draws now."""
+        contexts = [
+            torch.cat([episode.context, episode.tokens[: episode.starts[turn]]]).tolist()
+            for episode, turn in zip(episodes, turns, strict=True)
+        ]
         ids, seen = pad_left(contexts, int(self.policy.tokenizer.pad_token_id))
         uniforms = group_uniforms([seed + number for number in range(len(ids))], 1, self.utterances.turn_tokens)
         tokens, drawn, _ = self.sampler.generate(ids, seen, 1, uniforms)
@@ -216,13 +228,14 @@ def stored_episode(batch: RolloutBatch, row: int) -> StoredEpisode:
 
 
 class UtteranceValues(RecipeSettings, section="critic"):
-    """S12: twin values of utterances. `capacity`: episodes remembered; `rows`: of them in one update; `turn_tokens` and
-    `temperature`: of the utterances drawn for the value of a state, as in the rollouts."""
+    """S12: twin values of utterances. `capacity`: episodes remembered; `rows`: of them learnt from in a step, in each
+    of its `epochs` updates, V at one turn of each; `turn_tokens` and `temperature`: of the utterances drawn for the
+    value of a state, as in the rollouts."""
 
     lr: Annotated[float, Ge(0)] = 1e-5
     gamma: Annotated[float, Ge(0), Le(1)] = 0.9
     tau: Annotated[float, Gt(0), Le(1)] = 0.1
-    epochs: Annotated[int, Ge(1)] = 3
+    epochs: Annotated[int, Ge(1)] = 20
     rows: Annotated[int, Ge(1)] = 64
     capacity: Annotated[int, Ge(1)] = 2048
     warmup_steps: Annotated[int, Ge(0)] = 0  #: the critic's first steps, in which it alone learns

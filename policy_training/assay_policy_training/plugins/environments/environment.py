@@ -72,6 +72,8 @@ class Environment(RecipeSettings, frozen=False):
     """Base of environments. A subclass is a dataclass whose fields are its settings."""
 
     parts: ClassVar[tuple[str, ...]] = ()  #: of its rewards, which a recipe can weigh although a step has none of them
+    #: A deep copy between two turns is an episode of its own in the same state, and need not be closed.
+    copies: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__("environment", frozen=False, **options)

@@ -95,7 +95,9 @@ class EpisodeTurn:
 
 @dataclass
 class Episode:
-    """`opening`: what `reset` observed. `rewards`: of the episode as a whole. `state`: the environment's now."""
+    """`opening`: what `reset` observed. `rewards`: of the episode as a whole. `state`: the environment's now.
+    `shared_turns`: its first ones, which another episode took. `forced_answers`: before the first turn and after each,
+    what it would have earned by answering then."""
 
     item: PromptItem
     environment: Environment
@@ -107,6 +109,8 @@ class Episode:
     ended: Ended | None = None
     failure: ScoreFailure | None = None
     state: str | None = None
+    shared_turns: int = 0
+    forced_answers: tuple[float, ...] = ()
 
     @property
     def name(self) -> str:
@@ -231,6 +235,8 @@ class Episode:
             "turns": [turn.to_dict() for turn in self.turns],
             "rewards": parts_form(self.rewards),
             "failure": None if self.failure is None else self.failure.to_dict()["error"],
+            **({"shared_turns": self.shared_turns} if self.shared_turns else {}),
+            **({"forced_answers": list(self.forced_answers)} if self.forced_answers else {}),
         }
 
     def meta(self) -> dict[str, Any]:

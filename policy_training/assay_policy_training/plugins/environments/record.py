@@ -41,9 +41,9 @@ def turn_states(record: Mapping[str, Any]) -> list[str]:
 
 def episode_measures(items: Sequence[PromptItem]) -> dict[str, float]:
     """Figures of a step's episodes, nothing where there are none. Of an episode: `turns_mean`, `tool_calls`,
-    `invalid_calls`, `oversized_observations`, `environment_seconds_mean`; `tool_errors`: of a call; `turn_reward_NAME`:
-    of a turn that earned it, without the turns of failed episodes; shares of the episodes: `episodes_cut`,
-    `episodes_failed`, by code `failed_CODE`."""
+    `invalid_calls`, `oversized_observations`, `environment_seconds_mean`, `shared_turns` (that another episode took);
+    `tool_errors`: of a call; `turn_reward_NAME`: of a turn that earned it, without the turns of failed episodes; shares
+    of the episodes: `episodes_cut`, `episodes_failed`, by code `failed_CODE`."""
     records = [item.meta[EPISODE] for item in items if EPISODE in item.meta]
     if not records:
         return {}
@@ -61,6 +61,8 @@ def episode_measures(items: Sequence[PromptItem]) -> dict[str, float]:
         **{f"failed_{code}": codes.count(code) / len(records) for code in dict.fromkeys(codes)},
     }
     figures |= {"tool_errors": fmean(errors)} if errors else {}
+    shared = sum(record.get("shared_turns", 0) for record in records)
+    figures |= {"shared_turns": shared / len(records)} if shared else {}
     rewarded = [turn for record in records if not record["failure"] for turn in record["turns"]]
     for name in dict.fromkeys(name for turn in rewarded for name in turn["rewards"]):
         values = [value for turn in rewarded if isinstance(value := turn["rewards"].get(name), float)]

@@ -8,6 +8,9 @@ Source: GiGPO, arXiv 2505.10978, equations 3 and 5 to 8, as in langfengQ/verl-ag
 return of a turn is what it and those after it earn, discounted by turn (.95); either level is divided by its deviation
 (ddof 1) or by nothing; their sum, with a weight of 1. Departure: an episode counts once in its group's mean, as in
 equation 3; the code counts it once a turn by default.
+
+ARPO's hard attribution, arXiv 2507.19849 (notes on the paper; its code has the soft one, which is `grpo`): a token that
+several rows of a group share has the mean of their advantages.
 """
 
 from collections.abc import Sequence
@@ -18,12 +21,12 @@ from annotated_types import Ge, Le
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay_policy_training.core.batch import RolloutBatch, dr_grpo, group_index
+from assay_policy_training.core.batch import ORIGIN, RolloutBatch, dr_grpo, group_index
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.environments.record import turn_states
 from assay_policy_training.plugins.estimators.gae import returns_to_go, turn_starts
-from assay_policy_training.plugins.estimators.group_relative import grpo
+from assay_policy_training.plugins.estimators.group_relative import grpo, over_tokens
 
 
 def step_advantages(
@@ -63,3 +66,26 @@ class Gigpo(RecipeSettings, section="estimator"):
         returns = returns_to_go(earned, has, gamma=self.gamma)
         by_turn = step_advantages(returns, has, states, batch.uid, scale=self.scale, eps=self.eps)
         return ((rows[:, None] + self.weight * by_turn.gather(1, segment)) * mask).float(), None
+
+
+class SharedPrefix(RecipeSettings, section="estimator"):
+    """S6: GRPO; tokens that several rows share have the mean of those rows' advantages (of the sampler `branching`)."""
+
+    ddof: Annotated[int, Ge(0), Le(1)] = 1
+    eps: Annotated[float, Ge(0)] = 1e-6
+    group_relative: ClassVar[bool] = True
+
+    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, None]:
+        """Raises BadInputError for rows that no sampler branches."""
+        origin = batch.extras.get(ORIGIN)
+        if origin is None:
+            raise BadInputError("the rows share nothing: sampler.kind branching", field="estimator")
+        adv = over_tokens(grpo(batch.outcome, batch.group, ddof=self.ddof, eps=self.eps), batch.mask).double()
+        mask = batch.mask & batch.valid[:, None]
+        places = torch.stack(
+            [batch.group[:, None].expand_as(origin), origin, torch.arange(origin.shape[1]).expand_as(origin)]
+        )
+        _, token = torch.unique(places[:, mask], dim=1, return_inverse=True)
+        count = torch.bincount(token).double()
+        means = torch.zeros_like(count).index_add(0, token, adv[mask]) / count
+        return torch.zeros(mask.shape).masked_scatter(mask, means[token].float()), None

@@ -1,6 +1,7 @@
 """The episodes of one request on their way: turns that are generated, environments that answer.
 
-Covers: who waits for what, budgets of turns, tokens and time, environments closed as their episodes end. Turns of all
+Covers: who waits for what, budgets of turns, tokens and time, environments closed as their episodes end, copies of
+environments between turns for those who continue episodes another way (`continued_episodes`). Turns of all
 episodes that are ready are generated together. In rounds (not `overlap`) the answers are taken when no turn is under
 generation any more, so that batches do not depend on the clock. Leaves out: the batch that comes of it (`episodes`).
 """
@@ -9,6 +10,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from typing import Any, Literal
 
 from assay.domain import Prompt
@@ -48,17 +50,22 @@ class EpisodeRun:
         self._open: set[int] = set()  #: episodes whose environment is not closed yet
         self._closing: set[int] = set()
         self._begun: dict[int, float] = {}  #: episode -> when its `reset` was called, without the wait for others'
+        self.contexts: dict[int, list[int]] = {}  #: of episodes: the tokens before the policy's first turn
+        #: (episode, turns taken) -> a copy of its environment then; None: none are made.
+        self.copies: dict[tuple[int, int], Environment] | None = None
         step = type(episodes[0].environment).step
         self._overlap = inspect.iscoroutinefunction(step) if limits.overlap is None else limits.overlap
 
     def run(self) -> None:
         """Until every episode has ended. Raises BackendError where one fails and `limits.on_failure` is stop."""
-        for number, episode in enumerate(self.episodes):
+        for number in range(len(self.episodes)):
             self._open.add(number)
-            self._ask(number, "reset", episode.environment.reset, episode.item, self.seeds[number])
-        for number, answer in self._all_answers():
-            self._answered(number, answer)
+            self._begin(number)
+        while self._questions:
+            for number, answer in self._all_answers():
+                self._answered(number, answer)
         contexts = {n: ids for n, episode in enumerate(self.episodes) if (ids := self._context(n, episode)) is not None}
+        self.contexts = contexts
         if not contexts:
             return
         now = time.monotonic()
@@ -85,6 +92,20 @@ class EpisodeRun:
             self._new_answers(wait=True)
         self._calls.close()
 
+    def _begin(self, number: int) -> None:
+        episode = self.episodes[number]
+        self._ask(number, "reset", episode.environment.reset, episode.item, self.seeds[number])
+
+    def _copy(self, number: int) -> None:
+        """Keep the environment as it is before the policy's next turn."""
+        episode = self.episodes[number]
+        if self.copies is not None and episode.environment.copies:
+            self.copies[number, len(episode.turns)] = deepcopy(episode.environment)
+
+    def _room(self, number: int) -> int:
+        """Tokens that the episode may still have."""
+        return self._generating.remaining(self.rows[number])
+
     def _context(self, number: int, episode: Episode) -> list[int] | None:
         """The tokens before the policy's first turn; None of an episode that has failed."""
         if episode.failure is None:
@@ -101,7 +122,8 @@ class EpisodeRun:
         episode, row, generation = self.episodes[number], self.rows[number], self._generating
         ids = generation.turn(row)
         text = str(self.policy.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
-        if not generation.remaining(row) and not self._ended_itself(ids):
+        room = self._room(number)
+        if room < 0 or (room == 0 and not self._ended_itself(ids)):
             episode.turns.append(EpisodeTurn(text, len(ids)))
             self._cut(number, "tokens")
             return
@@ -125,6 +147,7 @@ class EpisodeRun:
             episode.fail(answer)
         elif question == "reset":
             episode.begin(answer)
+            self._copy(number)
         elif isinstance(question, Action):
             episode.observe(answer, question)
         else:
@@ -139,21 +162,22 @@ class EpisodeRun:
     def _continue(self, number: int) -> None:
         """Another turn, after what was observed; or the end, where a budget is used up."""
         episode, row, generation = self.episodes[number], self.rows[number], self._generating
-        if len(episode.turns) >= self.limits.turns:
+        if len(episode.turns) >= episode.limits.turns:
             self._cut(number, "turns")
             return
+        self._copy(number)
         turn = episode.turns[-1]
         try:
             ended = self._ended_itself(generation.turn(row), by_text=False)
             ended_by = self.policy.end_ids if ended else ()
-            most = (generation.remaining(row) + 1) * self._longest_token  # more of an observation does not fit
+            most = (self._room(number) + 1) * self._longest_token  # more of an observation does not fit
             between = between_turns(
                 self.policy.renderer, turn.results, turn.messages, ended_by=ended_by, characters=most
             )
         except BadInputError as error:
             self._fail(number, ScoreFailure("environment_failed", f"step: {error}", episode.name))
             return
-        if len(between) >= generation.remaining(row):
+        if len(between) >= self._room(number):
             self._cut(number, "tokens")
         else:
             generation.resume(row, between)
@@ -174,7 +198,7 @@ class EpisodeRun:
         *arguments: Any,
     ) -> None:
         episode, limits = self.episodes[number], self.limits
-        begun = self._begun.get(number)
+        begun = None if self.generation is None else self._begun.get(number)
         seconds_left = limits.episode_seconds - (0.0 if begun is None else time.monotonic() - begun)
         if seconds_left <= 0:
             why = f"the episode did not end within {limits.episode_seconds:g} s"

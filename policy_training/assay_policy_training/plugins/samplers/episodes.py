@@ -9,9 +9,9 @@ A row has at most `max_new_tokens` tokens, observed ones included; one that an o
 it, as cut.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from assay_policy_training.plugins.environments.environment import Environment
 from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits
 from assay_policy_training.plugins.protocols import (
     Observer,
+    PlaysEpisodes,
     PublishesWeights,
     Sampler,
     Stateful,
@@ -34,6 +35,9 @@ from assay_policy_training.plugins.protocols import (
 )
 from assay_policy_training.plugins.samplers.assembly import assemble
 from assay_policy_training.plugins.samplers.episode_run import EpisodeRun, opened
+
+#: Tokens [n], whether each was drawn, and log-probs, of one episode.
+EpisodeRow: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
 
 class EpisodeSampler:
@@ -58,39 +62,61 @@ class EpisodeSampler:
     ) -> RolloutBatch:
         """`group_size` episodes of each item. Raises BadInputError for prompts that begin the policy's turn, and
         BackendError where an environment fails and `limits.on_failure` is stop."""
+        self._check(items)
+        seeds, size = group_seeds(seed, len(items)), group_size
+        episodes, run = self._play(items, seeds, size)
+        batch = self._batch(episodes, self._rows(run), [number in run.rows for number in range(len(episodes))], version)
+        return batch.with_(uid=tuple(f"{version}.{number // size}" for number in range(len(episodes))))
+
+    def _check(self, items: Sequence[PromptItem]) -> None:
         if any(item.forced for item in items):
             raise BadInputError("a turn that is begun for the policy does not go with an environment", field="contexts")
         self.sampler.sampling = self.sampling
-        seeds, size = group_seeds(seed, len(items)), group_size
+
+    def _play(
+        self, items: Sequence[PromptItem], seeds: Sequence[int], size: int, *, copies: bool = False
+    ) -> tuple[list[Episode], EpisodeRun]:
+        """`size` episodes of each item, played. `copies`: of their environments between turns."""
         episodes = [Episode(item, replace(self.environment), self.limits) for item in items for _ in range(size)]
+
+        places = [(seeds[number // size], number % size) for number in range(len(episodes))]
+        of_episodes = [derived_seed(group_seed, "environment") for group_seed in seeds for _ in range(size)]
+        run = EpisodeRun(self.policy, episodes, of_episodes, self.limits, self._generation(places, size), self._stops())
+        run.copies = {} if copies else None
+        play(run)
+        return episodes, run
+
+    def _generation(
+        self, places: Sequence[tuple[int, int]], size: int
+    ) -> Callable[[dict[int, list[int]]], TurnGeneration]:
+        """Begins the rows of contexts. `size`: of groups, whose rows share the pass over a context that they share."""
 
         def generation(contexts: dict[int, list[int]]) -> TurnGeneration:
             rows, together = list(contexts.values()), 1
-            if len(rows) == len(episodes) and all(row == rows[n - n % size] for n, row in enumerate(rows)):
-                rows, together = rows[::size], size  # rows of a group share the pass over their context
-            places = [(seeds[number // size], number % size) for number in contexts]
-            turns: TurnGeneration = self.sampler.turns(rows, together, places, self.limits.turn_tokens)
+            if len(rows) == len(places) and all(row == rows[n - n % size] for n, row in enumerate(rows)):
+                rows, together = rows[::size], size
+            turns: TurnGeneration = self.sampler.turns(
+                rows, together, [places[number] for number in contexts], self.limits.turn_tokens
+            )
             return turns
 
-        of_episodes = [derived_seed(group_seed, "environment") for group_seed in seeds for _ in range(size)]
-        stops = StopStrings(self.policy.tokenizer, self.sampling.stop)
-        run = EpisodeRun(self.policy, episodes, of_episodes, self.limits, generation, stops)
-        try:
-            run.run()
-        finally:
-            run.close()
-        batch = self._batch(episodes, run, version)
-        return batch.with_(uid=tuple(f"{version}.{number // size}" for number in range(len(episodes))))
+        return generation
 
-    def _batch(self, episodes: Sequence[Episode], run: EpisodeRun, version: int) -> RolloutBatch:
-        tokens, present, drawn, logp = self._columns(len(episodes), run)
+    def _stops(self) -> StopStrings:
+        return StopStrings(self.policy.tokenizer, self.sampling.stop)
+
+    def _batch(
+        self, episodes: Sequence[Episode], rows: Sequence[EpisodeRow], begun: Sequence[bool], version: int
+    ) -> RolloutBatch:
+        """`begun`: episodes whose first turn was drawn."""
+        tokens, present, drawn, logp = self._columns(rows)
         before = torch.nn.functional.pad(drawn, (1, 0))[:, :-1]
-        begun = (drawn & ~before).long().cumsum(1)  # turns up to here
-        segment = torch.where(drawn, begun - 1, begun) * present  # what is observed belongs to the turn that reads it
+        starts = (drawn & ~before).long().cumsum(1)  # turns up to here
+        segment = torch.where(drawn, starts - 1, starts) * present  # what is observed belongs to the turn that reads it
         done = torch.tensor([episode.ended == "done" for episode in episodes])
         cut = torch.tensor([episode.ended in ("turns", "tokens") for episode in episodes])
         trained = drawn & torch.tensor([episode.failure is None for episode in episodes])[:, None]
-        items = [self._item(episode, number in run.rows) for number, episode in enumerate(episodes)]
+        items = [self._item(episode, of_one) for episode, of_one in zip(episodes, begun, strict=True)]
         return assemble(self.policy, items, 1, (tokens, present, logp), version=version).with_(
             responses=tuple(episode.text for episode in episodes),
             mask=drawn,
@@ -102,22 +128,34 @@ class EpisodeSampler:
             truncated=cut,
         )
 
-    def _columns(self, number: int, run: EpisodeRun) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Tokens, whether they are there, whether they were drawn, and log-probs, [episodes, T]. An episode that failed
-        before its first turn has an end token, for a row is not empty."""
+    def _rows(self, run: EpisodeRun) -> list[EpisodeRow]:
+        """Of each episode what it consists of. One that failed before its first turn has an end token, for a row is not
+        empty."""
         end, limit = int(self.policy.tokenizer.eos_token_id), self.sampling.max_new_tokens
-        tokens = torch.full((number, limit), int(self.policy.tokenizer.pad_token_id))
-        drawn, logp, lengths = torch.zeros(tokens.shape, dtype=torch.bool), torch.zeros(tokens.shape), [1] * number
-        tokens[:, 0], drawn[:, 0] = end, True
-        generation, rows = run.generation, list(run.rows)
-        if generation is not None:
-            columns = (generation.tokens, generation.mask, generation.logp)
-            tokens[rows], drawn[rows], logp[rows] = (column.cpu() for column in columns)
-            for episode, row in run.rows.items():
-                lengths[episode] = limit - generation.remaining(row)
-        width = max(lengths)
-        present = torch.arange(width) < torch.tensor(lengths)[:, None]
-        return tokens[:, :width], present, drawn[:, :width], logp[:, :width]
+        nothing = (torch.tensor([end]), torch.ones(1, dtype=torch.bool), torch.zeros(1))
+        generation = run.generation
+        if generation is None:
+            return [nothing] * len(run.episodes)
+        columns = [column.cpu() for column in (generation.tokens, generation.mask, generation.logp)]
+        rows = []
+        for number in range(len(run.episodes)):
+            if (row := run.rows.get(number)) is None:
+                rows.append(nothing)
+            else:
+                tokens, drawn, logp = (column[row, : limit - generation.remaining(row)] for column in columns)
+                rows.append((tokens, drawn, logp))
+        return rows
+
+    def _columns(self, rows: Sequence[EpisodeRow]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Tokens, whether they are there, whether they were drawn, and log-probs, [episodes, T]."""
+        width = max(len(tokens) for tokens, _, _ in rows)
+        tokens = torch.full((len(rows), width), int(self.policy.tokenizer.pad_token_id))
+        present, drawn, logp = (torch.zeros(tokens.shape, dtype=kind) for kind in (torch.bool, torch.bool, torch.float))
+        for number, row in enumerate(rows):
+            for column, values in zip((tokens, drawn, logp), row, strict=True):
+                column[number, : len(values)] = values
+            present[number, : len(row[0])] = True
+        return tokens, present, drawn, logp
 
     def _item(self, episode: Episode, begun: bool) -> PromptItem:
         """The row's item: what it was generated from and is trained on, and the record of the episode."""
@@ -127,6 +165,14 @@ class EpisodeSampler:
             return replace(item, meta=meta)
         contexts = [opened(self.policy, episode, prompt) for prompt in (item.generation_context, item.training_context)]
         return replace(item, meta=meta, generate_from=contexts[0], train_on=contexts[1])
+
+
+def play(run: EpisodeRun) -> None:
+    """To its end. See `EpisodeRun.run`."""
+    try:
+        run.run()
+    finally:
+        run.close()
 
 
 class PublishingEpisodeSampler(EpisodeSampler):
@@ -143,5 +189,7 @@ def in_environment(
     """The sampler itself, or that of episodes in the environment. Raises BadInputError."""
     if environment is None:
         return sampler
+    if isinstance(sampler, PlaysEpisodes):
+        return sampler.in_environment(environment, limits)
     kind = PublishingEpisodeSampler if isinstance(sampler, PublishesWeights) else EpisodeSampler
     return kind(policy, sampler, sampling, environment, limits)

@@ -24,6 +24,7 @@ class FormFilling(Environment):
     """The part `field` is of each turn that fills one in rightly, its share of the form; `complete` of the episode."""
 
     parts: ClassVar[tuple[str, ...]] = ("field", "complete")
+    copies: ClassVar[bool] = True
 
     def reset(self, prompt: PromptItem, seed: int) -> Observation:
         self._right: dict[str, str] = dict(prompt.meta["form"])

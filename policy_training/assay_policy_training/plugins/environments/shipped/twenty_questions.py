@@ -32,6 +32,7 @@ class TwentyQuestions(Environment):
     """The part `win` is of the episode, `question` of each turn that asks: -`cost`, a reward where that is negative."""
 
     parts: ClassVar[tuple[str, ...]] = ("win",)
+    copies: ClassVar[bool] = True
     questions: Annotated[int, Ge(1)] = 5  #: then the game is lost
     cost: float = 0.0
 
