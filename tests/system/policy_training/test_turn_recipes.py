@@ -22,7 +22,7 @@ OPEN = ["reward.thresholds={win: -0.5}", "shaping.0.gates={win: -0.5}"]
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("turn_ppo", []), ("gigpo", []), ("gated_turns", OPEN), ("archer", ["critic.warmup_steps=0"])],
+    [("turn_ppo", []), ("gigpo", []), ("arpo", ["sampler.initial=2"]), ("gated_turns", OPEN), ("archer", ["critic.warmup_steps=0"])],
 )
 def test_an_example_of_turn_credit_trains(name: str, settings: list[str], tmp_path: Path) -> None:
     recipe = load_recipe(str(EXAMPLES / f"{name}.yaml"), [*SMALL, *settings, "environment.cost=-0.1"])

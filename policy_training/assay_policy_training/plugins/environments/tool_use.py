@@ -5,6 +5,8 @@ a turn run at the same time, within the tools' limits. Leaves out: the tools (`a
 """
 
 from collections.abc import Sequence
+from copy import copy
+from typing import ClassVar
 
 from assay.errors import BadInputError
 from assay_policy_training.core.prompt import PromptItem
@@ -43,6 +45,7 @@ class ToolEnvironment(Environment):
 class Tools(ToolEnvironment):
     """`tools`: what the policy may call, as in `assay plugins tool`, with settings after a question mark."""
 
+    copies: ClassVar[bool] = True
     tools: tuple[str, ...] = ("calculator",)
 
     def __post_init__(self) -> None:
@@ -53,6 +56,12 @@ class Tools(ToolEnvironment):
 
     def check(self) -> None:
         toolbox(self.tools)
+
+    def __deepcopy__(self, memo: object) -> "Tools":
+        copied = copy(self)  # registered tools hold nothing of an episode
+        if hasattr(self, "_turns"):
+            copied._turns = list(self._turns)
+        return copied
 
     def open_tools(self, prompt: PromptItem, seed: int) -> Sequence[Tool]:
         return list(toolbox(self.tools).tools.values())
