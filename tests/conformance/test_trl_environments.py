@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trl_environment
 from environment_training import trained
+from trl_logs import trl_logs
 
 from assay.domain import Message
 from assay.errors import BadInputError
-from assay.models.loading import resolve_model
 from assay.workspace import Workspace
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.environments.adapters.trl import TrlEnvironment
@@ -88,52 +87,5 @@ def test_trls_own_trainer_gives_the_same_rewards(tmp_path: Path) -> None:
     """Of its parts only the generation is a stand-in: it says what the script of the prompt says."""
     good = [ToolCall("increment", {"by": 2}).text, ToolCall("look", {}).text, "Done."]
     bad = [ToolCall("increment", {"by": -2}).text, "Done."]
-    logs = trl_logs(tmp_path, trl_environment.Counter, [ROW | {"script": good}, ROW | {"script": bad}])
-    earned = dict(zip([messages[0]["content"] for messages in logs["prompt"]], logs["rewards"]["Counter"], strict=True))
-    assert earned == {"0 The count is 1.": 1.0, "1 The count is 1.": 0.0}
-
-
-def trl_logs(folder: Path, factory: type, rows: list[dict[str, Any]]) -> Any:
-    """What `GRPOTrainer` logs of a step in which the policy says the rows' scripts."""
-    pytest.importorskip("trl", reason='TRL is in the bench extra: pip install "assay[bench]"')
-    import torch
-    import trl
-    from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from trl import GRPOConfig, GRPOTrainer
-
-    policy = resolve_model("tiny")
-    tokenizer = AutoTokenizer.from_pretrained(policy, padding_side="left")
-    template = Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja"  # tiny's has no place for tools
-    tokenizer.chat_template = template.read_text(encoding="utf-8")
-
-    class Scripted(GRPOTrainer):  # type: ignore[misc]
-        def _generate_single_turn(self, prompt_ids: list[list[int]], *arguments: Any, **options: Any) -> Any:
-            turns = []
-            for ids in prompt_ids:
-                text = self._tokenizer.decode(ids)
-                number = int(re.findall(r"<\|im_start\|>user\n(\d)", text)[0])
-                turns.append(rows[number]["script"][text.count("<tool_response>")])
-            return [self._tokenizer(turn + "<|im_end|>")["input_ids"] for turn in turns], None
-
-    config = GRPOConfig(
-        output_dir=str(folder),
-        per_device_train_batch_size=4,
-        num_generations=2,
-        max_completion_length=400,
-        max_steps=1,
-        save_strategy="no",
-        report_to="none",
-        use_cpu=True,
-        disable_tqdm=True,
-    )
-    table = [row | {"prompt": [{"role": "user", "content": f"{number}"}]} for number, row in enumerate(rows)]
-    trainer = Scripted(
-        model=AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32),
-        args=config,
-        train_dataset=Dataset.from_list(table),
-        processing_class=tokenizer,
-        environment_factory=factory,
-    )
-    trainer.train()
-    return trainer._logs
+    logs = trl_logs(tmp_path, trl_environment.Counter, [ROW, ROW], [good, bad])
+    assert dict(zip(logs["task"], logs["rewards"]["Counter"], strict=True)) == {0: 1.0, 1: 0.0}

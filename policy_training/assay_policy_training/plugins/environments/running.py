@@ -10,7 +10,7 @@ import inspect
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, TypeAlias
@@ -103,7 +103,7 @@ class EnvironmentCalls:
             limit = asyncio.timeout(seconds)
             try:
                 async with limit:
-                    answer = await self._answer(method, arguments)
+                    answer = await answer_of(method, arguments)
             except TimeoutError as error:
                 message = (
                     f"{method.__name__} did not answer within {seconds:g} s" if limit.expired() else _error_text(error)
@@ -113,33 +113,36 @@ class EnvironmentCalls:
                 answer = ScoreFailure("environment_failed", f"{method.__name__}: {_error_text(error)}", name)
             self._answers.put((number, answer, time.monotonic() - begun))
 
-    async def _answer(self, method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        if inspect.iscoroutinefunction(method):
-            return await method(*arguments)
-        answer = await self._in_thread(method, arguments)
-        return await answer if inspect.isawaitable(answer) else answer
 
-    async def _in_thread(self, method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+async def answer_of(method: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """What an environment's method answers: a coroutine in this loop, a plain one in a thread of its own."""
+    if inspect.iscoroutinefunction(method):
+        return await method(*arguments)
+    answer = await _in_thread(method, arguments)
+    return await answer if inspect.isawaitable(answer) else answer
 
-        def settle(answer: Any, error: BaseException | None) -> None:
-            if not future.done():
-                future.set_result(answer) if error is None else future.set_exception(error)
 
-        def work() -> None:
-            answer, error = None, None
-            try:
-                answer = method(*arguments)
-            except BaseException as raised:
-                # A future takes no StopIteration, and one that ends the process shall not end the loop.
-                error = raised if isinstance(raised, Exception) else RuntimeError(_error_text(raised))
-                error = RuntimeError(_error_text(raised)) if isinstance(raised, StopIteration) else error
-            with suppress(RuntimeError):  # the loop is closed: it was given up
-                loop.call_soon_threadsafe(settle, answer, error)
+async def _in_thread(method: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
 
-        threading.Thread(target=copy_context().run, args=(work,), name="environment", daemon=True).start()
-        return await future
+    def settle(answer: Any, error: BaseException | None) -> None:
+        if not future.done():
+            future.set_result(answer) if error is None else future.set_exception(error)
+
+    def work() -> None:
+        answer, error = None, None
+        try:
+            answer = method(*arguments)
+        except BaseException as raised:
+            # A future takes no StopIteration, and one that ends the process shall not end the loop.
+            error = raised if isinstance(raised, Exception) else RuntimeError(_error_text(raised))
+            error = RuntimeError(_error_text(raised)) if isinstance(raised, StopIteration) else error
+        with suppress(RuntimeError):  # the loop is closed: it was given up
+            loop.call_soon_threadsafe(settle, answer, error)
+
+    threading.Thread(target=copy_context().run, args=(work,), name="environment", daemon=True).start()
+    return await future
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

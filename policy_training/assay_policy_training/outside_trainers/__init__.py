@@ -1,0 +1,1 @@
+"""Our environments in other projects' trainers and agents: they generate the turns, we observe and reward."""

@@ -1,0 +1,38 @@
+"""The application of an environment: its health, the routes of NeMo-Gym and OpenEnv.
+
+Leaves out: keys. Where it is for this machine alone, no page of a browser reaches it by another name.
+"""
+
+import socket
+
+from fastapi import FastAPI, Request, Response
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from assay import __version__
+from assay.errors import BackendError
+from assay.http.problems import ProblemError, install_handlers, request_id_of
+from assay_policy_training.outside_trainers.nemo_gym import nemo_gym_routes
+from assay_policy_training.outside_trainers.openenv import openenv_routes
+from assay_policy_training.outside_trainers.sessions import Sessions
+
+
+def environment_app(sessions: Sessions, *, local: bool = True) -> FastAPI:
+    """`local`: only requests to this machine's own names are answered."""
+    app = FastAPI(title="Assay environment server", version=__version__, docs_url=None, redoc_url=None)
+    if local:
+        hosts = ["localhost", "127.0.0.1", "::1", socket.gethostname().lower()]
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
+    install_handlers(app)
+
+    @app.exception_handler(BackendError)
+    async def failed(request: Request, error: Exception) -> Response:
+        """Why an episode has no reward is for the client to know."""
+        return ProblemError(500, str(error), code="environment_failed").response(request_id_of(request))
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "healthy"}
+
+    app.include_router(openenv_routes(sessions))
+    app.include_router(nemo_gym_routes(sessions))
+    return app
