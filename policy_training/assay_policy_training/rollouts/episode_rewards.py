@@ -13,12 +13,15 @@ import torch
 from assay.errors import BadInputError
 from assay.score import NOT_APPLICABLE, STEP, Score, ScoreFailure, ScorePart
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.steps import with_step_values
 from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.environments.record import parts_of, turn_rewards
 from assay_policy_training.plugins.protocols import Rewards
 
 #: The part of a step in which no episode came to a reward.
 NAMELESS = "environment"
+#: The part whose values by turn are what an answer would have earned there (the sampler `forced_answers`).
+FORCED_ANSWER = "forced_answer"
 
 
 class EnvironmentReward:
@@ -36,6 +39,9 @@ class EnvironmentReward:
             )
         names = names or {NAMELESS: None}
         by_name = {name: [_part(record, name) for record in records] for name in names}
+        if any("forced_answers" in record for record in records):
+            by_name[FORCED_ANSWER] = [_forced_answers(record) for record in records]
+            names[FORCED_ANSWER] = None
         failures = [
             tuple(part for parts in by_name.values() if isinstance(part := parts[row], ScoreFailure))
             for row in range(len(records))
@@ -73,6 +79,14 @@ def _part(record: Mapping[str, Any], name: str) -> float | Score | ScoreFailure:
         values[-2:] = [sum(values[-2:])]
     parts = tuple(ScorePart(f"{STEP}{number}", value=value) for number, value in enumerate(values, start=1))
     return Score(sum(values), record["environment"], record["version"], "", 0, False, parts=parts)
+
+
+def _forced_answers(record: Mapping[str, Any]) -> Score | ScoreFailure:
+    """The value before the first turn, and after each; as a number, the episode's own reward."""
+    if not (values := record.get("forced_answers")):
+        return ScoreFailure("not_forced", "no answer was forced in one of its states", FORCED_ANSWER)
+    start, *after = values
+    return with_step_values(Score(after[-1], record["environment"], record["version"], "", 0, False), after, start)
 
 
 def _number(part: float | Score | ScoreFailure) -> float:

@@ -27,6 +27,7 @@ OPEN = ["reward.thresholds={win: -0.5}", "shaping.0.gates={win: -0.5}"]
         ("gigpo", [], "grad_norm"),
         ("gated_turns", OPEN, "grad_norm"),
         ("archer", ["critic.warmup_steps=0"], "grad_norm"),
+        ("mrt_turns", ["sampler.samples=1"], "turns_mean"),
         ("arpo", ["sampler.initial=2", "sampler.base=0.9"], "shared_turns"),
     ],
 )

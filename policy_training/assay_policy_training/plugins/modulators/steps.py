@@ -9,8 +9,8 @@ each step's own, never one for the whole batch; the bonus for the step that foll
 MRT: every block of thinking is credited with the progress that it made. Source: "Optimizing Test-Time Compute via Meta
 RL Fine-Tuning", arXiv 2503.07572 (abstract and summaries; alpha is not published). progress_j = J_j - J_{j-1}, where
 J_j is the success probability if the answer had to be given after block j. The sum of all progress telescopes to J_k -
-J_0, so as one number a row it is a shifted outcome: each block's own tokens get its own. Leaves out: forcing answers
-after each block to measure J; the values of the prefixes stand for it, as a reward part gives them.
+J_0, so as one number a row it is a shifted outcome: each block's own tokens get its own. Leaves out: measuring J. In an
+environment answers are forced (`samplers.forced_answers`), else values of prefixes stand for it, as a part gives them.
 J_0 is what the part says of the prompt (`prover:`), else the mean of the group's J_1: what a block achieved beyond the
 others' first.
 
