@@ -1,9 +1,11 @@
 """Episodes of several turns beside plain generation: drawn tokens a second, with a tool of 50 ms in every turn.
 
-Arms, of equally many rows and drawn tokens: `single` generates each row in one turn; `episodes` in turns of a quarter,
-between which the environment sleeps 50 ms and says a sentence, others generated meanwhile (`overlap`); `rounds` the
-same without overlap; `reread` the same as `episodes`, the keys and values of earlier turns computed again. No end of
-turn is drawn, so that all rows are equally long; a token costs the same in all arms but for what is observed.
+Arms, of the same rows with the same planned numbers of drawn tokens, 32 rows under generation at once: `single`
+generates each row in one turn; `reading` the same, where a row's prompt also holds the tokens that its episode is told,
+so that it reads and draws as many tokens as an episode; `episodes` in turns of uneven length (a half to three halves of
+the mean), between which the environment sleeps 50 ms and says a sentence, others generated meanwhile (`overlap`);
+`rounds` the same without overlap; `reread` the same as `episodes`, the keys and values of earlier turns computed again.
+Rates are by wall and by CPU seconds of this process.
 """
 
 import asyncio
@@ -20,11 +22,13 @@ from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
 from assay_policy_training.plugins.environments.episode import EpisodeLimits
+from assay_policy_training.plugins.samplers import decoding
+from assay_policy_training.plugins.samplers.decoding import Decoding
 from assay_policy_training.plugins.samplers.episodes import EpisodeSampler
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from measure import Report, arguments, interleaved, ratio, versions
 
-EPISODES, TURNS, SLEEP_S = 32, 4, 0.05
+AT_ONCE, TURNS, SLEEP_S, SAID = 32, 4, 0.05, "Noted. Go on."
 
 
 class Slow(Environment):
@@ -39,66 +43,100 @@ class Slow(Environment):
     async def step(self, action: Action) -> Observation | Done:
         await asyncio.sleep(SLEEP_S)
         self.said += 1
-        return Observation("Noted. Go on.") if self.said < self.turns else Done({"win": 1.0})
+        return Observation(SAID) if self.said < self.turns else Done({"win": 1.0})
 
 
-class Endless(TransformersSampler):
-    """Draws no end of turn."""
+class Planned(Decoding):
+    """Ends each row's turns after as many tokens as `plan` [rows, turns] says, by the end token; in one turn, after
+    their sum."""
 
-    def adjusted(self, logits: Tensor) -> Tensor:
-        return logits.index_fill(-1, torch.tensor(sorted(self.policy.end_ids)), -torch.inf)
+    plan: Tensor
+    kept = True  #: keys and values between turns
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.number = torch.zeros(len(self.tokens), dtype=torch.long)  #: of each row's turn
 
-class Rereading(Endless):
-    def turns(self, *arguments: Any) -> Any:
-        generation = super().turns(*arguments)
-        resume = generation.resume
+    def _sample(self, rows: Tensor, logits: Tensor, seen: Tensor, cache: Any) -> tuple[Tensor, Tensor]:
+        plan = self.plan if self.in_turns else self.plan.sum(1, keepdim=True)
+        over = self._lengths[rows] - self._turn_starts[rows] + 1 >= plan[rows, self.number[rows]]
+        end = self.ends[:1]
+        ending = torch.full_like(logits[:1], -torch.inf).index_fill(-1, end, 0.0)
+        going = logits.index_fill(-1, self.ends, -torch.inf)
+        return super()._sample(rows, torch.where(over[:, None], ending, going), seen, cache)
 
-        def forgotten(row: int, between: Sequence[int]) -> None:
-            generation.forget(row)
-            resume(row, between)
-
-        generation.resume = forgotten  # type: ignore[method-assign, assignment]
-        return generation
+    def resume(self, row: int, observed: Sequence[int]) -> None:
+        self.number[row] += 1
+        if not self.kept:
+            self.forget(row)
+        super().resume(row, observed)
 
 
 def main() -> None:
-    options = arguments(__doc__ or "").parse_args()
-    drawn = 16 if options.quick else 64
-    policy = Policy("smollm2", device=torch.device("cpu"), max_prompt_tokens=256)
-    items = [PromptItem((Message("user", f"Tell a story of {n} mice."),)) for n in range(EPISODES)]
-    room = Sampling(max_new_tokens=drawn + TURNS * 40, rows_at_once=EPISODES)
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--rounds", type=int, default=None, help="default: 5; quick: 3")
+    parser.add_argument("--turn-tokens", type=int, default=None, help="mean of a turn; default: 32; quick: 16")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    mean = options.turn_tokens or (16 if options.quick else 32)
+    rows = AT_ONCE + AT_ONCE // 2 if options.quick else 3 * AT_ONCE
+    random = torch.Generator().manual_seed(0)
+    Planned.plan = torch.randint(mean // 2, mean + mean // 2 + 1, (rows, TURNS), generator=random)
+    drawn = int(Planned.plan.sum())
+    decoding.Decoding = Planned  # type: ignore[misc]
+    policy = Policy("smollm2", device=torch.device("cpu"), max_prompt_tokens=512)
+    items = [PromptItem((Message("user", f"Tell a story of {n} mice."),)) for n in range(rows)]
+    told = [PromptItem((*item.prompt, *_told())) for item in items]
+    room = Sampling(max_new_tokens=int(Planned.plan.sum(1).max()) + TURNS * 24, rows_at_once=AT_ONCE)
+    cpu: dict[str, list[float]] = {}
+    present: dict[str, int] = {}
 
-    def rate(sampler: Any) -> Callable[[], float]:
+    def rate(
+        name: str, sampler: Any, prompts: Sequence[PromptItem] = items, *, kept: bool = True
+    ) -> Callable[[], float]:
         def measured() -> float:
-            start = time.perf_counter()
-            batch = sampler.rollout(items, 1, seed=1, version=0)
-            assert int(batch.mask.sum()) == EPISODES * drawn
-            return int(batch.mask.sum()) / (time.perf_counter() - start)
+            Planned.kept = kept
+            start, start_cpu = time.perf_counter(), time.process_time()
+            batch = sampler.rollout(prompts, 1, seed=1, version=0)
+            assert int(batch.mask.sum()) == drawn, (name, int(batch.mask.sum()), drawn)
+            cpu.setdefault(name, []).append(drawn / (time.process_time() - start_cpu))
+            present[name] = int(batch.present.sum()) + int(batch.gen_mask.sum())
+            return drawn / (time.perf_counter() - start)
 
         return measured
 
-    def episodes(kind: type[Endless], overlap: bool) -> EpisodeSampler:
-        limits = EpisodeLimits(turn_tokens=drawn // TURNS, turns=TURNS, overlap=overlap)
-        return EpisodeSampler(policy, kind(policy, room), room, Slow(), limits)
+    def episodes(overlap: bool) -> EpisodeSampler:
+        limits = EpisodeLimits(turns=TURNS, overlap=overlap)
+        return EpisodeSampler(policy, TransformersSampler(policy, room), room, Slow(), limits)
 
     rates = interleaved(
         {
-            "single": rate(Endless(policy, Sampling(max_new_tokens=drawn, rows_at_once=EPISODES))),
-            "episodes": rate(episodes(Endless, True)),
-            "rounds": rate(episodes(Endless, False)),
-            "reread": rate(episodes(Rereading, True)),
+            "single": rate("single", TransformersSampler(policy, room)),
+            "reading": rate("reading", TransformersSampler(policy, room), told),
+            "episodes": rate("episodes", episodes(True)),
+            "rounds": rate("rounds", episodes(False)),
+            "reread": rate("reread", episodes(True), kept=False),
         },
-        2 if options.quick else 5,
+        options.rounds or (3 if options.quick else 5),
     )
     report = Report("environment_turns", figures={"versions": versions("torch", "transformers")})
-    report.ratios = {
-        "episodes_to_single": ratio(rates["episodes"], rates["single"]),
-        "rounds_to_single": ratio(rates["rounds"], rates["single"]),
-        "kept_to_reread": ratio(rates["episodes"], rates["reread"]),
-    }
-    report.figures |= {f"{name}, tokens/s": values for name, values in rates.items()}
+    for kind, by in (("", rates), (", CPU", cpu)):
+        for name, (ours, peer) in {
+            "episodes_to_single": ("episodes", "single"),
+            "episodes_to_reading": ("episodes", "reading"),
+            "rounds_to_single": ("rounds", "single"),
+            "kept_to_reread": ("episodes", "reread"),
+        }.items():
+            report.ratios[name + kind] = ratio(by[ours], by[peer])
+        report.figures |= {f"{name}, drawn tokens/s{kind}": values for name, values in by.items()}
+    report.figures |= {"rows": rows, "mean tokens of a turn": mean, "drawn": drawn, "read and drawn": present}
     report.finish(options)
+
+
+def _told() -> tuple[Message, ...]:
+    """What an episode is told, for a prompt: its sentences, with turns as short as the template allows between them."""
+    return tuple(message for _ in range(TURNS - 1) for message in (Message("assistant", "x"), Message("user", SAID)))
 
 
 if __name__ == "__main__":

@@ -350,7 +350,8 @@ class ScriptedEngine:
 
     where, max_length = "a script", None
 
-    def __init__(self, batch: RolloutBatch) -> None:
+    def __init__(self, batch: RolloutBatch, at_once: int) -> None:
+        self.at_once = at_once
         self.rows = {
             (*ids[seen].tolist(), *tokens[present].tolist()): (
                 ids[seen].tolist(),
@@ -377,13 +378,19 @@ class ScriptedEngine:
     def reload(self, folder: Path) -> None:
         """It has no weights."""
 
+    def confirm(self) -> None:
+        """It has no weights."""
 
-def test_an_engine_of_requests_gives_the_same_rows(policy: Policy) -> None:
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_an_engine_of_requests_gives_the_same_rows(policy: Policy, at_once: int) -> None:
     reference = episodes(policy, size=1)
 
     class Engine(TransformersSampler):
         def turns(self, contexts: Any, group_size: int, places: Any, turn_tokens: int | None) -> Any:
-            return VllmTurns(self.policy, ScriptedEngine(reference), self.sampling, contexts, places, turn_tokens)
+            return VllmTurns(
+                self.policy, ScriptedEngine(reference, at_once), self.sampling, contexts, places, turn_tokens
+            )
 
     sampler = in_environment(policy, Engine(policy, SAMPLING), SAMPLING, Rounds(), EpisodeLimits(turn_tokens=9))
     batch = sampler.rollout(ITEMS, 1, seed=[0, 1, 2], version=0)

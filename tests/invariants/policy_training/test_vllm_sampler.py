@@ -7,12 +7,14 @@ Needs a vLLM environment: ASSAY_VLLM_PYTHON names its Python (docs/policy-traini
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 
@@ -25,7 +27,11 @@ from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling, top_p_filter
 from assay_policy_training.core.stop_strings import StopStrings
+from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
+from assay_policy_training.plugins.environments.episode import EPISODE, EpisodeLimits
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
+from assay_policy_training.plugins.samplers.episodes import in_environment
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.plugins.samplers.vllm import policy_engine
 from assay_policy_training.plugins.samplers.vllm.launch import BATCHED_TOKENS
 from assay_policy_training.plugins.samplers.vllm.policy_engine import VllmSampler
@@ -40,6 +46,7 @@ ROOT = Path(__file__).resolve().parents[3]
 CHILD = ROOT / "tests" / "support" / "vllm_sampler_child.py"
 CPU = torch.device("cpu")
 TOLERANCE = 1e-3
+BLOCK = 128  #: tokens of a block of vLLM's cache on a CPU
 SAMPLING = Sampling(max_new_tokens=16, max_prompt_tokens=96, temperature=0.8)
 ITEMS = [
     PromptItem((Message("user", text),), (AllLowercase(),))
@@ -239,6 +246,57 @@ def test_a_run_publishes_what_it_trains(fresh: VllmSampler, tmp_path: Path, lag:
     gaps = [row["sampler_gap_max"] for row in rows]
     assert gaps[0] < TOLERANCE
     assert all((g > TOLERANCE) == bool(lag) for g in gaps[1:]), gaps
+
+
+class Counting(Environment):
+    """Three turns; answers one more slowly than another, with what shows how long it was."""
+
+    def reset(self, prompt: PromptItem, seed: int) -> Observation:
+        self.turns = 0
+        return Observation("Count what you say. " * 7)
+
+    async def step(self, action: Action) -> Observation | Done:
+        await asyncio.sleep(0.05 * (len(action.text) % 3))
+        self.turns += 1
+        return Done({"win": 1.0}) if self.turns == 3 else Observation(f"  {len(action.text)} <|im_end|> ")
+
+
+def cached_tokens(sampler: VllmSampler) -> float:
+    """Tokens that the server has found in its prefix cache so far."""
+    metrics = httpx.get(f"{sampler.engine.where}/metrics", timeout=10.0, trust_env=False).text
+    lines = [line for line in metrics.splitlines() if line.startswith("vllm:prefix_cache_hits_total")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def test_episodes_are_token_exact_and_their_turns_are_found_in_the_prefix_cache(fresh: VllmSampler, tied: Path) -> None:
+    policy = fresh.policy = Policy(str(tied), device=CPU, max_prompt_tokens=256)
+    sampling = Sampling(max_new_tokens=130, max_prompt_tokens=256, temperature=0.8)
+    limits, before = EpisodeLimits(turn_tokens=8, step_seconds=20), cached_tokens(fresh)
+    batch = in_environment(policy, fresh, sampling, Counting(), limits).rollout(ITEMS, 2, seed=4, version=0)
+    assert batch.segment is not None
+    assert batch.forced is not None
+    for row, item in enumerate(batch.items):
+        turns = item.meta[EPISODE]["turns"]
+        assert len(turns) == 3
+        for number, turn in enumerate(turns):
+            drawn = batch.tokens[row][(batch.segment[row] == number) & batch.mask[row]].tolist()
+            assert policy.tokenizer.decode(drawn, skip_special_tokens=True) == turn["text"]
+            read = policy.tokenizer.decode(batch.tokens[row][(batch.segment[row] == number) & batch.forced[row]])
+            assert (f"user\n  {len(turns[number - 1]['text'])} " in read) == (number > 0)
+    assert not bool((batch.loss_mask & batch.forced).any())
+    assert torch.equal(batch.mask | batch.forced, batch.present)
+    assert gap(policy, batch, sampling) < TOLERANCE  # in one pass of the trainer over the rows as they stand
+    assert int(batch.gen_mask.sum(1).min()) > BLOCK
+    assert cached_tokens(fresh) - before >= 2 * len(batch) * BLOCK  # a second and a third turn of each row
+    # Nearly without chance both engines draw the same, turn by turn.
+    sure = replace(sampling, temperature=1e-4)
+    both = [
+        in_environment(policy, plain, sure, Counting(), limits).rollout(ITEMS, 1, seed=4, version=0)
+        for plain in (fresh, TransformersSampler(policy, sure))
+    ]
+    assert both[0].responses == both[1].responses
+    for name in ("tokens", "mask", "forced", "segment"):
+        assert torch.equal(getattr(both[0], name), getattr(both[1], name)), name
 
 
 @pytest.mark.parametrize("which", ["tied", "untied"])

@@ -1,8 +1,8 @@
 """Keys and values of rows under generation, in memory that is there before it is needed.
 
 Covers: a layer that appends in place where transformers' own copies all it holds at every token, and whose rows leave
-by moving only those that take their places. Leaves out: layers of other kinds (sliding windows, recurrences), which
-stay transformers' own.
+by moving only those that take their places, and join by writing them alone. Leaves out: layers of other kinds
+(sliding windows, recurrences), which stay transformers' own.
 """
 
 import torch
@@ -14,11 +14,13 @@ ROOM = 64  #: columns allocated ahead
 
 
 class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """`keys` and `values` [rows, heads, columns, d] are views of larger buffers."""
+    """`keys` and `values` [rows, heads, columns, d] are views of larger buffers, from column `_start` on. What is in
+    the buffers beside a row's own columns is finite: it is multiplied by 0 where it is masked."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._buffers: tuple[Tensor, Tensor] | None = None
+        self._start = 0
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -26,17 +28,11 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         """Append; returns all."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        held, new = self.get_seq_length(), key_states.shape[-2]
-        if self._buffers is None or self._buffers[0].shape[-2] < held + new:
-            self._make_room((key_states, value_states), held, held + new + ROOM)
-        assert self._buffers is not None
-        rows = key_states.shape[0]
-        views = []
-        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[:rows, :, held : held + new] = states
-            views.append(buffer[:rows, :, : held + new])
-        self.keys, self.values = views
-        return self.keys, self.values
+        rows, held, new = key_states.shape[0], self.get_seq_length(), key_states.shape[-2]
+        if self._buffers is None or self._buffers[0].shape[-2] < self._start + held + new:
+            self._make_room((key_states, value_states), rows, held + new + ROOM, at=0)
+        self._write((key_states, value_states), slice(rows), self._start + held)
+        return self._view(rows, held + new)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         super().batch_repeat_interleave(repeats)
@@ -48,33 +44,50 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
             super().batch_select_indices(indices)
             return
         held, rows = self.get_seq_length(), len(indices)
+        columns = slice(self._start, self._start + held)
         moved = (indices != torch.arange(rows, device=indices.device)).nonzero().squeeze(1)
         if len(moved):
             for buffer in self._buffers:
-                buffer[moved, :, :held] = buffer[indices[moved], :, :held]
-        self.keys, self.values = (buffer[:rows, :, :held] for buffer in self._buffers)
+                buffer[moved, :, columns] = buffer[indices[moved], :, columns]
+        self._view(rows, held)
 
     def join(self, other: DynamicLayer, *, drop: int) -> None:
         """Append the rows of another layer, both ending in the same column; the first `drop` columns are dropped."""
-        width = max(self.get_seq_length() - drop, other.get_seq_length())
-        (keys, values), (joining, with_values) = _keys_and_values(self), _keys_and_values(other)
-        pairs = ((keys[:, :, drop:], joining), (values[:, :, drop:], with_values))
-        # Zeros, since what is masked is multiplied by 0 all the same.
-        self.keys, self.values = (
-            torch.cat([torch.nn.functional.pad(part, (0, 0, width - part.shape[-2], 0)) for part in pair])
-            for pair in pairs
-        )
-        self._buffers = None
+        joining = _keys_and_values(other)
+        keys, values = _keys_and_values(self)
+        self.keys, self.values = keys[:, :, drop:], values[:, :, drop:]
+        self._start += drop
+        rows, held, length = keys.shape[0], keys.shape[-2] - drop, joining[0].shape[-2]
+        width, whole = max(held, length), rows + joining[0].shape[0]
+        if self._buffers is None or self._buffers[0].shape[0] < whole or self._start + held < width:
+            self._make_room(joining, whole, width + ROOM, at=width - held)
+        end = self._start + held
+        self._write(joining, slice(rows, whole), end - length)
+        self._start = end - width
+        self._view(whole, width)
 
-    def _make_room(self, states: tuple[Tensor, Tensor], held: int, columns: int) -> None:
-        buffers = []
-        for index, like in enumerate(states):
-            rows, heads, _, width = like.shape
-            buffer = like.new_empty(rows, heads, columns, width)
-            if held:
-                buffer[:, :, :held] = _keys_and_values(self)[index]
-            buffers.append(buffer)
-        self._buffers = (buffers[0], buffers[1])
+    def _write(self, states: tuple[Tensor, Tensor], rows: slice, at: int) -> None:
+        assert self._buffers is not None
+        for buffer, part in zip(self._buffers, states, strict=True):
+            buffer[rows, :, at : at + part.shape[-2]] = part
+
+    def _view(self, rows: int, held: int) -> tuple[Tensor, Tensor]:
+        assert self._buffers is not None
+        keys, values = (buffer[:rows, :, self._start : self._start + held] for buffer in self._buffers)
+        self.keys, self.values = keys, values
+        return keys, values
+
+    def _make_room(self, like: tuple[Tensor, Tensor], rows: int, columns: int, *, at: int) -> None:
+        """Buffers for at least so many rows and columns, what is held from the column `at` on."""
+        rows = rows if self._buffers is None else max(rows, self._buffers[0].shape[0])
+        held = _keys_and_values(self) if self.get_seq_length() else None
+        self._buffers = (
+            like[0].new_zeros(rows, like[0].shape[1], columns, like[0].shape[3]),
+            like[1].new_zeros(rows, like[1].shape[1], columns, like[1].shape[3]),
+        )
+        self._start = at
+        if held is not None:
+            self._write(held, slice(held[0].shape[0]), at)
 
 
 def _keys_and_values(layer: DynamicLayer) -> tuple[Tensor, Tensor]:

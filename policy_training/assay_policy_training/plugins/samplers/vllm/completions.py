@@ -35,11 +35,20 @@ class PolicyEngine(Protocol):
         """Tokens of prompt and answer; None: unknown."""
         ...
 
+    @property
+    def at_once(self) -> int:
+        """Calls of `complete` that may be under way at the same time."""
+        ...
+
     def complete(
         self, rows: Sequence[Sequence[int]], n: int, fields: Mapping[str, Any], seeds: Sequence[int]
     ) -> Iterator[list[VllmCompletion]]:
         """`n` completions of each row, in order; vLLM counts up from a row's seed for each of them. `fields`: see
         `request_fields`. Raises BackendError."""
+        ...
+
+    def confirm(self) -> None:
+        """Called after completions: raises BackendError where they are not of the weights that were given last."""
         ...
 
     def reload(self, folder: Path) -> None:

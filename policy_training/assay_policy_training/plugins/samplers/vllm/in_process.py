@@ -32,7 +32,7 @@ from assay_serving.vllm.in_process import InstalledVllm, checked_options, first_
 class InProcessEngine:
     """See `PolicyEngine`. `llm`: a started `vllm.LLM` with the worker extension."""
 
-    where = "vLLM in this process"
+    where, at_once = "vLLM in this process", 1
 
     def __init__(self, llm: Any, max_length: int) -> None:
         self._llm = llm
@@ -55,6 +55,9 @@ class InProcessEngine:
                 _completion(completion)
                 for completion in sorted(output.outputs, key=lambda completion: int(completion.index))
             ]
+
+    def confirm(self) -> None:
+        """It is of this process."""
 
     def reload(self, folder: Path) -> None:
         """See `PolicyEngine.reload`."""

@@ -148,7 +148,8 @@ class VllmSampler:
                 field="sampling.max_new_tokens",
             )
         fields = request_fields(sampling, sorted(self.policy.end_ids))
-        return self.engine.complete(rows, group_size, fields, group_seeds(seed, len(items)))
+        yield from self.engine.complete(rows, group_size, fields, group_seeds(seed, len(items)))
+        self.engine.confirm()
 
     def _assembled(
         self,

@@ -58,6 +58,7 @@ class ServerEngine:
         self.model = str(card["id"])
         longest = card.get("max_model_len")
         self.max_length = int(longest) if longest else None
+        self.at_once = settings.concurrency
         self._loaded: str | None = None  #: folder of the weights that it was given
         self._require_processed()
 
@@ -76,6 +77,9 @@ class ServerEngine:
                     yield future.result()
             finally:
                 threads.shutdown(wait=False, cancel_futures=True)
+
+    def confirm(self) -> None:
+        """See `PolicyEngine.confirm`."""
         if self._loaded is not None:
             self._require_loaded(self._loaded)
 
