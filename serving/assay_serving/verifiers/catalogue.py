@@ -60,10 +60,11 @@ IFEVAL = {
     "english_capital": f"{_HERE}.detection:EnglishCapital",
     "english_lowercase": f"{_HERE}.detection:EnglishLowercase",
 }
-#: Those of classification (CLS-RL).
+#: Those of classification (CLS-RL) and of questions.
 CLASSES = {
     "exact_class": f"{_HERE}.classes:ExactClass",
     "think_answer": f"{_HERE}.classes:ThinkAnswer",
+    "exact_answer": f"{_HERE}.answers:ExactAnswer",
 }
 #: Those that run untrusted input, in worker processes (`sandbox.worker_pool`).
 UNTRUSTED = {

@@ -44,14 +44,16 @@ class Action:
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What the policy reads next: `results` of the action's calls, one for each in their order, then `messages` (a text
-    is a user's). `rewards`: what its turn earned. `tools`: what it may call from now on; of `reset` alone. `state`: a
-    name of the environment's state, for methods that compare turns taken in one; default: what was observed."""
+    is a user's). `rewards`: what its turn earned. `tools`: what it may call from now on, of `reset` alone; `offered`:
+    whether the prompt describes them, which a policy that was trained on its tools can do without. `state`: a name of
+    the environment's state, for methods that compare turns taken in one; default: what was observed."""
 
     messages: str | Sequence[Message] = ()
     results: Sequence[ToolResult] = ()
     rewards: Parts = field(default_factory=dict)
     tools: Sequence[ToolDefinitionPart] = ()
     state: str | None = None
+    offered: bool = True
 
     @property
     def as_messages(self) -> tuple[Message, ...]:
@@ -61,10 +63,12 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end of an episode: what it earned as a whole, and what its last turn did."""
+    """The end of an episode: what it earned as a whole, and what its last turn did. `feedback`: why it failed, for the
+    record and for whoever guides another attempt (the context policy `guided_retry`); the policy does not read it."""
 
     rewards: Parts = field(default_factory=dict)
     turn_rewards: Parts = field(default_factory=dict)
+    feedback: str = ""
 
 
 @dataclass_transform(field_specifiers=(field,))

@@ -25,6 +25,7 @@ from assay_serving.tools.tool import ToolCall, ToolResult, response_text
 from assay_serving.tools.toolbox import call_fault, refused
 from assay_serving.tools.turns import parameters_of
 
+FEEDBACK = 2000  #: characters of what is kept of an environment's feedback
 EPISODE = "episode"  #: entry of a row's item: the record of its episode, as JSON (`Episode.to_dict`)
 #: How an episode ended: by itself, by a budget (the policy's), or by a failure.
 Ended = Literal["done", "turns", "tokens", "failed"]
@@ -95,15 +96,16 @@ class EpisodeTurn:
 
 @dataclass
 class Episode:
-    """`opening`: what `reset` observed. `rewards`: of the episode as a whole. `state`: the environment's now.
-    `shared_turns`: its first ones, which another episode took. `forced_answers`: before the first turn and after each,
-    what it would have earned by answering then."""
+    """`opening`: what `reset` observed. `offered`: the tools that the prompt describes. `rewards`: of the episode as a
+    whole. `state`: the environment's now. `shared_turns`: its first ones, which another episode took. `forced_answers`:
+    before the first turn and after each, what it would have earned by answering then."""
 
     item: PromptItem
     environment: Environment
     limits: EpisodeLimits
     opening: tuple[Message, ...] = ()
     tools: tuple[ToolDefinitionPart, ...] = ()
+    offered: tuple[ToolDefinitionPart, ...] = ()
     turns: list[EpisodeTurn] = field(default_factory=list)
     rewards: dict[str, float | ScoreFailure] = field(default_factory=dict)
     ended: Ended | None = None
@@ -111,6 +113,7 @@ class Episode:
     state: str | None = None
     shared_turns: int = 0
     forced_answers: tuple[float, ...] = ()
+    feedback: str = ""
 
     @property
     def name(self) -> str:
@@ -133,6 +136,7 @@ class Episode:
         if observation is not None:
             self.opening, self.tools = observation.as_messages, tuple(observation.tools)
             self.state = observation.state
+            self.offered = self.tools if observation.offered else ()
 
     def act(self, text: str, tokens: int) -> Action | None:
         """The policy's next turn, as the environment is given it; None where no call in it can be run, or the episode
@@ -155,6 +159,7 @@ class Episode:
         if isinstance(answer, Done):
             self._reward(answer.turn_rewards, turn.rewards)
             self._reward(answer.rewards, self.rewards)
+            self.feedback = str(answer.feedback)[:FEEDBACK]
             self.ended = self.ended or "done"
         elif (observation := self._observation("step", answer, action)) is not None:
             self._reward(observation.rewards, turn.rewards)
@@ -234,6 +239,7 @@ class Episode:
             "opening": [message.to_dict() for message in self.opening],
             "turns": [turn.to_dict() for turn in self.turns],
             "rewards": parts_form(self.rewards),
+            "feedback": self.feedback,
             "failure": None if self.failure is None else self.failure.to_dict()["error"],
             **({"shared_turns": self.shared_turns} if self.shared_turns else {}),
             **({"forced_answers": list(self.forced_answers)} if self.forced_answers else {}),

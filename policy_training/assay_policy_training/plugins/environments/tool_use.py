@@ -17,7 +17,10 @@ from assay_serving.tools.toolbox import Toolbox, toolbox
 
 
 class ToolEnvironment(Environment):
-    """A turn with calls is answered by `tools`; `answer` takes one without."""
+    """A turn with calls is answered by `tools`; `answer` takes one without. `offered`: whether the prompt describes the
+    tools."""
+
+    offered: bool = True
 
     def open_tools(self, prompt: PromptItem, seed: int) -> Sequence[Tool]:
         """The episode's tools: of objects that it shares with no other, or that several threads may use."""
@@ -29,7 +32,7 @@ class ToolEnvironment(Environment):
 
     def reset(self, prompt: PromptItem, seed: int) -> Observation:
         self._box, self._turns = Toolbox(self.open_tools(prompt, seed)), list[ToolTurn]()
-        return Observation(tools=self._box.definitions)
+        return Observation(tools=self._box.definitions, offered=self.offered)
 
     def step(self, action: Action) -> Observation | Done:
         if not action.calls:

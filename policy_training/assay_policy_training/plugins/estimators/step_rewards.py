@@ -54,7 +54,7 @@ def thoughts(labels: Sequence[bool], *, right: bool, outcome: float, bonus: floa
     return [outcome if label or n >= last else outcome - bonus for n, label in enumerate(labels)]
 
 
-class _StepEstimator(RecipeSettings, section="estimator", frozen=False):
+class StepEstimator(RecipeSettings, section="estimator", frozen=False):
     """Puts advantages of steps on their tokens. Rows without a reward or without step values get 0."""
 
     part: str = "process"
@@ -85,7 +85,7 @@ class _StepEstimator(RecipeSettings, section="estimator", frozen=False):
         raise NotImplementedError
 
 
-class ProcessGrpo(_StepEstimator, section="estimator", frozen=False):
+class ProcessGrpo(StepEstimator, section="estimator", frozen=False):
     """S6: `process_grpo`, plus `outcome` x GRPO's advantage of the row's outcome (0: the paper's)."""
 
     outcome: Annotated[float, Ge(0)] = 0.0
@@ -110,7 +110,7 @@ class ProcessGrpo(_StepEstimator, section="estimator", frozen=False):
         return out
 
 
-class Thoughts(_StepEstimator, section="estimator", frozen=False):
+class Thoughts(StepEstimator, section="estimator", frozen=False):
     """S6: `thoughts`. A step is right where its value is above `right_above`, a solution where its outcome is above
     `pass_above`; outcomes are standardised by the group (ddof 0)."""
 

@@ -3,11 +3,12 @@
 Covers: reading and naming the source, endless shuffled epochs whose position is in every checkpoint. Leaves out: the
 generator (`constrained`), curricula (another `PromptSource`).
 
-A row has `prompt` (text, or messages; else the first of `PROMPT_COLUMNS`) and may have `constraints`
-(as `Constraint.to_dict` writes them) for the verifier. Short forms: `answer`, the right answer to a problem, is a
-`math_answer`; `tests`, a list of statements, are `python_tests`, with the row's `entry_point` where it names one. Both
-stay readable in the row (`PromptItem.meta`), and are added to the listed constraints, unless one is of that kind. A row
-of verl states its answer as `reward_model.ground_truth`, unless its `ability` is something else than maths.
+A row has `prompt` (text, or messages; else the first of `PROMPT_COLUMNS`) and may have `constraints` (as
+`Constraint.to_dict` writes them) for the verifier. Short forms: `answer`, the right answer to a problem, is a
+`math_answer`; `answers`, a list or a text with one a line, of which a response must be one, an `exact_answer`;
+`tests`, statements as a list or a text, are `python_tests`, with the row's `entry_point` where it names one. All stay
+readable in the row (`PromptItem.meta`), and are added to the listed constraints, unless one is of that kind. A row of
+verl states its answer as `reward_model.ground_truth`, unless its `ability` is something else than maths.
 """
 
 import random
@@ -28,6 +29,7 @@ from assay_policy_training.plugins.prompts.constrained import Split
 from assay_policy_training.plugins.prompts.tables import table_rows
 from assay_policy_training.plugins.protocols import StepReport
 from assay_serving.verifiers import Constraint, MathAnswer, PythonTests, constraint_from_dict
+from assay_serving.verifiers.constraints.answers import ExactAnswer
 
 #: Where a row's prompt is, in this order.
 PROMPT_COLUMNS = ("prompt", "messages", "question", "problem", "instruction")
@@ -128,7 +130,14 @@ def short_forms(record: Mapping[str, Any], listed: tuple[Constraint, ...]) -> tu
         if isinstance(answer, bool) or not isinstance(answer, str | int | float):
             raise BadInputError(f"must be text or a number, not {answer!r}", field="answer")
         constraints.append(MathAnswer(str(answer)))
+    answers = record.get("answers")
+    if answers is not None and ExactAnswer.kind not in kinds:
+        answers = [line for line in answers.splitlines() if line.strip()] if isinstance(answers, str) else answers
+        if not isinstance(answers, list):
+            raise BadInputError("must be a list of texts, or a text with one a line", field="answers")
+        constraints.append(ExactAnswer(tuple(answers)))
     if tests is not None and PythonTests.kind not in kinds:
+        tests = [tests] if isinstance(tests, str) else tests
         if not isinstance(tests, list):
             raise BadInputError("must be a list of Python statements, each as text", field="tests")
         constraints.append(PythonTests(tuple(tests), entry_point=record.get("entry_point") or ""))

@@ -258,5 +258,5 @@ class EpisodeRun:
 
 def opened(policy: Policy, episode: Episode, prompt: Prompt) -> Prompt:
     """What the policy reads before its first turn: the prompt with the tools, then what `reset` observed."""
-    with_tools = offered(prompt, episode.tools, policy.renderer) if episode.tools else prompt
+    with_tools = offered(prompt, episode.offered, policy.renderer) if episode.offered else prompt
     return tuple(joined((*with_tools, *episode.opening)))

@@ -9,6 +9,7 @@ Covers: the environments that ship with a player. Leaves out: training on them.
 import json
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from assay.domain import Message
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.registry import unknown
-from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import derived_seed
+from assay_policy_training.plugins.contexts.guided_retry import GuidedRetry
+from assay_policy_training.plugins.contexts.hints import with_hint
 from assay_policy_training.plugins.environments.environment import Environment
 from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits
 from assay_policy_training.plugins.environments.shipped.form_filling import FormFilling
@@ -41,10 +43,20 @@ PLAYED: dict[str, type[Environment]] = {
 
 
 def write_demonstrations(
-    name: str, file: Path | str, *, policy: str, episodes: int = 400, skill: float = 0.5, seed: int = 0
+    name: str,
+    file: Path | str,
+    *,
+    policy: str,
+    episodes: int = 400,
+    skill: float = 0.5,
+    guided: float = 0.0,
+    seed: int = 0,
+    **settings: Any,
 ) -> int:
     """Rows of `episodes` episodes, a share `skill` of them by the skilled player; returns how many. `policy`: whose
-    template says how tools are offered. Raises BadInputError for a name that has no player."""
+    template says how tools are offered. `guided`: share of the episodes in which the skilled player tries again what
+    the other one failed at, with what the environment said of that as a hint (`contexts.guided_retry`). `settings`: of
+    the environment. Raises BadInputError for a name that has no player."""
     if name not in PLAYED:
         raise unknown("environment with a player", name, PLAYED)
     module = import_module(f"{__package__}.{name}")
@@ -52,26 +64,28 @@ def write_demonstrations(
     rows = 0
     with Path(file).open("w", encoding="utf-8") as stream:
         for number, prompt in enumerate(module.tasks(str(episodes), seed=seed, split="train")):
-            environment = PLAYED[name]()
-            for row in _rows(module.play, environment, prompt, renderer, rng, rng.random() < skill, number):
+            environment = PLAYED[name](**settings)
+            skilled = rng.random() < skill
+            if guided and rng.random() < guided:
+                failed = Episode(prompt, PLAYED[name](**settings), EpisodeLimits())
+                list(_rows(module.play, failed, renderer, rng, False, number))
+                skilled = skilled or bool(failed.feedback)
+                if failed.feedback:
+                    prompt = replace(prompt, prompt=with_hint(prompt.prompt, failed.feedback, GuidedRetry.wording))
+            episode = Episode(prompt, environment, EpisodeLimits())
+            for row in _rows(module.play, episode, renderer, rng, skilled, number):
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
                 rows += 1
     return rows
 
 
 def _rows(
-    play: Any,
-    environment: Environment,
-    prompt: PromptItem,
-    renderer: Renderer,
-    rng: random.Random,
-    skilled: bool,
-    seed: int,
+    play: Any, episode: Episode, renderer: Renderer, rng: random.Random, skilled: bool, seed: int
 ) -> Iterator[dict[str, Any]]:
     """One row for each turn of an episode."""
-    episode = Episode(prompt, environment, EpisodeLimits())
+    prompt, environment = episode.item, episode.environment
     episode.begin(environment.reset(prompt, derived_seed(seed, "environment")))
-    context: Sequence[Message] = offered(prompt.prompt, episode.tools, renderer) if episode.tools else prompt.prompt
+    context: Sequence[Message] = offered(prompt.prompt, episode.offered, renderer) if episode.offered else prompt.prompt
     context, turns, observed = joined((*context, *episode.opening)), list[str](), list[str]()
     while episode.ended is None:
         text = play(prompt, turns, observed, rng, skilled)

@@ -1,11 +1,12 @@
 """A form to fill in from a text: a field a turn, then it is sent.
 
-Covers: the form, its tasks (`--prompts form_filling:N`), a player for demonstrations. A turn is `FIELD=VALUE` or
+Covers: the form, its tasks (`--prompts form_filling:N`) with an expert's trace (for `replay`), a player for
+demonstrations. A turn is `FIELD=VALUE` or
 `send`, which ends the episode; the form says which fields are empty, and refuses values that cannot be.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from assay.domain import Message
@@ -34,7 +35,7 @@ class FormFilling(Environment):
     def step(self, action: Action) -> Observation | Done:
         text = action.text.strip()
         if text == "send":
-            return Done({"complete": float(self._filled == self._right)})
+            return self._done(float(self._filled == self._right))
         name, _, value = text.partition("=")
         if name not in self._right:
             return Observation(f"no field {name[:20]!r}")
@@ -46,14 +47,31 @@ class FormFilling(Environment):
         return Observation(f"empty: {', '.join(empty) or 'none'}", rewards={"field": new / len(self._right)})
 
     def cut(self) -> Done:
-        return Done({"complete": 0.0})
+        return self._done(0.0)
+
+    def _done(self, complete: float) -> Done:
+        wrong = [f"{name}={value}" for name, value in self._right.items() if self._filled.get(name) != value]
+        return Done({"complete": complete}, feedback=f"expected {', '.join(wrong)}" if wrong else "")
 
 
 def tasks(argument: str, *, seed: int, split: str | None) -> list[PromptItem]:
     """`argument` people."""
     rng = random.Random(f"{seed}/{split}")
     forms = [{name: rng.choice(values) for name, values in VALUES.items()} for _ in range(int(argument or 64))]
-    return [PromptItem((Message("user", TEXT.format(**form)),), meta={"form": form}) for form in forms]
+    return [
+        PromptItem((Message("user", TEXT.format(**form)),), meta={"form": form, "trace": expert_trace(form)})
+        for form in forms
+    ]
+
+
+def expert_trace(form: Mapping[str, str]) -> list[dict[str, str]]:
+    """What an expert does, field by field, and what the form says to it."""
+    names = list(form)
+    steps = [
+        {"action": f"{name}={form[name]}", "observation": f"empty: {', '.join(names[n + 1 :]) or 'none'}"}
+        for n, name in enumerate(names)
+    ]
+    return [*steps, {"action": "send", "observation": ""}]
 
 
 def play(prompt: PromptItem, turns: Sequence[str], observed: Sequence[str], rng: random.Random, skilled: bool) -> str:
