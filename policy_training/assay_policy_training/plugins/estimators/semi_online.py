@@ -13,8 +13,8 @@ from typing import Annotated
 import torch
 from annotated_types import Ge, Le
 
-from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.plugins.estimators.group_relative import dr_grpo, grpo
+from assay_policy_training.core.batch import RolloutBatch, dr_grpo
+from assay_policy_training.plugins.estimators.group_relative import grpo
 from assay_policy_training.plugins.estimators.step_rewards import StepEstimator
 
 
