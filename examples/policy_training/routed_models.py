@@ -1,7 +1,7 @@
 """Two models of known skill behind an OpenAI-compatible endpoint, tasks and a warm start, to try `router_r1.yaml` with.
 
-    python examples/policy_training/routed_models.py FOLDER          # writes tasks.jsonl, held-out.jsonl and games.jsonl
-    python examples/policy_training/routed_models.py --serve 8801    # models small (adds) and large (adds and multiplies)
+python examples/policy_training/routed_models.py FOLDER         # writes tasks.jsonl, held-out.jsonl, games.jsonl
+python examples/policy_training/routed_models.py --serve 8801   # models small (adds), large (adds and multiplies)
 """
 
 import json
