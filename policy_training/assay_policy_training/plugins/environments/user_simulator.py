@@ -29,7 +29,7 @@ CHECK_SECONDS = 5.0
 
 class UserSimulator(Environment):
     """`url` (ends in /v1), `model`: who plays. `goal`: the row's entry that says what the user wants. `role`: the
-    instructions, with `{goal}` and `{end}`. `end`: the signal. `check`: the row's entry with a Python program, which
+    instructions, with `{goal}` and `{end}`. `end`: the signal. `program`: the row's entry with a Python program, which
     reads the conversation, a JSON list of messages, from its input: the part `goal` is 1 where it exits with 0."""
 
     parts: ClassVar[tuple[str, ...]] = ("goal",)
@@ -38,7 +38,7 @@ class UserSimulator(Environment):
     goal: str = "goal"
     role: str = ROLE
     end: str = "[DONE]"
-    check: str = "check"
+    program: str = "check"
     max_tokens: Annotated[int, Ge(1)] = 200
     temperature: Annotated[float, Ge(0)] = 1.0
     seconds: Annotated[float, Gt(0)] = 60.0  #: of one reply
@@ -56,7 +56,7 @@ class UserSimulator(Environment):
         goal = prompt.meta.get(self.goal)
         if not isinstance(goal, str) or not goal:
             raise BadInputError("a text that says what the user wants", field=self.goal)
-        self._program: Any = prompt.meta.get(self.check)
+        self._program: Any = prompt.meta.get(self.program)
         self._role = self.role.replace("{goal}", goal).replace("{end}", self.end)
         self._seed = seed
         self._conversation = [{"role": m.role, "content": m.text} for m in prompt.prompt if m.role in EXCHANGED]
