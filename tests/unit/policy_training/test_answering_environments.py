@@ -17,7 +17,7 @@ from assay_policy_training.plugins.contexts.hints import GUIDED
 from assay_policy_training.plugins.environments.checked import CheckedTools
 from assay_policy_training.plugins.environments.environment import Action, Done, Observation
 from assay_policy_training.plugins.environments.episode import EPISODE, Episode, EpisodeLimits
-from assay_policy_training.plugins.environments.replay import Replay
+from assay_policy_training.plugins.environments.replay import TraceReplay
 from assay_policy_training.plugins.environments.routing import Routing
 from assay_policy_training.plugins.environments.shipped.form_filling import FormFilling, expert_trace, tasks
 from assay_policy_training.plugins.environments.user_simulator import UserSimulator
@@ -125,7 +125,7 @@ def test_the_policy_asks_models_at_their_price_and_answers() -> None:
 
 def replayed(patches: int, *turns: str) -> tuple[list[str], list[float], Mapping[str, Any]]:
     """What the policy reads, what its turns earn, and what the episode does."""
-    environment = Replay(patches=patches)
+    environment = TraceReplay(patches=patches)
     environment.reset(item("Fill in.", trace=expert_trace({"name": "Ana", "age": "20"})), 0)
     read, earned = list[str](), list[float]()
     for text in turns:
@@ -145,7 +145,7 @@ def test_a_replay_goes_on_where_the_policy_leaves_the_trace_as_often_as_it_is_pa
     assert replayed(0, "name=Ben")[1:] == ([0], {"complete": 0.0})
     assert replayed(1, "name=Ben", "age=1")[1] == [0, 0]
     with pytest.raises(BadInputError, match="trace"):
-        Replay().reset(item("Fill in."), 0)
+        TraceReplay().reset(item("Fill in."), 0)
 
 
 def test_a_group_that_failed_is_tried_again_with_what_was_said_of_it_and_learnt_without() -> None:

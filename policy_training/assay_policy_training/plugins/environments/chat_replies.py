@@ -13,7 +13,7 @@ from assay_serving.chat.client import ANSWERED, ChatClient, ChatEndpoint
 
 
 @dataclass(frozen=True, slots=True)
-class ChatReply:
+class WrittenReply:
     """`tokens`: of the completion, as the endpoint counts them."""
 
     text: str
@@ -27,7 +27,7 @@ def chat_endpoint(url: str, model: str, *, seconds: float) -> ChatEndpoint:
 
 async def chat_reply(
     endpoint: ChatEndpoint, messages: Sequence[Mapping[str, str]], *, max_tokens: int, temperature: float, seed: int
-) -> ChatReply:
+) -> WrittenReply:
     """Raises BackendError, naming the model, where it does not answer or answers no text."""
     body: dict[str, Any] = {"model": endpoint.model, "messages": list(messages), "max_tokens": max_tokens}
     body |= {"temperature": temperature, "seed": seed % (1 << 31)}
@@ -43,4 +43,4 @@ async def chat_reply(
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         why = f"{endpoint.model} at {endpoint.base_url}: no chat completion: {type(error).__name__} {error}"
         raise BackendError(why[:500]) from error
-    return ChatReply(text, tokens)
+    return WrittenReply(text, tokens)

@@ -22,7 +22,7 @@ from assay_policy_training.plugins.environments.environment import Action, Done,
 TRACE = "trace"  #: entry of a row
 
 
-class Replay(Environment):
+class TraceReplay(Environment):
     """The part `step` of a turn is 1 where it is the expert's action, `complete` of the episode 1 where all are.
 
     `patches`: how many actions that differ are replaced; -1: all. `patch`: what the policy reads of it.
