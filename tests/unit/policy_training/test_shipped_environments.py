@@ -80,9 +80,9 @@ def test_the_shop_sells_what_was_asked_for_and_fails_by_the_seed() -> None:
 
 
 def test_numbers_are_combined_two_at_a_time() -> None:
-    game = PromptItem((Message("user", "?"),), meta={"numbers": {"a": 2, "b": 3, "c": 4}, "target": 20})
-    assert answers(NumberTree(), game, "a+b", "b*c", "a*c") == ["a=5 c=4", "unclear", {"solved": 1.0}]
-    assert answers(NumberTree(), game, "c-a", "b*c")[-1] == {"solved": 0.0}
+    game = PromptItem((Message("user", "?"),), meta={"numbers": [2, 3, 4], "target": 20})
+    assert answers(NumberTree(), game, "a+b", "b*c", "a*b") == ["a=5 b=4", "unclear", {"solved": 1.0}]
+    assert answers(NumberTree(), game, "c-a", "b*a")[-1] == {"solved": 0.0}
 
 
 def test_agents_stop_each_other_and_the_oracle_plans_around_it() -> None:
@@ -95,11 +95,6 @@ def test_agents_stop_each_other_and_the_oracle_plans_around_it() -> None:
     assert said[0] == "A r1 B l1 at r1. A u. B:"
     assert said[2] == "unclear. A r1d1 B 0 at d1. A:"
     assert said[-1] == {"arrived": 1.0, "step": -0.1}
-    environment = TwoAgentGrid()
-    environment.reset(task, 0)
-    assert environment.plans("u") == ("A r1 B l1 at r1", "uw", "ww")
-    environment.step(Action("u"))
-    assert environment.plans("l") == ("A r1 B l1 at r1", "ul", "uw")
     assert two_agent_grid.play(task, [], [], random.Random(0), True) in "udrlw"
 
 
@@ -145,11 +140,11 @@ def test_demonstrations_are_rows_of_turns_as_the_policy_reads_them(tmp_path: Pat
     assert '"calculator"' in first["completion"]
     assert [message["role"] for message in second["prompt"]] == ["user", "assistant", "tool"]
     assert second["completion"] == second["prompt"][-1]["content"]
-    with pytest.raises(BadInputError, match="one of arithmetic, form_filling"):
+    with pytest.raises(BadInputError, match="one of advantage_feedback, arithmetic"):
         write_demonstrations("form", file, policy="tiny")
 
 
-@pytest.mark.parametrize("name", ["calculator", "form_filling", "twenty_questions"])
+@pytest.mark.parametrize("name", ["calculator", "deepsearch", "digirl", "form_filling", "read", "twenty_questions"])
 def test_the_example_recipes_load(name: str) -> None:
     recipe = load_recipe(str(ROOT / "examples" / "policy_training" / f"{name}.yaml"))
     assert recipe.environment is not None

@@ -33,11 +33,12 @@ _TEXTS = frozenset({"uid", "prompts", "responses", "failures", "scores", "items"
 
 class Recent(RecipeSettings, section="replay", frozen=False):
     """S15. `share`: replayed rows for each new one; `max_staleness`: weight updates since a row was generated;
-    `capacity`: rows remembered, the newest."""
+    `capacity`: rows remembered, the newest. `positive`: of a batch those alone that have a positive advantage."""
 
     share: Annotated[float, Gt(0)] = 0.5
     max_staleness: Annotated[int, Ge(1)] = 8
     capacity: Annotated[int, Ge(1)] = 1024
+    positive: bool = False
     seed: int = 0
     needs: ClassVar[frozenset[str]] = frozenset({"logp_old"})
     memory: RolloutBatch | None = field(init=False, default=None)
@@ -64,6 +65,11 @@ class Recent(RecipeSettings, section="replay", frozen=False):
             rows = torch.randperm(len(fresh), generator=generator)[:number].sort().values
             out = merge_batches([batch, _with_fields_of(fresh.select(rows), batch)])
         new = _replayable(batch)
+        if self.positive:
+            new = new.select((batch.mask & (batch.estimated_adv > 0)).any(1).nonzero().squeeze(1))
+        if not len(new):
+            self.memory = fresh
+            return out
         joined = new if fresh is None else merge_batches([_with_fields_of(fresh, new), new])
         start = max(0, len(joined) - self.capacity)
         self.memory = joined.select(torch.arange(start, len(joined)))

@@ -58,18 +58,25 @@ class EpisodeRun:
 
     def run(self) -> None:
         """Until every episode has ended. Raises BackendError where one fails and `limits.on_failure` is stop."""
+        self.generate(self.begin())
+
+    def begin(self) -> dict[int, list[int]]:
+        """Reset the environments; the contexts of the episodes that have begun."""
         for number in range(len(self.episodes)):
             self._open.add(number)
             self._begin(number)
         while self._questions:
             for number, answer in self._all_answers():
                 self._answered(number, answer)
-        contexts = {n: ids for n, episode in enumerate(self.episodes) if (ids := self._context(n, episode)) is not None}
+        return {n: ids for n, episode in enumerate(self.episodes) if (ids := self._context(n, episode)) is not None}
+
+    def generate(self, contexts: dict[int, list[int]]) -> None:
+        """Go on after these contexts, until no row is under generation any more."""
         self.contexts = contexts
         if not contexts:
             return
         now = time.monotonic()
-        self._begun = {number: now + offset for number, offset in self._begun.items()}
+        self._begun = {number: now + self._begun.get(number, 0.0) for number in contexts}
         generation = self.generation = self._begin_generation(contexts)
         self._numbers = list(contexts)
         self.rows = {number: row for row, number in enumerate(self._numbers)}

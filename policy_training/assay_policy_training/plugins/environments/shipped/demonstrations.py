@@ -23,6 +23,7 @@ from assay_policy_training.plugins.contexts.guided_retry import GuidedRetry
 from assay_policy_training.plugins.contexts.hints import with_hint
 from assay_policy_training.plugins.environments.environment import Environment
 from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits
+from assay_policy_training.plugins.environments.shipped.advantage_feedback import AdvantageFeedback
 from assay_policy_training.plugins.environments.shipped.form_filling import FormFilling
 from assay_policy_training.plugins.environments.shipped.number_tree import NumberTree
 from assay_policy_training.plugins.environments.shipped.text_shop import TextShop
@@ -33,6 +34,7 @@ from assay_serving.tools.turns import joined, offered, result_messages
 
 #: Module with `tasks` and `play` -> the environment that they are of.
 PLAYED: dict[str, type[Environment]] = {
+    "advantage_feedback": AdvantageFeedback,
     "arithmetic": Tools,
     "form_filling": FormFilling,
     "number_tree": NumberTree,

@@ -1,7 +1,7 @@
 """Numbers to combine to a target, two at a time: a tree to search, where a wrong step cannot be taken back.
 
 Covers: the game, its tasks (`--prompts number_tree:N`), a player for demonstrations. A turn is `a+b`, `a-b` or `a*b`:
-its result takes the place of the first, the second is gone. The last number is the answer.
+its result takes the place of the first, the second is gone, and those after it move up. The last number is the answer.
 """
 
 import random
@@ -20,9 +20,10 @@ class NumberTree(Environment):
     """The part `solved` is of the episode: whether the last number is the target."""
 
     parts: ClassVar[tuple[str, ...]] = ("solved",)
+    copies: ClassVar[bool] = True
 
     def reset(self, prompt: PromptItem, seed: int) -> Observation:
-        self._numbers: dict[str, int] = dict(prompt.meta["numbers"])
+        self._numbers = [int(number) for number in prompt.meta["numbers"]]
         self._target = int(prompt.meta["target"])
         return Observation()
 
@@ -32,50 +33,51 @@ class NumberTree(Environment):
             return Observation("unclear")
         self._numbers = after
         if len(after) == 1:
-            return Done({"solved": float(self._target in after.values())})
+            return Done({"solved": float(after[0] == self._target)})
         return Observation(_text(after))
 
     def cut(self) -> Done:
         return Done({"solved": 0.0})
 
 
-def combined(numbers: dict[str, int], step: str) -> dict[str, int] | None:
+def combined(numbers: Sequence[int], step: str) -> list[int] | None:
     """What is left after the step; None where it is none."""
-    if len(step) != 3 or step[1] not in OPERATIONS or step[0] == step[2] or not {step[0], step[2]} <= numbers.keys():
+    names = NAMES[: len(numbers)]
+    if len(step) != 3 or step[1] not in OPERATIONS or step[0] == step[2] or not {step[0], step[2]} <= set(names):
         return None
-    result = OPERATIONS[step[1]](numbers[step[0]], numbers[step[2]])
-    return {name: result if name == step[0] else number for name, number in numbers.items() if name != step[2]}
+    first, second = names.index(step[0]), names.index(step[2])
+    after = list(numbers)
+    after[first] = OPERATIONS[step[1]](numbers[first], numbers[second])
+    del after[second]
+    return after
 
 
 def tasks(argument: str, *, seed: int, split: str | None) -> list[PromptItem]:
     """`argument` games of four numbers, each with a solution (`meta["steps"]`) whose results lie in 1 to 99."""
     rng, items = random.Random(f"{seed}/{split}"), list[PromptItem]()
     while len(items) < int(argument or 64):
-        numbers = {name: rng.randint(1, 9) for name in NAMES}
+        numbers = [rng.randint(1, 9) for _ in NAMES]
         steps, left = list[str](), numbers
         while len(left) > 1:
-            first, second = rng.sample(list(left), 2)
-            steps.append(f"{first}{rng.choice(list(OPERATIONS))}{second}")
-            left = combined(left, steps[-1]) or {}
-            if not all(0 < number < 100 for number in left.values()):
+            steps.append(_any_step(len(left), rng))
+            left = combined(left, steps[-1]) or []
+            if not all(0 < number < 100 for number in left):
                 break
         else:
-            [target] = left.values()
-            text = f"Make {target}: {_text(numbers)}"
-            items.append(
-                PromptItem((Message("user", text),), meta={"numbers": numbers, "target": target, "steps": steps})
-            )
+            meta = {"numbers": numbers, "target": left[0], "steps": steps}
+            items.append(PromptItem((Message("user", f"Make {left[0]}: {_text(numbers)}"),), meta=meta))
     return items
 
 
 def play(prompt: PromptItem, turns: Sequence[str], observed: Sequence[str], rng: random.Random, skilled: bool) -> str:
     """The next turn after these. An unskilled player combines any two numbers."""
-    if skilled:
-        return str(prompt.meta["steps"][len(turns)])
-    gone = {turn[2] for turn in turns}
-    first, second = rng.sample([name for name in NAMES if name not in gone], 2)
+    return str(prompt.meta["steps"][len(turns)]) if skilled else _any_step(len(NAMES) - len(turns), rng)
+
+
+def _any_step(numbers: int, rng: random.Random) -> str:
+    first, second = rng.sample(NAMES[:numbers], 2)
     return f"{first}{rng.choice(list(OPERATIONS))}{second}"
 
 
-def _text(numbers: dict[str, int]) -> str:
-    return " ".join(f"{name}={number}" for name, number in numbers.items())
+def _text(numbers: Sequence[int]) -> str:
+    return " ".join(f"{name}={number}" for name, number in zip(NAMES, numbers, strict=False))

@@ -27,6 +27,7 @@ class TextShop(Environment):
     how often a turn is followed by a pop-up, is not taken, or begins the app anew."""
 
     parts: ClassVar[tuple[str, ...]] = ("bought",)
+    copies: ClassVar[bool] = True
     clicks: Annotated[int, Ge(1)] = 10  #: then nothing was bought
     popup: Annotated[float, Ge(0), Le(1)] = 0.1
     lost: Annotated[float, Ge(0), Le(1)] = 0.1

@@ -15,7 +15,7 @@ from annotated_types import Ge
 
 from assay.domain import Message
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
+from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation, Parts
 
 MOVES = {"r": (1, 0), "l": (-1, 0), "u": (0, 1), "d": (0, -1), "w": (0, 0)}
 #: Width and height: a corridor of two rows, so that agents are in each other's way.
@@ -29,43 +29,36 @@ class TwoAgentGrid(Environment):
     """The part `arrived` is of the episode, `step` of each pair of moves: -`cost`."""
 
     parts: ClassVar[tuple[str, ...]] = ("arrived",)
+    copies: ClassVar[bool] = True
     steps: Annotated[int, Ge(1)] = 6  #: pairs of moves; then they have not arrived
     cost: Annotated[float, Ge(0)] = 0.0
 
     def reset(self, prompt: PromptItem, seed: int) -> Observation:
         self._at, self._goals = (_cells(prompt.meta[name]) for name in ("at", "goals"))
         self._first, self._taken = "", 0
-        return Observation(self._text())
+        return self._observed()
 
     def step(self, action: Action) -> Observation | Done:
         move = action.text.strip()
         if move not in MOVES:
-            return Observation(f"unclear. {self._text()}")
+            return self._observed("unclear. ")
         if not self._first:
             self._first = move
-            return Observation(self._text())
+            return self._observed()
         self._at, self._first, self._taken = moved(self._at, self._first + move), "", self._taken + 1
         earned = {"step": -self.cost} if self.cost else {}
-        if self._at == self._goals:
-            return Done({"arrived": 1.0}, earned)
-        return (
-            Done({"arrived": 0.0}, earned) if self._taken >= self.steps else Observation(self._text(), rewards=earned)
-        )
+        if self._at == self._goals or self._taken >= self.steps:
+            return Done({"arrived": float(self._at == self._goals)}, earned)
+        return self._observed(rewards=earned)
 
     def cut(self) -> Done:
         return Done({"arrived": 0.0})
 
-    def plans(self, move: str) -> tuple[str, str, str] | None:
-        """What a critic compares before a move is carried out: the state, the moves with this one, and with waiting in
-        its place; None where it is no move. An agent that has not moved yet waits."""
-        if move not in MOVES:
-            return None
-        state, first = _state(self._at, self._goals), self._first
-        return (state, first + move, first + "w") if first else (state, move + "w", "ww")
-
-    def _text(self) -> str:
-        state = _state(self._at, self._goals)
-        return f"{state}. A {self._first}. B:" if self._first else f"{state}. A:"
+    def _observed(self, before: str = "", rewards: Parts | None = None) -> Observation:
+        """The state is named by what a critic reads of it, and by what the first agent plans."""
+        turn = f"A {self._first}. B:" if self._first else "A:"
+        words, named = _words(self._at, self._goals), _state_name(self._at, self._goals)
+        return Observation(f"{before}{words}. {turn}", rewards=rewards or {}, state=f"{named}|{self._first}")
 
 
 def moved(at: Cells, moves: str) -> Cells:
@@ -142,11 +135,18 @@ def _cells(pair: Sequence[Sequence[int]]) -> Cells:
     return (a, b), (c, d)
 
 
-def _state(at: Cells, goals: Cells) -> str:
-    return f"A {_way(at[0], goals[0])} B {_way(at[1], goals[1])} at {_way(at[0], at[1])}"
+def _words(at: Cells, goals: Cells) -> str:
+    """The state as the policy reads it."""
+    return f"A {_offset(at[0], goals[0])} B {_offset(at[1], goals[1])} at {_offset(at[0], at[1])}"
 
 
-def _way(start: Cell, end: Cell) -> str:
+def _state_name(at: Cells, goals: Cells) -> str:
+    """The state as words that say whose they are."""
+    ways = zip("ABO", (_offset(at[0], goals[0]), _offset(at[1], goals[1]), _offset(at[0], at[1])), strict=True)
+    return " ".join(f"{who}{way[n : n + 2]}" for who, way in ways for n in range(0, len(way), 2))
+
+
+def _offset(start: Cell, end: Cell) -> str:
     """Steps from one cell to another, as text."""
     right, up = end[0] - start[0], end[1] - start[1]
     across, along = f"{'r' if right > 0 else 'l'}{abs(right)}", f"{'u' if up > 0 else 'd'}{abs(up)}"
