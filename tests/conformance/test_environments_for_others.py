@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from peer_programs import said_by
@@ -31,6 +31,7 @@ COMPUTES: list[Any] = [["calculator", {"expression": "6*7-8"}], "34"]
 class Countdown(Environment):
     """The policy counts down from `start`: each right number earns 0.25, "0" ends it with 1."""
 
+    parts: ClassVar[tuple[str, ...]] = ("arrived", "counted", "bonus")
     start: int = 2
 
     def reset(self, prompt: PromptItem, seed: int) -> Observation:

@@ -4,6 +4,8 @@ Leaves out: keys. Where it is for this machine alone, no page of a browser reach
 """
 
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -18,7 +20,15 @@ from assay_policy_training.outside_trainers.sessions import Sessions
 
 def environment_app(sessions: Sessions, *, local: bool = True) -> FastAPI:
     """`local`: only requests to this machine's own names are answered."""
-    app = FastAPI(title="Assay environment server", version=__version__, docs_url=None, redoc_url=None)
+
+    @asynccontextmanager
+    async def closing(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await sessions.close_all()
+
+    app = FastAPI(
+        lifespan=closing, title="Assay environment server", version=__version__, docs_url=None, redoc_url=None
+    )
     if local:
         hosts = ["localhost", "127.0.0.1", "::1", socket.gethostname().lower()]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)

@@ -11,7 +11,7 @@ from typing import Any
 
 from assay.domain import Message
 from assay.errors import BackendError, BadInputError
-from assay.score import ScoreFailure
+from assay.score import NOT_APPLICABLE, ScoreFailure
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.environments.environment import Environment
 from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits, EpisodeTurn
@@ -23,11 +23,11 @@ from assay_serving.tools.turns import signature
 
 
 class LedEpisode:
-    """Begun by `begin`. One method at a time."""
+    """Begun by `begin`. Turns that come at the same time are taken one after the other."""
 
     def __init__(self, environment: Environment, item: PromptItem, seed: int, limits: EpisodeLimits) -> None:
         self.episode = Episode(item, replace(environment), limits)
-        self._seed, self._paid = seed, 0.0
+        self._seed, self._paid, self._one_at_a_time = seed, 0.0, asyncio.Lock()
 
     @property
     def over(self) -> bool:
@@ -51,17 +51,8 @@ class LedEpisode:
     async def turn(self, text: str, calls: Sequence[tuple[str, Any]] = ()) -> EpisodeTurn:
         """The turn, with what came of it. `calls`: name and arguments, an object or its JSON text. Raises BadInputError
         after the end, BackendError where the episode fails."""
-        episode = self.episode
-        if self.over:
-            raise BadInputError("the episode is over")
-        written = "\n".join([text, *(ToolCall(name, arguments).text for name, arguments in calls)]) if calls else text
-        action = episode.act(written, 0)
-        if action is not None:
-            episode.observe(await self._answer(episode.environment.step, action), action)
-        self._check()
-        if not self.over and len(episode.turns) >= episode.limits.turns:
-            await self.end()
-        return episode.turns[-1]
+        async with self._one_at_a_time:
+            return await self._turn(text, calls)
 
     async def end(self) -> None:
         """No further turn comes. Raises BackendError where the environment fails."""
@@ -76,9 +67,11 @@ class LedEpisode:
         item = replace(item, meta={**item.meta, **self.episode.meta()})
         earns = self.episode.rewards or any(turn.rewards for turn in self.episode.turns) or not item.constraints
         rewards = (EnvironmentReward() if earns else VerifierReward()).score([item], [self.episode.text])
+        earned = {name: float(numbers[0]) for name, numbers in rewards.parts.items() if not numbers[0].isnan()}
         for failure in rewards.failures[0]:
-            raise BackendError(f"no reward: {failure.model}: {failure.message}")
-        return {name: float(numbers[0]) for name, numbers in rewards.parts.items()}
+            if not earned or failure.code != NOT_APPLICABLE:  # a part that is declared need not be earned
+                raise BackendError(f"no reward: {failure.model}: {failure.message}")
+        return earned
 
     def newly_earned(self) -> float:
         """The reward since the last time: of turns, and at the end of the episode, too. Raises as `parts`."""
@@ -95,6 +88,19 @@ class LedEpisode:
 
     async def close(self) -> None:
         await self._answer(self.episode.environment.close)
+
+    async def _turn(self, text: str, calls: Sequence[tuple[str, Any]]) -> EpisodeTurn:
+        episode = self.episode
+        if self.over:
+            raise BadInputError("the episode is over")
+        written = "\n".join([text, *(ToolCall(name, arguments).text for name, arguments in calls)]) if calls else text
+        action = episode.act(written, 0)
+        if action is not None:
+            episode.observe(await self._answer(episode.environment.step, action), action)
+        self._check()
+        if not self.over and len(episode.turns) >= episode.limits.turns:
+            await self.end()
+        return episode.turns[-1]
 
     async def _answer(self, method: Any, *arguments: Any) -> Any:
         seconds = self.episode.limits.step_seconds

@@ -62,6 +62,10 @@ class Sessions:
         if name is not None and (opened := self._open.pop(name, None)) is not None:
             await opened[0].close()
 
+    async def close_all(self) -> None:
+        for name in list(self._open):
+            await self.close(name)
+
     async def _make_room(self) -> None:
         late = time.monotonic() - self._idle_s
         for name in [name for name, (_, used) in self._open.items() if used < late]:

@@ -35,12 +35,14 @@ class TrlEnvironment(Environment):
     parts: ClassVar[tuple[str, ...]] = (REWARD,)
 
     def __post_init__(self) -> None:
+        """Raises BadInputError or NotFoundError for a class that is not there."""
         super().__post_init__()
         if ":" not in self.factory:
             raise BadInputError(
                 f"a class, module:Class or file.py:Class, not {self.factory!r}", field="environment.factory"
             )
         self.factory = _FACTORIES.absolute(self.factory)
+        _FACTORIES.find(self.factory)
 
     def reset(self, prompt: PromptItem, seed: int) -> Observation:
         """Raises BadInputError for an object without `reset`, and for a method that describes no tool."""
