@@ -7,6 +7,7 @@ skips.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -63,3 +64,59 @@ class TestGymnasium:
 
     def test_a_policy_trains(self, told: dict[str, Any]) -> None:
         check_trained(told["trained"])
+
+
+class TestMcp:
+    """Servers of the package mcp, over pipes and HTTP."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def told(cls) -> dict[str, Any]:
+        result: dict[str, Any] = said_by("mcp", "mcp_tools.py")
+        return result
+
+    @pytest.mark.parametrize("way", ["stdio", "http"])
+    def test_tools_answer_as_to_its_own_client(self, told: dict[str, Any], way: str) -> None:
+        assert [*sorted(told[way]["tools"]), told[way]["results"][0][0]] == told["its own"]
+        assert told[way]["tools"]["add"]["a"]["type"] == "integer"
+
+    @pytest.mark.parametrize("way", ["stdio", "http"])
+    def test_calls_of_a_turn_run_together_within_their_time(self, told: dict[str, Any], way: str) -> None:
+        assert told[way]["waits"] == ["waited 1 s"] * 3
+        assert told[way]["took"] < 2.5
+        (_, wrong, slow, after) = told[way]["results"]
+        assert "unable to parse string as an integer" in wrong[0]
+        assert slow == ["error: wait did not answer within 3 s", True]
+        assert after == ["call 1, Bonn", False]
+
+    def test_two_servers_in_one_episode(self, told: dict[str, Any]) -> None:
+        first, wrong, _ = told["episode"]["observed"]
+        assert first == "<tool_response>\n42\n</tool_response>\n<tool_response>\n2\n</tool_response>"
+        assert "error: the arguments are a, b; not a" in wrong
+        assert told["episode"]["tools"] == [
+            f"{prefix}{name}" for prefix in ("", "city_") for name in told["stdio"]["tools"]
+        ]
+
+    def test_a_server_is_shared_or_of_an_episode(self, told: dict[str, Any]) -> None:
+        counts = {way: [re.findall("call .", one[0]) for one in told[way]] for way in ("shared", "fresh")}
+        assert counts == {"shared": [["call 1"], ["call 2"]], "fresh": [["call 1"], ["call 1"]]}
+
+    def test_a_server_that_dies_fails_its_episode_by_name(self, told: dict[str, Any]) -> None:
+        assert told["died"]["ended"] == "failed"
+        assert re.search("the MCP server .* died under a call: .*the disk is full", told["died"]["failure"])
+        assert "call 1, Bonn" in told["after"]["observed"][0]  # the next one has a new server
+        assert re.search("the MCP server http.* does not answer", told["gone"])
+
+    def test_wrong_settings_are_one_line(self, told: dict[str, Any]) -> None:
+        assert "no-such-program" in told["no command"]
+        assert "(no licence)" in told["ends at once"]
+        assert told["both"] == "BadInputError: field 'tools.mcp': a server has a command or a url"
+        assert re.search("no tool of the MCP server .* is named 'cuont'; did you mean count", told["no tool"])
+        assert "no variable NO_SUCH_VARIABLE" in told["no variable"]
+
+    @pytest.mark.slow
+    def test_a_policy_trains(self) -> None:
+        """One that was taught a call."""
+        metrics = said_by("mcp", "mcp_tools.py", *TRAINING)["trained"]
+        check_trained(metrics)
+        assert metrics["tool_calls"] > metrics["invalid_calls"]

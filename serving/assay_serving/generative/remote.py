@@ -20,7 +20,7 @@ from typing import Any
 
 from assay.conversation.message import images_of
 from assay.domain import Prompt
-from assay.errors import BadInputError
+from assay.errors import BackendError, BadInputError
 from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreFailure
@@ -163,7 +163,10 @@ class RemoteWriter:
             calls = calls_of(message)
             if not calls or not samples[0].ended or len(turns) == judging.tool_rounds:
                 return with_turns(samples[0], turns, judging, tokens_out=tokens_out)
-            results = await asyncio.to_thread(box.run, calls, turns)
+            try:
+                results = await asyncio.to_thread(box.run, calls, turns)
+            except BackendError as error:
+                return self._failure("backend", str(error))
             turns.append(ToolTurn(_written(message, calls), tuple(results)))
             tokens_out += samples[0].tokens_out
             messages += _answered(message, results)

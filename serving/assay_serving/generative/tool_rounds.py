@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from assay.errors import BackendError
 from assay.models.chat.renderer import Renderer
 from assay.models.spec import Judging
 from assay.score import ScoreFailure
@@ -58,7 +59,11 @@ def converse(
             calls = calls_in(text := text_of(turn.ids)) if isinstance(turn, Sampled) and turn.ended else []
             if isinstance(turn, ScoreFailure) or not calls:
                 continue
-            results = toolbox(judging.tools).run(calls, one.turns)
+            try:
+                results = toolbox(judging.tools).run(calls, one.turns)
+            except BackendError as error:
+                one.last = ScoreFailure("backend", str(error))
+                continue
             before = (*one.before, *turn.ids, end, *between_turns(renderer, results))
             if len(one.question) + len(before) + judging.max_new_tokens > most:
                 one.last = Sampled(turn.ids, ended=False)

@@ -7,7 +7,7 @@ that the caller names.
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 import yaml
 
@@ -15,31 +15,33 @@ from assay.errors import BadInputError
 from assay.registry import Kind
 from assay_serving.tools.tool import Tool
 
+MCP = "mcp"  #: the member whose reference says what runs, and that gives several tools
 TOOLS: Kind[Any] = Kind(
     "tool",
     "What a model may call before it answers, such as a calculator.",
     {
         "calculator": "assay_serving.tools.calculator:Calculator",
+        MCP: "assay_serving.tools.mcp:McpServer",
         "python": "assay_serving.tools.program:PythonProgram",
         "search": "assay_serving.tools.search:Search",
     },
-    requires=("run",),
-    makes=("name", "description", "parameters", "run"),
     option="tools",
 )
+_MADE: Kind[Any] = Kind("tool", TOOLS.summary, makes=("name", "description", "parameters", "run"), option="tools")
 FILE = "file"  #: a setting of this name is a path
 
 
-def tool_of(reference: str) -> Tool:
-    """NAME or NAME?SETTING=VALUE&..., the values as in YAML. Raises BadInputError for a tool or setting there is not,
-    and what the tool itself raises."""
+def tools_of(reference: str) -> tuple[Tool, ...]:
+    """The tool, or what a server of tools has (its `tools`), of NAME or NAME?SETTING=VALUE&..., the values as in YAML.
+    Raises BadInputError for a tool or setting there is not, and what the tool itself raises."""
     name, _, query = reference.partition("?")
     try:
         settings = {key: yaml.safe_load(text) for key, text in parse_qsl(query, True, bool(query))}
     except (ValueError, yaml.YAMLError) as error:
         raise BadInputError(f"settings of a tool are NAME=VALUE, joined by &: {query!r}", field="tools") from error
-    tool: Tool = TOOLS.create(name, settings)
-    return tool
+    created = TOOLS.create(name, settings)
+    tools = tuple(getattr(created, "tools", (created,)))
+    return tuple(_MADE.accept(tool, name) for tool in tools)
 
 
 def granted(references: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
@@ -49,7 +51,8 @@ def granted(references: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...
     tools = tuple(by_name.get(_short(reference), reference) for reference in references)
     for reference in tools:
         name, _, query = reference.partition("?")
-        if reference not in by_name.values() and (name not in TOOLS.names() or FILE in dict(parse_qsl(query, True))):
+        runs_code = name not in TOOLS.names() or name == MCP
+        if reference not in by_name.values() and (runs_code or FILE in dict(parse_qsl(query, True))):
             raise BadInputError(
                 f"the model asks for the tool {reference}, which runs code or reads a file of this machine: allow it "
                 f"by naming it, --tool {_short(reference)}",
@@ -67,8 +70,9 @@ def check_called(allowed: Iterable[str], tools: Iterable[str]) -> None:
 
 
 def _short(reference: str) -> str:
-    """The tool's name without folders and settings."""
-    return Path(reference.partition("?")[0]).name
+    """The tool's name without folders and settings; of an MCP server all of it, for it says what runs."""
+    name, _, query = reference.partition("?")
+    return f"{MCP}?{urlencode(parse_qsl(query, True))}" if name == MCP else Path(name).name
 
 
 def absolute_reference(reference: str) -> str:

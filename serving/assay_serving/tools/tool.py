@@ -32,7 +32,8 @@ class Tool(Protocol):
     parameters: ClassVar[Mapping[str, Any]]  #: JSON schema of an object
 
     def run(self, arguments: Mapping[str, Any]) -> str:
-        """The result. What it raises becomes the result's text, as an error; a `ToolError` word for word."""
+        """The result. What it raises becomes the result's text, as an error; a `ToolError` word for word. A
+        BackendError, where what answers is gone, is the caller's: nothing that the model did."""
         ...
 
 

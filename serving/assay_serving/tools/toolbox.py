@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from assay.conversation.parts import ToolDefinitionPart
-from assay.errors import BadInputError
+from assay.errors import BackendError, BadInputError
 from assay.registry import made_by
-from assay_serving.tools.kind import FILE, tool_of
+from assay_serving.tools.kind import FILE, tools_of
 from assay_serving.tools.tool import Tool, ToolCall, ToolError, ToolLimits, ToolResult, ToolTurn
 
 
@@ -69,7 +69,7 @@ class Toolbox:
 
     def run(self, calls: Sequence[ToolCall], before: Sequence[ToolTurn] = ()) -> list[ToolResult]:
         """The results of one turn's calls in their order; they run at the same time. `before`: the conversation's
-        earlier turns, which count in the limit on calls."""
+        earlier turns, which count in the limit on calls. Raises BackendError where what answers a call is gone."""
         used = [result.call.name for turn in before for result in turn.results]
         running = []
         for call in calls:
@@ -107,6 +107,8 @@ class Toolbox:
                 if len(encoded) > limits.size:
                     return refused(call, f"the result has {len(encoded)} bytes, more than {limits.size}")
                 return ToolResult(call, encoded.decode())
+            case [BackendError() as error]:
+                raise error
             case [BaseException() as error]:
                 why = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
                 return refused(call, why.encode("utf-8", "replace")[: limits.size].decode("utf-8", "ignore"))
@@ -146,7 +148,7 @@ def refused(call: ToolCall, why: str) -> ToolResult:
 
 
 def toolbox(references: tuple[str, ...]) -> Toolbox:
-    """The tools of these references (`kind.tool_of`), made once a process. Raises as `tool_of`."""
+    """The tools of these references (`kind.tools_of`), made once a process. Raises as `tools_of`."""
     with _opening:  # episodes that begin together would each read the documents of `search`
         return _opened(references)
 
@@ -156,4 +158,4 @@ _opening = threading.Lock()
 
 @cache
 def _opened(references: tuple[str, ...]) -> Toolbox:
-    return Toolbox([tool_of(reference) for reference in references])
+    return Toolbox([tool for reference in references for tool in tools_of(reference)])

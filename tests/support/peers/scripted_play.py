@@ -12,12 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from assay.cli.main import main
+from assay.models.chat.renderer import Renderer
+from assay.models.loading import load_tokenizer
 from assay.score import ScoreFailure
 from assay.workspace import Workspace
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.environments.environment import Environment
 from assay_policy_training.plugins.environments.episode import EPISODE, Episode, EpisodeLimits
 from assay_policy_training.rollouts.episode_rewards import EnvironmentReward
+from assay_serving.tools.turns import joined, offered
+
+LETTERS = f"{__file__}:letters"  #: a reward that differs between episodes of any policy
+
+
+def letters(completions: list[Any]) -> list[float]:
+    return [len(json.dumps(one)) / 100 for one in completions]
 
 
 def played(environment: Environment, prompt: PromptItem, turns: Sequence[str], seed: int = 0) -> dict[str, Any]:
@@ -44,7 +53,7 @@ def played(environment: Environment, prompt: PromptItem, turns: Sequence[str], s
         "observed": [turn.observed for turn in episode.turns],
         "tools": [tool.name for tool in episode.tools],
     }
-    if episode.failure is None:
+    if episode.failure is None and (episode.rewards or any(turn.rewards for turn in episode.turns)):
         item = replace(prompt, meta={**prompt.meta, **episode.meta()})
         rewards = EnvironmentReward().score([item], [item.meta[EPISODE]["turns"][-1]["text"]])
         codes = {failure.model: failure.code for failure in rewards.failures[0]}
@@ -63,21 +72,39 @@ def _answer(method: Any, *arguments: Any) -> Any:
     return asyncio.run(awaited())
 
 
-def trained(*arguments: str) -> dict[str, Any]:
-    """The metrics of the last step of `assay rl` with these arguments, in a workspace of its own."""
+def trained(*arguments: str, reward: str = "environment", says: str = "", opened: Any = ()) -> dict[str, Any]:
+    """The metrics of the last step of `assay rl` with these arguments, in a workspace of its own. `says`: a turn that
+    the policy is first taught to begin with, in these episodes: (environment, prompts)."""
     workspace = Workspace.create(Path(tempfile.mkdtemp()) / "workspace")
-    with redirect_stdout(sys.stderr):
-        code = exit_code("rl", "-w", workspace.root, "--policy", "tiny", "--reward", "environment", *arguments)
-    assert code == 0, code
-    [metrics] = workspace.root.rglob("metrics.jsonl")
+    policy = "tiny"
+    if says:
+        policy, rows = "warm", workspace.root / "rows.jsonl"
+        contexts = [_context(opened[0], prompt) for prompt in opened[1]]
+        lines = [json.dumps({"prompt": context, "completion": says}) for context in contexts]
+        rows.write_text("\n".join(lines * (32 // len(lines))))
+        options = ["--base", "tiny", "--lr", "1e-2", "--epochs", "20", "--batch-size", "8", "--dtype", "float32"]
+        run("train", "sft", "-w", workspace.root, "--data", rows, "--name", policy, *options)
+    run("rl", "-w", workspace.root, "--policy", policy, "--reward", reward, *arguments)
+    metrics = max(workspace.root.rglob("metrics.jsonl"), key=lambda path: path.stat().st_mtime)
     last: dict[str, Any] = json.loads(metrics.read_text().splitlines()[-1])
     return last
 
 
-def exit_code(*arguments: str | Path) -> int:
-    """Of `assay` with these arguments."""
+def _context(environment: Environment, prompt: PromptItem) -> list[dict[str, Any]]:
+    """What the policy reads before its first turn."""
+    episode = Episode(prompt, replace(environment), EpisodeLimits())
+    episode.begin(_answer(episode.environment.reset, prompt, 0))
+    _answer(episode.environment.close)
+    renderer = Renderer(load_tokenizer("tiny"), max_length=1 << 20)
+    context = offered(prompt.prompt, episode.tools, renderer) if episode.tools else prompt.prompt
+    return [message.to_dict() for message in joined((*context, *episode.opening))]
+
+
+def run(*arguments: str | Path) -> None:
+    """`assay` with these arguments."""
     try:
-        main([str(argument) for argument in arguments])
+        with redirect_stdout(sys.stderr):
+            main([str(argument) for argument in arguments])
     except SystemExit as ended:
-        return int(ended.code or 0)
-    return 0
+        if ended.code:
+            raise

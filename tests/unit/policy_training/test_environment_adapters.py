@@ -11,7 +11,11 @@ from assay_policy_training.recipe.loading import recipe_from_dict
 
 
 @pytest.mark.parametrize(
-    ("package", "settings"), [("gymnasium", {"kind": "gymnasium", "id": "FrozenLake-v1"})], ids=lambda value: str(value)
+    ("package", "settings"),
+    [
+        ("gymnasium", {"kind": "gymnasium", "id": "FrozenLake-v1"}),
+    ],
+    ids=["gymnasium"],
 )
 def test_a_package_that_is_not_installed_is_named(
     monkeypatch: pytest.MonkeyPatch, package: str, settings: Mapping[str, Any]

@@ -18,7 +18,7 @@ from assay.models.spec import FORMAT, RewardModelSpec
 from assay_serving.tools import program
 from assay_serving.tools.calculator import calculate
 from assay_serving.tools.calls import calls_in, calls_of
-from assay_serving.tools.kind import absolute_reference, check_called, granted, tool_of
+from assay_serving.tools.kind import absolute_reference, check_called, granted, tools_of
 from assay_serving.tools.tool import ToolCall, ToolError, ToolLimits, ToolResult, ToolTurn, transcript
 from assay_serving.tools.toolbox import Toolbox, toolbox
 from assay_serving.tools.turns import between_turns, offered
@@ -148,14 +148,14 @@ def test_search_finds_documents_by_bm25(tmp_path: Path) -> None:
     file = tmp_path / "metals.jsonl"
     texts = ["Gold melts at 1064 degrees.", "Iron rusts in wet air.", "Glass is no metal."]
     file.write_text("".join(json.dumps({"title": f"Note {n}", "text": t}) + "\n" for n, t in enumerate(texts)))
-    search = tool_of(f"search?file={file}&top=2")
+    [search] = tools_of(f"search?file={file}&top=2")
     assert search.run({"query": "when does gold melt?"}).startswith("[1] Note 0: Gold melts")
     for query in ("zinc", "?"):
         with pytest.raises(ToolError):
             search.run({"query": query})
     file.write_text('{"title": "no text"}\n')
     with pytest.raises(BadInputError, match=r"metals\.jsonl.*row 1.*text"):
-        tool_of(f"search?file={file}")
+        tools_of(f"search?file={file}")
 
 
 def test_a_program_runs_in_the_sandbox_or_is_an_error() -> None:
@@ -172,13 +172,13 @@ def test_a_program_runs_in_the_sandbox_or_is_an_error() -> None:
 
 def test_references_name_a_tool_and_its_settings(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="did you mean calculator"):
-        tool_of("calculater")
+        tools_of("calculater")
     with pytest.raises(BadInputError, match="no setting of tool 'search' is named 'fiel'"):
-        tool_of("search?fiel=x")
+        tools_of("search?fiel=x")
     with pytest.raises(BadInputError, match=r"tools\.python\.seconds"):
-        tool_of("python?seconds=0")
+        tools_of("python?seconds=0")
     with pytest.raises(BadInputError, match="one name"):
-        Toolbox([tool_of("calculator"), tool_of("calculator")])
+        Toolbox([*tools_of("calculator"), *tools_of("calculator")])
     assert (
         absolute_reference("search?file=a b.txt&top=2")
         == f"search?file={str(Path.cwd()).replace(' ', '%20')}/a%20b.txt&top=2"
@@ -217,9 +217,10 @@ def test_a_checkpoint_or_profile_opens_code_and_files_only_where_the_caller_name
     own = tmp_path / "own.py"
     own.write_text("raise SystemExit('this code was run')", encoding="utf-8")
     assert granted(("calculator", "python?seconds=2"), ()) == ("calculator", "python?seconds=2")
-    for reference in (f"{own}:Tool", "unittest:TestSuite", f"search?file={own}"):
+    for reference in (f"{own}:Tool", "unittest:TestSuite", f"search?file={own}", "mcp?command=rm x"):
         with pytest.raises(BadInputError, match="allow it by naming it, --tool"):
-            granted((reference,), ("calculator",))
+            granted((reference,), ("calculator", "mcp?command=rm"))
+    assert granted(("mcp?command=rm%20x",), ("mcp?command=rm x",)) == ("mcp?command=rm%20x",)
     assert granted(("/elsewhere/own.py:Tool",), (f"{own}:Tool?x=1",)) == (f"{own}:Tool?x=1",)
     assert granted(("search?file=/elsewhere",), (f"search?file={own}",)) == (f"search?file={own}",)
     check_called((f"{own}:Tool",), ("/elsewhere/own.py:Tool?x=1", "calculator"))
@@ -245,9 +246,9 @@ def test_a_box_is_known_by_what_its_tools_answer_not_by_where_their_files_lie(tm
     files = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl")]
     for file, text in zip(files, ("gold", "gold", "silver"), strict=True):
         file.write_text(json.dumps({"text": text}) + "\n", encoding="utf-8")
-    same, moved, other = (Toolbox([tool_of(f"search?file={file}")]).identity for file in files)
+    same, moved, other = (Toolbox(tools_of(f"search?file={file}")).identity for file in files)
     assert same == moved != other
-    assert Toolbox([tool_of(f"search?file={files[0]}&top=2")]).identity != same
+    assert Toolbox(tools_of(f"search?file={files[0]}&top=2")).identity != same
 
 
 def test_programs_of_many_calls_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,4 +264,26 @@ def test_programs_of_many_calls_wait_for_each_other(monkeypatch: pytest.MonkeyPa
 def test_the_tool_python_is_refused_where_no_program_can_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(BackendError, match="the tool python: the sandbox did not start"):
-        tool_of("python")
+        tools_of("python")
+
+
+class Gone:
+    name: ClassVar[str] = "gone"
+    description: ClassVar[str] = ""
+    parameters: ClassVar[Mapping[str, Any]] = {"type": "object", "properties": {}}
+
+    def run(self, arguments: Mapping[str, Any]) -> str:
+        raise BackendError("the server died")
+
+
+def test_what_is_gone_is_the_callers_and_not_the_models() -> None:
+    with pytest.raises(BackendError, match="the server died"):
+        Toolbox([Gone()]).run([ToolCall("gone", {})])
+
+
+def test_a_server_of_tools_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(BackendError, match="pip install mcp"):
+        tools_of("mcp?url=http://127.0.0.1:9/mcp")
+    with pytest.raises(BadInputError, match="a server has a command or a url"):
+        tools_of("mcp")

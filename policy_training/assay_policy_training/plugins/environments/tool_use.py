@@ -11,7 +11,7 @@ from typing import ClassVar
 from assay.errors import BadInputError
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
-from assay_serving.tools.kind import absolute_reference
+from assay_serving.tools.kind import absolute_reference, tools_of
 from assay_serving.tools.tool import Tool, ToolTurn
 from assay_serving.tools.toolbox import Toolbox, toolbox
 
@@ -46,10 +46,12 @@ class ToolEnvironment(Environment):
 
 
 class Tools(ToolEnvironment):
-    """`tools`: what the policy may call, as in `assay plugins tool`, with settings after a question mark."""
+    """`tools`: what the policy may call, as in `assay plugins tool`, with settings after a question mark. `fresh`: each
+    episode opens them anew, such as an MCP server that keeps state; else they are opened once a process."""
 
     copies: ClassVar[bool] = True
     tools: tuple[str, ...] = ("calculator",)
+    fresh: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,4 +69,11 @@ class Tools(ToolEnvironment):
         return copied
 
     def open_tools(self, prompt: PromptItem, seed: int) -> Sequence[Tool]:
-        return list(toolbox(self.tools).tools.values())
+        if not self.fresh:
+            return list(toolbox(self.tools).tools.values())
+        self._opened = [tool for reference in self.tools for tool in tools_of(reference)]
+        return self._opened
+
+    def close(self) -> None:
+        for tool in getattr(self, "_opened", ()):
+            getattr(tool, "close", lambda: None)()
