@@ -15,7 +15,7 @@ included, so its statistics are global by construction.
 
 Names in `needs` and who supplies them: `logp_old`, `entropy` (always); `logp_mu` (every sampler but those that list it
 in `lacks`, name -> what would supply it); `logp_ref` (a reference is loaded); `values` (a critic);
-`action_values` (a critic of utterances, in `extras`); `sum_pi_sq`, `max_pi`, `mean_logp`, `hidden` (`logprobs`, in
+`action_values` (a critic of turns, in `extras`); `sum_pi_sq`, `max_pi`, `mean_logp`, `hidden` (`logprobs`, in
 `extras`, of old on the batch and of theta in the context);
 `entropy_gradient` (the context's entropy is differentiable); `teacher_kl` (a teacher is named; in `extras`,
 differentiable in the context).

@@ -86,5 +86,6 @@ def test_each_turn_is_credited_with_what_an_answer_after_it_would_have_earned_mo
 
 def test_episodes_that_fail_have_no_answers_and_no_credit(policy: Policy) -> None:
     batch = played(policy, Ripening(fails=True), ForcedAnswers(samples=1, max_new_tokens=6))
-    assert all("forced_answers" not in item.meta[EPISODE] for item in batch.items)
+    assert all(item.meta[EPISODE]["forced_answers"] == [] for item in batch.items)
+    assert batch.r_parts["forced_answer"].isnan().all()
     assert all(item.meta[EPISODE]["failure"]["code"] == "environment_failed" for item in batch.items)

@@ -98,7 +98,7 @@ class EpisodeTurn:
 class Episode:
     """`opening`: what `reset` observed. `offered`: the tools that the prompt describes. `rewards`: of the episode as a
     whole. `state`: the environment's now. `shared_turns`: its first ones, which another episode took. `forced_answers`:
-    before the first turn and after each, what it would have earned by answering then."""
+    before the first turn and after each, what it would have earned by answering then; empty where one is missing."""
 
     item: PromptItem
     environment: Environment
@@ -112,7 +112,7 @@ class Episode:
     failure: ScoreFailure | None = None
     state: str | None = None
     shared_turns: int = 0
-    forced_answers: tuple[float, ...] = ()
+    forced_answers: tuple[float, ...] | None = None
     feedback: str = ""
 
     @property
@@ -242,7 +242,7 @@ class Episode:
             "feedback": self.feedback,
             "failure": None if self.failure is None else self.failure.to_dict()["error"],
             **({"shared_turns": self.shared_turns} if self.shared_turns else {}),
-            **({"forced_answers": list(self.forced_answers)} if self.forced_answers else {}),
+            **({} if self.forced_answers is None else {"forced_answers": list(self.forced_answers)}),
         }
 
     def meta(self) -> dict[str, Any]:

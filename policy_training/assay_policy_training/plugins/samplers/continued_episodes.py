@@ -41,9 +41,10 @@ class Beginning:
             parent.item,
             deepcopy(self.copy),
             limits,
-            parent.opening,
-            parent.tools,
-            deepcopy(parent.turns[: self.taken]),
+            opening=parent.opening,
+            tools=parent.tools,
+            offered=parent.offered,
+            turns=deepcopy(parent.turns[: self.taken]),
             state=parent.turns[self.taken].state,
             shared_turns=self.taken,
         )

@@ -58,8 +58,11 @@ class ForcedAnswerEpisodes(ContinuedEpisodes):
         episodes, run = self._play(items, seeds, group_size, copies=True)
         rows = self._rows(run)
         states = self._states(run, rows, group_size)
-        if states:
-            self._ask_all(items, seeds, states, episodes)
+        values = self._values(items, seeds, states) if states else {}
+        for number, episode in enumerate(episodes):
+            known = [values.get((number, turn)) for turn in range(len(episode.turns))] + [self._earned(episode)]
+            numbers = [value for value in known if value is not None]
+            episode.forced_answers = tuple(numbers) if len(numbers) == len(known) else ()
         batch = self._batch(episodes, rows, [number in run.rows for number in range(len(episodes))], version)
         return batch.with_(uid=tuple(f"{version}.{number // group_size}" for number in range(len(episodes))))
 
@@ -91,14 +94,10 @@ class ForcedAnswerEpisodes(ContinuedEpisodes):
         between = between_turns(self.policy.renderer, before.results, (*before.messages, message), ended_by=ended_by)
         return [*run.contexts[number], *row[0][:end].tolist(), *between]
 
-    def _ask_all(
-        self,
-        items: Sequence[PromptItem],
-        seeds: Sequence[int],
-        states: Sequence[AskedState],
-        episodes: Sequence[Episode],
-    ) -> None:
-        """Force answers in the states, and give the values to the episodes that reached them."""
+    def _values(
+        self, items: Sequence[PromptItem], seeds: Sequence[int], states: Sequence[AskedState]
+    ) -> dict[tuple[int, int], float]:
+        """(episode, turns taken) -> the mean reward of answers that are forced there."""
         tries = self.plan.samples
         each = [state for state in states for _ in range(tries)]
         places = [
@@ -126,12 +125,7 @@ class ForcedAnswerEpisodes(ContinuedEpisodes):
             present = [value for value in earned if value is not None]
             if present:
                 values.update(dict.fromkeys(state.reached, fmean(present)))
-        for number, episode in enumerate(episodes):
-            before = [values.get((number, turn)) for turn in range(len(episode.turns))]
-            at_end = self._earned(episode)
-            known = [value for value in (*before, at_end) if value is not None]
-            if before and len(known) == len(before) + 1:
-                episode.forced_answers = tuple(known)
+        return values
 
     def _earned(self, episode: Episode) -> float | None:
         """What it earned as a whole; None where that is missing."""

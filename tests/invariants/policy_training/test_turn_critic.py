@@ -10,10 +10,10 @@ from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
-from assay_policy_training.plugins.critics.utterances import UtteranceCritic, UtteranceValues, stored_episode
+from assay_policy_training.plugins.critics.turn_values import TurnCritic, TurnValues, stored_episode
 from assay_policy_training.plugins.environments.episode import EpisodeLimits
 from assay_policy_training.plugins.environments.shipped.twenty_questions import TwentyQuestions
-from assay_policy_training.plugins.estimators.utterance_advantage import UtteranceAdvantage
+from assay_policy_training.plugins.estimators.turn_advantage import TurnAdvantage
 from assay_policy_training.plugins.samplers.episodes import in_environment
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 
@@ -36,8 +36,8 @@ def batch(policy: Policy) -> RolloutBatch:
     return rows.with_(reward=reward, dense=dense)
 
 
-def critic_of(policy: Policy, **settings: object) -> UtteranceCritic:
-    return UtteranceValues(**({"lr": 1e-2, "turn_tokens": 5, "epochs": 1, "rows": 8} | settings)).open(policy)  # type: ignore[arg-type]
+def critic_of(policy: Policy, **settings: object) -> TurnCritic:
+    return TurnValues(**({"lr": 1e-2, "turn_tokens": 5, "epochs": 1, "rows": 8} | settings)).open(policy)  # type: ignore[arg-type]
 
 
 def test_targets_follow_the_next_state_of_the_target_networks(policy: Policy, batch: RolloutBatch) -> None:
@@ -62,9 +62,7 @@ def test_targets_follow_the_next_state_of_the_target_networks(policy: Policy, ba
     assert v.tolist() == [pytest.approx([0.7, 0.7])] * sum(len(episode.earned) for episode in episodes[:2])
 
 
-def test_a_value_reads_all_before_the_utterance_and_its_own_value_the_utterance_too(
-    policy: Policy, batch: RolloutBatch
-) -> None:
+def test_a_state_is_read_before_its_turn_and_a_turn_to_its_end(policy: Policy, batch: RolloutBatch) -> None:
     critic, at = critic_of(policy), int((batch.segment == 1).int().argmax(1)[1])  # type: ignore[union-attr]
     values, actions = critic.values(batch), critic.action_values(batch)
     assert not values[~batch.mask].any()
@@ -79,7 +77,7 @@ def test_a_value_reads_all_before_the_utterance_and_its_own_value_the_utterance_
     assert torch.equal(new_values[1, : first_of_turn + 1], values[1, : first_of_turn + 1])
     assert new_actions[1, first_of_turn] != actions[1, first_of_turn]
     assert torch.equal(new_actions[1, :first_of_turn], actions[1, :first_of_turn])
-    adv, _ = UtteranceAdvantage()(batch.with_(values=values, extras={"action_values": actions}))
+    adv, _ = TurnAdvantage()(batch.with_(values=values, extras={"action_values": actions}))
     assert adv[1, first_of_turn] == actions[1, first_of_turn] - values[1, first_of_turn]
 
 
@@ -87,7 +85,7 @@ def test_it_learns_which_episodes_earn_and_goes_on_after_a_restart(policy: Polic
     critic = critic_of(policy, epochs=12, tau=0.5)
     first = critic.update(batch, step=1, seed=1)
     last = [critic.update(batch, step=step, seed=step) for step in (2, 3)][-1]
-    assert last["utterance_q_loss"] < 0.3 * first["utterance_q_loss"]
+    assert last["turn_q_loss"] < 0.3 * first["turn_q_loss"]
     restarted = critic_of(policy, epochs=12, tau=0.5)
     restarted.load_tensors(deepcopy(critic.tensors()))
     restarted.load_state_dict(critic.state_dict())

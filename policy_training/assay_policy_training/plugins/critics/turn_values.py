@@ -3,7 +3,7 @@
 Covers: twin values of states and of the utterances that follow them, read by one causal model from the state before an
 agent's turn and from that after its last token; temporal differences over turns on episodes of this and earlier steps,
 with target networks; the value of a state from an utterance that the policy draws there now. Leaves out: the policy's
-loss (`estimators.utterance_advantage` gives its advantages).
+loss (`estimators.turn_advantage` gives its advantages).
 
 Source: arXiv 2402.19446; YifeiZhou02/ArCHer read. Q_i(s,a) is fitted to r + gamma (1 - d) V_i'(s') and V_i(s) to
 Q_i'(s,a'), a' drawn by the policy, by squared errors; targets follow by tau after each of the critic's `epochs` updates
@@ -45,7 +45,7 @@ class StoredEpisode:
     earned: tuple[float, ...]
 
 
-class TwinHeads(torch.nn.Module):
+class DoubleHeads(torch.nn.Module):
     """States [n,d] to Q1, Q2, V1, V2 [n,4] float32."""
 
     def __init__(self, width: int) -> None:
@@ -60,18 +60,18 @@ class TwinHeads(torch.nn.Module):
             return torch.cat([head(states.float()) for head in self.heads], 1)
 
 
-class UtteranceCritic(ValueCritic):
+class TurnCritic(ValueCritic):
     """S12: see the module."""
 
-    def __init__(self, plan: "UtteranceValues", policy: Policy) -> None:
+    def __init__(self, plan: "TurnValues", policy: Policy) -> None:
         if policy.parallel.world > 1:
             raise BadInputError("learns in one process", field="critic.kind")
-        self.utterances, self.policy = plan, policy
+        self.turn_plan, self.policy = plan, policy
         base, width = body(plan.base, policy)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.model = with_adapter(base, plan.lora) if plan.lora.rank else base
-            self.heads = TwinHeads(width).to(policy.device)
+            self.heads = DoubleHeads(width).to(policy.device)
         trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.parameters = trained | {f"heads.{name}": p for name, p in self.heads.named_parameters()}
         self.target = deepcopy((self.model, self.heads))
@@ -82,34 +82,34 @@ class UtteranceCritic(ValueCritic):
         self.sampler = TransformersSampler(policy, sampling)
 
     def warming(self, step: int) -> bool:
-        return self.steps < self.utterances.warmup_steps
+        return self.steps < self.turn_plan.warmup_steps
 
     def values(self, batch: RolloutBatch) -> Tensor:
         return self._by_token(batch, after=False)
 
     def action_values(self, batch: RolloutBatch) -> Tensor:
-        """[B,T] float32: of the utterances, of the form of `values`."""
+        """[B,T] float32: of the turns, of the form of `values`."""
         return self._by_token(batch, after=True)
 
     def update(self, batch: RolloutBatch, *, step: int, seed: int) -> dict[str, float]:
         """Remember the rows that have a reward, and learn from what is remembered."""
         rows = (batch.valid & batch.mask.any(1)).nonzero().squeeze(1).tolist()
-        self.memory = [*self.memory, *(stored_episode(batch, row) for row in rows)][-self.utterances.capacity :]
+        self.memory = [*self.memory, *(stored_episode(batch, row) for row in rows)][-self.turn_plan.capacity :]
         if not self.memory:
             return {}
         generator = torch.Generator().manual_seed(seed)
-        chosen = torch.randperm(len(self.memory), generator=generator)[: self.utterances.rows].tolist()
+        chosen = torch.randperm(len(self.memory), generator=generator)[: self.turn_plan.rows].tolist()
         episodes = [self.memory[number] for number in chosen]
         turns = [int(torch.randint(len(episode.starts), (1,), generator=generator)) for episode in episodes]
-        drawn = self._with_new_utterances(episodes, turns, int(torch.randint(1 << 31, (1,), generator=generator)))
+        drawn = self._with_new_turns(episodes, turns, int(torch.randint(1 << 31, (1,), generator=generator)))
         losses = []
-        for _ in range(self.utterances.epochs):
+        for _ in range(self.turn_plan.epochs):
             losses.append(self._learn(episodes, turns, drawn))
             self.updates += 1
             self._follow()
         self.steps += 1
         q_loss, v_loss = (sum(column) / len(losses) for column in zip(*losses, strict=True))
-        return {"utterance_q_loss": q_loss, "utterance_v_loss": v_loss, "utterance_episodes": len(self.memory)}
+        return {"turn_q_loss": q_loss, "turn_v_loss": v_loss, "turn_episodes": len(self.memory)}
 
     @torch.no_grad()
     def td_targets(self, episodes: Sequence[StoredEpisode], drawn: Sequence[StoredEpisode]) -> tuple[Tensor, Tensor]:
@@ -120,7 +120,7 @@ class UtteranceCritic(ValueCritic):
         last = torch.tensor([number + 1 == len(e.starts) for e in episodes for number in range(len(e.starts))])
         following[last.to(before.device)] = 0.0
         earned = torch.tensor([value for episode in episodes for value in episode.earned]).to(before)
-        return earned[:, None] + self.utterances.gamma * following, self._heads(drawn, self.target)[1][:, :2]
+        return earned[:, None] + self.turn_plan.gamma * following, self._heads(drawn, self.target)[1][:, :2]
 
     def _learn(
         self, episodes: Sequence[StoredEpisode], turns: Sequence[int], drawn: Sequence[StoredEpisode]
@@ -133,7 +133,7 @@ class UtteranceCritic(ValueCritic):
         q_loss = ((after[:, :2] - q_target) ** 2).mean(0).sum()
         v_loss = ((before[at, 2:] - v_target) ** 2).mean(0).sum()
         (q_loss + v_loss).backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), self.utterances.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), self.turn_plan.max_grad_norm)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         return float(q_loss.detach()), float(v_loss.detach())
@@ -142,9 +142,9 @@ class UtteranceCritic(ValueCritic):
     def _follow(self) -> None:
         for target, module in zip(self.target, (self.model, self.heads), strict=True):
             for slow, fast in zip(target.parameters(), module.parameters(), strict=True):
-                slow.lerp_(fast.to(slow.dtype), self.utterances.tau)
+                slow.lerp_(fast.to(slow.dtype), self.turn_plan.tau)
 
-    def _with_new_utterances(
+    def _with_new_turns(
         self, episodes: Sequence[StoredEpisode], turns: Sequence[int], seed: int
     ) -> list[StoredEpisode]:
         """Of each episode, the state before this turn and an utterance that the policy draws now."""
@@ -153,7 +153,7 @@ class UtteranceCritic(ValueCritic):
             for episode, turn in zip(episodes, turns, strict=True)
         ]
         ids, seen = pad_left(contexts, int(self.policy.tokenizer.pad_token_id))
-        uniforms = group_uniforms([seed + number for number in range(len(ids))], 1, self.utterances.turn_tokens)
+        uniforms = group_uniforms([seed + number for number in range(len(ids))], 1, self.turn_plan.turn_tokens)
         tokens, drawn, _ = self.sampler.generate(ids, seen, 1, uniforms)
         lengths = drawn.sum(1).tolist()
         return [
@@ -166,12 +166,12 @@ class UtteranceCritic(ValueCritic):
         """[B,T] float32 on the CPU: the smaller twin before each turn, or after it, on the turn's tokens."""
         out = torch.zeros(batch.mask.shape)
         rows = batch.mask.any(1).nonzero().squeeze(1).tolist()
-        for start in range(0, len(rows), self.utterances.rows):
-            part = rows[start : start + self.utterances.rows]
+        for start in range(0, len(rows), self.turn_plan.rows):
+            part = rows[start : start + self.turn_plan.rows]
             episodes = [stored_episode(batch, row) for row in part]
             states = self._heads(episodes, (self.model, self.heads))[int(after)]
-            twins = (states[:, :2] if after else states[:, 2:]).amin(1).cpu()
-            for row, of_row in zip(part, torch.split(twins, [len(e.starts) for e in episodes]), strict=True):
+            smaller = (states[:, :2] if after else states[:, 2:]).amin(1).cpu()
+            for row, of_row in zip(part, torch.split(smaller, [len(e.starts) for e in episodes]), strict=True):
                 out[row] = of_row[_turn_numbers(batch, row)] * batch.mask[row]
         return out
 
@@ -227,7 +227,7 @@ def stored_episode(batch: RolloutBatch, row: int) -> StoredEpisode:
     )
 
 
-class UtteranceValues(RecipeSettings, section="critic"):
+class TurnValues(RecipeSettings, section="critic"):
     """S12: twin values of utterances. `capacity`: episodes remembered; `rows`: of them learnt from in a step, in each
     of its `epochs` updates, V at one turn of each; `turn_tokens` and `temperature`: of the utterances drawn for the
     value of a state, as in the rollouts."""
@@ -245,5 +245,5 @@ class UtteranceValues(RecipeSettings, section="critic"):
     lora: Lora = field(default_factory=Lora)
     max_grad_norm: Annotated[float, Gt(0)] = 1.0
 
-    def open(self, policy: Policy) -> UtteranceCritic:
-        return UtteranceCritic(self, policy)
+    def open(self, policy: Policy) -> TurnCritic:
+        return TurnCritic(self, policy)
