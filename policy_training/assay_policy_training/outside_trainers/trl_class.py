@@ -94,8 +94,8 @@ def _method(function: Mapping[str, Any]) -> Callable[..., str]:
     required, types = schema.get("required", ()), {name: _type_of(each) for name, each in properties.items()}
 
     def method(self: _TrlEpisodes, *values: Any, **arguments: Any) -> str:
-        named = dict(zip(ordered, values, strict=False)) | arguments
-        return self._take(function["name"], {name: each for name, each in named.items() if each is not None})
+        by_name = dict(zip(ordered, values, strict=False)) | arguments
+        return self._take(function["name"], {name: each for name, each in by_name.items() if each is not None})
 
     parameters = [
         inspect.Parameter(

@@ -6,74 +6,37 @@ the variable that NeMo-Gym gives the servers it starts. A stand-in: the policy's
 
 import asyncio
 import json
-import os
-import socket
 import sys
-import sysconfig
-import tempfile
 from typing import Any
 from urllib.parse import urlsplit
 
-url = sys.argv[1]
-AGENT, TURN, POLICY, ASSAY = "agent", "turn", "policy", "assay"
+from nemo_gym_servers import POLICY, answer, configure, entry, message, reference, said, started, stop
 
-
-held: list[socket.socket] = []
-
-
-def free_port() -> int:
-    """Nobody else is given it before the server, which sets SO_REUSEADDR, too, listens there."""
-    held.append(socket.socket())
-    held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held[-1].bind(("127.0.0.1", 0))
-    return int(held[-1].getsockname()[1])
-
-
-def server(kind: str, implementation: str, host: str, port: int, **settings: Any) -> dict[str, Any]:
-    return {kind: {implementation: {"entrypoint": "app.py", "host": host, "port": port, **settings}}}
-
-
-resources = {"type": "resources_servers", "name": ASSAY}
-agent_server = {"type": "responses_api_agents", "name": AGENT}
-model_server = {"type": "responses_api_models", "name": POLICY}
-here = "127.0.0.1"
-address = urlsplit(url)
-config = {
-    "head_server": {"host": here, "port": free_port()},
-    "dry_run": False,
-    ASSAY: server("resources_servers", "assay", str(address.hostname), int(address.port or 0), domain="other"),
-    POLICY: server("responses_api_models", "policy", here, free_port()),
-    AGENT: server(
+AGENT, TURN, ASSAY = "agent", "turn", "assay"
+resources, address = reference("resources_servers", ASSAY), urlsplit(sys.argv[1])
+configure(
+    assay=entry("resources_servers", "assay", str(address.hostname), int(address.port or 0), domain="other"),
+    agent=entry(
         "responses_api_agents",
         "simple_agent",
-        here,
-        free_port(),
         resources_server=resources,
-        model_server=model_server,
+        model_server=reference("responses_api_models", POLICY),
     ),
-    TURN: server(
+    turn=entry(
         "environment_servers",
         "single_agent_turn_legacy",
-        here,
-        free_port(),
         resources_server=resources,
-        agent_server=agent_server,
+        agent_server=reference("responses_api_agents", AGENT),
         cleanup_timeout_seconds=30,
     ),
-    "observability_enabled": True,
-    "model_call_capture_dir": tempfile.mkdtemp(),
-}
-# It moves the folder it is installed in behind all others of sys.path unless that is named as a root.
-os.environ["NEMO_GYM_EXTRA_ROOTS"] = sysconfig.get_path("purelib")
-os.environ["NEMO_GYM_CONFIG_DICT"] = json.dumps(config)
+)
 
-import uvicorn  # noqa: E402
 from environment_servers.single_agent_turn_legacy.app import SingleAgentTurnLegacyEnvironmentServer  # noqa: E402
 from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel  # noqa: E402
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming  # noqa: E402
 from nemo_gym.reward_profile import compute_aggregate_metrics  # noqa: E402
 from nemo_gym.rollout_reverification import _check_reverify_mode  # noqa: E402
-from nemo_gym.server_utils import ServerClient, get_response_json, raise_for_status  # noqa: E402
+from nemo_gym.server_utils import ServerClient  # noqa: E402
 from resources_servers.genrm_compare.comparison_strategies import GenRMStrategy, GenRMStrategyConfig  # noqa: E402
 from responses_api_agents.simple_agent.app import SimpleAgent  # noqa: E402
 
@@ -81,23 +44,13 @@ PROMPT = [{"role": "user", "content": "Name a metal."}]
 
 
 def response(text: str) -> dict[str, Any]:
-    content = [{"type": "output_text", "text": text, "annotations": []}]
-    message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": content}
     thought = {"id": "r", "type": "reasoning", "summary": [{"type": "summary_text", "text": "A metal."}]}
-    fixed = {"object": "response", "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
-    tokens = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7}
     details = {
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
         "output_tokens_details": {"reasoning_tokens": 1},
     }
-    return {
-        "id": "x",
-        "created_at": 0.0,
-        "model": POLICY,
-        "output": [thought, message],
-        "usage": tokens | details,
-        **fixed,
-    }
+    tokens = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7}
+    return said(thought, message(text)) | {"usage": tokens | details}
 
 
 class Policy(SimpleResponsesAPIModel):
@@ -110,24 +63,9 @@ class Policy(SimpleResponsesAPIModel):
         raise NotImplementedError
 
 
-async def answer(client: ServerClient, name: str, path: str, body: dict[str, Any]) -> Any:
-    reply = await client.post(server_name=name, url_path=path, json=body)
-    await raise_for_status(reply)
-    return await get_response_json(reply)
-
-
 async def main() -> None:
     client = ServerClient.load_from_global_config()
-    started = []
-    for name, kind in ((POLICY, Policy), (AGENT, SimpleAgent), (TURN, SingleAgentTurnLegacyEnvironmentServer)):
-        os.environ["NEMO_GYM_CONFIG_PATH"] = name
-        peer = kind(config=kind.load_config_from_global_config(), server_client=client)
-        listening = uvicorn.Server(
-            uvicorn.Config(peer.setup_webserver(), host=here, port=peer.config.port, log_level="warning")
-        )
-        started.append((listening, asyncio.create_task(listening.serve())))
-    while not all(listening.started for listening, _ in started):
-        await asyncio.sleep(0.05)
+    servers = await started(client, policy=Policy, agent=SimpleAgent, turn=SingleAgentTurnLegacyEnvironmentServer)
     rows = [
         {"responses_create_params": {"input": PROMPT}, "_ng_task_index": task, "_ng_rollout_index": repeat}
         for task in range(2)
@@ -156,9 +94,7 @@ async def main() -> None:
         "its own": compute_aggregate_metrics(verified).model_dump(),
         "its own of the agent": compute_aggregate_metrics(agent).model_dump(),
     }
-    for listening, _ in started:
-        listening.should_exit = True
-    await asyncio.gather(*(task for _, task in started))
+    await stop(servers)
     print(json.dumps(result))
 
 

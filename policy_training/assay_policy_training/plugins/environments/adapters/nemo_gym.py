@@ -160,8 +160,8 @@ def _definition(tool: Any) -> ToolDefinitionPart:
 
 def _items(action: Action) -> list[dict[str, Any]]:
     """A turn as items of OpenAI's Responses: what it says, then its calls."""
-    said = beside_calls(action.text)
-    content = [{"type": "output_text", "text": said, "annotations": []}]
+    text = beside_calls(action.text)
+    content = [{"type": "output_text", "text": text, "annotations": []}]
     message = {"id": "message", "type": "message", "role": "assistant", "status": "completed", "content": content}
     calls = [
         {
@@ -174,7 +174,7 @@ def _items(action: Action) -> list[dict[str, Any]]:
         }
         for call in action.calls
     ]
-    return [*([message] if said or not calls else []), *calls]
+    return [*([message] if text or not calls else []), *calls]
 
 
 def _response(output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
