@@ -10,13 +10,22 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from environment_training import trained
 
 from assay.domain import Message, prompt_of
 from assay.errors import BackendError
+from assay.http.running import running_app
+from assay.workspace import Workspace
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.outside_trainers.app import environment_app
+from assay_policy_training.outside_trainers.nemo_gym import nemo_gym_rows
+from assay_policy_training.outside_trainers.sessions import Sessions
 from assay_policy_training.plugins.environments.adapters.nemo_gym import NemoGym
 from assay_policy_training.plugins.environments.adapters.openenv import OpenEnv
 from assay_policy_training.plugins.environments.environment import Action, Environment, Observation
+from assay_policy_training.plugins.environments.episode import EpisodeLimits
+from assay_policy_training.plugins.environments.shipped.twenty_questions import TwentyQuestions
+from assay_policy_training.plugins.prompts.source import load_prompts
 from assay_serving.tools.tool import ToolCall
 
 
@@ -68,6 +77,32 @@ def test_its_tools_and_rewards_reach_clients_of_both_formats(served: tuple[str, 
     texts = OpenEnv(url=url, field="text")  # beside the tools it takes the last answer
     read = asyncio.run(earned(texts, task, calls(expression), Action(result)))
     assert read == ["calculator", result, {"reward": 1.0}]
+
+
+def test_a_training_over_http_is_that_in_the_environment_itself(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same turns, observations and rewards."""
+    items = load_prompts("twenty_questions:2", seed=0)
+    sessions = Sessions(TwentyQuestions(), items, EpisodeLimits())
+    rows = asyncio.run(nemo_gym_rows(sessions))
+    prompts = [row["responses_create_params"]["input"] for row in rows]
+    direct = [{"prompt": prompt, **item.meta} for prompt, item in zip(prompts, items, strict=True)]
+    column, rounds = ("--column", "prompt=responses_create_params.input"), ("--set", "episodes.overlap=false")
+    with running_app(environment_app(sessions)) as url:
+        runs = [
+            trained(workspace, capsys, direct, *rounds, prompts=2, kind="twenty_questions"),
+            trained(
+                workspace, capsys, rows, *column, *rounds, prompts=2, kind="nemo_gym", url=url, protocol="gymnasium"
+            ),
+        ]
+    episodes = [
+        [(row["response"], row["reward"], [turn["messages"] for turn in row["episode"]["turns"]]) for row in rollouts]
+        for rollouts in runs
+    ]
+    assert len(episodes[0]) == 16
+    assert max(len(messages) for *_, messages in episodes[0]) > 2
+    assert episodes[0] == episodes[1]
 
 
 def test_what_is_wrong_is_said_in_a_line(served: tuple[str, dict[str, Any]]) -> None:
