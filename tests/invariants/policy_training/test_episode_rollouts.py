@@ -28,6 +28,7 @@ from assay_policy_training.plugins.modulators.steps import empg
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.protocols import StepReport
 from assay_policy_training.plugins.samplers.episodes import in_environment
+from assay_policy_training.plugins.samplers.mixed_attention import MixedAttention
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.plugins.samplers.vllm.completions import VllmCompletion
 from assay_policy_training.plugins.samplers.vllm.turns import VllmTurns
@@ -142,6 +143,40 @@ def test_rows_depend_neither_on_the_clock_nor_on_each_other(policy: Policy) -> N
     assert one.responses == alone.responses[:2]
     assert alone.items[0].meta[EPISODE]["opening"] == alone.items[1].meta[EPISODE]["opening"]  # a group has one task
     assert alone.items[0].meta[EPISODE]["opening"] != alone.items[2].meta[EPISODE]["opening"]
+
+
+def test_rows_read_on_in_the_pass_in_which_others_draw(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    contexts = [policy.renderer.encode(item.generation_context).ids for item in ITEMS]
+    observed, passes, attend = [[5, 6, 7], [8] * 70, [9]], set[tuple[int, int]](), MixedAttention.__call__
+
+    def counted(self: MixedAttention, *arguments: Any) -> torch.Tensor:
+        passes.add((self.drawing, len(self.last) - self.drawing))
+        return attend(self, *arguments)
+
+    monkeypatch.setattr(MixedAttention, "__call__", counted)
+
+    def drawn(rows: list[int], pause: int) -> Any:
+        """Three turns of each, which resume `pause` steps later the later the row."""
+        plain = TransformersSampler(policy, SAMPLING)
+        generation = plain.turns([contexts[row] for row in rows], 1, [(7, row) for row in rows], 6)
+        waiting, begun, step = list[tuple[int, int]](), [1] * len(rows), 0
+        while generation.busy or waiting:
+            step += 1
+            waiting += [(row, step + pause * row) for row in (generation.step() if generation.busy else ())]
+            for row, at in [entry for entry in waiting if entry[1] <= step]:
+                waiting.remove((row, at))
+                if begun[row] < 3:
+                    begun[row] += 1
+                    generation.resume(row, observed[rows[row]])
+        return generation
+
+    together = drawn([0, 1, 2], 2)
+    assert {(1, 1), (2, 1)} <= passes
+    for row in range(3):
+        alone = drawn([row], 0)
+        assert torch.equal(together.tokens[row], alone.tokens[0])
+        assert torch.equal(together.mask[row], alone.mask[0])
+        assert torch.allclose(together.logp[row], alone.logp[0], atol=1e-5)
 
 
 def test_keys_and_values_of_earlier_turns_are_kept(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ that was set to it generates, scores and trains in padded rows as before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -148,16 +148,19 @@ def packed_attention(
     attention_mask: torch.Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    packed_layout: Layout | None = None,
+    packed_layout: Layout | Callable[..., torch.Tensor] | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """query [1, H, N, D], key and value [1, H_kv, N, D] of a packed row -> [1, N, H, D]; else `sdpa`."""
+    """query [1, H, N, D], key and value [1, H_kv, N, D] of a packed row -> [1, N, H, D]; else `sdpa`. A layout may be a
+    function that does this itself, from query, keys and values as the cache gives them, and `scaling`."""
     if packed_layout is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )
+    if not isinstance(packed_layout, Layout):
+        return packed_layout(query, key, value, scaling), None
     import torch
 
     on_gpu = query.device.type == "cuda"

@@ -168,6 +168,13 @@ def can_pack(model: Any, longest: int = 0) -> bool:
     return window is None or longest <= window
 
 
+def use_packed(model: Any) -> None:
+    """Make `packed_attention` a model's attention, for good: see `forward`."""
+    if model.config._attn_implementation != NAME:
+        register()
+        model.set_attn_implementation(NAME)
+
+
 def forward(model: Any, groups: Sequence[TokenGroup], images: ImageReader | None = None) -> PackedHidden:
     """Run the backbone of `model` over all groups in one pass; gradients flow. `images`: see `forward_rows`.
 
@@ -182,9 +189,7 @@ def forward(model: Any, groups: Sequence[TokenGroup], images: ImageReader | None
     import torch
 
     network, device = backbone(model), model.device
-    if model.config._attn_implementation != NAME:
-        register()
-        model.set_attn_implementation(NAME)
+    use_packed(model)
     layout, branches, prefixes = lay_out(groups)
     ids = np.concatenate([part for group in groups for part in (group.prefix, *group.branches)])
     positions = np.concatenate([np.arange(a, a + n) for a, n in _stretches(groups)])

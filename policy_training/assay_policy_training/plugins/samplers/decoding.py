@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from assay.errors import BadInputError
-from assay.models.attention.packing import backbone, unwrapped
+from assay.models.attention.packing import backbone, can_pack, unwrapped, use_packed
 from assay.models.heads import position_ids
 from assay.models.vision import image_token_of, without_image_places
 from assay_policy_training.core.logprobs import ImageInputs
@@ -24,7 +24,13 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import draw
 from assay_policy_training.core.stop_strings import StopStrings
 from assay_policy_training.plugins.samplers.assembly import pad_left
-from assay_policy_training.plugins.samplers.key_value_cache import BufferedLayer, buffered_cache, compacted
+from assay_policy_training.plugins.samplers.key_value_cache import (
+    BufferedLayer,
+    buffered_cache,
+    compacted,
+    keys_and_values,
+)
+from assay_policy_training.plugins.samplers.mixed_attention import MixedAttention
 
 
 class Decoding:
@@ -64,6 +70,10 @@ class Decoding:
         image_token = image_token_of(unwrapped(policy.model).config)
         if image_token is not None and not self.images and bool((ids.eq(image_token) & seen).any()):
             raise BadInputError("prompts with images, which this one does not give to the model", field="sampler")
+        #: Whether rows may read on in the pass in which others draw.
+        self._mixes = in_turns and not mixture and can_pack(policy.model)
+        if self._mixes:
+            use_packed(unwrapped(policy.model))
         device = policy.device
         self.uniforms = uniforms.to(device)
         self.ids, self.seen_prompts = ids.to(device), seen.to(device)
@@ -107,13 +117,18 @@ class Decoding:
 
     def step(self) -> list[int]:
         """One more token of the rows that there is room for; returns those that have ended, or whose turn has."""
+        advanced = False
         if (self._waiting or self._resumed) and (room := self._room()):
             if prompts := [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]:
                 self._prefill(prompts)
             room = (room - len(prompts)) * self.group_size
             if rows := [self._resumed.popleft() for _ in range(min(room, len(self._resumed)))]:
-                self._read_on(rows)
-        if len(self._rows):
+                if self._mixes and len(self._rows):
+                    self._advance(rows)
+                    rows, advanced = [], True
+                else:
+                    self._read_on(rows)
+        if len(self._rows) and not advanced:
             self._advance()
         ended, self._ended = self._ended, []
         return ended
@@ -164,6 +179,16 @@ class Decoding:
         """Read what rows have that is not in their keys and values, sample the next token of each, and add them to the
         running batch."""
         device = self.tokens.device
+        unread, cached, held = self._taken_up(rows)
+        new, new_seen = (part.to(device) for part in pad_left(unread, int(self.policy.tokenizer.pad_token_id)))
+        cache, seen = self._stacked(cached, held, [0] * len(rows))
+        width = seen.shape[1]
+        seen = torch.cat([seen, new_seen], 1)
+        logits = self._forward(new, seen, position_ids(seen)[:, width:], cache)
+        self._join(torch.tensor(rows, device=device), logits, seen, cache)
+
+    def _taken_up(self, rows: Sequence[int]) -> tuple[list[list[int]], list[list[tuple[Tensor, Tensor]]], list[int]]:
+        """Of each row: its tokens that are not in its keys and values, these, and how many they are of."""
         contexts = [
             [
                 *self.ids[prompt][self.seen_prompts[prompt]].tolist(),
@@ -174,22 +199,29 @@ class Decoding:
         ]
         cached = [self._cached.pop(row, []) for row in rows]
         held = [layers[0][0].shape[-2] if layers else 0 for layers in cached]
-        pad = int(self.policy.tokenizer.pad_token_id)
-        new, new_seen = (
-            part.to(device) for part in pad_left([c[n:] for c, n in zip(contexts, held, strict=True)], pad)
-        )
-        cache, width = self._new_cache(), max(held)
-        seen = new_seen
-        if width:
-            for number, layer in enumerate(cache.layers):
-                some = next(layers[number] for layers in cached if layers)
-                pairs = [layers[number] if layers else (some[0][:, :0], some[1][:, :0]) for layers in cached]
-                keys, values = (torch.stack([_widened(pair[n], width) for pair in pairs]) for n in (0, 1))
-                layer.update(keys, values)
-            past = torch.arange(width, device=device) >= width - torch.tensor(held, device=device)[:, None]
-            seen = torch.cat([past, new_seen], 1)
-        logits = self._forward(new, seen, position_ids(seen)[:, width:], cache)
-        self._join(torch.tensor(rows, device=device), logits, seen, cache)
+        return [context[n:] for context, n in zip(contexts, held, strict=True)], cached, held
+
+    def _stacked(
+        self, cached: Sequence[list[tuple[Tensor, Tensor]]], held: Sequence[int], room: Sequence[int]
+    ) -> tuple[Any, Tensor]:
+        """A cache of rows with these keys and values and columns for `room` further tokens each, ending together, and
+        the columns that they have [rows, width]."""
+        device = self.tokens.device
+        lengths = torch.tensor(held, device=device) + torch.tensor(room, device=device)
+        cache, width = self._new_cache(), int(lengths.max())
+        for number, layer in enumerate(cache.layers if width else ()):
+            some = next((layers[number] for layers in cached if layers), None)
+            if some is None:
+                keys, values = keys_and_values(self._cache.layers[number])
+                some = (keys[0], values[0])
+            pairs = [layers[number] if layers else (some[0][:, :0], some[1][:, :0]) for layers in cached]
+            layer.update(
+                *(
+                    torch.stack([_placed(pair[n], width, more) for pair, more in zip(pairs, room, strict=True)])
+                    for n in (0, 1)
+                )
+            )
+        return cache, torch.arange(width, device=device) >= width - lengths[:, None]
 
     def _join(self, rows: Tensor, logits: Tensor, seen: Tensor, cache: Any) -> None:
         """Sample a token of each of `rows` from `logits`; those that continue join the batch."""
@@ -197,9 +229,12 @@ class Decoding:
         if not len(stay):
             return
         cache.batch_select_indices(stay)
-        rows, chosen, seen = rows[stay], chosen[stay], seen[stay]
+        self._append(rows[stay], chosen[stay], seen[stay], cache)
+
+    def _append(self, rows: Tensor, last: Tensor, seen: Tensor, cache: Any) -> None:
+        """Add rows to the running batch, with their newest tokens and what they have in columns and cache."""
         if not len(self._rows):
-            self._rows, self._last, self._seen, self._cache = rows, chosen, seen, cache
+            self._rows, self._last, self._seen, self._cache = rows, last, seen, cache
             return
         unused = int((~self._seen).all(0).sum())
         for layer, joining in zip(self._cache.layers, cache.layers, strict=True):
@@ -207,18 +242,52 @@ class Decoding:
         held = self._seen[:, unused:]
         width = max(held.shape[1], seen.shape[1])
         self._seen = torch.cat([torch.nn.functional.pad(m, (width - m.shape[1], 0)) for m in (held, seen)])
-        self._rows, self._last = torch.cat([self._rows, rows]), torch.cat([self._last, chosen])
+        self._rows, self._last = torch.cat([self._rows, rows]), torch.cat([self._last, last])
 
-    def _advance(self) -> None:
-        """One more token of every row."""
+    def _advance(self, resumed: Sequence[int] = ()) -> None:
+        """One more token of every row; in the same pass, rows that are `resumed` read on to theirs."""
+        drawing, unread = len(self._rows), list[list[int]]()
+        if resumed:
+            unread, cached, held = self._taken_up(resumed)
+            cache, own = self._stacked(cached, held, [len(tokens) - 1 for tokens in unread])
+            rows, last = (torch.tensor(part, device=own.device) for part in (resumed, [ids[-1] for ids in unread]))
+            self._append(rows, last, own, cache)
         seen = torch.cat([self._seen, self._seen.new_ones(len(self._seen), 1)], 1)
-        positions = position_ids(seen)[:, -1:] + self._offsets[self._rows, None]
-        logits = self._forward(self._last[:, None], seen, positions, self._cache)
+        positions = position_ids(seen)
+        if resumed:
+            logits = self._mixed_logits(drawing, unread, seen, positions)
+        else:
+            positions = positions[:, -1:] + self._offsets[self._rows, None]
+            logits = self._forward(self._last[:, None], seen, positions, self._cache)
         chosen, stay = self._sample(self._rows, logits, seen, self._cache)
         if len(stay) < len(self._rows):
             self._cache.batch_select_indices(stay)
             self._rows, chosen, seen = self._rows[stay], chosen[stay], seen[stay]
         self._last, self._seen = chosen, seen
+
+    @torch.no_grad()
+    def _mixed_logits(self, drawing: int, unread: Sequence[list[int]], seen: Tensor, positions: Tensor) -> Tensor:
+        """[rows,V] of a pass over the newest tokens of `drawing` rows and the `unread` ones of those after them."""
+        attention = MixedAttention(drawing, [len(tokens) for tokens in unread], seen)
+        read = torch.tensor([token for tokens in unread for token in tokens], device=seen.device)
+        for layer in self._cache.layers:
+            layer.places = (attention.rows, attention.columns)
+        try:
+            with self.policy.precision():
+                answer = self.policy.model(
+                    input_ids=torch.cat([self._last[:drawing], read])[None],
+                    attention_mask=seen.new_ones(1, 1, 1, 1),  # of four dimensions: taken as it is
+                    position_ids=positions[attention.rows, attention.columns][None],
+                    past_key_values=self._cache,
+                    use_cache=True,
+                    logits_to_keep=attention.last,
+                    packed_layout=attention,
+                )
+        finally:
+            for layer in self._cache.layers:
+                layer.places = None
+        logits: Tensor = answer.logits[0]
+        return logits
 
     def _positions(self, ids: Tensor, seen: Tensor, images: ImageInputs | None) -> tuple[Tensor, Tensor]:
         """Positions of prompts [P,S], and what each one's later tokens are moved by [P]: not 0 where the model counts
@@ -294,9 +363,9 @@ def _plain(cache: Any) -> bool:
     return all(isinstance(layer, BufferedLayer) for layer in cache.layers)
 
 
-def _widened(states: Tensor, width: int) -> Tensor:
-    """[heads, columns, d] with zeros before them, `width` columns."""
-    return torch.nn.functional.pad(states, (0, 0, width - states.shape[1], 0))
+def _placed(states: Tensor, width: int, more: int) -> Tensor:
+    """[heads, columns, d] with zeros before them and `more` columns of them after, `width` columns."""
+    return torch.nn.functional.pad(states, (0, 0, width - more - states.shape[1], more))
 
 
 def split_cache(cache: Any, depth: int) -> tuple[Any, Any]:

@@ -21,11 +21,15 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._buffers: tuple[Tensor, Tensor] | None = None
         self._start = 0
+        #: Row and column of each token that is appended next, where rows get different numbers of them.
+        self.places: tuple[Tensor, Tensor] | None = None
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        """Append; returns all."""
+        """Append; returns all. With `places`: one column, and states [1, heads, tokens, d] of tokens up to it."""
+        if self.places is not None:
+            return self._fill(key_states, value_states, *self.places)
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         rows, held, new = key_states.shape[0], self.get_seq_length(), key_states.shape[-2]
@@ -33,6 +37,15 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
             self._make_room((key_states, value_states), rows, held + new + ROOM, at=0)
         self._write((key_states, value_states), slice(rows), self._start + held)
         return self._view(rows, held + new)
+
+    def _fill(self, key_states: Tensor, value_states: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+        held, number = self.get_seq_length(), keys_and_values(self)[0].shape[0]
+        if self._buffers is None or self._buffers[0].shape[-2] < self._start + held + 1:
+            self._make_room((key_states, value_states), number, held + 1 + ROOM, at=0)
+        assert self._buffers is not None
+        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[rows, :, self._start + columns] = states[0].transpose(0, 1)
+        return self._view(number, held + 1)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         super().batch_repeat_interleave(repeats)
@@ -53,8 +66,8 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def join(self, other: DynamicLayer, *, drop: int) -> None:
         """Append the rows of another layer, both ending in the same column; the first `drop` columns are dropped."""
-        joining = _keys_and_values(other)
-        keys, values = _keys_and_values(self)
+        joining = keys_and_values(other)
+        keys, values = keys_and_values(self)
         self.keys, self.values = keys[:, :, drop:], values[:, :, drop:]
         self._start += drop
         rows, held, length = keys.shape[0], keys.shape[-2] - drop, joining[0].shape[-2]
@@ -80,7 +93,7 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     def _make_room(self, like: tuple[Tensor, Tensor], rows: int, columns: int, *, at: int) -> None:
         """Buffers for at least so many rows and columns, what is held from the column `at` on."""
         rows = rows if self._buffers is None else max(rows, self._buffers[0].shape[0])
-        held = _keys_and_values(self) if self.get_seq_length() else None
+        held = keys_and_values(self) if self.get_seq_length() else None
         self._buffers = (
             like[0].new_zeros(rows, like[0].shape[1], columns, like[0].shape[3]),
             like[1].new_zeros(rows, like[1].shape[1], columns, like[1].shape[3]),
@@ -90,7 +103,7 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
             self._write(held, slice(held[0].shape[0]), at)
 
 
-def _keys_and_values(layer: DynamicLayer) -> tuple[Tensor, Tensor]:
+def keys_and_values(layer: DynamicLayer) -> tuple[Tensor, Tensor]:
     """Keys and values of a layer that has some."""
     assert layer.keys is not None
     assert layer.values is not None

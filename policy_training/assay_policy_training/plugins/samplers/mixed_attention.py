@@ -1,0 +1,49 @@
+"""Attention of one pass in which rows draw their next token while others read what was observed.
+
+Covers: the tokens of all rows laid end to end, so that embeddings, linear layers and norms have no padding, each
+attending to the columns of its own row that come no later. Leaves out: what is in the cache (`key_value_cache`), which
+rows there are (`decoding`).
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+
+class MixedAttention:
+    """Of `drawing` rows with one token each, then of rows with `lengths` tokens, all ending in the last column. `seen`
+    [R,W]: columns that a row has. Called as `packed_attention` calls a layout."""
+
+    def __init__(self, drawing: int, lengths: Sequence[int], seen: Tensor) -> None:
+        width, longest, device = seen.shape[1], max(lengths), seen.device
+        columns = torch.arange(width, device=device)
+        self.drawing, self.longest = drawing, longest
+        self.last = torch.tensor([1] * drawing + list(lengths), device=device).cumsum(0) - 1  #: token of each row
+        #: Row and column of each token, in the cache; and in the padded queries of the rows that read.
+        self.rows = torch.repeat_interleave(
+            torch.arange(len(seen), device=device), torch.tensor([1] * drawing + list(lengths), device=device)
+        )
+        self.columns = width - 1 - (self.last[self.rows] - torch.arange(len(self.rows), device=device))
+        self.places = (self.rows[drawing:] - drawing, self.columns[drawing:] - (width - longest))
+        self.drawing_mask = seen[:drawing, None, None]
+        self.reading_mask = seen[drawing:, None, None] & (columns <= columns[-longest:, None])
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+        """query [1,H,N,D] of N tokens, key and value [R,H_kv,W,D] -> [1,N,H,D]."""
+        tokens, n = query[0].transpose(0, 1), self.drawing
+        drawn = _attend(tokens[:n, :, None], key[:n], value[:n], self.drawing_mask, scaling)[:, :, 0]
+        padded = tokens.new_zeros(len(key) - n, self.longest, *tokens.shape[1:])
+        padded[self.places] = tokens[n:]
+        read = _attend(padded.transpose(1, 2), key[n:], value[n:], self.reading_mask, scaling)
+        return torch.cat([drawn, read.transpose(1, 2)[self.places]])[None]
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
+    """query [R,H,Q,D], key and value [R,H_kv,W,D], mask [R,1,Q,W]. Heads that share keys are queries of one."""
+    rows, heads, length, width = query.shape
+    shared = heads // key.shape[1]
+    together = query.reshape(rows, key.shape[1], shared * length, width)
+    out = scaled_dot_product_attention(together, key, value, attn_mask=mask.repeat(1, 1, shared, 1), scale=scaling)
+    return out.view(rows, heads, length, width)
