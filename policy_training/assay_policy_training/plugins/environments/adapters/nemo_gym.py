@@ -80,9 +80,11 @@ class NemoGym(Environment):
     async def close(self) -> None:
         if not hasattr(self, "_client"):
             return
-        if getattr(self, "_closes", False):
-            await self._post("/close", {})
-        await self._client.aclose()
+        try:
+            if getattr(self, "_closes", False):
+                await self._post("/close", {})
+        finally:
+            await self._client.aclose()
 
     async def _called(self, call: ToolCall) -> ToolResult:
         """Errors of a tool are for the policy to read, as NeMo-Gym's agent shows them."""

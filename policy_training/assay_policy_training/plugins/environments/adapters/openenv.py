@@ -8,6 +8,7 @@ is not needed.
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import httpx
@@ -78,7 +79,9 @@ class OpenEnv(Environment):
         return self._done({})
 
     async def close(self) -> None:
-        if hasattr(self, "_socket"):
+        if not hasattr(self, "_socket"):
+            return
+        with suppress(OSError, WebSocketException):  # the server may be gone
             await self._socket.send(json.dumps({"type": "close"}))
             await self._socket.close()
 
