@@ -1,15 +1,17 @@
-"""The closed loop: rollouts on which two rewards disagree (a policy run's suspects.jsonl) become a queue, with each
-reward's preference as its judgment; the queue's decisions are traced to snapshots and models.
+"""The closed loop: doubtful pairs of a policy run's rollouts become a queue, with each reward's preference as its
+judgment; the queue's decisions are traced to snapshots and models. Of a run that was watched they are those on which
+two rewards disagree (suspects.jsonl), of any other those of `rollout_pairs`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from assay import ids
+from assay.data.conversation import prompt_columns, response_columns
 from assay.data.json_lines import Lines, parse_object
-from assay.domain import prompt_of
+from assay.domain import prompt_of, response_of
 from assay.errors import BadInputError, NotFoundError
 from assay.runs.record import Run
 from assay.store.intake import pair_schema, store_pairs
@@ -17,10 +19,12 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.queues import create_queue, get_queue
 from assay_pipelines.annotation.recording import Queue
+from assay_pipelines.annotation.rollout_pairs import uncertain_pairs
 
-SUSPECTS_FILE = "suspects.jsonl"
+SUSPECTS_FILE, ROLLOUTS_FILE = "suspects.jsonl", "rollouts.jsonl"
 TRAINED_ON, HELD_OUT = "the reward trained on", "the held-out reward"
 REASON = "Two rewards disagree about these responses of a policy in training."
+UNCERTAIN = "The reward hardly tells these responses of a policy in training apart, or its parts disagree about them."
 
 
 @dataclass(frozen=True)
@@ -68,22 +72,27 @@ def queue_rollouts(
 ) -> RolloutQueue:
     """Make a queue of the run's most doubtful pairs, once each; the same call again adds what the run has found since.
 
-    Raises NotFoundError for an unknown run, BadInputError for one that was not watched or found nothing.
+    Raises NotFoundError for an unknown run, BadInputError for one that has no rollouts or no such pair.
     """
-    path = workspace.runs / policy_run / SUSPECTS_FILE
-    if not path.parent.is_dir():
+    folder = workspace.runs / policy_run
+    if not folder.is_dir():
         raise NotFoundError(f"no run {policy_run!r} in {workspace.root}")
-    if not path.is_file():
-        raise BadInputError(f"{policy_run} was not watched: train with assay rl --watch URL")
-    rows = _most_doubtful(path, limit)
+    path, reason = folder / SUSPECTS_FILE, REASON
+    if path.is_file():
+        pairs: Iterable[dict[str, Any]] = (parse_object(line) for _, line in Lines(path))
+    elif (path := folder / ROLLOUTS_FILE).is_file():
+        pairs, reason = uncertain_pairs(path), UNCERTAIN
+    else:
+        raise BadInputError(f"{policy_run} has no rollouts: name a run of assay rl, watched (--watch) or not")
+    rows = _most_doubtful(pairs, limit)
     if not rows:
-        raise BadInputError(f"the rewards of {policy_run} did not disagree about any pair yet", file=path)
+        raise BadInputError(f"{policy_run} has no pair that its rewards disagree about or hardly tell apart", file=path)
     import pyarrow as pa
 
     table = pa.Table.from_pylist([_pair(row, number, policy_run) for number, row in enumerate(rows, 1)], pair_schema())
     with workspace.store.unit() as db:
         counts = store_pairs(db, table, run.id)
-    items = [QueueItem(_comparison(row), priority=float(row["doubt"]), reason=REASON) for row in rows]
+    items = [QueueItem(_comparison(row), priority=float(row["doubt"]), reason=reason) for row in rows]
     queue = create_queue(workspace, name, items, overlap=overlap, gold_checks=gold_checks, run_id=run.id, seed=seed)
     return RolloutQueue(queue, len(rows), counts.comparisons)
 
@@ -111,11 +120,10 @@ def _names(value: Sequence[str | None] | None) -> tuple[str, ...]:
     return tuple(sorted(name for name in value or () if name is not None))
 
 
-def _most_doubtful(path: Any, limit: int | None) -> list[dict[str, Any]]:
+def _most_doubtful(pairs: Iterable[dict[str, Any]], limit: int | None) -> list[dict[str, Any]]:
     """One row a comparison, the most doubtful first."""
     most: dict[str, dict[str, Any]] = {}
-    for _, line in Lines(path):
-        row = parse_object(line)
+    for row in pairs:
         key = _comparison(row)
         if key not in most or row["doubt"] > most[key]["doubt"]:
             most[key] = row
@@ -124,18 +132,24 @@ def _most_doubtful(path: Any, limit: int | None) -> list[dict[str, Any]]:
 
 def _comparison(row: dict[str, Any]) -> str:
     prompt = ids.prompt_id(prompt_of(row["prompt"]))
-    return ids.comparison_id(prompt, *(ids.response_id(prompt, text) for text in row["responses"]))
+    return ids.comparison_id(prompt, *(ids.response_id(prompt, response_of(form)) for form in row["responses"]))
 
 
 def _pair(row: dict[str, Any], number: int, policy_run: str) -> dict[str, Any]:
     """Of the intermediate form. The source itself says nothing; the two rewards do."""
-    first, second = row["responses"]
-    votes = [(TRAINED_ON, "first", row["rewards"]), (HELD_OUT, "second", row["held_out"])]
+    messages, conversation = prompt_columns(row["prompt"])
+    (first, first_turns), (second, second_turns) = map(response_columns, row["responses"])
+    higher, lower = row["rewards"]
+    votes = [(TRAINED_ON, "first" if higher > lower else "tie", row["rewards"])]
+    votes += [(HELD_OUT, "second", row["held_out"])] if "held_out" in row else []
     return {
         "row": number,
-        "messages": row["prompt"],
+        "messages": messages,
+        "conversation": conversation,
         "first": first,
         "second": second,
+        "first_turns": first_turns,
+        "second_turns": second_turns,
         "label": None,
         "strength": None,
         "rationale": None,

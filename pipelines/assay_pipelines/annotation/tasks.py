@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from assay import ids
-from assay.conversation.message import part_spans, response_text, stored_response
+from assay.conversation.message import part_spans, response_text, stored_response, turn_spans
 from assay.data.snapshots import CATEGORIES, Selection, why_empty
 from assay.domain import Response
 from assay.errors import BadInputError
@@ -42,12 +42,14 @@ _LINE = re.compile(r"\S[^\n]*")
 
 @dataclass(frozen=True, slots=True)
 class TaskQuestion:
-    """What the items of a queue are asked. `scales` for `rating`, `labels` for `spans`."""
+    """What the items of a queue are asked. `scales` for `rating`, `labels` for `spans`. `by_turns`: the steps are the
+    assistant's turns, whatever labels there are."""
 
     name: str
     scales: tuple[AnnotationScale, ...] = (AnnotationScale("overall"),)
     labels: tuple[str, ...] = ("error",)
     reason: str = ""
+    by_turns: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in TASKS:
@@ -73,7 +75,9 @@ class QueueTask:
         elif question.name == "spans":
             settings["labels"] = list(question.labels)
         elif question.name == "steps":
-            settings["steps"] = [list(step) for step in self.steps]
+            settings |= {"steps": [list(step) for step in self.steps]} | (
+                {"by_turns": True} if question.by_turns else {}
+            )
         return {
             "question": question.name,
             "settings": settings,
@@ -247,11 +251,14 @@ def _tasks(db: Connection, question: TaskQuestion, seed: int, limit: int | None)
             ORDER BY {drawn.format("response_id")} {cut}""",
         {"draw": str(seed)},
     ).fetchall()
-    steps = question.name == "steps"
-    return [
-        QueueTask(prompt, (name,), steps_of(stored_response(text, turns), marks) if steps else ())
-        for prompt, name, text, turns, marks in rows
-    ]
+    tasks = []
+    for prompt, name, text, turns, marks in rows:
+        steps: tuple[tuple[int, int], ...] = ()
+        if question.name == "steps":
+            response = stored_response(text, turns)
+            steps = tuple(turn_spans(response)) if question.by_turns else steps_of(response, marks)
+        tasks.append(QueueTask(prompt, (name,), steps))
+    return tasks
 
 
 def steps_of(response: Response, marked: Sequence[Sequence[int]] | None = None) -> tuple[tuple[int, int], ...]:

@@ -80,6 +80,9 @@ def create(
             help="With --question spans: what a span can be (default `error`); repeatable.", show_default=False
         ),
     ] = None,
+    by_turns: Annotated[
+        bool, typer.Option("--by-turns", help="With --question steps: the steps are the assistant's turns.")
+    ] = False,
     lease: Annotated[float, typer.Option(min=0.1, help="Minutes until an untouched item goes to others.")] = 30.0,
     seed: Annotated[int, typer.Option(help="Seed of every order that is drawn.")] = 0,
     project: Annotated[
@@ -106,6 +109,8 @@ def create(
         raise BadInputError("--rate goes with --question rating")
     if span_label and question != "spans":
         raise BadInputError("--span-label goes with --question spans")
+    if by_turns and question != "steps":
+        raise BadInputError("--by-turns goes with --question steps")
     task = question in TASKS
     if task and principle:
         raise BadInputError(f"--principle asks of two responses: not with --question {question}")
@@ -114,7 +119,7 @@ def create(
     asked: TaskQuestion | None = None
     if task:
         scales = tuple(map(AnnotationScale.parse, rate or ("overall",)))
-        asked = TaskQuestion(question, scales, tuple(dict.fromkeys(span_label or ("error",))), reason)
+        asked = TaskQuestion(question, scales, tuple(dict.fromkeys(span_label or ("error",))), reason, by_turns)
     else:
         about["question"] = question if question == PAIR else absolute_name(question, Path())
     shared: dict[str, Any] = {
@@ -434,17 +439,18 @@ def _estimate(estimate: CoefficientEstimate) -> str:
 
 def from_rollouts(
     workspace: Workspace,
-    run: Annotated[str, typer.Argument(help="Id of a policy run that was watched (`assay rl --watch`).")],
+    run: Annotated[str, typer.Argument(help="Id of a policy run (`assay rl`).")],
     name: Annotated[str, typer.Option(help="Of the queue. Default: rollouts-RUN.", show_default=False)] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="The most doubtful so many. Default: all.")] = None,
     overlap: Annotated[int, typer.Option(min=1, help="How many people see each pair.")] = 1,
     gold_checks: Annotated[float, typer.Option(help="Share of known answers mixed in, from the gold pool.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of every order that is drawn.")] = 0,
 ) -> CommandResult:
-    """Put before people the rollouts that the reward trained on and the held-out reward disagree about.
+    """Put before people the rollouts that the reward trained on and the held-out reward disagree about; of a run that
+    was not watched, those that its reward hardly tells apart, or whose parts disagree.
 
-    Each pair is two responses of the policy to one prompt; the rewards' preferences are recorded as their judgments and
-    not shown. Run again it adds what the policy run has found since.
+    Each pair is two responses of the policy to one prompt, an episode with all its turns; the rewards' preferences are
+    recorded as their judgments and not shown. Run again it adds what the policy run has found since.
 
     Example: `assay queue from-rollouts run-20261121-130202-cf034f --limit 100 --overlap 3`
     """

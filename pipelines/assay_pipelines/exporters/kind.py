@@ -26,6 +26,7 @@ EXPORTERS: "Kind[ExportFormat]" = Kind(
         "helpsteer3-preference": _EXPORTERS + "helpsteer3:HELPSTEER3_PREFERENCES",
         "ratings": _EXPORTERS + "single_responses:RATINGS",
         "steps": _EXPORTERS + "single_responses:STEPS",
+        "turns": _EXPORTERS + "single_responses:TURNS",
         "label-studio": _EXPORTERS + "label_studio:LABEL_STUDIO",
     },
     requires=("endings", "write", "unit", "needs"),

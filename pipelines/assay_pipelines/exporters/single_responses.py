@@ -9,8 +9,11 @@ no comparison. Only unpaired rows hold more than texts. What was withdrawn is le
   labels are true or false, so it ends before a neutral or unlabelled step.
 - Ratings, for `assay train ratings`: by aspect the mean of what people said, and where nobody did, of what others said.
 - Steps, for `assay train steps`: the chance that each is right, the mean place on the labels' scales.
+- Turns, for `assay train steps`: the same of responses in turns, whose labelled steps are the assistant's turns; null
+  for those after the last label.
 """
 
+from assay.conversation.message import stored_response, turn_spans
 from assay.errors import BadInputError
 from assay_pipelines.exporters.job import LINES, ExportFormat, ExportJob, Written
 from assay_pipelines.exporters.message_forms import EVERYTHING, MessageForm, left_out_notes
@@ -141,6 +144,24 @@ def write_steps(job: ExportJob) -> Written:
     return _write_labels(job, _STEPS, f"{texts} AS completions, labels, text AS response", "no step labels")
 
 
+def write_turns(job: ExportJob) -> Written:
+    job.db.create_function("turn_starts", _turn_starts, ["VARCHAR"], "BIGINT[]")
+    try:
+        turns = """SELECT response_id, turn_starts(turns::VARCHAR) AS turn_places FROM responses
+                   SEMI JOIN scope USING (response_id) WHERE turns IS NOT NULL"""
+        rows = f"""(SELECT * FROM {selected_responses(job)} JOIN ({_STEPS}) USING (response_id)
+                    JOIN ({turns}) USING (response_id) WHERE starts = turn_places[1:len(starts)])"""
+        columns = f"""prompt, {job.forms.columns()}completion AS response,
+            list_resize(labels, len(turn_places)) AS labels, source, category"""
+        return write_responses(job, columns, rows, "response_id", "no labels of turns")
+    finally:
+        job.db.remove_function("turn_starts")
+
+
+def _turn_starts(turns: str) -> list[int]:
+    return [start for start, _ in turn_spans(stored_response("", turns))]
+
+
 def _write_labels(job: ExportJob, labels: str, columns: str, nothing: str) -> Written:
     rows = f"(FROM {selected_responses(job)} JOIN ({labels}) USING (response_id))"
     return write_responses(job, f"messages AS prompt, {columns}, source, category", rows, "response_id", nothing)
@@ -149,4 +170,7 @@ def _write_labels(job: ExportJob, labels: str, columns: str, nothing: str) -> Wr
 KTO = ExportFormat(LINES, write_unpaired, "responses", "responses", MessageForm(EVERYTHING))
 STEPWISE = ExportFormat(LINES, write_stepwise, "solutions", "responses")
 RATINGS = ExportFormat((".jsonl", ".jsonl.gz"), write_ratings, "rated responses", "responses")
+TURNS = ExportFormat(
+    (".jsonl", ".jsonl.gz"), write_turns, "responses with labelled turns", "responses", MessageForm(EVERYTHING)
+)
 STEPS = ExportFormat((".jsonl", ".jsonl.gz"), write_steps, "responses with labelled steps", "responses")

@@ -111,6 +111,18 @@ def part_spans(response: Response) -> list[tuple[int, int]]:
     return spans
 
 
+def turn_spans(response: Response) -> list[tuple[int, int]]:
+    """Where the assistant's turns stand in the text view of a response: [start, end) in characters."""
+    spans, at = [], 0
+    turns = response_turns(response)
+    for turn in turns:
+        at += len(f"{turn.role}: ") if len(turns) > 1 else 0
+        if turn.role == "assistant":
+            spans.append((at, at + len(turn.text)))
+        at += len(turn.text) + len("\n\n")
+    return spans
+
+
 def identity_of(response: Response) -> str:
     """A text that no other response has."""
     return response if isinstance(response, str) else conversation_json(response)

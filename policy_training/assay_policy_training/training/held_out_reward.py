@@ -23,11 +23,14 @@ from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from assay import ids
+from assay.conversation.message import response_form
 from assay.runs.json_log import JsonLog
 from assay.statistics.rank_correlation import spearman
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.compositions.weighted import Composition
+from assay_policy_training.plugins.environments.conversation import EpisodeConversation, conversation_of
+from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.protocols import RewardSource, StepReport
 from assay_policy_training.rollouts.rewards import composed, gather_rewards
 
@@ -178,22 +181,36 @@ def _disagreements(batch: RolloutBatch, held: Tensor, rows: list[int], scales: t
     for a, b in permutations(rows, 2):
         ahead = float(batch.scored_reward[a] - batch.scored_reward[b]) / scales[0]
         behind = float(held[b] - held[a]) / scales[1]
-        if ahead > 0 and behind > 0 and batch.responses[a] != batch.responses[b]:
+        if ahead > 0 and behind > 0 and batch.responses[a] != batch.responses[b] and _of_one_prompt(batch, a, b):
             yield _Pair(ahead * behind + _uncertainty(batch, a), a, b)
 
 
+def _of_one_prompt(batch: RolloutBatch, a: int, b: int) -> bool:
+    """An environment may tell two episodes of a prompt different things before their first turns."""
+    return _conversation(batch, a).prompt == _conversation(batch, b).prompt
+
+
 def _record(batch: RolloutBatch, held: Tensor, pair: _Pair, step: int) -> dict[str, Any]:
-    prompt, rows = ids.prompt_id(batch.prompts[pair.a]), (pair.a, pair.b)
+    rows = (pair.a, pair.b)
+    conversations = [_conversation(batch, row) for row in rows]
+    prompt = ids.prompt_id(conversations[0].prompt)
     return {
         "step": step,
         "uid": batch.uid[pair.a],
-        "prompt": [message.to_dict() for message in batch.prompts[pair.a]],
-        "responses": [batch.responses[row] for row in rows],
-        "response_ids": [ids.response_id(prompt, batch.responses[row]) for row in rows],
+        "prompt": [message.to_dict() for message in conversations[0].prompt],
+        "responses": [response_form(one.response) for one in conversations],
+        "response_ids": [ids.response_id(prompt, one.response) for one in conversations],
         "rewards": [float(batch.scored_reward[row]) for row in rows],
         "held_out": [float(held[row]) for row in rows],
         "doubt": pair.doubt,
     }
+
+
+def _conversation(batch: RolloutBatch, row: int) -> EpisodeConversation:
+    """What the policy read and said, of an episode with all its turns."""
+    record = batch.items[row].meta.get(EPISODE) if batch.items else None
+    episode = None if record is None else conversation_of(batch.prompts[row], record)
+    return episode or EpisodeConversation(batch.prompts[row], batch.responses[row])
 
 
 def _deviation(values: Tensor) -> float:

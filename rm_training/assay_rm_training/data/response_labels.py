@@ -8,7 +8,8 @@ Desirable and undesirable responses, the rows of KTO and supervised fine-tuning.
 completion, label), prompts with a completion, conversations as `messages`, and pairs, of files or of a snapshot.
 
 Responses split into labelled steps, the training rows of process reward models. Covers: JSON Lines rows {prompt, steps,
-labels} (TRL's stepwise form says `completions` for the steps), with Monte-Carlo labels as the counts they come from
+labels} (TRL's stepwise form says `completions` for the steps), or {prompt, response, labels} of a response in turns
+with a label for each of the assistant's, with Monte-Carlo labels as the counts they come from
 (Math-Shepherd, arXiv 2312.08935, from memory). Leaves out: other formats, sampling continuations.
 """
 
@@ -17,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.conversation.message import response_turns
 from assay.data.conversation import prompt_turns, response_form_of, row_turns, text_of, text_or_empty, turns_of
 from assay.data.json_lines import RowError
 from assay.data.pairs import from_snapshot_or_file, pair_of
 from assay.data.row_files import RowFile, number_of
 from assay.data.snapshots import load_pairs
-from assay.domain import PreferencePair, Prompt, Response, prompt_of, response_of
+from assay.domain import Message, PreferencePair, Prompt, Response, prompt_of, response_of
 from assay.errors import NotFoundError
 from assay.workspace import Workspace
 
@@ -126,7 +128,8 @@ def _unpaired(record: dict[str, Any]) -> list[UnpairedResponse]:
 
 @dataclass(frozen=True, slots=True)
 class SteppedResponse:
-    """`labels`: P(step is right), 0 to 1, None where it was not labelled; one for each step."""
+    """`labels`: P(step is right), 0 to 1, None where it was not labelled; one for each step. `turns`: of a response
+    that is no text; its steps are then the texts of the assistant's turns."""
 
     prompt: Prompt
     steps: tuple[str, ...]
@@ -134,6 +137,7 @@ class SteppedResponse:
     weight: float = 1.0
     source: str = ""
     category: str = ""
+    turns: tuple[Message, ...] = ()
 
 
 def load_steps(data: str | Path) -> Collection[SteppedResponse]:
@@ -147,6 +151,12 @@ def load_steps(data: str | Path) -> Collection[SteppedResponse]:
 def _stepped(record: dict[str, Any]) -> list[SteppedResponse]:
     field = "completions" if "completions" in record else "steps"
     steps, labels = record.get(field), record.get("labels")
+    turns: tuple[Message, ...] = ()
+    messages = prompt_turns(record.get("prompt"))
+    if steps is None and isinstance(record.get("response"), list):
+        form = response_form_of(record["response"], "response")
+        turns, messages = response_turns(response_of(form)), row_turns(record, messages, form)
+        field, steps = "response", [turn.text for turn in turns if turn.role == "assistant"]
     if not isinstance(steps, list):
         raise RowError("not a list of steps", field=field)
     if not isinstance(labels, list) or len(labels) != len(steps):
@@ -155,15 +165,16 @@ def _stepped(record: dict[str, Any]) -> list[SteppedResponse]:
     if all(value is None for value in values):
         return []
     texts = tuple(text_of(step, field) for step in steps)
-    if any(not text.strip() for text in texts):
+    if not turns and any(not text.strip() for text in texts):
         raise RowError("a step of white space only", field=field)
     return [
         SteppedResponse(
-            prompt_of(prompt_turns(record.get("prompt"))),
+            prompt_of(messages),
             texts,
             values,
             source=str(record.get("source") or ""),
             category=str(record.get("category") or ""),
+            turns=turns,
         )
     ]
 

@@ -15,7 +15,7 @@ from assay.errors import BadInputError
 from assay.ids import prompt_id
 from assay.models.attention.packing import TokenGroup, group_of
 from assay.models.chat.renderer import Renderer
-from assay.models.chat.step_reader import read_steps
+from assay.models.chat.step_reader import read_steps, read_turns
 from assay.models.heads import HEAD, apply_head
 from assay.models.spec import Kind, Stepwise
 from assay.runs.coverage import Coverage
@@ -146,10 +146,13 @@ class ProcessRewardMethod(MethodFields):
         )
 
     def _encode(self, row: SteppedResponse, renderer: Renderer) -> tuple[EncodedSteps, bool] | str:
-        if any(self.reading.separator in step for step in row.steps):
+        if not row.turns and any(self.reading.separator in step for step in row.steps):
             return f"a step holds the separator {self.reading.separator!r}, at which engines would split it"
         try:
-            read = read_steps(renderer, row.prompt, row.steps, separator=self.reading.separator)
+            if row.turns:
+                read = read_turns(renderer, row.prompt, row.turns)
+            else:
+                read = read_steps(renderer, row.prompt, row.steps, separator=self.reading.separator)
         except BadInputError as error:
             return f"cannot be read step by step: {error}"
         labels = tuple(float("nan") if label is None else label for label in row.labels)
@@ -163,13 +166,16 @@ class ProcessRewardMethod(MethodFields):
         return {"stepwise": self.reading}
 
     def responses(self, rows: Collection[SteppedResponse]) -> list[ScoreItem]:
-        return [ScoreItem(row.prompt, self.reading.separator.join(row.steps)) for row in rows]
+        return [ScoreItem(row.prompt, row.turns or self.reading.separator.join(row.steps)) for row in rows]
 
     def evaluate(
         self, scorer: Scorer, rows: Collection[SteppedResponse], *, seed: int, advance: Advance = silent
     ) -> ProcessRewardEvaluation:
         """Of every labelled step, at P = 1/2; soft labels are rounded."""
-        results = scorer.score([ScoreItem.of_steps(row.prompt, row.steps) for row in rows], advance)
+        items = [
+            ScoreItem(row.prompt, row.turns) if row.turns else ScoreItem.of_steps(row.prompt, row.steps) for row in rows
+        ]
+        results = scorer.score(items, advance)
         scored = [(row, score.steps) for row, score in zip(rows, results, strict=True) if isinstance(score, Score)]
         if not scored:
             raise BadInputError(f"none of the {len(rows)} responses could be scored")

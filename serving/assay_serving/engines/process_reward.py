@@ -1,7 +1,7 @@
 """Scoring with process reward models: one reward for the response by the spec's aggregation, and log-odds of each step.
 
-Covers: responses given in steps, and whole responses, which the spec's separator cuts into steps; a score's parts are
-the log-odds that each step is right. Leaves out: training
+Covers: responses given in steps, whole texts, which the spec's separator cuts into steps, and responses in turns, whose
+steps are the assistant's turns; a score's parts are the log-odds that each step is right. Leaves out: training
 (`assay_rm_training.methods.process_reward`). The checkpoint is a stock sequence classifier: any other engine's score
 of a whole response is its last step's reward.
 """
@@ -9,10 +9,9 @@ of a whole response is its last step's reward.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from assay.domain import Prompt
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Encoded
-from assay.models.chat.step_reader import read_steps
+from assay.models.chat.step_reader import read_steps, read_turns
 from assay.models.spec import RewardModelSpec, Stepwise
 from assay.score import STEP, ScoreFailure, ScorePart
 from assay_serving.engines.token import Reading
@@ -44,9 +43,15 @@ class StepScorer(TransformersScorer):
             return reading
         if reading.conversation.truncated and item.rendered is not None and item.rendered.keep is None:
             return self.failure("too_long", f"the text does not fit in {self.renderer.max_length} tokens")
-        if not isinstance(spoken.response, str):
-            return self.failure("bad_input", "steps are parts of one text; this response is more than text")
-        return self._checked(spoken.prompt, self.steps_of(spoken))
+        try:
+            if isinstance(spoken.response, str):
+                separator = self.reading.separator
+                read = read_steps(self.renderer, spoken.prompt, self.steps_of(spoken), separator=separator)
+            else:
+                read = read_turns(self.renderer, spoken.prompt, spoken.response)
+        except BadInputError as error:
+            return self.failure("bad_input", str(error))
+        return Reading(Encoded(read.ids, 0, read.truncated), read.places)
 
     def reward(self, outputs: "torch.Tensor") -> float:
         return self.reading.aggregate(outputs[:, 0].tolist())
@@ -58,10 +63,3 @@ class StepScorer(TransformersScorer):
     def steps_of(self, item: ScoreItem) -> Sequence[str]:
         """The response's steps: as given, else its text, cut."""
         return self.reading.split(str(item.response)) if item.steps is None else item.steps
-
-    def _checked(self, prompt: Prompt, steps: Sequence[str]) -> Reading | ScoreFailure:
-        try:
-            steps_reading = read_steps(self.renderer, prompt, steps, separator=self.reading.separator)
-        except BadInputError as error:
-            return self.failure("bad_input", str(error))
-        return Reading(Encoded(steps_reading.ids, 0, steps_reading.truncated), steps_reading.places)

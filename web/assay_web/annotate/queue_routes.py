@@ -98,7 +98,7 @@ class NewQueue(RequestBody):
     responses of each. `project`: one of the curator's.
 
     `question`: other than "pair" it asks of these comparisons' responses, and of those that are in none where no pool
-    is named; `ranking` of their prompts. `scales` of a rating, `labels` of spans."""
+    is named; `ranking` of their prompts. `scales` of a rating, `labels` of spans; `by_turns`: steps are the assistant's turns."""
 
     name: Annotated[str, Field(max_length=100)]
     pools: list[str] = Field(["unverified"])
@@ -111,6 +111,7 @@ class NewQueue(RequestBody):
     question: Literal["pair", "rating", "steps", "spans", "ranking"] = "pair"
     scales: list[AskedScale] = Field([AskedScale(aspect="overall")], min_length=1, max_length=20)
     labels: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(["error"], min_length=1, max_length=50)
+    by_turns: bool = False
     guideline: Annotated[str, Field(max_length=20_000)] = ""
     reason: Annotated[str, Field(max_length=1_000)] = ""
     lease_minutes: Annotated[float, Field(ge=0.1, le=10_080)] = 30.0
@@ -190,7 +191,9 @@ def make_queue(body: NewQueue, person: Curator, service: ServiceNow, live: LiveN
             if body.comparison_ids is not None or body.principles:
                 raise BadInputError("only pairs are asked by id, and of principles", field="question")
             scales = tuple(AnnotationScale(scale.aspect, scale.low, scale.high) for scale in body.scales)
-            question = TaskQuestion(body.question, scales, tuple(dict.fromkeys(body.labels)), body.reason)
+            question = TaskQuestion(
+                body.question, scales, tuple(dict.fromkeys(body.labels)), body.reason, body.by_turns
+            )
             tasks = tasks_of(here, question, selection, alone=not body.pools, limit=body.limit, seed=body.seed)
             created = create_task_queue(here, body.name, tasks, question, **shared)
         elif body.comparison_ids is not None:

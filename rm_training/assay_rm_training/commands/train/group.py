@@ -190,7 +190,8 @@ def steps(
     separator: Annotated[str, typer.Option(help=r"Separator of steps; \n is a line break.")] = r"\n",
     aggregation: Annotated[str, typer.Option(help="min, product or last: a response's reward from its steps.")] = "min",
 ) -> Method:
-    """Train a process reward model on labelled steps: rows {"prompt", "steps", "labels"}, labels 0 to 1 or null.
+    """Train a process reward model on labelled steps: rows {"prompt", "steps", "labels"}, labels 0 to 1 or null; or
+    {"prompt", "response", "labels"} with a response in turns, an episode's, and a label for each turn of the assistant.
 
     Example: `assay train steps --data steps.jsonl --aggregation min`
     """

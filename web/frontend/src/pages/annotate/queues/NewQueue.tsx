@@ -29,6 +29,7 @@ export function NewQueue() {
     question: "pair" as Question,
     scales: ["overall:1-5"],
     labels: ["error"],
+    byTurns: false,
     pools: ["unverified"],
     sources: [] as string[],
     categories: [] as string[],
@@ -66,6 +67,7 @@ export function NewQueue() {
       principles: pair ? principles : [],
       scales: fields.scales.map(scaleOf),
       labels: fields.labels,
+      by_turns: question === "steps" && fields.byTurns,
       overlap: fields.everyone ? "all" : fields.overlap,
       gold_checks: question === "spans" ? 0 : fields.checks / 100,
       lease_minutes: fields.lease,
@@ -112,6 +114,9 @@ export function NewQueue() {
           )}
           {fields.question === "spans" && (
             <TagsInput label="Labels" description="What marked words can be. Enter ends each." required splitChars={[","]} value={fields.labels} onChange={(labels) => set({ labels })} />
+          )}
+          {fields.question === "steps" && (
+            <Switch label="Each turn of the assistant is a step" checked={fields.byTurns} onChange={(event) => set({ byTurns: event.currentTarget.checked })} />
           )}
           <MultiSelect label="Pools" description={pair ? undefined : "None: also responses that are in no comparison"} data={POOLS} value={fields.pools} onChange={(pools) => set({ pools })} />
           <Group grow align="start">

@@ -1,5 +1,6 @@
 import { Button, Group } from "@mantine/core";
 
+import { Messages, type Turn } from "../../../components/Messages";
 import { useQuestionTypes } from "../questionTypes";
 import { useKeys } from "../useKeys";
 import { ResponseText } from "./ResponseText";
@@ -11,6 +12,16 @@ interface StepValue {
   key: string;
   label: string;
   value: number;
+}
+
+/** Each turn of the assistant with what follows it, up to the next one. */
+function byTurns(turns: Turn[]): Turn[][] {
+  const groups: Turn[][] = [];
+  for (const turn of turns) {
+    if (turn.role === "assistant") groups.push([turn]);
+    else groups.at(-1)?.push(turn);
+  }
+  return groups;
 }
 
 /** Each step after the other is correct, neutral or wrong; those after a wrong one may stay open. */
@@ -34,14 +45,15 @@ export function StepTask(props: TaskProps) {
     else return false;
     return true;
   });
+  const stepTurns = item.settings.by_turns === true && item.turns[0] != null ? byTurns(item.turns[0]) : null;
   const hint = values.length < places.length ? `Step ${values.length + 1} of ${places.length}${ready ? ", or store: the rest builds on an error" : ""}` : "";
   return (
     <>
-      <ResponseText text={item.responses[0]!} turns={item.turns[0]} plain={props.plain}>
+      <ResponseText text={item.responses[0]!} turns={stepTurns === null ? item.turns[0] : null} plain={props.plain}>
         <ol className="session-steps">
           {places.map(([start, end], n) => (
             <li key={start} data-value={values[n]} aria-current={n === values.length ? "step" : undefined}>
-              <div className="session-plain">{wordsBetween(item.responses[0]!, start, end)}</div>
+              {stepTurns === null ? <div className="session-plain">{wordsBetween(item.responses[0]!, start, end)}</div> : <Messages turns={stepTurns[n] ?? []} plain={props.plain} />}
               {n < values.length && <strong>{options.find(({ value }) => value === values[n])?.name}</strong>}
             </li>
           ))}
