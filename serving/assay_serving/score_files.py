@@ -1,8 +1,9 @@
 """Scoring JSON Lines: every input line gives one output line, and a broken line fails alone.
 
-Covers: reading rows with `prompt` and `response`, `responses` or `steps` (and `label`, `rubric` and `references`, which
-composed and rubric rewards read), scoring them in bounded memory, the lines written, a file of them that resumes where
-it was interrupted, counts of failures by reason. Leaves out: the scorer (`model_loader`), storage (the command).
+Covers: reading rows with `prompt` and `response`, `responses` (texts, or turns as messages) or `steps` (and `label`,
+`rubric` and `references`, which composed and rubric rewards read), scoring them in bounded memory, the lines written, a
+file of them that resumes where it was interrupted, counts of failures by reason. Leaves out: the scorer
+(`model_loader`), storage (the command).
 """
 
 import json
@@ -14,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from assay.data.conversation import prompt_turns
+from assay.data.conversation import prompt_turns, response_form_of, row_turns
 from assay.data.json_lines import Lines, RowError, parse_object
-from assay.domain import prompt_of
+from assay.domain import prompt_of, response_of
 from assay.errors import BackendError, BadInputError
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
@@ -172,8 +173,9 @@ def _row(number: int, fields: dict[str, Any], default_principle: str | None) -> 
         raise RowError("give one of response, responses and steps", field="response")
     grouped = "responses" in fields
     responses = fields["responses"] if grouped else fields["steps"] if "steps" in fields else [fields["response"]]
-    if not isinstance(responses, list) or not all(isinstance(r, str) for r in responses):
-        field_name = next(name for name in ("responses", "steps", "response") if name in fields)
+    field_name = next(name for name in ("responses", "steps", "response") if name in fields)
+    forms = str if field_name == "steps" else (str, list)  # a list of messages: a response in turns
+    if not isinstance(responses, list) or not all(isinstance(r, forms) for r in responses):
         raise RowError("not a text" if field_name == "response" else "not a list of texts", field=field_name)
     principle = fields.get("principle")
     if principle is not None and not isinstance(principle, str):
@@ -182,7 +184,9 @@ def _row(number: int, fields: dict[str, Any], default_principle: str | None) -> 
         principle = default_principle
     if "prompt" not in fields:
         raise RowError("missing", field="prompt")
-    prompt = prompt_of(prompt_turns(fields["prompt"]))
+    messages = prompt_turns(fields["prompt"])
+    in_turns = [response_form_of(r, field_name) for r in responses if not isinstance(r, str)]
+    prompt = prompt_of(row_turns(fields, messages, *in_turns) if in_turns else messages)
     try:
         label = with_rubric(fields.get("label"), fields.get(RUBRIC))
     except BadInputError as error:
@@ -194,7 +198,10 @@ def _row(number: int, fields: dict[str, Any], default_principle: str | None) -> 
         item = replace(ScoreItem.of_steps(prompt, responses, principle), label=label)
         return ScoreRow(number, (item,), fields.get("id"))
     items = tuple(
-        ScoreItem(prompt, response, principle, label=label, references=tuple(references)) for response in responses
+        ScoreItem(
+            prompt, response_of(response_form_of(r, field_name)), principle, label=label, references=tuple(references)
+        )
+        for r in responses
     )
     return ScoreRow(number, items, fields.get("id"), grouped)
 

@@ -1,11 +1,12 @@
 """The rewards that environments give: of episodes, and of turns summed over an episode, each part by its name.
 
 A part that turns earn is a score with a value for each turn, so that what works on steps works on turns
-(`process_grpo`, the shaper `turn_rewards`). Leaves out: rows whose episode failed, which have no reward from any source
-(`collector`).
+(`process_grpo`, the shaper `turn_rewards`). Covers too: reward models that read an episode turn by turn. Leaves out:
+rows whose episode failed, which have no reward from any source (`collector`).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,9 +15,12 @@ from assay.errors import BadInputError
 from assay.score import NOT_APPLICABLE, STEP, Score, ScoreFailure, ScorePart
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.steps import with_step_values
+from assay_policy_training.plugins.environments.conversation import EpisodeConversation, conversation_of
 from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.environments.record import parts_of, turn_rewards
 from assay_policy_training.plugins.protocols import Rewards
+from assay_policy_training.rollouts.rewards import ModelReward, score_item
+from assay_serving.scorer import ScoreItem
 
 #: The part of a step in which no episode came to a reward.
 NAMELESS = "environment"
@@ -54,6 +58,31 @@ class EnvironmentReward:
             name: torch.tensor([_number(part) for part in row], dtype=torch.float64) for name, row in by_name.items()
         }
         return Rewards(parts, failures, scores)
+
+
+class ConversationReward(ModelReward):
+    """S3: a reward model that reads an episode as the conversation it is. A score of a process reward model has a value
+    for each turn."""
+
+    def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
+        """Raises BadInputError for rows without an episode."""
+        if not all(EPISODE in item.meta for item in items):
+            raise BadInputError("turns: reads episodes, and there is no environment: environment.kind", field="reward")
+        conversations = [conversation_of(item.prompt, item.meta[EPISODE]) for item in items]
+        requests = [
+            self._request(item, conversation)
+            for item, conversation in zip(items, conversations, strict=True)
+            if conversation is not None
+        ]
+        results = iter(self.scorer.score(requests) if requests else ())
+        silent = ScoreFailure("no_turn", "the episode ended before the policy's first turn", self.name)
+        return Rewards.of(self.name, [silent if one is None else next(results) for one in conversations])
+
+    def _request(self, item: PromptItem, conversation: EpisodeConversation) -> ScoreItem:
+        prompt, response = conversation
+        if self.scorer.info.stepwise and isinstance(response, str):
+            return ScoreItem.of_steps(prompt, [response])  # one turn is one step
+        return replace(score_item(self.scorer.info.kind, item, ""), prompt=prompt, response=response)
 
 
 def _earned(record: Mapping[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from assay.errors import BadInputError
 from assay.models.parallelism.distributed import is_follower, local_device
 from assay.models.readings import implicit_parts
 from assay_policy_training.plugins.protocols import RewardSource
+from assay_policy_training.rollouts.episode_rewards import ConversationReward
 from assay_policy_training.rollouts.functions.source import CallSettings, FunctionReward
 from assay_policy_training.rollouts.outage import DEFAULT_LIMIT_S, WaitingScorer
 from assay_policy_training.rollouts.reward_uri import (
@@ -23,6 +24,7 @@ from assay_policy_training.rollouts.reward_uri import (
     PROVER,
     REWARDS,
     STEPS,
+    TURNS,
     RewardReference,
     parse_reward,
 )
@@ -101,6 +103,8 @@ def _open_reward(
     scorer = opened(target, key)
     if target.form == STEPS:
         return ProcessReward(scorer, name=target.name or "process")
+    if target.form == TURNS:
+        return ConversationReward(scorer, name=target.name)
     if target.form == PARTS:
         return PartsReward(scorer, name=target.name)
     return ModelReward(scorer, name=target.name, answer=AnswerPart() if target.form == ANSWER else None)

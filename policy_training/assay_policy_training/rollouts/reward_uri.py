@@ -9,6 +9,7 @@ quality=http://host:port      its part of the reward is called "quality", as a r
 http://host:port#safety       the model "safety" of the server
 answer:http://host:port       reads only what follows the thinking
 steps:http://host:port        scores every prefix that ends a step
+turns:http://host:port        reads an episode as a conversation; a process reward model gives a value for each turn
 parts:http://host:port        the parts of the model's score (members, ratings, ...) are the reward's parts, by name
 dpo:POLICY@REFERENCE          implicit reward of two language models, loaded here; NAME=, answer:, steps: as above
 prover:POLICY?samples=8       step values: each prefix that ends a step is continued by a language model loaded here
@@ -40,10 +41,10 @@ REWARDS: Kind[Any] = Kind(
     makes=("score",),
     option="--reward",
 )
-WHOLE, ANSWER, STEPS, PARTS = "whole", "answer", "steps", "parts"
+WHOLE, ANSWER, STEPS, PARTS, TURNS = "whole", "answer", "steps", "parts", "turns"
 MEMBER, PROVER = "member", "prover"
 _MODEL = re.compile(
-    r"(?:(?P<name>[\w.-]+)=)?(?:(?P<form>answer|steps|parts):)?(?P<url>dpo:.+|https?://[^#]+)(?:#(?P<model>.+))?"
+    r"(?:(?P<name>[\w.-]+)=)?(?:(?P<form>answer|steps|parts|turns):)?(?P<url>dpo:.+|https?://[^#]+)(?:#(?P<model>.+))?"
 )
 _ROW = "row:"
 _PROVER = re.compile(r"(?:(?P<name>[\w.-]+)=)?prover:(?P<policy>[^?]+)(?:\?(?P<settings>.+))?")
@@ -53,8 +54,8 @@ _OTHERS = "the URL of a server (assay serve), dpo:POLICY@REFERENCE, prover:POLIC
 
 @dataclass(frozen=True)
 class RewardReference:
-    """`form`: a member of `REWARDS`, what the model at `url` reads of a response (whole, answer, steps; or parts: all
-    that its score is made of), or the prover `model`."""
+    """`form`: a member of `REWARDS`, what the model at `url` reads of a response (whole, answer, steps, turns; or
+    parts: all that its score is made of), or the prover `model`."""
 
     form: str
     name: str | None = None  #: of the part, None = the source's own; of a member its name
@@ -72,7 +73,7 @@ def parse_reward(text: str, option: str = "--reward") -> RewardReference:
         return RewardReference(PROVER, match["name"], model=match["policy"], key=match["settings"])
     if (match := _MODEL.fullmatch(text)) is not None:
         return RewardReference(match["form"] or WHOLE, match["name"], match["url"], match["model"])
-    if "://" in text or text.startswith((f"{ANSWER}:", f"{STEPS}:", f"{PARTS}:", _ROW)):
+    if "://" in text or text.startswith((f"{ANSWER}:", f"{STEPS}:", f"{PARTS}:", f"{TURNS}:", _ROW)):
         raise BadInputError(f"not the URL of a reward server: {text!r}; to serve a model: assay serve", field=option)
     if re.fullmatch(r"[\w.-]+:\d+", text):
         raise BadInputError(f"a server (assay serve) is given by its URL: http://{text}", field=option)

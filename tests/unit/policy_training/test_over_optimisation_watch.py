@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from recorded_episodes import game
 
 from assay.domain import Message
 from assay.errors import BadInputError
@@ -17,6 +18,7 @@ from assay.score import Score
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.protocols import Rewards, StepReport
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward
@@ -191,3 +193,21 @@ def test_a_run_ends_when_the_watch_says_so(tmp_path: Path) -> None:
     assert len(rows) == 2
     assert all(row["held_out_reward_mean"] < 0 for row in rows)
     assert trainer.stopped is not None
+
+
+def test_episodes_go_to_people_with_their_turns(tmp_path: Path) -> None:
+    """Longer is better by the reward that is trained on; the watch has it the other way."""
+    rows = [game("cow", "alive?", "cow"), game("cow", "alive?", "wild?", "cow")]
+    items = tuple(replace(ITEM, meta={EPISODE: row["episode"]}) for row in rows)
+    rollouts = batch([row["response"] for row in rows], [1.0, 2.0]).with_(items=items)
+    watch = HeldOutReward([Length()], tmp_path, WatchSettings(share=1.0))
+    watch.measure(report(1, rollouts))
+    (record,) = [json.loads(line) for line in (tmp_path / SUSPECTS_FILE).read_text().splitlines()]
+    assert [[message["content"] for message in turns] for turns in record["responses"]] == [
+        ["alive?", "yes", "wild?", "no", "cow"],
+        ["alive?", "yes", "cow"],
+    ]
+    told = {**rows[1]["episode"], "opening": [{"role": "user", "content": "It is in a field."}]}
+    others = (items[0], replace(ITEM, meta={EPISODE: told}))  # they do not read the same: no pair
+    watch.measure(report(2, rollouts.with_(items=others)))
+    assert len((tmp_path / SUSPECTS_FILE).read_text().splitlines()) == 1

@@ -12,8 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
+from assay.conversation.parts import TextPart, ToolCallPart, ToolDefinitionPart, ToolResultPart
 from assay.domain import Message
 from assay.errors import BadInputError
+from assay.models.chat.options import ChatOptions
+from assay.models.chat.renderer import Renderer
 from assay.models.readings import Stepwise
 from assay.score import Score, ScoreFailure
 from assay_serving.client import AsyncRewardClient, RewardClient
@@ -98,3 +101,47 @@ def test_rows_of_a_file_may_be_in_steps(tmp_path: Path, plain: TransformersScore
     assert len(json.loads(lines[0])["score"]["parts"]) == 2
     with pytest.raises(BadInputError, match="reads no steps"):
         score_rows(plain, read_rows(path), write=lines.append)
+
+
+#: As many templates write calls, results and definitions.
+CALLING = (
+    "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>"
+    "{{ c.function | tojson }}</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+CALL = Message("assistant", (TextPart("I look."), ToolCallPart("weather", '{"town":"Ulm"}')))
+TURNS = (CALL, Message("tool", (ToolResultPart("rain", None, "weather"),)), Message("assistant", "It rains in Ulm."))
+WITH_TOOL = (Message("system", (ToolDefinitionPart("weather", "of a town", "{}"),)), Message("user", "Is it raining?"))
+
+
+def turn_scorer(plain: TransformersScorer, template: str) -> StepScorer:
+    renderer = Renderer(plain.renderer.tokenizer, max_length=512, chat=ChatOptions(template=template))
+    spec = replace(plain.spec, stepwise=Stepwise("\n", "min"), template_hash=renderer.template_hash)
+    return StepScorer(plain.model, renderer, spec, name="turns")
+
+
+def test_each_turn_is_scored_as_the_conversation_that_ends_with_it(plain: TransformersScorer) -> None:
+    scorer = turn_scorer(plain, CALLING)
+    whole, first = scorer.score([ScoreItem(WITH_TOOL, TURNS), ScoreItem(WITH_TOOL, TURNS[:1])])
+    assert isinstance(whole, Score)
+    assert isinstance(first, Score)
+    assert len(whole.steps) == 2
+    assert whole.steps[0] == pytest.approx(first.steps[0], abs=1e-5)
+    assert whole.reward == min(whole.steps)
+    (stock,) = TransformersScorer(plain.model, scorer.renderer, replace(scorer.spec, stepwise=None), name="rm").score(
+        [ScoreItem(WITH_TOOL, TURNS)]
+    )
+    assert isinstance(stock, Score)
+    assert whole.steps[1] == pytest.approx(stock.reward, abs=1e-5)  # what any other engine gives
+
+
+def test_turns_that_cannot_be_read_are_refused_by_name(scorer: StepScorer, plain: TransformersScorer) -> None:
+    (untold,) = scorer.score([ScoreItem(WITH_TOOL, TURNS)])
+    assert isinstance(untold, ScoreFailure)
+    assert "no place for tool" in untold.message
+    forgetful = "{% for m in messages %}{{ m.role }}: {% if loop.last %}{{ m.content }}{% endif %}\n{% endfor %}"
+    spoken = (Message("assistant", "One."), Message("user", "And?"), Message("assistant", "Two."))
+    (changed,) = turn_scorer(plain, forgetful).score([ScoreItem(QUESTION, spoken)])
+    assert isinstance(changed, ScoreFailure)
+    assert "writes a turn in another way once others follow it" in changed.message

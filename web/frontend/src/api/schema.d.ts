@@ -3970,7 +3970,7 @@ export interface components {
          *     responses of each. `project`: one of the curator's.
          *
          *     `question`: other than "pair" it asks of these comparisons' responses, and of those that are in none where no pool
-         *     is named; `ranking` of their prompts. `scales` of a rating, `labels` of spans; `by_turns`: steps are the assistant's turns.
+         *     is named; `ranking` of their prompts. `scales` of a rating, `labels` of spans; `by_turns`: a turn is a step.
          */
         NewQueue: {
             /**

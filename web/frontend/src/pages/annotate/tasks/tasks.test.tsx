@@ -25,12 +25,18 @@ const questionTypes: Schemas["QuestionTypeReply"][] = [
   { name: "pair", component: "PairPreference", words },
   { name: "steps", component: "StepLabels", words: { values } },
 ];
+const TURNS: Schemas["ShownMessage"][] = [
+  { role: "assistant", content: "alive?" },
+  { role: "user", content: "yes" },
+  { role: "assistant", content: "cow" },
+];
 let question: string;
 let sent: Schemas["VoteBody"][];
 
 const asked: Record<string, Pick<Schemas["AnnotationItem"], "component" | "responses" | "settings">> = {
   rating: { component: "ResponseRating", responses: [STEPS], settings: { scales: [{ aspect: "helpfulness", low: 1, high: 5 }, { aspect: "truth", low: 0, high: 3 }] } },
   steps: { component: "StepLabels", responses: [STEPS], settings: { steps: [[0, 17], [19, 36], [38, 49]] } },
+  turns: { component: "StepLabels", responses: ["assistant: alive?\n\nuser: yes\n\nassistant: cow"], settings: { steps: [[11, 17], [41, 44]], by_turns: true } },
   spans: { component: "SpanMarking", responses: [STEPS], settings: { labels: ["slip", "style"] } },
   ranking: { component: "ResponseRanking", responses: ["One.", "Two.", "Three."], settings: {} },
 };
@@ -42,6 +48,7 @@ function reply(number: number): Schemas["AnnotationReply"] {
       ...{ first: STEPS, second: "", turns: [null, null], attributes: null, guideline: "", checked: null, reason: "", principles: [], expires_at: 0 },
       question,
       ...asked[question]!,
+      ...(question === "turns" ? { question: "steps", turns: [TURNS] } : {}),
     },
     progress: { share: 0.2, mine: number - 1, passed: 0, last: null, waiting: null },
     guideline: "",
@@ -97,6 +104,14 @@ describe("questions on single responses and lists", () => {
     expect(screen.getByRole("button", { name: /Store/ })).toBeDisabled();
     await user.click(screen.getByRole("button", { name: /Wrong/ }));
     await user.click(screen.getByRole("button", { name: /Store/ }));
+    await screen.findByText("Question 2?");
+    expect(sent[0]!.response).toEqual({ steps: [1, -1] });
+  });
+
+  it("labels turns, each with what followed it", async () => {
+    const user = await open("turns");
+    expect(screen.getAllByRole("listitem").map((one) => one.textContent)).toEqual(["assistantalive?useryes", "assistantcow"]);
+    await user.keyboard("yn{Enter}");
     await screen.findByText("Question 2?");
     expect(sent[0]!.response).toEqual({ steps: [1, -1] });
   });
