@@ -216,14 +216,14 @@ def stored_episode(batch: RolloutBatch, row: int) -> StoredEpisode:
     """Row `row` with what its turns earned."""
     turns, mask = _turn_numbers(batch, row), batch.mask[row]
     number = int(turns[mask].max()) + 1
-    places = [(mask & (turns == turn)).nonzero().squeeze(1) for turn in range(number)]
+    by_turn = [(mask & (turns == turn)).nonzero().squeeze(1) for turn in range(number)]
     earned = batch.token_reward[row] if batch.reward is not None else torch.zeros(mask.shape, dtype=torch.float64)
     return StoredEpisode(
         batch.train_input_ids[row][batch.train_mask[row]],
         batch.tokens[row][batch.present[row]],
-        tuple(int(place[0]) for place in places),
-        tuple(int(place[-1]) + 1 for place in places),
-        tuple(float(earned[place].sum()) for place in places),
+        tuple(int(tokens[0]) for tokens in by_turn),
+        tuple(int(tokens[-1]) + 1 for tokens in by_turn),
+        tuple(float(earned[tokens].sum()) for tokens in by_turn),
     )
 
 

@@ -35,8 +35,8 @@ def turn_rewards(record: Mapping[str, Any], name: str) -> list[float | ScoreFail
 def turn_states(record: Mapping[str, Any]) -> list[str]:
     """What the environment was in before each turn; where it names no state, what it had shown last."""
     seen = [{"results": [], "messages": record["opening"]}, *record["turns"]]
-    shown = [json.dumps([turn["results"], turn["messages"]]) for turn in seen]
-    return [turn.get("state", text) for turn, text in zip(record["turns"], shown, strict=False)]
+    observed = [json.dumps([turn["results"], turn["messages"]]) for turn in seen]
+    return [turn.get("state", text) for turn, text in zip(record["turns"], observed, strict=False)]
 
 
 def episode_measures(items: Sequence[PromptItem]) -> dict[str, float]:

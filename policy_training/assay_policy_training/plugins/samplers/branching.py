@@ -75,7 +75,7 @@ class BranchingEpisodes(ContinuedEpisodes):
             for of_item in self._points(run, rows, seeds, first, more, version):
                 beginnings += [*of_item, *[None] * (more - len(of_item))]
             numbers = range(len(beginnings))
-            others, branches, further = self.continued(
+            continued, branches, further = self.continued(
                 [items[number // more] for number in numbers],
                 [derived_seed(seeds[number // more], "environment") for number in numbers],
                 beginnings,
@@ -83,23 +83,23 @@ class BranchingEpisodes(ContinuedEpisodes):
                 [(seeds[number // more], first + number % more) for number in numbers],
             )
             order = [
-                place
+                row
                 for item in range(len(items))
-                for place in (
+                for row in (
                     *range(item * first, (item + 1) * first),
                     *range(len(episodes) + item * more, len(episodes) + (item + 1) * more),
                 )
             ]
-            episodes = [[*episodes, *others][place] for place in order]
-            rows = [[*rows, *branches][place] for place in order]
-            begun = [[*begun, *further][place] for place in order]
+            episodes = [[*episodes, *continued][row] for row in order]
+            rows = [[*rows, *branches][row] for row in order]
+            begun = [[*begun, *further][row] for row in order]
         batch = self._batch(episodes, rows, begun, version)
         origin = torch.arange(len(batch))[:, None].remainder(group_size).expand(batch.mask.shape).clone()
+        numbers_of = {id(episode): number for number, episode in enumerate(run.episodes)}
         for number, beginning in enumerate(beginnings):
             if beginning is not None:
                 row = number // more * group_size + first + number % more
-                parent = run.episodes.index(beginning.parent)
-                origin[row, : len(beginning.row[0])] = parent % first
+                origin[row, : len(beginning.row[0])] = numbers_of[id(beginning.parent)] % first
         uid = tuple(f"{version}.{number // group_size}" for number in range(len(batch)))
         return batch.with_(uid=uid, extras={**batch.extras, ORIGIN: origin})
 

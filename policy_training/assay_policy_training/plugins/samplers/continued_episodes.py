@@ -23,11 +23,11 @@ from assay_policy_training.plugins.samplers.episodes import EpisodeRow, EpisodeS
 
 @dataclass(frozen=True)
 class Beginning:
-    """The first `taken` turns of `parent`. `row`: what they are of its row; `context`: all tokens before the next turn;
+    """The first `turns` turns of `parent`. `row`: what they are of its row; `context`: all tokens before the next turn;
     `copy`: of its environment then, None: they are taken again."""
 
     parent: Episode
-    taken: int
+    turns: int
     row: EpisodeRow
     context: list[int]
     copy: Environment | None
@@ -44,9 +44,9 @@ class Beginning:
             opening=parent.opening,
             tools=parent.tools,
             offered=parent.offered,
-            turns=deepcopy(parent.turns[: self.taken]),
-            state=parent.turns[self.taken].state,
-            shared_turns=self.taken,
+            turns=deepcopy(parent.turns[: self.turns]),
+            state=parent.turns[self.turns].state,
+            shared_turns=self.turns,
         )
 
 
@@ -79,7 +79,7 @@ class ContinuedRun(EpisodeRun):
     def _take_again(self, number: int) -> None:
         """The next of the turns that are taken again."""
         episode, beginning = self.episodes[number], self.beginnings[number]
-        if beginning is None or episode.ended is not None or len(episode.turns) >= beginning.taken:
+        if beginning is None or episode.ended is not None or len(episode.turns) >= beginning.turns:
             return
         recorded = beginning.parent.turns[len(episode.turns)]
         action = episode.act(recorded.text, recorded.tokens)
@@ -92,8 +92,8 @@ class ContinuedRun(EpisodeRun):
         beginning = self.beginnings[number]
         if beginning is None or episode.failure is not None:
             return super()._context(number, episode)
-        if episode.ended is not None or _answers(episode, beginning.taken) != _answers(
-            beginning.parent, beginning.taken
+        if episode.ended is not None or _answers(episode, beginning.turns) != _answers(
+            beginning.parent, beginning.turns
         ):
             why = "the same turns after the same seed were answered otherwise: it can be neither copied nor taken again"
             episode.fail(ScoreFailure("environment_failed", why, episode.name))

@@ -60,9 +60,9 @@ class ForcedAnswerEpisodes(ContinuedEpisodes):
         states = self._states(run, rows, group_size)
         values = self._values(items, seeds, states) if states else {}
         for number, episode in enumerate(episodes):
-            known = [values.get((number, turn)) for turn in range(len(episode.turns))] + [self._earned(episode)]
-            numbers = [value for value in known if value is not None]
-            episode.forced_answers = tuple(numbers) if len(numbers) == len(known) else ()
+            worth = [values.get((number, turn)) for turn in range(len(episode.turns))] + [self._earned(episode)]
+            numbers = [value for value in worth if value is not None]
+            episode.forced_answers = tuple(numbers) if len(numbers) == len(worth) else ()
         batch = self._batch(episodes, rows, [number in run.rows for number in range(len(episodes))], version)
         return batch.with_(uid=tuple(f"{version}.{number // group_size}" for number in range(len(episodes))))
 
@@ -105,7 +105,7 @@ class ForcedAnswerEpisodes(ContinuedEpisodes):
             for state in states
             for sample in range(tries)
         ]
-        limits = [replace(self.limits, turns=state.beginning.taken + 1) for state in each]
+        limits = [replace(self.limits, turns=state.beginning.turns + 1) for state in each]
         own_limit = self.sampler.sampling
         self.sampler.sampling = replace(own_limit, max_new_tokens=self.plan.max_new_tokens)
         try:
