@@ -132,6 +132,17 @@ def test_memory_holds_the_newest_rows() -> None:
     assert plugin.memory.version.tolist() == [1, 1, 2, 2, 2, 2]
 
 
+def test_memory_may_hold_what_gained_alone() -> None:
+    plugin = Recent(share=1.0, positive=True)
+    adv = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]])
+    plugin.mix(step_of(0).with_(adv=adv))
+    plugin.mix(step_of(1).with_(adv=torch.zeros(4, 3)))
+    assert plugin.memory is not None
+    assert plugin.memory.version.tolist() == [0, 0]
+    assert torch.equal(plugin.memory.estimated_adv, adv[[0, 3]])
+    assert plugin.mix(step_of(2)).source == ("policy",) * 4 + (REPLAYED,) * 2
+
+
 def test_replay_continues_after_a_restart(tmp_path: Path) -> None:
     """In a run: bit for bit, with rows of earlier steps in the batch of the step after the restart."""
     sizes = ["sampling.prompts_per_step=2", "sampling.group_size=3", "sampling.max_new_tokens=6", "checkpoint_every=1"]
