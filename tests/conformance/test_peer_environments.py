@@ -120,3 +120,45 @@ class TestMcp:
         metrics = said_by("mcp", "mcp_tools.py", *TRAINING)["trained"]
         check_trained(metrics)
         assert metrics["tool_calls"] > metrics["invalid_calls"]
+
+
+@pytest.mark.slow
+class TestVerifiers:
+    """A task of one turn, an environment that talks back, an agent with tools: each run by verifiers itself."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def told(cls) -> dict[str, Any]:
+        result: dict[str, Any] = said_by("verifiers", "verifiers_episodes.py", *TRAINING)
+        return result
+
+    @pytest.mark.parametrize("name", ["reverse", "guess", "bank"])
+    def test_the_reward_is_its_own(self, told: dict[str, Any], name: str) -> None:
+        """By reward function, and their weighted sum."""
+        for quality in ("good", "bad"):
+            *_, total = (own := told[f"{name} {quality}, its own"]).values()
+            parts = told[f"{name} {quality}"]["parts"]
+            assert parts == {part: value for part, value in own.items() if part}
+            assert sum(parts.values()) == pytest.approx(total)
+        assert told[f"{name} good, its own"][""] > told[f"{name} bad, its own"][""]
+
+    def test_turns_and_tools_are_observed(self, told: dict[str, Any]) -> None:
+        assert told["prompts"][0] == [
+            {"role": "system", "content": "Say the word alone."},
+            {"role": "user", "content": "Reverse gold."},
+        ]
+        assert told["guess bad"]["observed"] == ["higher", "lower", ""]
+        assert told["bank good"]["tools"] == ["bank_tools_balance"]
+        assert told["bank good"]["observed"][0] == "<tool_response>\n42\n</tool_response>"
+
+    def test_an_episode_that_is_cut_is_scored_by_verifiers(self, told: dict[str, Any]) -> None:
+        assert (told["cut"]["ended"], told["cut"]["parts"]) == ("turns", {"won": 0.0, "quick": 0.0})
+
+    def test_what_goes_wrong_is_named(self, told: dict[str, Any]) -> None:
+        assert told["not a number"]["parts"]["vowels"] == "not_finite"
+        assert told["crash"]["failure"].endswith("TaskError: task Reverse scoring: RuntimeError: the rubric is broken")
+        assert "'environment.taskset': verifiers: taskset 'no_such_taskset' not found" in told["no taskset"]
+        assert "agent.max_turn Extra inputs are not permitted" in told["no setting"]
+
+    def test_a_policy_trains(self, told: dict[str, Any]) -> None:
+        check_trained(told["trained"])

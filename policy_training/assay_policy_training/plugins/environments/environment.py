@@ -46,7 +46,8 @@ class Observation:
     """What the policy reads next: `results` of the action's calls, one for each in their order, then `messages` (a text
     is a user's). `rewards`: what its turn earned. `tools`: what it may call from now on, of `reset` alone; `offered`:
     whether the prompt describes them, which a policy that was trained on its tools can do without. `state`: a name of
-    the environment's state, for methods that compare turns taken in one; default: what was observed."""
+    the environment's state, for methods that compare turns taken in one; default: what was observed. `prompt`: what the
+    policy reads in place of the prompt; of `reset` alone."""
 
     messages: str | Sequence[Message] = ()
     results: Sequence[ToolResult] = ()
@@ -54,6 +55,7 @@ class Observation:
     tools: Sequence[ToolDefinitionPart] = ()
     state: str | None = None
     offered: bool = True
+    prompt: Sequence[Message] = ()
 
     @property
     def as_messages(self) -> tuple[Message, ...]:

@@ -137,6 +137,8 @@ class Episode:
             self.opening, self.tools = observation.as_messages, tuple(observation.tools)
             self.state = observation.state
             self.offered = self.tools if observation.offered else ()
+            if prompt := tuple(observation.prompt):
+                self.item = replace(self.item, generate_from=prompt, train_on=prompt)
 
     def act(self, text: str, tokens: int) -> Action | None:
         """The policy's next turn, as the environment is given it; None where no call in it can be run, or the episode

@@ -12,6 +12,7 @@ PROMPT_SOURCES: Kind[Callable[..., Any]] = Kind(
     members={
         "constrained": "assay_policy_training.plugins.prompts.constrained:constrained_prompts",
         "gymnasium": "assay_policy_training.plugins.environments.adapters.gymnasium:tasks",
+        "verifiers": "assay_policy_training.plugins.environments.adapters.verifiers:tasks",
         "arithmetic": "assay_policy_training.plugins.environments.shipped.arithmetic:tasks",
         "twenty_questions": "assay_policy_training.plugins.environments.shipped.twenty_questions:tasks",
         "form_filling": "assay_policy_training.plugins.environments.shipped.form_filling:tasks",
