@@ -150,7 +150,7 @@ def test_rows_read_on_in_the_pass_in_which_others_draw(policy: Policy, monkeypat
     observed, passes, attend = [[5, 6, 7], [8] * 70, [9]], set[tuple[int, int]](), MixedAttention.__call__
 
     def counted(self: MixedAttention, *arguments: Any) -> torch.Tensor:
-        passes.add((self.drawing, len(self.last) - self.drawing))
+        passes.add((self.generating, len(self.last) - self.generating))
         return attend(self, *arguments)
 
     monkeypatch.setattr(MixedAttention, "__call__", counted)

@@ -246,7 +246,7 @@ class Decoding:
 
     def _advance(self, resumed: Sequence[int] = ()) -> None:
         """One more token of every row; in the same pass, rows that are `resumed` read on to theirs."""
-        drawing, unread = len(self._rows), list[list[int]]()
+        generating, unread = len(self._rows), list[list[int]]()
         if resumed:
             unread, cached, held = self._taken_up(resumed)
             cache, own = self._stacked(cached, held, [len(tokens) - 1 for tokens in unread])
@@ -255,7 +255,7 @@ class Decoding:
         seen = torch.cat([self._seen, self._seen.new_ones(len(self._seen), 1)], 1)
         positions = position_ids(seen)
         if resumed:
-            logits = self._mixed_logits(drawing, unread, seen, positions)
+            logits = self._mixed_logits(generating, unread, seen, positions)
         else:
             positions = positions[:, -1:] + self._offsets[self._rows, None]
             logits = self._forward(self._last[:, None], seen, positions, self._cache)
@@ -266,16 +266,16 @@ class Decoding:
         self._last, self._seen = chosen, seen
 
     @torch.no_grad()
-    def _mixed_logits(self, drawing: int, unread: Sequence[list[int]], seen: Tensor, positions: Tensor) -> Tensor:
-        """[rows,V] of a pass over the newest tokens of `drawing` rows and the `unread` ones of those after them."""
-        attention = MixedAttention(drawing, [len(tokens) for tokens in unread], seen)
+    def _mixed_logits(self, generating: int, unread: Sequence[list[int]], seen: Tensor, positions: Tensor) -> Tensor:
+        """[rows,V] of a pass over the newest tokens of `generating` rows and the `unread` ones of those after them."""
+        attention = MixedAttention(generating, [len(tokens) for tokens in unread], seen)
         read = torch.tensor([token for tokens in unread for token in tokens], device=seen.device)
         for layer in self._cache.layers:
             layer.places = (attention.rows, attention.columns)
         try:
             with self.policy.precision():
                 answer = self.policy.model(
-                    input_ids=torch.cat([self._last[:drawing], read])[None],
+                    input_ids=torch.cat([self._last[:generating], read])[None],
                     attention_mask=seen.new_ones(1, 1, 1, 1),  # of four dimensions: taken as it is
                     position_ids=positions[attention.rows, attention.columns][None],
                     past_key_values=self._cache,

@@ -13,27 +13,27 @@ from torch.nn.functional import scaled_dot_product_attention
 
 
 class MixedAttention:
-    """Of `drawing` rows with one token each, then of rows with `lengths` tokens, all ending in the last column. `seen`
-    [R,W]: columns that a row has. Called as `packed_attention` calls a layout."""
+    """Of `generating` rows with one token each, then of rows with `lengths` tokens, all ending in the last column.
+    `seen` [R,W]: columns that a row has. Called as `packed_attention` calls a layout."""
 
-    def __init__(self, drawing: int, lengths: Sequence[int], seen: Tensor) -> None:
+    def __init__(self, generating: int, lengths: Sequence[int], seen: Tensor) -> None:
         width, longest, device = seen.shape[1], max(lengths), seen.device
         columns = torch.arange(width, device=device)
-        self.drawing, self.longest = drawing, longest
-        self.last = torch.tensor([1] * drawing + list(lengths), device=device).cumsum(0) - 1  #: token of each row
+        self.generating, self.longest = generating, longest
+        self.last = torch.tensor([1] * generating + list(lengths), device=device).cumsum(0) - 1  #: token of each row
         #: Row and column of each token, in the cache; and in the padded queries of the rows that read.
         self.rows = torch.repeat_interleave(
-            torch.arange(len(seen), device=device), torch.tensor([1] * drawing + list(lengths), device=device)
+            torch.arange(len(seen), device=device), torch.tensor([1] * generating + list(lengths), device=device)
         )
         self.columns = width - 1 - (self.last[self.rows] - torch.arange(len(self.rows), device=device))
-        self.places = (self.rows[drawing:] - drawing, self.columns[drawing:] - (width - longest))
-        self.drawing_mask = seen[:drawing, None, None]
-        self.reading_mask = seen[drawing:, None, None] & (columns <= columns[-longest:, None])
+        self.places = (self.rows[generating:] - generating, self.columns[generating:] - (width - longest))
+        self.generating_mask = seen[:generating, None, None]
+        self.reading_mask = seen[generating:, None, None] & (columns <= columns[-longest:, None])
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """query [1,H,N,D] of N tokens, key and value [R,H_kv,W,D] -> [1,N,H,D]."""
-        tokens, n = query[0].transpose(0, 1), self.drawing
-        drawn = _attend(tokens[:n, :, None], key[:n], value[:n], self.drawing_mask, scaling)[:, :, 0]
+        tokens, n = query[0].transpose(0, 1), self.generating
+        drawn = _attend(tokens[:n, :, None], key[:n], value[:n], self.generating_mask, scaling)[:, :, 0]
         padded = tokens.new_zeros(len(key) - n, self.longest, *tokens.shape[1:])
         padded[self.places] = tokens[n:]
         read = _attend(padded.transpose(1, 2), key[n:], value[n:], self.reading_mask, scaling)
