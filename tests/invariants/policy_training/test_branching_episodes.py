@@ -1,6 +1,7 @@
 """Episodes that go on from others: what is shared is the same tokens, in the same state, however that is reached."""
 
 import math
+from copy import deepcopy
 from typing import ClassVar
 
 import pytest
@@ -16,11 +17,13 @@ from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
 from assay_policy_training.plugins.environments.episode import EPISODE, EpisodeLimits
 from assay_policy_training.plugins.environments.record import episode_measures
+from assay_policy_training.plugins.environments.tool_use import Tools
 from assay_policy_training.plugins.estimators.turn_groups import SharedPrefix
 from assay_policy_training.plugins.samplers.branching import Branching, branch_probability, turn_entropies
 from assay_policy_training.plugins.samplers.episodes import in_environment
 from assay_policy_training.plugins.samplers.transformers import Transformers
 from assay_policy_training.recipe.loading import recipe_from_dict
+from assay_serving.tools.tool import ToolCall
 
 ITEMS = [PromptItem((Message("user", text),)) for text in ("Play.", "Once more, please.")]
 SAMPLING = Sampling(max_new_tokens=150, temperature=0.9)
@@ -135,6 +138,17 @@ def test_shared_tokens_have_the_mean_advantage_of_the_rows_that_share_them() -> 
     ]
     with pytest.raises(BadInputError, match="branching"):
         SharedPrefix()(batch.with_(extras={}))
+
+
+def test_tools_are_copied_with_what_they_were_asked_unless_they_hold_state() -> None:
+    tools = Tools()
+    tools.reset(ITEMS[0], 0)
+    tools.step(Action("", (ToolCall("calculator", {"expression": "1+1"}),)))
+    copied = deepcopy(tools)
+    tools.step(Action("", (ToolCall("calculator", {"expression": "2+2"}),)))
+    assert [len(environment._turns) for environment in (tools, copied)] == [2, 1]
+    assert tools.copies
+    assert not Tools(fresh=True).copies
 
 
 def test_branches_need_an_environment() -> None:

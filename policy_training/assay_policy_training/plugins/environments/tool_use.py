@@ -58,12 +58,13 @@ class Tools(ToolEnvironment):
         self.tools = tuple(map(absolute_reference, self.tools))
         if not self.tools:
             raise BadInputError("names no tool", field="environment.tools")
+        object.__setattr__(self, "copies", not self.fresh)  # tools with state are called again instead
 
     def check(self) -> None:
         toolbox(self.tools)
 
     def __deepcopy__(self, memo: object) -> "Tools":
-        copied = copy(self)  # registered tools hold nothing of an episode
+        copied = copy(self)  # tools that are not fresh hold nothing of an episode
         if hasattr(self, "_turns"):
             copied._turns = list(self._turns)
         return copied
