@@ -28,6 +28,7 @@ from assay.errors import BadInputError
 from assay.ids import prompt_id
 from assay_serving.verifiers import Constraint, constraint_from_dict
 
+EPISODE = "episode"  #: entry of the `meta` of a row of an environment: the record of its episode, as JSON
 FINAL_TURN = "final_turn"  #: entry of the `meta` of a row that called tools: the text of its last turn, which answers
 POLICY = "policy"  #: `source` of a rollout that the policy generated from the context that is trained on
 

@@ -13,10 +13,9 @@ import torch
 
 from assay.errors import BadInputError
 from assay.score import NOT_APPLICABLE, STEP, Score, ScoreFailure, ScorePart
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.core.steps import with_step_values
 from assay_policy_training.plugins.environments.conversation import EpisodeConversation, conversation_of
-from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.environments.record import parts_of, turn_rewards
 from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.rollouts.rewards import ModelReward, score_item

@@ -27,10 +27,10 @@ from assay.conversation.message import response_form
 from assay.runs.json_log import JsonLog
 from assay.statistics.rank_correlation import spearman
 from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.prompt import EPISODE
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.compositions.weighted import Composition
 from assay_policy_training.plugins.environments.conversation import EpisodeConversation, conversation_of
-from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.protocols import RewardSource, StepReport
 from assay_policy_training.rollouts.rewards import composed, gather_rewards
 

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from assay import ids
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.prompt import POLICY
-from assay_policy_training.plugins.environments.episode import EPISODE
+from assay_policy_training.core.prompt import EPISODE, POLICY
 from assay_policy_training.plugins.environments.record import episode_measures
 from assay_policy_training.plugins.shaping.repetition import repeated_share
 

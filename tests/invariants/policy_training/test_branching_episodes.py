@@ -12,10 +12,10 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import ORIGIN, RolloutBatch
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
-from assay_policy_training.plugins.environments.episode import EPISODE, EpisodeLimits
+from assay_policy_training.plugins.environments.episode import EpisodeLimits
 from assay_policy_training.plugins.environments.record import episode_measures
 from assay_policy_training.plugins.environments.tool_use import Tools
 from assay_policy_training.plugins.estimators.turn_groups import SharedPrefix

@@ -13,11 +13,11 @@ from assay.errors import BackendError
 from assay.models.chat.options import ChatOptions
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.critics.value_model import ValueModel
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
-from assay_policy_training.plugins.environments.episode import EPISODE, EpisodeLimits
+from assay_policy_training.plugins.environments.episode import EpisodeLimits
 from assay_policy_training.plugins.estimators.group_relative import grpo, over_tokens
 from assay_policy_training.plugins.estimators.optimal_token_baseline import (
     optimal_token_advantage,

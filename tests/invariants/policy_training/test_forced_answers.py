@@ -8,10 +8,10 @@ import torch
 from assay.domain import Message
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
-from assay_policy_training.plugins.environments.episode import EPISODE, EpisodeLimits
+from assay_policy_training.plugins.environments.episode import EpisodeLimits
 from assay_policy_training.plugins.modulators.steps import BlockProgress
 from assay_policy_training.plugins.samplers.episodes import in_environment
 from assay_policy_training.plugins.samplers.forced_answers import ForcedAnswers, ForcedAnswersSampler

@@ -24,11 +24,11 @@ from assay.models.tiny import make_tiny
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.config import Asynchrony
 from assay_policy_training.core.policy import Lora, Policy
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.core.sampling import Sampling, top_p_filter
 from assay_policy_training.core.stop_strings import StopStrings
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
-from assay_policy_training.plugins.environments.episode import EPISODE, EpisodeLimits
+from assay_policy_training.plugins.environments.episode import EpisodeLimits
 from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.samplers.episodes import in_environment
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler

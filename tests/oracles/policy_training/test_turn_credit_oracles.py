@@ -10,10 +10,9 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.score import Score
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.core.steps import with_step_values
 from assay_policy_training.plugins.compositions.gated import GatedAccumulation
-from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.estimators.gae import Gae, gae, turn_gae
 from assay_policy_training.plugins.estimators.turn_groups import Gigpo
 from assay_policy_training.plugins.shaping.dense import TurnRewards

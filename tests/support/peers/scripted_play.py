@@ -16,9 +16,9 @@ from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.score import ScoreFailure
 from assay.workspace import Workspace
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.plugins.environments.environment import Environment
-from assay_policy_training.plugins.environments.episode import EPISODE, Episode, EpisodeLimits
+from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits
 from assay_policy_training.rollouts.episode_rewards import EnvironmentReward
 from assay_serving.tools.turns import joined, offered
 

@@ -20,9 +20,8 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.items import ShownItem
 from assay_pipelines.annotation.question_types.question_type import Submission
 from assay_pipelines.annotation.service import AnnotationService
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.plugins.environments.conversation import recorded_conversation
-from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.environments.shipped.twenty_questions import OBJECTS, QUESTIONS
 from assay_policy_training.rollouts.episode_rewards import ConversationReward
 from assay_serving.model_config import ModelConfig

@@ -11,9 +11,8 @@ import torch
 
 from assay.domain import Message
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
-from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.protocols import Rewards
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.episode_rewards import EnvironmentReward

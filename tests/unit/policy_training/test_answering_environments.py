@@ -11,12 +11,12 @@ from rollout_rows import rollouts
 from assay.domain import Message
 from assay.errors import BackendError, BadInputError
 from assay.http.running import running_app
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.plugins.contexts.guided_retry import GuidedRetry
 from assay_policy_training.plugins.contexts.hints import GUIDED
 from assay_policy_training.plugins.environments.checked import CheckedTools
 from assay_policy_training.plugins.environments.environment import Action, Done, Observation
-from assay_policy_training.plugins.environments.episode import EPISODE, Episode, EpisodeLimits
+from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits
 from assay_policy_training.plugins.environments.replay import TraceReplay
 from assay_policy_training.plugins.environments.routing import Routing
 from assay_policy_training.plugins.environments.shipped.form_filling import FormFilling, expert_trace, tasks

@@ -132,7 +132,7 @@ def test_rows_with_stop_texts_are_the_beginnings_of_those_without(policy: Policy
 class FixedEngine:
     """Gives the same long row for every request, as an engine that ended it later would."""
 
-    where, max_length = "an engine", None
+    where, max_length, at_once = "an engine", None, 1
 
     def __init__(self, ids: Sequence[int]) -> None:
         self.ids = tuple(ids)
@@ -147,6 +147,9 @@ class FixedEngine:
 
     def reload(self, folder: Any) -> None:
         raise NotImplementedError
+
+    def confirm(self) -> None:
+        """There is no server that could have died."""
 
 
 def test_an_engine_is_asked_to_stop_and_cut_at_the_same_token(policy: Policy) -> None:

@@ -8,8 +8,7 @@ from token_rows import batch_of
 
 from assay.domain import Message
 from assay.errors import BadInputError
-from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.environments.episode import EPISODE
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.plugins.estimators.digirl import DigiRl, states_of, step_advantages
 
 

@@ -19,10 +19,10 @@ from assay.errors import BackendError, BadInputError
 from assay.score import ScoreFailure
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.prompt import FINAL_TURN, PromptItem
+from assay_policy_training.core.prompt import EPISODE, FINAL_TURN, PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
-from assay_policy_training.plugins.environments.episode import EPISODE, Episode, EpisodeLimits
+from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits
 from assay_policy_training.plugins.environments.record import episode_measures
 from assay_policy_training.plugins.environments.tool_use import Tools
 from assay_policy_training.plugins.samplers.episodes import EpisodeSampler, in_environment

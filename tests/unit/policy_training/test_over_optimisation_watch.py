@@ -17,8 +17,7 @@ from assay.errors import BadInputError
 from assay.score import Score
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.environments.episode import EPISODE
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.plugins.protocols import Rewards, StepReport
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.rewards import VerifierReward

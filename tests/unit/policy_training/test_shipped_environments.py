@@ -115,7 +115,9 @@ def test_a_skilled_player_wins_and_an_unskilled_one_mostly_loses(name: str) -> N
                 if isinstance(answer, Observation):
                     observed.append(str(answer.messages))
             assert isinstance(answer, Done)
-            wins.append(answer.rewards[type(environment).parts[-1]])
+            win = answer.rewards[type(environment).parts[-1]]
+            assert isinstance(win, float)
+            wins.append(win)
         won[skilled] = sum(wins) / len(wins)
     assert won[True] == 1.0
     assert won[False] < 0.8

@@ -10,10 +10,10 @@ from token_rows import batch_of
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay_policy_training.core.policy import Policy
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
-from assay_policy_training.plugins.environments.episode import EPISODE, Episode, EpisodeLimits
+from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits
 from assay_policy_training.plugins.estimators.tree_values import TreeValues
 from assay_policy_training.plugins.samplers.tree_search import NODE_VALUE, Tree, TreeSearch, TurnNode, back_up
 

@@ -14,9 +14,9 @@ from assay.browsing.messages import ShownMessage, shown_messages
 from assay.data.json_lines import RowError, parse_object
 from assay.domain import Message, prompt_of
 from assay.score import NOT_APPLICABLE, ScoreFailure
+from assay_policy_training.core.prompt import EPISODE
 from assay_policy_training.measures.episodes import RecordedEpisode, episode_figures, failures_of
 from assay_policy_training.plugins.environments.conversation import turn_messages
-from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.environments.record import parts_of
 from assay_web.runs.replies import EpisodeReply, EpisodeTurnReply, RunTable, SampleReply
 

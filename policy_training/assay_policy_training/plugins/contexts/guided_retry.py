@@ -15,10 +15,9 @@ from typing import Annotated, Any
 from annotated_types import Ge, Lt
 
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.contexts.hints import GUIDED, check_wording, row_text, with_hint
-from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.protocols import ResampleRequest
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from assay.conversation.message import response_of_turns
 from assay.conversation.parts import Part, TextPart, ToolCallPart, ToolResultPart, part_of
 from assay.domain import Message, Prompt, Response, prompt_of
-from assay_policy_training.plugins.environments.episode import EPISODE
+from assay_policy_training.core.prompt import EPISODE
 from assay_serving.tools.turns import joined
 
 _CALL = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)

@@ -17,7 +17,7 @@ from annotated_types import Ge, Gt
 from assay.conversation.parts import ToolDefinitionPart
 from assay.domain import Message
 from assay.score import ScoreFailure
-from assay_policy_training.core.prompt import FINAL_TURN, PromptItem
+from assay_policy_training.core.prompt import EPISODE, FINAL_TURN, PromptItem
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation, Parts
 from assay_serving.tools.calls import calls_in
@@ -26,7 +26,6 @@ from assay_serving.tools.toolbox import call_fault, refused
 from assay_serving.tools.turns import parameters_of
 
 FEEDBACK = 2000  #: characters of what is kept of an environment's feedback
-EPISODE = "episode"  #: entry of a row's item: the record of its episode, as JSON (`Episode.to_dict`)
 #: How an episode ended: by itself, by a budget (the policy's), or by a failure.
 Ended = Literal["done", "turns", "tokens", "failed"]
 

@@ -9,8 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from assay.score import ScoreFailure
-from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.plugins.environments.episode import EPISODE
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 
 
 def episode_failure(item: PromptItem) -> ScoreFailure | None:

@@ -21,10 +21,9 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.core.text_values import TextValues
-from assay_policy_training.plugins.environments.episode import EPISODE
 
 
 class DigiRl(StatefulSettings, section="estimator"):

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import ORIGIN, RolloutBatch, dr_grpo, group_index
+from assay_policy_training.core.prompt import EPISODE
 from assay_policy_training.core.settings import RecipeSettings
-from assay_policy_training.plugins.environments.episode import EPISODE
 from assay_policy_training.plugins.environments.record import turn_states
 from assay_policy_training.plugins.estimators.gae import returns_to_go, turn_starts
 from assay_policy_training.plugins.estimators.group_relative import grpo, over_tokens
