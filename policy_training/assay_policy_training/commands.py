@@ -14,6 +14,7 @@ from assay.cli.resume import is_given, refuse_changes
 from assay.cli.settings_options import settings_options
 from assay.cli.sweep import SeedsOption, SweepOption, SweepOptions, members_of, run_group, show_group, sweep_options
 from assay.errors import BadInputError
+from assay.planning.request import requested
 from assay_policy_training.core.response_options import ConversationOptions
 from assay_policy_training.training.config import PolicyRunConfig
 
@@ -184,6 +185,7 @@ def rl(
     from assay_policy_training.trainer import PolicyTrainer, new_plan, recipe_overrides
     from assay_policy_training.training.run import Plan
 
+    request = requested()
     opening: dict[str, Any] = {"wait": wait, "deadline": deadline, "outage": outage}
     if is_follower():  # another process has the workspace; this one trains with it
         from assay_policy_training.training.distributed import run_worker
@@ -195,7 +197,7 @@ def rl(
                 )
             )
         return
-    target = Workspace.find(workspace)
+    target: Any = Workspace.find(workspace) if request is None else Workspace.find_optional(workspace)
     rewards = tuple(recorded_reward(reference, model, workspace=target) for reference in config.rewards)
     group = sweep_options(seeds, sweep)
     if group is not None and resume is not None:
@@ -247,6 +249,15 @@ def rl(
             )
 
         plan = planned({})
+        if request is not None:
+            from assay.planning.cards import find_card
+            from assay.runs.record import locate_model
+            from assay_policy_training.training.plan import plan_policy
+
+            base = locate_model(target, plan.policy)[0]
+            estimate = plan_policy(plan, base, find_card(request.card), request)
+            emit(estimate.to_dict(), str(estimate), as_json=as_json)
+            return
 
     def train(plan: "Plan", resume: str | None, held_out: Mapping[str, Any] | None = None) -> "TrainedPolicy":
         trainer = PolicyTrainer(target, plan)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BackendError, BadInputError, NotFoundError
-from assay.models import embedded, tiny, tiny_vision, vision
+from assay.models import config_only, embedded, tiny, tiny_vision, vision
 from assay.models.hub import cached_alone
 from assay.models.quiet import quiet_transformers
 from assay.models.safe_files import check_weights, own_code_error
@@ -59,6 +59,8 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     source = resolve_model(name)
+    if config_only.active() and Path(source).is_dir() and not any(Path(source).glob("tokenizer*")):
+        source = resolve_model(embedded.NAME)  # any will do where only sizes are asked for
     tokenizer = _load(AutoTokenizer.from_pretrained, source, name)
     if name in OWN:
         tokenizer.name_or_path = name  # messages name it, and not the folder that it is kept in
@@ -111,17 +113,10 @@ def load_causal_lm(
 ) -> PreTrainedModel:
     """A language model in eval mode. Raises BadInputError for a reward model, whose language head would be random, and
     for a checkpoint without all of the model's weights."""
-    source = resolve_model(name)
     if has_reward_head(name):
         raise BadInputError(f"{name} is a reward model, not a language model that can be a policy")
-    model, info = _load(
-        vision.writer_for(load_config(name)).from_pretrained,
-        source,
-        name,
-        dtype=dtype,
-        use_safetensors=True,
-        output_loading_info=True,
-    )
+    config = load_config(name)
+    model, info = _with_weights(vision.writer_for(config), name, config, dtype)
     _require_all(name, info["missing_keys"])
     check_vocabulary(name, tokenizer, model)
     return fit(model, tokenizer, device)
@@ -146,7 +141,6 @@ def load_scalar_model(
     """
     import torch
 
-    source = resolve_model(name)
     config = load_config(name)
     has_head = has_reward_head(name)
     if has_head and new_head:
@@ -158,14 +152,13 @@ def load_scalar_model(
         raise BadInputError(f"{name} has {config.num_labels} labels; {expected}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model, info = _load(
-            vision.classifier_for(config).from_pretrained,
-            source,
+        model, info = _with_weights(
+            vision.classifier_for(config),
             name,
-            dtype=dtype,
-            use_safetensors=True,
+            config,
+            dtype,
             num_labels=labels,
-            output_loading_info=True,
+            new=() if has_head else ("score.weight",),
         )
     missing = set(info["missing_keys"])
     body = f"{model.base_model_prefix}."  # what pools for a head is as new as the head
@@ -183,6 +176,17 @@ def load_scalar_model(
     # Serving engines answer sigmoid(logit) for one label unless the config says regression.
     model.config.problem_type = "regression"
     return fit(model, tokenizer, device)
+
+
+def _with_weights(
+    kind: Any, name: str, config: Any, dtype: torch.dtype, *, new: Iterable[str] = (), **options: Any
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """A model of the class `kind`, and what its checkpoint lacks and has too much. While a plan is made (`config_only`)
+    without any weights; `new`: those that the checkpoint would lack."""
+    if (planned := config_only.active()) is not None:
+        return planned.build(kind, config, dtype, **options), {"missing_keys": [*new], "unexpected_keys": []}
+    load, settings = kind.from_pretrained, {"dtype": dtype, "use_safetensors": True, **options}
+    return _load(load, resolve_model(name), name, **settings, output_loading_info=True)  # type: ignore[no-any-return]
 
 
 def context_length(config: Any) -> int:
@@ -253,7 +257,7 @@ def fit(model: Any, tokenizer: PreTrainedTokenizerBase, device: torch.device) ->
     if getattr(model, "generation_config", None) is not None:
         model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.eval()
-    return model.to(device)  # type: ignore[no-any-return]
+    return model if model.device == device else model.to(device)  # type: ignore[no-any-return]
 
 
 def _require_all(name: str, missing: Iterable[str]) -> None:

@@ -230,19 +230,26 @@ class PolicyLoop:
         means: dict[str, float] = {}
         if rollouts.keep.any():
             trained = without_reward(rollouts.batch, rollouts.keep).select(rollouts.keep.nonzero().squeeze(1))
-            with clock("score"):
-                trained = self._score(trained, rollouts.sampling)
-            with clock("advantage"):
-                trained, means = self._advantages(trained)
-            self._updating = True
-            if self.critic is None or not self.critic.warming(step):
-                with clock("update"):
-                    means |= self._update(trained, step, rollouts.sampling)
-            if self.critic is not None:
-                with clock("critic"):
-                    seed = derived_seed(self.recipe.seed, step, "critic")
-                    means |= self.critic.update(trained, step=step, seed=seed)
+            trained, means = self.learn(trained, step, rollouts.sampling, clock)
         return self._report(step, rollouts, trained, means, clock)
+
+    def learn(
+        self, batch: RolloutBatch, step: int, sampling: Sampling, clock: Stopwatch
+    ) -> tuple[RolloutBatch, dict[str, float]]:
+        """All that a step does with rollouts that have rewards; returns them with what was added, and its metrics."""
+        with clock("score"):
+            batch = self._score(batch, sampling)
+        with clock("advantage"):
+            batch, means = self._advantages(batch)
+        self._updating = True
+        if self.critic is None or not self.critic.warming(step):
+            with clock("update"):
+                means |= self._update(batch, step, sampling)
+        if self.critic is not None:
+            with clock("critic"):
+                seed = derived_seed(self.recipe.seed, step, "critic")
+                means |= self.critic.update(batch, step=step, seed=seed)
+        return batch, means
 
     @torch.no_grad()
     def _score(self, batch: RolloutBatch, sampling: Sampling) -> RolloutBatch:

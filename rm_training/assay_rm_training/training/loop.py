@@ -100,7 +100,7 @@ def train(
                         "lower the learning rate (--lr) or use --dtype float32"
                     )
                 with clock.part("update"):
-                    moved = _step(optimizer, list(weights.values()), parallel, measured=config.update_norm)
+                    moved = update_weights(optimizer, list(weights.values()), parallel, measured=config.update_norm)
                 now = time.monotonic()
                 position = Position(step, position.tokens + measured.tokens, began_at.seconds + now - started)
                 parts = clock.take()
@@ -213,7 +213,7 @@ def due(step: int, every: int, total: int) -> bool:
     return step == total or (every > 0 and step % every == 0)
 
 
-def _step(
+def update_weights(
     optimizer: torch.optim.Optimizer,
     parameters: Sequence[torch.nn.Parameter],
     parallel: SingleProcess,

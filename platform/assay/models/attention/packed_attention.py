@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assay.models.config_only import kernels_of
+
 if TYPE_CHECKING:
     import torch
 
@@ -163,9 +165,9 @@ def packed_attention(
         return packed_layout(query, key, value, scaling), None
     import torch
 
-    on_gpu = query.device.type == "cuda"
-    if on_gpu and torch.is_autocast_enabled("cuda"):
-        dtype = torch.get_autocast_dtype("cuda")
+    on_gpu, device = kernels_of(query) == "cuda", query.device.type
+    if on_gpu and torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     if on_gpu and query.dtype in (torch.bfloat16, torch.float16):
         attend = by_segments if has_varlen() else by_block_mask

@@ -14,10 +14,10 @@ from assay_serving.chat.client import ANSWERED, ChatClient, ChatEndpoint
 
 @dataclass(frozen=True, slots=True)
 class WrittenReply:
-    """`tokens`: of the completion, as the endpoint counts them; None where it does not."""
+    """`tokens`: of the completion, as the endpoint counts them."""
 
     text: str
-    tokens: int | None
+    tokens: int
 
 
 def chat_endpoint(url: str, model: str, *, seconds: float) -> ChatEndpoint:
@@ -37,8 +37,7 @@ async def chat_reply(
         raise BackendError(f"{endpoint.model} at {endpoint.base_url}: {result.outcome}: {result.error}"[:500])
     try:
         text = result.payload["choices"][0]["message"]["content"]
-        counted = (result.payload.get("usage") or {}).get("completion_tokens")
-        tokens = None if counted is None else int(counted)
+        tokens = int((result.payload.get("usage") or {}).get("completion_tokens") or 0)
         if not isinstance(text, str) or not text.strip():
             raise ValueError("an empty message")
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:

@@ -323,6 +323,22 @@ class Decoding:
                 ]
         return chosen, compacted(going)
 
+    @torch.no_grad()
+    def longest(self) -> Tensor:
+        """[rows,V] of the last token of as many rows as are generated at once, were all to have every token that they
+        may: what generation takes at most. Changes nothing."""
+        ids, seen = self.ids[: self.at_once], self.seen_prompts[: self.at_once]
+        cache = self._new_cache()
+        self._forward(ids, seen, position_ids(seen), cache)
+        cache.batch_repeat_interleave(self.group_size)
+        for layer in cache.layers:
+            shape = (*layer.keys.shape[:2], self.limit - 1, layer.keys.shape[3])
+            layer.update(layer.keys.new_zeros(shape), layer.values.new_zeros(shape))
+        rows = len(ids) * self.group_size
+        seen = seen.new_ones(rows, ids.shape[1] + self.limit)
+        last, places = ids[:1, -1:].expand(rows, 1), position_ids(seen)[:, -1:]
+        return self.scaled(self._forward(last, seen, places, cache).float())
+
     def _new_cache(self) -> Any:
         cache = buffered_cache(unwrapped(self.policy.model).config)
         if self.mixture:  # the reference's layers behind the policy's, so that rows join and leave in both

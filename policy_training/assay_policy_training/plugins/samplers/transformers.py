@@ -70,7 +70,7 @@ class TransformersSampler:
 
     def generate(self, ids: Tensor, seen: Tensor, group_size: int, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens, mask and log-probs, each [P*G, limit], of P left-padded prompts [P,S]; see `Decoding`."""
-        decoding = self._start_decoding(ids, seen, group_size, uniforms)
+        decoding = self.decoding(ids, seen, group_size, uniforms)
         for _ in decoding.run():
             pass
         return decoding.tokens, decoding.mask, decoding.logp
@@ -85,7 +85,7 @@ class TransformersSampler:
         """See `TurnSampler`."""
         ids, seen = pad_left(contexts, int(self.policy.tokenizer.pad_token_id))
         uniforms = torch.stack([row_uniforms(*place, 0, self.sampling.max_new_tokens) for place in places])
-        decoding = self._start_decoding(ids, seen, group_size, uniforms, in_turns=True, turn_tokens=turn_tokens)
+        decoding = self.decoding(ids, seen, group_size, uniforms, in_turns=True, turn_tokens=turn_tokens)
         decoding.begin(range(len(decoding.ids)))
         return decoding
 
@@ -98,9 +98,9 @@ class TransformersSampler:
         ids, seen = pad_left(contexts, int(self.policy.tokenizer.pad_token_id))
         images = [references_of(item.generation_context) for item in items]
         uniforms = group_uniforms(group_seeds(seed, len(items)), group_size, self.sampling.max_new_tokens)
-        return self._start_decoding(ids, seen, group_size, uniforms, images)
+        return self.decoding(ids, seen, group_size, uniforms, images)
 
-    def _start_decoding(
+    def decoding(
         self,
         ids: Tensor,
         seen: Tensor,

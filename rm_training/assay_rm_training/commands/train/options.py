@@ -24,6 +24,7 @@ from assay.cli.settings_options import option_parameters
 from assay.cli.sweep import SweepOptions, members_of, run_group, show_group, sweep_options
 from assay.compute.executor import LOCAL
 from assay.errors import BadInputError
+from assay.planning.request import PlanRequest, requested
 from assay_rm_training.commands.train.placement import Placement, placement_options, run_placed
 from assay_rm_training.presets import PRESETS, preset
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
@@ -97,6 +98,7 @@ def run_options(
 
 
 LAST = "last"  #: as a run to resume
+MADE_UP = "made-up rows"  #: of `assay plan` without data
 #: The command whose method is named by an option, so that it resumes a run of any method.
 GENERIC = "method"
 
@@ -186,6 +188,9 @@ def _run(
     from assay_rm_training.runs.train import TrainingPlan, last_interrupted, train_model
     from assay_rm_training.training.resume_state import FILE as STATE
 
+    if (request := requested()) is not None:
+        _show_plan(request, options, settings, command, method_values, context, workspace, as_json=as_json)
+        return
     here, way = Workspace.find(workspace), command.__name__.replace("_", "-")
     waivers = waivers_of(waive_contamination or [])
     plan: TrainingPlan | None = None
@@ -217,6 +222,29 @@ def _run(
         emit(_payload(trained), "", as_json=True)
     else:
         _show(trained)
+
+
+def _show_plan(
+    request: PlanRequest,
+    options: RunOptions,
+    settings: dict[str, Any],
+    command: Callable[..., Method],
+    method_values: dict[str, Any],
+    context: typer.Context,
+    workspace: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    from assay.planning.cards import find_card
+    from assay.workspace import Workspace
+    from assay_rm_training.plan import plan_training
+
+    card, here = find_card(request.card), Workspace.find_optional(workspace)
+    with_data = options._replace(data=options.data or MADE_UP)
+    plan = _new_plan(here, with_data, settings, command, method_values, functools.partial(is_given, context), {})
+    rows = plan.method.read(here, plan.data) if options.data else None
+    estimate = plan_training(plan.method, plan.config, rows, card, request)
+    emit(estimate.to_dict(), str(estimate), as_json=as_json)
 
 
 def _run_group(
@@ -275,7 +303,7 @@ def _require_comparable(plan: TrainingPlan, placement: Placement) -> None:
 
 
 def _new_plan(
-    here: Workspace,
+    here: Workspace | None,
     options: RunOptions,
     settings: dict[str, Any],
     command: Callable[..., Method],

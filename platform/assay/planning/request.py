@@ -1,0 +1,44 @@
+"""That a command is asked for its plan instead of being run (`assay plan`), and with what.
+
+Leaves out: the plan itself (`plan`). Imports nothing heavy.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
+
+from assay.settings import Help, check_settings
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """Lengths are of what is made up where the command names no data."""
+
+    card: Annotated[str, Help("a100-40, a100-80, h100, h200, 4090, or this: the machine that it runs on.")] = "this"
+    ranks: Annotated[int, Ge(1), Help("Processes, each with a card: fully sharded (FSDP2).")] = 1
+    prompt_tokens: Annotated[int, Ge(1), Help("Of a made-up prompt.")] = 512
+    response_tokens: Annotated[int, Ge(1), Help("Of a made-up response.")] = 512
+    changes: Annotated[bool, Help("Where it does not fit, plan what would.", "--changes/--no-changes")] = True
+
+    def __post_init__(self) -> None:
+        check_settings(self, "--")
+
+
+_requests: list[PlanRequest] = []
+
+
+def requested() -> PlanRequest | None:
+    return _requests[-1] if _requests else None
+
+
+@contextmanager
+def planning(request: PlanRequest) -> Iterator[None]:
+    """Until the end of the block training commands plan."""
+    _requests.append(request)
+    try:
+        yield
+    finally:
+        _requests.pop()

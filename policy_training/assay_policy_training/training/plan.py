@@ -1,0 +1,165 @@
+"""The plan of a policy's training: what its step does with rollouts, and the end of the longest ones, on fake tensors.
+
+Covers: policy, reference, critic and optimisers as a run loads them, `PolicyLoop.learn`, what transformers' sampler
+holds. Leaves out: rewards, environments, samplers of other engines; cards and the plan's text (`assay.planning`).
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.domain import Message
+from assay.models.parallelism.strategy import SingleProcess
+from assay.planning.cards import Card
+from assay.planning.fake_ranks import fake_ranks
+from assay.planning.fake_step import measured, planned
+from assay.planning.made_up import text_of
+from assay.planning.plan import MeasuredStep, MemoryPlan, OtherPart, check_format, make_plan
+from assay.planning.request import PlanRequest
+from assay_policy_training.core.batch import RolloutBatch
+from assay_policy_training.core.metrics import Stopwatch
+from assay_policy_training.core.policy import Lora, Policy
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
+from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.recipe.loading import recipe_to_dict
+from assay_policy_training.recipe.schema import Recipe
+from assay_policy_training.training.distributed import WorkerConfig
+from assay_policy_training.training.loop import PolicyLoop
+from assay_policy_training.training.run import Plan
+
+
+@dataclass(frozen=True)
+class PlannedPolicy:
+    """Rollouts are taken to be as long as they may be. `base`: what to load."""
+
+    plan: Plan
+    base: str
+    card: Card
+    request: PlanRequest
+    ranks: int = 1
+    setting: str = "--set optimisation.micro_batch_rows"
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.plan.recipe
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        rows = self.recipe.sampling.prompts_per_step * self.recipe.sampling.group_size
+        return 1, min(self.recipe.optimisation.micro_batch_rows, -(-rows // self.ranks))
+
+    @contextmanager
+    def _loop(self, recipe: Recipe) -> Iterator[tuple[PolicyLoop, SingleProcess]]:
+        config = WorkerConfig(
+            recipe=recipe_to_dict(recipe),
+            policy=self.base,
+            teacher=recipe.teacher,
+            prompts=(),
+            rewards=(),
+            device="cpu",
+            parallel="none" if self.ranks == 1 else "fsdp",
+            on="local",
+            calls=self.plan.calls,
+        )
+        with planned(self.card.kernels), fake_ranks(self.ranks) as parallel:
+            policy = config.load(torch.device("cpu"))
+            policy.divide(parallel)
+            prompts: Any = None  # none is drawn
+            yield PolicyLoop(recipe, policy, prompts, [], Path(os.devnull)), parallel
+
+    def measure(self, size: int) -> MeasuredStep:
+        """The two largest passes of every process; then the last token of the rows that are generated at once."""
+        recipe = replace(self.recipe, optimisation=replace(self.recipe.optimisation, micro_batch_rows=size))
+        sampling = recipe.sampling
+        every = sampling.prompts_per_step * sampling.group_size
+        number = max(min(every, 2 * size * self.ranks), size * self.ranks)
+        with self._loop(recipe) as (loop, _):
+            policy, critic = loop.policy, loop.critic
+            batch = self._rollouts(policy, number)
+            length = int(batch.train_mask[0].sum()) + sampling.max_new_tokens
+            loaded = [m for m in (policy.model, policy._reference, policy._teacher) if m is not None]
+            loaded += [critic.model, critic.score] if critic is not None else []  # type: ignore[attr-defined]
+            optimisers = [loop.optimiser, *([critic.optimiser] if critic is not None else [])]  # type: ignore[attr-defined]
+            cost = measured(loaded, optimisers, lambda: loop.learn(batch, 1, sampling, Stopwatch()))
+            weights = sum(p.numel() * p.element_size() for p in policy.model.parameters())
+            other_parts, decoding = self._sampling(loop, loaded, optimisers, weights)
+        tokens = number // self.ranks * length
+        return MeasuredStep(
+            cost, tokens, -(-number // (self.ranks * size)), every * length, weights, decoding, other_parts
+        )
+
+    def _rollouts(self, policy: Policy, number: int) -> RolloutBatch:
+        """Of every other one the reward is 1."""
+        sampling = self.recipe.sampling
+        group, length = sampling.group_size, sampling.max_new_tokens
+        items = self._items(policy, -(-number // group))
+        mask = torch.ones(len(items) * group, length, dtype=torch.bool)
+        batch = assemble(policy, items, group, (mask.long() * 7, mask, torch.zeros(mask.shape)), version=0)
+        reward = torch.arange(len(mask), dtype=torch.float64) % 2
+        batch = batch.with_(reward=reward, acc=reward, r_parts={"reward": reward})
+        return batch.select(range(number))
+
+    def _items(self, policy: Policy, number: int) -> list[PromptItem]:
+        tokens = min(self.request.prompt_tokens, self.recipe.sampling.max_prompt_tokens - 32)
+        text = text_of(policy.tokenizer, " the", tokens)
+        return [PromptItem((Message("user", f"{text} {each}"),)) for each in range(number)]
+
+    def _sampling(
+        self, loop: PolicyLoop, loaded: list[torch.nn.Module], optimisers: list[Any], weights: int
+    ) -> tuple[Sequence[OtherPart], float]:
+        """Peak of generation, and the bytes that a step's generation reads: the weights once a token of all rows that
+        are generated at once (with autocast twice, since they are cast), and half of the longest keys and values."""
+        if not isinstance(loop.sampler, TransformersSampler):
+            return (), 0.0
+        policy, sampling = loop.policy, self.recipe.sampling
+        rows = -(-sampling.prompts_per_step * sampling.group_size // self.ranks)
+        items = self._items(policy, max(1, min(rows, sampling.rows_at_once) // sampling.group_size))
+        ids, seen = pad_left(generation_ids(policy, items, images=False), int(policy.tokenizer.pad_token_id))
+        uniforms = torch.zeros(len(items) * sampling.group_size, sampling.max_new_tokens)
+        decoding = loop.sampler.decoding(ids, seen, sampling.group_size, uniforms)
+
+        def generate() -> None:
+            with policy.gathered_parameters():
+                decoding.longest()
+
+        cost = measured(loaded, optimisers, generate)
+        at_once = min(decoding.at_once, len(decoding.ids)) * decoding.group_size
+        states = (v for o in optimisers for each in o.state.values() for v in each.values())
+        fixed = sum(t.nbytes for t in (*(p for m in loaded for p in m.parameters()), *states))
+        read = weights * (2 if policy.autocast else 1) + (cost.bytes - fixed) / 2
+        part = OtherPart("sampling", cost.bytes, fixed, "sampling.rows_at_once", at_once)
+        return [part], -(-rows // at_once) * sampling.max_new_tokens * read
+
+    def changes(self) -> Iterable[tuple[str, "PlannedPolicy"]]:
+        plan, words = self.plan, ""
+
+        def changed(text: str, ranks: int = self.ranks, **optimisation: Any) -> tuple[str, "PlannedPolicy"]:
+            recipe = replace(plan.recipe, optimisation=replace(plan.recipe.optimisation, **optimisation))
+            return text.strip(), replace(self, plan=replace(plan, recipe=recipe), ranks=ranks)
+
+        optimisation = plan.recipe.optimisation
+        if not optimisation.autocast and self.card.kernels == "cuda":
+            words += " --set optimisation.autocast=true"
+            plan = changed(words, autocast=True)[1].plan
+        if not optimisation.gradient_checkpointing:
+            words += " --set optimisation.gradient_checkpointing=true"
+            plan = changed(words, gradient_checkpointing=True)[1].plan
+        if words:
+            yield words.strip(), replace(self, plan=plan)
+        if not plan.recipe.lora.rank:
+            lora = replace(self, plan=replace(plan, recipe=replace(plan.recipe, lora=Lora(rank=16))))
+            yield f"{words} --set lora.rank=16".strip(), lora
+        if self.ranks == 1:
+            yield f"{words} --parallel fsdp on 8 cards".strip(), replace(self, plan=plan, ranks=8)
+
+
+def plan_policy(plan: Plan, base: str, card: Card, request: PlanRequest) -> MemoryPlan:
+    """`base`: what `plan.policy` loads. Raises BadInputError for a number format that the card lacks."""
+    check_format(card, "bfloat16" if plan.recipe.optimisation.autocast else "float32")
+    return make_plan(PlannedPolicy(plan, base, card, request, request.ranks), card, changes=request.changes)

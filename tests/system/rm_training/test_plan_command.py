@@ -1,0 +1,148 @@
+"""`assay plan`: fake tensors hold what real ones do, what it prints, what it refuses."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer import Typer
+from typer.testing import CliRunner
+
+from assay.cli import plan_command
+from assay.errors import AssayError, BadInputError
+from assay.models.chat.renderer import Renderer
+from assay.planning.cards import CARDS, Card, this_processor
+from assay.planning.fake_step import StepCost, measured
+from assay.planning.request import PlanRequest
+from assay_rm_training.methods.method import PreparesData, method_of
+from assay_rm_training.plan import PlannedRewardModel, made_up
+from assay_rm_training.training.loop import make_optimizer, train_step
+from assay_rm_training.training_config import LoraConfig, TrainingConfig
+
+REQUEST = PlanRequest(prompt_tokens=20, response_tokens=20)
+CPU = Card("cpu", 2**34, {"float32": 1e11, "bfloat16": 1e11}, 1e10, kernels="cpu")
+BASE = TrainingConfig(base="tiny", dtype="float32", batch_size=4, micro_batch_tokens=200)
+
+
+@pytest.mark.parametrize("name", ["bt", "dpo", "kto"])
+@pytest.mark.parametrize("lora", [None, LoraConfig(4)], ids=["full", "lora"])
+def test_a_fake_step_holds_what_a_real_one_does(name: str, lora: LoraConfig | None) -> None:
+    method, config = method_of({"name": name}), replace(BASE, lora=lora)
+    training = PlannedRewardModel(method, config, CPU, REQUEST, None)
+    plan = training.measure(training.sizes[1])
+
+    trainable = method.load(config, torch.device("cpu"))
+    renderer = Renderer(trainable.tokenizer, max_length=4096)
+    data = method.encode(made_up(method, renderer, REQUEST), renderer)
+    if isinstance(method, PreparesData):
+        data, _ = method.prepare(trainable, config, data, None)
+    task = method.task(trainable, config)
+    items = sorted(data.items, key=lambda item: -task.cost(item))
+    one = max(1, training.sizes[1] // task.cost(items[0]))
+    optimizer = make_optimizer(trainable, config)
+
+    def step() -> None:
+        chosen = items[: max(one, min(4, 2 * one))]
+        train_step(trainable, task, chosen, replace(config, micro_batch_tokens=training.sizes[1]), optimizer)
+        optimizer.step()
+
+    real = measured([trainable.model], [optimizer], step)
+    weights = sum(p.nbytes for p in trainable.model.parameters())
+    assert real.peak["parameters"] == plan.cost.peak["parameters"] >= weights
+    assert plan.cost.bytes == pytest.approx(real.bytes, rel=0.02)
+    assert sum(plan.cost.flops.values()) == pytest.approx(sum(real.flops.values()), rel=0.01)
+
+
+def test_what_is_trained_otherwise_is_planned_otherwise() -> None:
+    """The plan runs the step: a setting of the loop, of the model and of the division shows in it."""
+
+    def cost(ranks: int = 1, positive: float = 0.0, **changes: Any) -> StepCost:
+        method = method_of({"name": "bt", "positive": positive})
+        return PlannedRewardModel(method, replace(BASE, **changes), CPU, REQUEST, None, ranks).measure(200).cost
+
+    whole, shared = cost(), cost(ranks=4).peak
+    twice = cost(positive=0.1)  # a second forward pass, for a term of the batch
+    assert sum(twice.flops.values()) == pytest.approx(sum(whole.flops.values()) * 4 / 3, rel=0.05)
+    assert cost(gradient_checkpointing=True).peak["activations"] < whole.peak["activations"] / 2
+    assert shared["parameters"] < whole.peak["parameters"] / 3
+    assert shared["optimiser"] < whole.peak["optimiser"] / 3
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Path:
+    """A folder with a configuration alone, of 0.8 billion weights in two layers."""
+    sizes = {"vocab_size": 60000, "hidden_size": 6144, "intermediate_size": 16384, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 48, "num_key_value_heads": 8, "max_position_embeddings": 4096}
+    kind = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    (tmp_path / "config.json").write_text(json.dumps({**kind, **sizes, **heads}))
+    return tmp_path
+
+
+_BT = ("--card", "this", "--prompt-tokens", "20", "train", "bt", "--base", "tiny", "--json")
+#: Bytes of a token in the tiny model's cache, float32.
+_KEYS_AND_VALUES = 2 * 2 * 2 * 16 * 4
+
+
+def run(*words: str) -> str:
+    app = Typer()
+    app.callback()(lambda: None)
+    plan_command.register(app)
+    result = CliRunner().invoke(app, ["plan", *words], standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def test_a_training_that_does_not_fit_says_what_would(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CARDS, "small", replace(CARDS["4090"], name="small", memory=12 * 2**30))
+    plan = json.loads(run("--card", "small", "train", "bt", "--base", str(wide), "--batch-size", "1", "--json"))
+    assert not plan["fits"]
+    assert plan["largest"] == 0
+    with_lora = plan["alternatives"]["--gradient-checkpointing --lora 16"]
+    assert with_lora["fits"]
+    assert with_lora["bytes"] < 12 * 2**30 < plan["bytes"]
+
+
+@pytest.mark.parametrize("recipe", ["grpo", "ppo"])
+def test_a_policy_is_planned_with_its_reference_critic_and_sampler(recipe: str) -> None:
+    words = ["--card", "this", "--prompt-tokens", "20", "rl", "--policy", "tiny", "--recipe", recipe, "--json"]
+    words += ["--prompts-per-step", "2", "--group-size", "4"]
+    plan = json.loads(run(*words, "--max-new-tokens", "40"))
+    weights = json.loads(run(*_BT))["peak"]["parameters"]
+    assert plan["fits"]
+    assert plan["peak"]["parameters"] > 1.9 * weights  # a reference, or a critic's copy
+    (sampling,) = plan["other_parts"]
+    assert sampling["setting"] == "sampling.rows_at_once"
+    longer = json.loads(run(*words, "--max-new-tokens", "400"))
+    assert longer["other_parts"][0]["bytes"] - sampling["bytes"] > 8 * 360 * _KEYS_AND_VALUES
+
+
+def test_a_plan_as_text() -> None:
+    text = run("--card", "h100", "--prompt-tokens", "20", "train", "bt", "--base", "tiny", "--lora", "4")
+    assert text.startswith("fits h100, 74.2 GiB: update 0.")
+    for part in ("--micro-batch-tokens", "GiB at its peak: parameters", "tokens/s", "assumed: 79.2 GiB less 1 GiB"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--card", "3090", "train", "bt", "--base", "tiny"], "unknown card '3090'; one of a100-40"),
+        (["train", "steps", "--base", "tiny"], "cannot be made up: name data"),
+        (["eval", "--data", "x"], "plans train and rl, not eval"),
+        (["--ranks", "0", "train", "bt"], "ranks"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(words: list[str], message: str) -> None:
+    with pytest.raises(AssayError, match=message):
+        run(*words)
+
+
+def test_a_number_format_that_the_processor_lacks() -> None:
+    from assay.planning.plan import check_format
+
+    with pytest.raises(BadInputError, match="no bfloat16"):
+        check_format(replace(CPU, flops={"float32": 1e11}), "bfloat16")
+    assert this_processor().usable > 2**30
