@@ -1,6 +1,7 @@
 """The application of an environment: its health, the routes of NeMo-Gym and OpenEnv.
 
-Leaves out: keys. Where it is for this machine alone, no page of a browser reaches it by another name.
+Leaves out: keys. A page of a browser that comes from elsewhere is not answered, over HTTP or a WebSocket; nor, where
+the server is for this machine alone, one that reaches it by another name.
 """
 
 import socket
@@ -8,7 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
+from starlette.datastructures import Headers
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay import __version__
 from assay.errors import BackendError
@@ -16,6 +19,23 @@ from assay.http.problems import ProblemError, install_handlers, request_id_of
 from assay_policy_training.outside_trainers.nemo_gym import nemo_gym_routes
 from assay_policy_training.outside_trainers.openenv import openenv_routes
 from assay_policy_training.outside_trainers.sessions import Sessions
+
+
+class NoForeignPages:
+    """ASGI middleware: a browser says whose page asks, and lets any page open a WebSocket."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope) if scope["type"] in ("http", "websocket") else {}
+        origin = headers.get("origin")
+        if origin is None or origin.lower().partition("://")[2] == headers.get("host", "").lower():
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await ProblemError(403, "requests of pages from elsewhere are refused").response(None)(scope, receive, send)
 
 
 def environment_app(sessions: Sessions, *, local: bool = True) -> FastAPI:
@@ -32,6 +52,7 @@ def environment_app(sessions: Sessions, *, local: bool = True) -> FastAPI:
     if local:
         hosts = ["localhost", "127.0.0.1", "::1", socket.gethostname().lower()]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
+    app.add_middleware(NoForeignPages)
     install_handlers(app)
 
     @app.exception_handler(BackendError)

@@ -5,6 +5,7 @@ missing, raises; it is never a number. Leaves out: wire formats (`nemo_gym`, `op
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,7 @@ class LedEpisode:
     def __init__(self, environment: Environment, item: PromptItem, seed: int, limits: EpisodeLimits) -> None:
         self.episode = Episode(item, replace(environment), limits)
         self._seed, self._paid, self._one_at_a_time = seed, 0.0, asyncio.Lock()
+        self._begun = time.monotonic()
 
     @property
     def over(self) -> bool:
@@ -93,6 +95,11 @@ class LedEpisode:
         episode = self.episode
         if self.over:
             raise BadInputError("the episode is over")
+        if time.monotonic() - self._begun > (most := episode.limits.episode_seconds):
+            episode.fail(
+                ScoreFailure("environment_timeout", f"the episode did not end within {most:g} s", episode.name)
+            )
+            self._check()
         written = "\n".join([text, *(ToolCall(name, arguments).text for name, arguments in calls)]) if calls else text
         action = episode.act(written, 0)
         if action is not None:

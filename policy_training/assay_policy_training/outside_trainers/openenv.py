@@ -5,11 +5,11 @@ Covers: `reset` (with a `task`, the number of a prompt, and a `seed`), `step` wi
 own `/reset` and `/step`, which keep nothing between requests. Wire format: openenv 0.10.
 """
 
-from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
+from assay.data.json_lines import parse_object
 from assay.errors import AssayError, BadInputError
 from assay_policy_training.outside_trainers.led_episode import LedEpisode, observed_text
 from assay_policy_training.outside_trainers.sessions import Sessions
@@ -28,17 +28,30 @@ def openenv_routes(sessions: Sessions) -> APIRouter:
     async def connected(socket: WebSocket) -> None:
         await socket.accept()
         connection = _Connection(sessions)
-        with suppress(WebSocketDisconnect):
-            while (message := await socket.receive_json()).get("type") != "close":
-                try:
-                    reply = await connection.reply(message.get("type"), message.get("data") or {})
-                except AssayError as error:
-                    code = "VALIDATION_ERROR" if isinstance(error, BadInputError) else "EXECUTION_ERROR"
-                    reply = {"type": "error", "data": {"message": str(error), "code": code}}
+        try:
+            while (reply := await _replied(connection, await socket.receive_text())) is not None:
                 await socket.send_json(reply)
-        await sessions.close(connection.name)
+        except WebSocketDisconnect:
+            pass
+        finally:
+            await sessions.close(connection.name)
 
     return router
+
+
+async def _replied(connection: "_Connection", text: str) -> dict[str, Any] | None:
+    """None: the client ends the connection."""
+    try:
+        message = parse_object(text.encode())
+        if (kind := message.get("type")) == "close":
+            return None
+        content = message.get("data") or {}
+        if not isinstance(content, dict):
+            raise BadInputError("must be an object", field="data")
+        return await connection.reply(kind, content)
+    except AssayError as error:
+        code = "VALIDATION_ERROR" if isinstance(error, BadInputError) else "EXECUTION_ERROR"
+        return {"type": "error", "data": {"message": str(error), "code": code}}
 
 
 class _Connection:
@@ -48,8 +61,11 @@ class _Connection:
 
     async def reply(self, kind: Any, content: dict[str, Any]) -> dict[str, Any]:
         if kind == "reset":
+            task, seed = content.get("task") or 0, content.get("seed")
+            if type(task) is not int or type(seed) not in (int, type(None)):
+                raise BadInputError("are whole numbers", field="task, seed")
             await self._sessions.close(self.name)
-            self.name, episode = await self._sessions.begin(content.get("task") or 0, content.get("seed"))
+            self.name, episode = await self._sessions.begin(task, seed)
             opened = "\n\n".join(str(message["content"]) for message in episode.prompt)
             return _observation({"text": opened}, None, episode)
         episode = self._sessions.find(self.name)
@@ -77,7 +93,7 @@ async def _stepped(episode: LedEpisode, action: dict[str, Any]) -> dict[str, Any
             seen |= {"result": None, "error": {"error_type": "execution_error", "message": answer.content}}
     elif isinstance(action.get("text"), str):
         turn = await episode.turn(action["text"])
-        seen = {"text": observed_text(turn.messages)}
+        seen = {"text": "\n\n".join([*(answer.content for answer in turn.results), observed_text(turn.messages)])}
     else:
         raise BadInputError("an action is a text, or a call of a tool", field="text")
     return _observation(seen, episode.newly_earned(), episode)

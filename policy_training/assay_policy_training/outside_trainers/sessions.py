@@ -4,20 +4,24 @@ Covers: a task by its number, with its own seed; how many there are at a time; t
 out: wire formats.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 from uuid import uuid4
 
-from assay.errors import BadInputError, BusyError, NotFoundError
+from assay.errors import BackendError, BadInputError, BusyError, NotFoundError
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import derived_seed
 from assay_policy_training.outside_trainers.led_episode import LedEpisode
 from assay_policy_training.plugins.environments.environment import Environment
 from assay_policy_training.plugins.environments.episode import EpisodeLimits
 
+logger = logging.getLogger("assay.trainers")
+
 
 class Sessions:
-    """Episodes of `items`. Those that had no turn for `idle_s` seconds give their place to others."""
+    """Episodes of `items`. Those that had no turn for `idle_s` seconds give their place to others, and where there is
+    no place, those that are over."""
 
     def __init__(
         self,
@@ -59,8 +63,12 @@ class Sessions:
         return episode
 
     async def close(self, name: str | None) -> None:
+        """One whose environment cannot be closed is logged: it is no error of who asked for another."""
         if name is not None and (opened := self._open.pop(name, None)) is not None:
-            await opened[0].close()
+            try:
+                await opened[0].close()
+            except BackendError as error:
+                logger.warning("not closed: %s", error)
 
     async def close_all(self) -> None:
         for name in list(self._open):
@@ -70,5 +78,8 @@ class Sessions:
         late = time.monotonic() - self._idle_s
         for name in [name for name, (_, used) in self._open.items() if used < late]:
             await self.close(name)
+        if len(self._open) >= self._most:
+            for name in [name for name, (episode, _) in self._open.items() if episode.over]:
+                await self.close(name)
         if len(self._open) >= self._most:
             raise BusyError(f"{self._most} episodes are under way")

@@ -9,6 +9,7 @@ from rollout_rows import rollouts
 from assay.score import STEP, Score, ScorePart
 from assay_policy_training.plugins.compositions.router import RouterReward, cost_score
 from assay_policy_training.plugins.estimators.semi_online import SemiOnline, discounted_returns
+from assay_policy_training.plugins.protocols import StepReport
 
 
 def test_returns_are_discounted_and_break_off_where_an_action_was_not_the_policys_own() -> None:
@@ -53,8 +54,11 @@ def test_the_routers_reward_weighs_the_outcome_and_the_cost_behind_the_form() ->
     assert reward[:3].tolist() == pytest.approx([1.0, 0.75, -1.0])
     assert reward[3].isnan()
     remembering = RouterReward(alpha=1.0)
+    one = {name: values[:1] for name, values in parts.items()}
     remembering(parts)
+    assert remembering(one).tolist() == [0.5]  # an evaluation is not remembered
+    batch = rollouts([1] * 4, uid=["0"] * 4, r_parts=parts)
+    remembering.observe(StepReport(1, {}, batch))
     other = RouterReward(alpha=1.0)
     other.load_state_dict(remembering.state_dict())
-    more = {name: values[:1] for name, values in parts.items()}
-    assert other(more).tolist() == remembering(more).tolist() == [1.0]
+    assert other(one).tolist() == remembering(one).tolist() == [1.0]

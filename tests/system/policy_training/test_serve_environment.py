@@ -9,11 +9,15 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from environment_training import trained
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from assay.domain import Message, prompt_of
-from assay.errors import BackendError
+from assay.errors import BackendError, BusyError
 from assay.http.running import running_app
 from assay.workspace import Workspace
 from assay_policy_training.core.prompt import PromptItem
@@ -117,3 +121,76 @@ def test_what_is_wrong_is_said_in_a_line(served: tuple[str, dict[str, Any]]) -> 
     )
     assert "error" in refused[1]
     assert refused[2] == "3"
+
+
+class Unclosed(TwentyQuestions):
+    """An environment whose `close` fails."""
+
+    def close(self) -> None:
+        raise OSError("still in use")
+
+
+def test_pages_of_other_sites_reach_nothing(served: tuple[str, dict[str, Any]]) -> None:
+    url, row = served
+    socket = f"ws{url.removeprefix('http')}/ws"
+    with pytest.raises(InvalidStatus, match="403"):
+        connect(socket, origin=Origin("http://elsewhere.example"))
+    refused = httpx.post(f"{url}/seed_session", json=row, headers={"Origin": "http://elsewhere.example"})
+    assert refused.status_code == 403
+    with connect(socket, origin=Origin(url)):
+        assert httpx.post(f"{url}/seed_session", json=row, headers={"Origin": url}).status_code == 200
+
+
+def test_a_client_that_sends_nonsense_is_told_and_leaves_no_session() -> None:
+    sessions = Sessions(TwentyQuestions(), load_prompts("twenty_questions:1", seed=0), EpisodeLimits())
+    nonsense = ("{", "[1]", '{"type": "step", "data": [1]}', '{"type": "reset", "data": {"task": "a"}}')
+    with (
+        running_app(environment_app(sessions)) as url,
+        connect(f"ws{url.removeprefix('http')}/ws", close_timeout=5) as socket,
+    ):
+        for message in ('{"type": "reset"}', *nonsense, '{"type": "step", "data": {"text": "alive?"}}'):
+            socket.send(message)
+            reply = json.loads(socket.recv(5))
+            if message in nonsense:
+                assert (reply["type"], reply["data"]["code"]) == ("error", "VALIDATION_ERROR"), message
+        assert reply["data"]["observation"]["text"] in ("yes", "no")
+        assert len(sessions._open) == 1
+    assert not sessions._open
+
+
+def test_a_text_with_calls_is_answered_by_their_results(served: tuple[str, dict[str, Any]]) -> None:
+    with connect(f"ws{served[0].removeprefix('http')}/ws") as socket:
+        for kind, content in (("reset", {}), ("step", {"text": calls("6*7").text})):
+            socket.send(json.dumps({"type": kind, "data": content}))
+            reply = json.loads(socket.recv(5))
+    assert reply["data"]["observation"]["text"].strip() == "42"
+
+
+def test_the_episodes_seconds_are_those_of_all_its_turns() -> None:
+    limits = EpisodeLimits(episode_seconds=0.3)
+    sessions = Sessions(TwentyQuestions(), load_prompts("twenty_questions:1", seed=0), limits)
+
+    async def late() -> None:
+        _, episode = await sessions.begin(0)
+        await episode.turn("alive?")
+        await asyncio.sleep(0.4)
+        with pytest.raises(BackendError, match=r"did not end within 0\.3 s"):
+            await episode.turn("wild?")
+        await sessions.close_all()
+
+    asyncio.run(late())
+
+
+def test_episodes_that_are_over_give_way_whatever_their_environments_do_at_the_end() -> None:
+    sessions = Sessions(Unclosed(), load_prompts("twenty_questions:1", seed=0), EpisodeLimits(), most=1)
+
+    async def twice() -> None:
+        _, episode = await sessions.begin(0)
+        with pytest.raises(BusyError, match="1 episodes"):
+            await sessions.begin(0)
+        await episode.turn("whale")
+        await sessions.begin(0)
+        await sessions.close_all()
+
+    asyncio.run(twice())
+    assert not sessions._open

@@ -119,6 +119,12 @@ def test_the_policy_asks_models_at_their_price_and_answers() -> None:
         assert episode("<answer>13</answer>").rewards == {"format": 0.0, "outcome": 0.0, "cost": 0.0}
         for wrong in ("<search>other:7+5</search>", "12", "<answer>12</answer> so"):
             assert episode(wrong).rewards["format"] == -1.0, wrong
+    with running_app(create_chat_app(ScriptedChat(lambda _: "12", counts=False))) as url:
+        names = {"priced": f"{url}/v1", "free": f"{url}/v1"}
+        environment = Routing(urls=names, served=dict.fromkeys(names, "fake"), prices={"priced": 1.0, "free": 0.0})
+        assert episode("<search>free:7+5</search>", "<answer>12</answer>").rewards["cost"] == 0.0
+        with pytest.raises(BackendError, match="priced does not say how many tokens"):
+            episode("<search>priced:7+5</search>")
     with pytest.raises(BadInputError, match="a url and a price"):
         Routing(urls=names)
 

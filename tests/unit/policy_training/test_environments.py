@@ -411,3 +411,36 @@ def test_an_environment_lies_beside_the_recipe_and_survives_its_record(tmp_path:
         recipe_from_dict({**sections, "environment": {"kind": "tool"}})
     with pytest.raises(BadInputError, match=r"episodes\.turns"):
         recipe_from_dict({**sections, "episodes": {"turns": 0}}, folder=tmp_path)
+
+
+OPENED = """
+class Opened:
+    name, description, parameters = "opened", "A tool that holds a connection.", {"properties": {}}
+    open = 0
+
+    def __init__(self):
+        Opened.open += 1
+
+    def run(self, arguments):
+        return ""
+
+    def close(self):
+        Opened.open -= 1
+
+
+class Broken(Opened):
+    def __init__(self):
+        raise OSError("no such server")
+"""
+
+
+def test_fresh_tools_that_were_opened_before_one_that_cannot_be_are_closed(tmp_path: Path) -> None:
+    file = tmp_path / "opened_tools.py"
+    file.write_text(OPENED, encoding="utf-8")
+    environment = Tools(tools=(f"{file}:Opened", f"{file}:Broken"), fresh=True)
+    with pytest.raises(Exception, match="no such server"):
+        environment.reset(PromptItem((Message("user", "Go."),)), 0)
+    [tool] = environment._opened
+    assert type(tool).open == 1  # type: ignore[attr-defined]
+    environment.close()
+    assert type(tool).open == 0  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ from token_rows import batch_of
 
 from assay.domain import Message
 from assay.errors import BadInputError
+from assay.score import ScoreFailure
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.core.sampling import Sampling
@@ -92,6 +93,20 @@ def test_one_leaf_a_round_a_solved_one_or_the_surest_failure_then_the_best_of_th
     assert tree.at is third
     tree.plan = TreeSearch(width=2, uncertainty=1.0)
     assert max(tree._frontier(), key=tree._promise) is other
+
+
+def test_a_failed_episode_is_a_row_and_says_nothing_of_the_turns_before_it() -> None:
+    root = node(None)
+    tree = Tree(root, TreeSearch(width=3), "even", 8)
+    broken, silent, wrong = (node(root, logp, ended=True) for logp in (-0.1, -0.2, -3.0))
+    broken.episode.fail(ScoreFailure("environment_failed", "gone", "Parity"))
+    silent.episode.rewards = {"even": ScoreFailure("no_reward", "none", "Parity")}
+    tree.expanded()
+    assert (tree.rows, root.value) == ([wrong], -0.5)
+    for _ in range(2):
+        tree.expanded()
+    assert tree.rows == [wrong, broken, silent]
+    assert [one.value for one in (root, broken, silent)] == [-0.5, 0.0, 0.0]
 
 
 def test_rows_are_what_was_sampled() -> None:

@@ -14,10 +14,10 @@ from assay_serving.chat.client import ANSWERED, ChatClient, ChatEndpoint
 
 @dataclass(frozen=True, slots=True)
 class WrittenReply:
-    """`tokens`: of the completion, as the endpoint counts them."""
+    """`tokens`: of the completion, as the endpoint counts them; None where it does not."""
 
     text: str
-    tokens: int
+    tokens: int | None
 
 
 def chat_endpoint(url: str, model: str, *, seconds: float) -> ChatEndpoint:
@@ -37,7 +37,8 @@ async def chat_reply(
         raise BackendError(f"{endpoint.model} at {endpoint.base_url}: {result.outcome}: {result.error}"[:500])
     try:
         text = result.payload["choices"][0]["message"]["content"]
-        tokens = int((result.payload.get("usage") or {}).get("completion_tokens") or 0)
+        counted = (result.payload.get("usage") or {}).get("completion_tokens")
+        tokens = None if counted is None else int(counted)
         if not isinstance(text, str) or not text.strip():
             raise ValueError("an empty message")
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:

@@ -3,8 +3,8 @@
 Covers: Router-R1's turns (arXiv 2506.09033; code programmer229/Router-R1, a fork of ulab-uiuc's, read): `<search>NAME:
 question</search>` asks a model, whose reply comes within `<information>`, `<answer>...</answer>` ends the episode; the
 parts that its reward is made of (`compositions.router`). The models are OpenAI-compatible endpoints. A model that does
-not answer fails the episode by name (there, the policy reads an error). Leaves out: that turns begin with <think>,
-which is a setting; several questions a turn.
+not answer, or has a price and does not count its tokens, fails the episode by name (there, the policy reads an error).
+Leaves out: that turns begin with <think>, which is a setting; several questions a turn.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt
 
-from assay.errors import BadInputError
+from assay.errors import BackendError, BadInputError
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.environments.chat_replies import chat_endpoint, chat_reply
 from assay_policy_training.plugins.environments.checked import fault_in
@@ -74,7 +74,9 @@ class Routing(Environment):
             temperature=self.temperature,
             seed=self._seed,
         )
-        self._cost += self.prices[name] * reply.tokens / 1000
+        if reply.tokens is None and self.prices[name]:
+            raise BackendError(f"{name} does not say how many tokens it wrote, so that there is no price")
+        self._cost += self.prices[name] * (reply.tokens or 0) / 1000
         return Observation(f"<information>{reply.text}</information>")
 
     def cut(self) -> Done:

@@ -72,7 +72,9 @@ class Tools(ToolEnvironment):
     def open_tools(self, prompt: PromptItem, seed: int) -> Sequence[Tool]:
         if not self.fresh:
             return list(toolbox(self.tools).tools.values())
-        self._opened = [tool for reference in self.tools for tool in tools_of(reference)]
+        self._opened: list[Tool] = []  # what is open when a later one cannot be opened is closed, too
+        for reference in self.tools:
+            self._opened += tools_of(reference)
         return self._opened
 
     def close(self) -> None:

@@ -7,7 +7,8 @@ least mean -log p of its tokens): of failures, the most confident negative. Then
 the whole frontier, by 0.4 tanh(Q/N of the parent) + `uncertainty` x mean -log p + 0.01 sqrt(depth / turns). The leaves
 that were backed up are the rows. `extras["node_value"]` has Q of the node that a token belongs to (`tree_values`).
 Backup along a path of l nodes: Q += max((depth + 1) / l, 0.1) v, v = 1 solved, -1 not; a Q of the other sign is
-replaced by a positive one, and keeps against a negative one. Leaves out: caching solved prompts, environments that
+replaced by a positive one, and keeps against a negative one. A leaf whose episode failed, or has no reward, comes after
+the others and is a row, and nothing is backed up. Leaves out: caching solved prompts, environments that
 cannot be copied.
 
 Source: arXiv 2509.25454, code smiles724/DeepSearch read. There a node is a fixed number of tokens, here a turn. Where
@@ -100,9 +101,12 @@ class Tree:
     def done(self) -> bool:
         return self.root.ended or len(self.rows) >= self.leaves
 
-    def solved(self, leaf: TurnNode) -> bool:
+    def value(self, leaf: TurnNode) -> float | None:
+        """1 solved, -1 not; None of an episode that failed, or whose reward is missing."""
         reward = leaf.episode.rewards.get(self.part)
-        return isinstance(reward, float) and reward > self.plan.above
+        if leaf.episode.failure is not None or not isinstance(reward, float):
+            return None
+        return 1.0 if reward > self.plan.above else -1.0
 
     def expanded(self) -> None:
         """Back up what has ended below the node that was expanded, and choose the next one."""
@@ -111,9 +115,10 @@ class Tree:
             if not child.ended and not child.visits:
                 child.visits = 1
         if ended:
-            leaf = min(ended, key=lambda child: (not self.solved(child), child.surprise))
+            leaf = min(ended, key=lambda child: (-(self.value(child) or -math.inf), child.surprise))
             leaf.backed = True
-            back_up(leaf, 1.0 if self.solved(leaf) else -1.0, self.root)
+            if (value := self.value(leaf)) is not None:
+                back_up(leaf, value, self.root)
             self.rows.append(leaf)
         below = [child for child in self.at.children if not child.ended]
         if below and not ended:
@@ -171,7 +176,8 @@ class EpisodeTrees(EpisodeSampler):
         """Raises BadInputError for an environment that does not say that it can be copied."""
         if not environment.copies:
             raise BadInputError(
-                f"{type(environment).__name__} has no `copies = True`: a tree copies it", field="sampler"
+                f"{type(environment).__name__} has no `copies = True`, or `fresh` tools: a tree copies it",
+                field="sampler",
             )
         if not (plan.part or environment.parts):
             raise BadInputError("which part of the reward says whether an episode succeeds?", field="sampler.part")
