@@ -107,6 +107,13 @@ class TestMcp:
         assert "call 1, Bonn" in told["after"]["observed"][0]  # the next one has a new server
         assert re.search("the MCP server http.* does not answer", told["gone"])
 
+    def test_an_answer_that_is_no_result_fails_its_episode_and_leaves_the_server_to_others(
+        self, told: dict[str, Any]
+    ) -> None:
+        lied, after = told["lied"]
+        assert re.search("the MCP server .* answers lie with what is no result", lied["failure"])
+        assert "call 3, Bonn" in after["observed"][0]
+
     def test_wrong_settings_are_one_line(self, told: dict[str, Any]) -> None:
         assert "no-such-program" in told["no command"]
         assert "(no licence)" in told["ends at once"]

@@ -72,7 +72,7 @@ class McpServer:
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """What the tool answered. Raises ToolError where it does not in time, and BackendError where the server is
-        gone."""
+        gone, or answers against the tool's own schema."""
         from mcp import MCPError
 
         client = self._connected()
@@ -87,6 +87,9 @@ class McpServer:
                 raise ToolError(str(error)) from error
             raise self._gone(error) from error
         except Exception as error:
+            if isinstance(error, RuntimeError | ValueError) and not self._ended.done():  # it lives, with others' calls
+                why = " ".join(str(error).split())[:300]
+                raise BackendError(f"{self.title} answers {name} with what is no result: {why}") from error
             raise self._gone(error) from error
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 
@@ -37,6 +38,21 @@ def die() -> str:
     os._exit(3)
 
 
+@server.tool()
+def lie() -> int:
+    """Promises a number."""
+    return 1
+
+
+async def answered(name: str, arguments: Any, *context: Any, _own: Any = server.call_tool) -> Any:
+    """A text instead of the number."""
+    result = await _own(name, arguments, *context)
+    if name == "lie":
+        return result.model_copy(update={"structured_content": {"result": "a text"}})
+    return result
+
+
+server.call_tool = answered  # type: ignore[method-assign]
 if sys.argv[1:]:
     server.run("streamable-http", port=int(sys.argv[1]))
 else:

@@ -90,6 +90,7 @@ told["episode"] = played(
 )
 told["shared"] = [played(shared, ITEM, [turn(("count", {}))])["observed"] for _ in range(2)]
 told["fresh"] = [played(fresh, ITEM, [turn(("count", {}))])["observed"] for _ in range(2)]
+told["lied"] = [played(shared, ITEM, [turn((name, {})), "42"]) for name in ("lie", "count")]
 told["died"] = played(shared, ITEM, [turn(("die", {})), "unread"])
 told["after"] = played(shared, ITEM, [turn(("count", {}))])
 told["no command"] = refusal(command="no-such-program")
