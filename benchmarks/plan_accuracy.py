@@ -133,8 +133,8 @@ def train(model: str, cell: str) -> None:
         loop(trainable, method.task(trainable, config), data, config, Path(folder))
 
 
-def parity_of_length(completion: str) -> float:
-    return float(len(completion) % 2)
+def parity_of_length(response: str) -> float:
+    return float(len(response) % 2)
 
 
 if __name__ == "__main__":
