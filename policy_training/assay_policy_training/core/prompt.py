@@ -45,6 +45,7 @@ class PromptItem:
     forced: str = ""  #: start of the policy's turn that is given, not generated: no reward gradient there
     source: str = POLICY  #: tag of its rows: objectives and corrections may treat other sources otherwise
     as_text: bool = False  #: its row states the prompt as a text, and not as messages: reward functions see it so
+    episode_seed: int | None = None  #: of its environment, where that is not the group's: of a task that is tried again
 
     def answer_in(self, response: str) -> str:
         """What a program checks of a response: its last turn, where tools were called and their results stand in it."""
@@ -73,6 +74,7 @@ class PromptItem:
             "forced": self.forced,
             "source": self.source,
             "as_text": self.as_text,
+            **({} if self.episode_seed is None else {"episode_seed": self.episode_seed}),
         }
 
 
@@ -87,6 +89,7 @@ def item_from_dict(payload: Mapping[str, Any]) -> PromptItem:
         forced=payload["forced"],
         source=payload["source"],
         as_text=payload.get("as_text", False),
+        episode_seed=payload.get("episode_seed"),
     )
 
 

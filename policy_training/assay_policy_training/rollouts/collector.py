@@ -205,6 +205,11 @@ class RolloutCollector:
         contexts, turn = self.recipe.contexts, 0
         while contexts is not None and (retries := contexts.again(batch, turn := turn + 1)):
             items, uids = tuple(retry.item for retry in retries), tuple(retry.uid for retry in retries)
+            if self.recipe.environment is not None:  # the same task again, though other turns are drawn
+                items = tuple(
+                    replace(item, episode_seed=derived_seed(seed, "environment"))
+                    for item, seed in zip(items, self._seeds(uids), strict=True)
+                )
             again = replace(request, items=items, uids=uids, seeds=self._seeds(uids, turn))
             more = self._rewarded(self._generate(again, version, clock), clock)
             replaced = {retry.uid for retry in retries if retry.replace}

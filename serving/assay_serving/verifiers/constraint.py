@@ -41,6 +41,9 @@ class Constraint(ABC):
     #: Runs untrusted input (a pattern, a formula, a schema, a program), which can hang or crash: checked in a worker
     #: process only (`sandbox.worker_pool`).
     foreign: ClassVar[bool] = False
+    names_the_answer: ClassVar[bool] = (
+        False  #: a verdict's detail says what is right: not for a policy that tries again
+    )
     old_fields: ClassVar[Mapping[str, str]] = {}  #: names of fields in files of earlier versions
 
     def __init_subclass__(cls) -> None:

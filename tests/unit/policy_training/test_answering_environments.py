@@ -68,6 +68,16 @@ def test_a_wrong_program_is_told_its_failing_test_and_may_be_mended() -> None:
         environment.step(Action("4"))
 
 
+@pytest.mark.parametrize("row", [{"answer": "42"}, {"answers": ["Tintin"]}])
+def test_a_policy_that_may_try_again_does_not_read_the_right_answer(row: dict[str, Any]) -> None:
+    environment = CheckedTools(attempts=2)
+    environment.reset(item("?", **row), 0)
+    told = environment.step(Action("7"))
+    assert isinstance(told, Observation)
+    assert "This is not right" in str(told.messages)
+    assert not any(right in str(told.messages) for right in ("42", "Tintin"))
+
+
 def test_the_user_is_a_model_that_has_a_goal_and_ends_the_conversation(endpoint: str) -> None:
     environment = UserSimulator(url=endpoint, model="fake")
 
@@ -193,5 +203,8 @@ def test_an_exact_answer_is_any_of_its_spellings() -> None:
         assert constraint.check(right).passed, right
     for wrong in ("Tin", "Tin Tin or so", "<answer>Haddock</answer> Tin Tin"):
         assert not constraint.check(wrong).passed, wrong
+    letter = ExactAnswer(("A",))
+    assert letter.check("<answer>a.</answer>").passed
+    assert not letter.check("The.").passed
     with pytest.raises(BadInputError, match="list of texts"):
         short_forms({"answers": {"text": ["x"]}}, ())

@@ -56,8 +56,9 @@ def test_what_is_right_and_what_is_not() -> None:
 
 
 def test_rows_and_refusals() -> None:
+    settings = {"exact_class": {"label": "rose"}, "exact_answer": {"answers": ["rose", "dog rose"]}}
     for kind in CLASSES:
-        made = constraint_from_dict({"kind": kind, **({"label": "rose"} if kind == "exact_class" else {})})
+        made = constraint_from_dict({"kind": kind, **settings.get(kind, {})})
         assert constraint_from_dict(made.to_dict()) == made
     for wrong, field in (({}, "label"), ({"label": ""}, "label"), ({"label": "x", "thinking": "no"}, "thinking")):
         with pytest.raises(BadInputError) as caught:

@@ -32,7 +32,7 @@ from assay_policy_training.plugins.environments.episode import EpisodeLimits
 from assay_policy_training.plugins.protocols import RecipeView
 from assay_policy_training.plugins.samplers.continued_episodes import Beginning, ContinuedEpisodes
 from assay_policy_training.plugins.samplers.episode_run import EpisodeRun
-from assay_policy_training.plugins.samplers.episodes import EpisodeRow
+from assay_policy_training.plugins.samplers.episodes import EpisodeRow, episode_seeds
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 
 
@@ -74,10 +74,10 @@ class BranchingEpisodes(ContinuedEpisodes):
         if more := group_size - first:
             for of_item in self._points(run, rows, seeds, first, more, version):
                 beginnings += [*of_item, *[None] * (more - len(of_item))]
-            numbers = range(len(beginnings))
+            numbers, of_episodes = range(len(beginnings)), episode_seeds(items, seeds)
             continued, branches, further = self.continued(
                 [items[number // more] for number in numbers],
-                [derived_seed(seeds[number // more], "environment") for number in numbers],
+                [of_episodes[number // more] for number in numbers],
                 beginnings,
                 [self.limits] * len(beginnings),
                 [(seeds[number // more], first + number % more) for number in numbers],

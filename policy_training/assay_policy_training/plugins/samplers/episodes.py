@@ -80,7 +80,7 @@ class EpisodeSampler:
         episodes = [Episode(item, replace(self.environment), self.limits) for item in items for _ in range(size)]
 
         places = [(seeds[number // size], number % size) for number in range(len(episodes))]
-        of_episodes = [derived_seed(group_seed, "environment") for group_seed in seeds for _ in range(size)]
+        of_episodes = [seed for seed in episode_seeds(items, seeds) for _ in range(size)]
         run = EpisodeRun(self.policy, episodes, of_episodes, self.limits, self._generation(places, size), self._stops())
         run.copies = {} if copies else None
         play(run)
@@ -165,6 +165,14 @@ class EpisodeSampler:
             return replace(item, meta=meta)
         contexts = [opened(self.policy, episode, prompt) for prompt in (item.generation_context, item.training_context)]
         return replace(item, meta=meta, generate_from=contexts[0], train_on=contexts[1])
+
+
+def episode_seeds(items: Sequence[PromptItem], seeds: Sequence[int]) -> list[int]:
+    """Of the environments of each item's episodes: by the group's seed, unless the item has its own."""
+    return [
+        derived_seed(seed, "environment") if item.episode_seed is None else item.episode_seed
+        for item, seed in zip(items, seeds, strict=True)
+    ]
 
 
 def play(run: EpisodeRun) -> None:

@@ -30,7 +30,7 @@ from assay_policy_training.plugins.protocols import RecipeView
 from assay_policy_training.plugins.samplers.branching import turn_places
 from assay_policy_training.plugins.samplers.continued_episodes import Beginning, ContinuedEpisodes
 from assay_policy_training.plugins.samplers.episode_run import EpisodeRun, opened
-from assay_policy_training.plugins.samplers.episodes import EpisodeRow
+from assay_policy_training.plugins.samplers.episodes import EpisodeRow, episode_seeds
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_serving.tools.turns import between_turns, joined
 
@@ -98,7 +98,7 @@ class ForcedAnswerEpisodes(ContinuedEpisodes):
         self, items: Sequence[PromptItem], seeds: Sequence[int], states: Sequence[AskedState]
     ) -> dict[tuple[int, int], float]:
         """(episode, turns taken) -> the mean reward of answers that are forced there."""
-        tries = self.plan.samples
+        tries, of_episodes = self.plan.samples, episode_seeds(items, seeds)
         each = [state for state in states for _ in range(tries)]
         places = [
             (derived_seed(seeds[state.item], "forced", *state.beginning.context), sample)
@@ -111,7 +111,7 @@ class ForcedAnswerEpisodes(ContinuedEpisodes):
         try:
             answered, _, _ = self.continued(
                 [items[state.item] for state in each],
-                [derived_seed(seeds[state.item], "environment") for state in each],
+                [of_episodes[state.item] for state in each],
                 [state.beginning for state in each],
                 limits,
                 places,

@@ -29,14 +29,14 @@ from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.sampling import Sampling, derived_seed, group_seeds
+from assay_policy_training.core.sampling import Sampling, group_seeds
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.core.stop_strings import StopStrings
 from assay_policy_training.plugins.environments.environment import Environment
 from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits
 from assay_policy_training.plugins.protocols import TurnGeneration
 from assay_policy_training.plugins.samplers.episode_run import EpisodeRun
-from assay_policy_training.plugins.samplers.episodes import EpisodeRow, EpisodeSampler
+from assay_policy_training.plugins.samplers.episodes import EpisodeRow, EpisodeSampler, episode_seeds
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 
 _COLUMNS = ("tokens", "drawn", "logp")
@@ -196,7 +196,7 @@ class EpisodeTrees(EpisodeSampler):
             Tree(TurnNode(root), self.plan, self.plan.part or self.environment.parts[0], group_size) for root in roots
         ]
         stops = self._stops()
-        of_episodes = [derived_seed(group_seed, "environment") for group_seed in seeds]
+        of_episodes = episode_seeds(items, seeds)
         begun = EpisodeRun(self.policy, roots, of_episodes, self.limits, _no_generation, stops)
         try:
             contexts = begun.begin()

@@ -7,6 +7,7 @@ spaces. Leaves out: overlap of words (F1); numbers and formulas (`maths`).
 import re
 import string
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from assay.errors import BadInputError
 from assay_serving.verifiers.constraint import Constraint, Verdict
@@ -16,13 +17,17 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalised(text: str) -> str:
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+    """What is nothing but an article or punctuation stays: "A" is an answer, and "" is none of it."""
+    plain = " ".join(text.lower().split())
+    unmarked = " ".join(plain.translate(_PUNCTUATION).split())
+    return " ".join(_ARTICLES.sub(" ", unmarked).split()) or unmarked or plain
 
 
 @dataclass(frozen=True)
 class ExactAnswer(Constraint):
     """The response is one of `answers`, normalised; what stands in the last <answer>...</answer>, where it has one."""
 
+    names_the_answer: ClassVar[bool] = True
     answers: tuple[str, ...] = field()
 
     def __post_init__(self) -> None:

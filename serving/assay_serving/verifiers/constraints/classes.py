@@ -8,6 +8,7 @@ differ (a cat, cats).
 
 import re
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from assay.errors import BadInputError
 from assay_serving.verifiers.constraint import PHRASE, Constraint, Verdict
@@ -26,6 +27,7 @@ class ExactClass(Constraint):
     counts (in the code it does without thinking).
     """
 
+    names_the_answer: ClassVar[bool] = True
     label: str = field(metadata=PHRASE)
     thinking: bool = True
 

@@ -42,6 +42,7 @@ class MathAnswer(Constraint):
     """
 
     foreign: ClassVar[bool] = True
+    names_the_answer: ClassVar[bool] = True
     answer: str = field(metadata=PHRASE)
 
     def prepare(self, response: str) -> None:
